@@ -60,6 +60,11 @@ impl Cluster {
         named_image("PADDLECLOUD_TEST_SERVER_IMAGE")
     }
 
+    /// An image with Python, numpy and our wheel; `None` and a word where there is none.
+    pub fn training_image(&self) -> Option<String> {
+        named_image("PADDLECLOUD_TEST_TRAINING_IMAGE")
+    }
+
     /// The image that delivers the launcher.
     pub fn launcher_image(&self) -> &str {
         &self.launcher_image
@@ -134,6 +139,19 @@ impl Cluster {
         &self.launcher_image
     }
 
+    /// Waits until nothing of any run is left in a namespace.
+    #[track_caller]
+    pub fn wait_until_empty(&self, namespace: &str) {
+        self.kubectl(&["get", "namespace", namespace]);
+        wait_until("no object of a run may be left", || {
+            let kinds = "pods,secrets,configmaps,services,networkpolicies.networking.k8s.io";
+            let left = self.objects(kinds, namespace);
+            let of_a_run =
+                |object: &&Value| object["metadata"]["labels"]["cloud.paddlepaddle.org/run"].is_string();
+            left.iter().filter(of_a_run).count().eq(&0).then_some(())
+        });
+    }
+
     /// Every object of these kinds in a user's namespace.
     #[track_caller]
     pub fn objects(&self, kinds: &str, namespace: &str) -> Vec<Value> {
@@ -154,6 +172,8 @@ pub struct Difference {
     pub settings: String,
     /// Instead of the cluster's kubeconfig.
     pub kubeconfig: Option<PathBuf>,
+    /// The first user is an administrator.
+    pub administrator: bool,
 }
 
 /// So that no test waits for long.
@@ -268,10 +288,13 @@ impl ClusterServer {
         let kubeconfig = difference.kubeconfig.as_ref().unwrap_or(&self.cluster.kubeconfig);
         fs::copy(kubeconfig, self.path("kubeconfig")).expect("a kubeconfig can be copied");
         fs::write(self.path("password"), PASSWORD).expect("a file in the test's own folder");
-        let entries: String = users
+        let mut entries: String = users
             .iter()
             .map(|user| format!("- name: {user}\n  password_file: password\n"))
             .collect();
+        if difference.administrator {
+            entries.insert_str(1, " admin: true\n ");
+        }
         let Cluster {
             address,
             launcher_image,
@@ -344,9 +367,14 @@ impl ClusterServer {
 
     /// Makes the environment that of one of the two users.
     pub fn configure(&self, env: &TestEnvironment, user: usize) {
+        self.configure_as(env, &self.namespaces[user], PASSWORD);
+    }
+
+    /// Makes the environment that of a user of this name.
+    pub fn configure_as(&self, env: &TestEnvironment, name: &str, password: &str) {
         let entry = format!(
-            "name: cloud\n  username: {}\n  password: {PASSWORD}\n  endpoint: {}",
-            self.namespaces[user], self.endpoint
+            "name: cloud\n  username: {name}\n  password: {password}\n  endpoint: {}",
+            self.endpoint
         );
         env.configure(&format!("datacenters:\n- {entry}\ncurrent-datacenter: cloud\n"));
     }
@@ -361,6 +389,11 @@ impl ClusterServer {
         self.path("storage").join("home").join(&self.namespaces[user])
     }
 
+    /// Takes a namespace away with the server, like those of the two users.
+    pub fn take_away(&mut self, namespace: &str) {
+        self.namespaces.push(namespace.to_owned());
+    }
+
     pub fn data(&self) -> PathBuf {
         self.path("data")
     }
@@ -368,15 +401,7 @@ impl ClusterServer {
     /// Waits until nothing of any run is left in a user's namespace.
     #[track_caller]
     pub fn wait_until_empty(&self, user: usize) {
-        self.cluster.kubectl(&["get", "namespace", self.namespace(user)]);
-        wait_until("no object of a run may be left", || {
-            let left = self
-                .cluster
-                .objects("pods,secrets,configmaps,services", self.namespace(user));
-            let of_a_run =
-                |object: &&Value| object["metadata"]["labels"]["cloud.paddlepaddle.org/run"].is_string();
-            left.iter().filter(of_a_run).count().eq(&0).then_some(())
-        });
+        self.cluster.wait_until_empty(self.namespace(user));
     }
 }
 

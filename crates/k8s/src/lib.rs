@@ -14,6 +14,6 @@ pub mod render;
 pub mod settings;
 
 pub use by_hand::{CreateError, create_objects};
-pub use engine::{KubernetesEngine, Options, StartError};
+pub use engine::{Accounts, KubernetesEngine, Options, StartError, Tenancy};
 pub use link::LinkSettings;
 pub use objects::{ObjectName, objects};

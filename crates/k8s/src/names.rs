@@ -29,6 +29,11 @@ pub fn owner(job: &Job) -> String {
     object_name(&format!("{}-{digits}", job.spec.name))
 }
 
+/// With what the nodes pull the image of a run.
+pub fn pull_secret(job: &Job) -> String {
+    format!("{}-pull", owner(job))
+}
+
 /// What other systems call the gang of a run. Short enough for a label, which the owner's name is not.
 pub fn group(job: &JobId) -> String {
     format!("run-{}", job.as_str().trim_start_matches("j_"))
@@ -187,6 +192,7 @@ mod tests {
         for name in ["my-job", "Job-7", "a.b", "1.2", "a-.b", "a.-b", "A.-.-.b", &long] {
             let job = job(name);
             assert!(is_subdomain(&owner(&job)), "{}", owner(&job));
+            assert!(is_subdomain(&pull_secret(&job)), "{}", pull_secret(&job));
             let group = group(&job.id);
             assert!(is_subdomain(&group) && group.len() <= 63, "{group}");
             for worker in &job.workers {

@@ -3,7 +3,7 @@
 use paddlecloud_core::job::Job;
 
 use crate::names;
-use crate::settings::Namespaces;
+use crate::settings::{Namespaces, Placement};
 
 /// One object, as `kubectl get KIND -n NAMESPACE NAME` finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,17 +14,27 @@ pub struct ObjectName {
 }
 
 /// The objects of a job that has been started: what owns the others first. A job that waits or is over has none.
-pub fn objects(job: &Job, namespaces: &Namespaces) -> Vec<ObjectName> {
+pub fn objects(
+    job: &Job,
+    namespace: &str,
+    namespaces: &Namespaces,
+    placement: &Placement,
+) -> Vec<ObjectName> {
     if job.phase.is_final() || job.workers.iter().all(|worker| worker.attempt == 0) {
         return Vec::new();
     }
-    let namespace = namespaces.of(&job.user);
     let object = |kind, name| ObjectName {
         kind,
-        namespace: namespace.clone(),
+        namespace: namespace.to_owned(),
         name,
     };
     let mut objects = vec![object("Secret", names::owner(job))];
+    if job.spec.registry.is_some() {
+        objects.push(object("Secret", names::pull_secret(job)));
+    }
+    if let Placement::Volcano { .. } = placement {
+        objects.push(object("PodGroup", names::group(&job.id)));
+    }
     if *namespaces == Namespaces::PerUser && job.workers.len() > 1 {
         objects.push(object("NetworkPolicy", names::owner(job)));
     }
@@ -44,15 +54,35 @@ mod tests {
 
     use super::*;
 
+    fn words(job: &Job, placement: &Placement) -> Vec<String> {
+        let objects = objects(job, "ada", &Namespaces::PerUser, placement);
+        let words = |object: &ObjectName| format!("{} {}", object.kind, object.name);
+        objects.iter().map(words).collect()
+    }
+
+    #[test]
+    fn what_pulls_the_image_and_what_seats_the_gang_are_objects_of_the_run() {
+        let mut spec = samples::spec("my-job", 0, 1);
+        spec.registry = Some("hub".into());
+        let mut job = samples::starting(7, spec);
+        job.workers[0].attempt = 1;
+        let queue = "training".to_owned();
+        let owner = names::owner(&job);
+        let expected = [
+            format!("Secret {owner}"),
+            format!("Secret {owner}-pull"),
+            format!("PodGroup {}", names::group(&job.id)),
+            format!("Pod {}", job.workers[0].name),
+        ];
+        assert_eq!(words(&job, &Placement::Volcano { queue }), expected);
+    }
+
     #[test]
     fn a_later_attempt_has_a_secret_beside_its_pod() {
         let mut job = samples::starting(7, samples::spec("my-job", 0, 2));
         job.workers[0].attempt = 1;
         job.workers[1].attempt = 2;
-        let words: Vec<String> = objects(&job, &Namespaces::PerUser)
-            .iter()
-            .map(|object| format!("{} {}", object.kind, object.name))
-            .collect();
+        let words = words(&job, &Placement::Pinned);
         let names: Vec<&str> = job.workers.iter().map(|worker| worker.name.as_str()).collect();
         let expected = [
             format!("Secret {}", names::owner(&job)),

@@ -12,12 +12,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, Container, EnvVar, EnvVarSource, LocalObjectReference, NodeAffinity,
     NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod, PodSecurityContext,
-    PodSpec, ResourceRequirements, SeccompProfile, Secret, SecurityContext, Toleration,
+    PodSpec, ResourceRequirements, SeccompProfile, Secret, SecretKeySelector, SecurityContext, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use paddlecloud_core::job::{Job, Role, Worker};
+use paddlecloud_core::ports::RegistryLogin;
 use paddlecloud_core::spec::Resources;
+use serde_json::json;
 
 use crate::names;
 use crate::settings::Settings;
@@ -27,8 +29,12 @@ pub use volumes::{TREE_FOLDER, TREE_MARK};
 /// How long a pod that the cluster ends has: the launcher gives its program most of it.
 const TERMINATION_GRACE: i64 = 30;
 
-/// The certificate in an owner object; the other keys are secrets of first attempts.
+/// The certificate in an owner object; the other keys are secrets of first attempts and variables of the workers.
 const CERTIFICATE: &str = "ca.crt";
+
+/// How nodes want the credentials of a registry.
+const PULL_KEY: &str = ".dockerconfigjson";
+const PULL_TYPE: &str = "kubernetes.io/dockerconfigjson";
 
 /// A part of the tree that a worker sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +50,8 @@ pub struct Mount {
 #[derive(Debug, Clone)]
 pub struct PodPlan<'a> {
     pub job: &'a Job,
+    /// That of the job's user.
+    pub namespace: &'a str,
     pub worker: &'a Worker,
     pub attempt: u32,
     /// The node it is pinned to.
@@ -51,31 +59,36 @@ pub struct PodPlan<'a> {
     /// Nodes that were to blame for the end of earlier attempts.
     pub avoid: &'a [String],
     pub mounts: &'a [Mount],
+    /// The registry is asked for the image even on a node that has it: not everybody may have it.
+    pub always_pull: bool,
     pub owner: OwnerReference,
 }
 
-/// What is secret about a run: one secret for each worker's first attempt.
+/// What is secret about a run: one secret for each worker's first attempt, and the user's own for all of them.
 #[derive(Clone)]
-pub struct RunSecrets {
-    pub certificate: String,
+pub struct RunSecrets<'a> {
+    pub certificate: &'a str,
     /// In the order of the job's workers.
     pub first_attempts: Vec<String>,
+    /// Secret variables of every worker.
+    pub variables: &'a BTreeMap<String, String>,
 }
 
 /// The object that owns all others of a run; deleting it deletes them.
-pub fn owner(settings: &Settings, job: &Job, secrets: &RunSecrets) -> Secret {
+pub fn owner(settings: &Settings, job: &Job, namespace: &str, secrets: &RunSecrets) -> Secret {
     let workers = job.workers.iter().zip(&secrets.first_attempts);
-    let mut data: BTreeMap<String, ByteString> = workers
-        .map(|(worker, secret)| (secret_key(worker), ByteString(secret.clone().into_bytes())))
+    let first = workers.map(|(worker, secret)| (secret_key(worker), secret.as_str()));
+    let variables = secrets.variables.iter();
+    let variables = variables.map(|(name, value)| (variable_key(name), value.as_str()));
+    let data: BTreeMap<String, ByteString> = first
+        .chain(variables)
+        .chain([(CERTIFICATE.to_owned(), secrets.certificate)])
+        .map(|(key, value)| (key, ByteString(value.as_bytes().to_owned())))
         .collect();
-    data.insert(
-        CERTIFICATE.to_owned(),
-        ByteString(secrets.certificate.clone().into_bytes()),
-    );
     Secret {
         metadata: ObjectMeta {
             name: Some(names::owner(job)),
-            namespace: Some(settings.namespace_of(&job.user)),
+            namespace: Some(namespace.to_owned()),
             labels: Some(names::run_labels(&settings.server, job)),
             ..ObjectMeta::default()
         },
@@ -110,7 +123,7 @@ pub fn later_secret(settings: &Settings, plan: &PodPlan, certificate: &str, secr
     Secret {
         metadata: ObjectMeta {
             labels: Some(names::run_labels(&settings.server, plan.job)),
-            ..plan.metadata(settings)
+            ..plan.metadata()
         },
         data: Some(data),
         immutable: Some(true),
@@ -121,6 +134,52 @@ pub fn later_secret(settings: &Settings, plan: &PodPlan, certificate: &str, secr
 
 fn secret_key(worker: &Worker) -> String {
     format!("{}-{}", worker.key.role, worker.key.index)
+}
+
+/// Never the key of a worker, which has no dot.
+fn variable_key(name: &str) -> String {
+    format!("env.{name}")
+}
+
+/// With what the nodes pull the image of a run.
+pub fn pull_secret(
+    settings: &Settings,
+    job: &Job,
+    namespace: &str,
+    login: &RegistryLogin,
+    owner: OwnerReference,
+) -> Secret {
+    let entry = json!({"username": login.username, "password": login.password});
+    let config = json!({"auths": {registry_key(&login.server): entry}});
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(names::pull_secret(job)),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(names::run_labels(&settings.server, job)),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(
+            PULL_KEY.to_owned(),
+            ByteString(config.to_string().into_bytes()),
+        )])),
+        immutable: Some(true),
+        type_: Some(PULL_TYPE.to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// Nodes know Docker's own registry, which images without a host come from, by another name than people do.
+fn registry_key(server: &str) -> &str {
+    let host = server
+        .trim_start_matches("https://")
+        .trim_start_matches("http://");
+    match host.trim_end_matches('/') {
+        "docker.io" | "index.docker.io" | "registry-1.docker.io" | "hub.docker.com" => {
+            "https://index.docker.io/v1/"
+        }
+        _ => server,
+    }
 }
 
 /// The pod of one attempt. Fails if there is no image to run it in.
@@ -136,7 +195,7 @@ pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
         metadata: ObjectMeta {
             labels: Some(labels),
             annotations: non_empty(&annotations),
-            ..plan.metadata(settings)
+            ..plan.metadata()
         },
         spec: Some(PodSpec {
             affinity: affinity(plan),
@@ -144,12 +203,11 @@ pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
             containers: vec![worker_container(settings, plan, image)],
             enable_service_links: Some(false),
             hostname: Some(names::host(plan.worker)),
-            image_pull_secrets: plan
-                .job
-                .spec
-                .registry
-                .as_ref()
-                .map(|name| vec![LocalObjectReference { name: name.clone() }]),
+            image_pull_secrets: plan.job.spec.registry.as_ref().map(|_| {
+                vec![LocalObjectReference {
+                    name: names::pull_secret(plan.job),
+                }]
+            }),
             init_containers: Some(vec![launcher_container(settings, plan)]),
             node_selector: non_empty(&settings.pods.node_selector),
             priority_class_name: settings.pods.priority_class.clone(),
@@ -180,10 +238,10 @@ pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
 pub struct NoImage;
 
 impl PodPlan<'_> {
-    fn metadata(&self, settings: &Settings) -> ObjectMeta {
+    fn metadata(&self) -> ObjectMeta {
         ObjectMeta {
             name: Some(names::pod(self.worker, self.attempt)),
-            namespace: Some(settings.namespace_of(&self.job.user)),
+            namespace: Some(self.namespace.to_owned()),
             owner_references: Some(vec![self.owner.clone()]),
             ..ObjectMeta::default()
         }
@@ -287,15 +345,47 @@ fn worker_container(settings: &Settings, plan: &PodPlan, image: &str) -> Contain
         name: plan.worker.key.role.to_string(),
         image: Some(image.to_owned()),
         command: Some(words(&["/paddlecloud/own/bin/paddle", "launch"])),
-        env: Some(vec![
-            variable("PADDLECLOUD_LINK", &settings.link),
-            variable("PADDLECLOUD_LINK_ATTEMPT", &plan.marker()),
-            pod_address(),
-        ]),
+        env: Some(worker_variables(settings, plan)),
+        image_pull_policy: plan.always_pull.then(|| "Always".to_owned()),
         resources: Some(requirements(plan.resources())),
         security_context: Some(security()),
         volume_mounts: Some(volumes::worker_mounts(settings, plan)),
         ..Container::default()
+    }
+}
+
+/// The user's secrets first, so that none replaces what the launcher needs. Which they are it is told: they must not
+/// stand in its files.
+fn worker_variables(settings: &Settings, plan: &PodPlan) -> Vec<EnvVar> {
+    let secrets = &plan.job.spec.secrets;
+    let mut variables: Vec<EnvVar> = secrets
+        .iter()
+        .map(|secret| secret_variable(plan.job, &secret.env))
+        .collect();
+    if !secrets.is_empty() {
+        let names: Vec<&str> = secrets.iter().map(|secret| secret.env.as_str()).collect();
+        variables.push(variable("PADDLECLOUD_LINK_SECRETS", &names.join(",")));
+    }
+    variables.extend([
+        variable("PADDLECLOUD_LINK", &settings.link),
+        variable("PADDLECLOUD_LINK_ATTEMPT", &plan.marker()),
+        pod_address(),
+    ]);
+    variables
+}
+
+fn secret_variable(job: &Job, name: &str) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: names::owner(job),
+                key: variable_key(name),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
     }
 }
 

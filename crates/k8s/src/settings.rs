@@ -27,11 +27,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The namespace of a user's jobs.
-    pub fn namespace_of(&self, user: &UserName) -> String {
-        self.namespaces.of(user)
-    }
-
     /// Whether our scheduler chooses nodes. It cannot where it does not see them all.
     pub fn pins(&self) -> bool {
         self.placement == Placement::Pinned && self.sees_cluster()
@@ -57,20 +52,20 @@ pub const EVERYBODY_ELSE: &str = "*";
 /// Where users' objects are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// Every user has one, which the server makes and fences.
+    /// Every account has one, which the server makes and fences.
     PerUser,
     /// An administrator made them, by user. The server has no right outside of them.
     Given(BTreeMap<String, String>),
 }
 
 impl Namespaces {
-    /// The namespace of a user's jobs.
-    pub fn of(&self, user: &UserName) -> String {
+    /// The namespace of a user's jobs; `own` is that of the account.
+    pub fn of(&self, user: &UserName, own: impl FnOnce() -> String) -> String {
         let given = match self {
             Namespaces::PerUser => None,
             Namespaces::Given(given) => given.get(user.as_str()).or_else(|| given.get(EVERYBODY_ELSE)),
         };
-        given.cloned().unwrap_or_else(|| user.namespace())
+        given.cloned().unwrap_or_else(own)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A change is made durable with its audit entry first, then it is visible. Who may make it is decided by the caller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -63,6 +63,8 @@ struct State {
     records: BTreeMap<String, Record>,
     groups: BTreeMap<String, Group>,
     last_id: u64,
+    /// Folded names that deleted accounts had.
+    left: BTreeSet<String>,
 }
 
 impl Accounts {
@@ -77,8 +79,9 @@ impl Accounts {
         let mut state = State::default();
         for record in store.accounts_load().await? {
             state.last_id = state.last_id.max(record.id);
-            if !record.deleted {
-                state.records.insert(record.folded(), record);
+            match record.deleted {
+                true => drop(state.left.insert(users::folded(&record.name))),
+                false => drop(state.records.insert(record.folded(), record)),
             }
         }
         for group in store.groups_load().await? {
@@ -187,6 +190,7 @@ impl Accounts {
         self.check_administrators(&state, &record)?;
         self.store.account_retire(&record, heir.as_ref(), entry).await?;
         state.records.remove(&folded);
+        state.left.insert(folded);
         self.publish(&state);
         Ok(())
     }
@@ -361,7 +365,12 @@ impl Accounts {
             !shadowed
         });
         let stored = stored.map(|record| self.account(state, record));
-        self.configured.iter().cloned().chain(stored).collect()
+        let all = self.configured.iter().cloned().chain(stored);
+        let with_past = |account: Account| Account {
+            reuses_name: state.left.contains(&users::folded(&account.name)),
+            ..account
+        };
+        all.map(with_past).collect()
     }
 
     fn account(&self, state: &State, record: &Record) -> Account {

@@ -13,8 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::ports::{SecretEnv, SecretSource, StoreError};
+use paddlecloud_core::ports::{ImageAccess, RegistryLogin, SecretEnv, SecretSource, StoreError};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde_json::json;
 
 use crate::config::KeySource;
 use crate::durable;
@@ -134,9 +135,54 @@ impl Secrets {
             .is_some())
     }
 
-    /// What is in a row that was listed.
-    pub fn open_row(&self, row: &SecretRow) -> Result<String, SecretsError> {
-        self.unseal(row)
+    /// Stores the credentials of a registry, in place of those of the same name.
+    pub async fn set_login(
+        &self,
+        owner: &UserName,
+        name: &str,
+        login: &RegistryLogin,
+        entry: AuditEntry,
+    ) -> Result<(), SecretsError> {
+        let RegistryLogin {
+            server,
+            username,
+            password,
+        } = login;
+        let text = json!({"server": server, "username": username, "password": password}).to_string();
+        self.set(owner, Kind::Registry, name, &text, entry).await
+    }
+
+    /// The credentials in a row that was listed.
+    pub fn open_login(&self, row: &SecretRow) -> Result<RegistryLogin, SecretsError> {
+        let lost = || SecretsError::Sealed(row.name.clone());
+        let value: serde_json::Value = serde_json::from_str(&self.unseal(row)?).map_err(|_| lost())?;
+        let field = |name: &str| value[name].as_str().map(str::to_owned).ok_or_else(lost);
+        Ok(RegistryLogin {
+            server: field("server")?,
+            username: field("username")?,
+            password: field("password")?,
+        })
+    }
+
+    /// How a job's image is pulled. Whoever stores credentials for a registry makes its images private: a node that has one
+    /// of them must ask the registry before another user gets it.
+    async fn image_access(&self, job: &Job) -> Result<ImageAccess, SecretsError> {
+        let Some(image) = &job.spec.image else {
+            return Ok(ImageAccess::default());
+        };
+        let mut access = ImageAccess::default();
+        for row in self.0.store.registries_all().await? {
+            let is_named = row.owner == job.user.as_str() && job.spec.registry.as_ref() == Some(&row.name);
+            // One that cannot be opened opens no registry.
+            let Ok(login) = self.open_login(&row) else {
+                continue;
+            };
+            access.is_private |= registry_host(&login.server) == image_host(image);
+            if is_named {
+                access.login = Some(login);
+            }
+        }
+        Ok(access)
     }
 
     /// Reads the keys again and seals everything with the first. Gives how many secrets that were.
@@ -195,8 +241,33 @@ impl SecretSource for Secrets {
                 let value = value.ok_or_else(|| format!("the secret `{}` has been deleted", wanted.name))?;
                 found.insert(wanted.env.clone(), value);
             }
-            Ok(SecretEnv::new(found))
+            let image = self.image_access(job).await.map_err(|error| error.to_string())?;
+            Ok(SecretEnv::new(found, image))
         })
+    }
+}
+
+/// Docker's own registry, where images without a host come from.
+const USUAL_REGISTRY: &str = "docker.io";
+
+/// The host of an image's registry. A first part without a dot or port is not one.
+fn image_host(image: &str) -> &str {
+    match image.split_once('/') {
+        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => usual(host),
+        _ => USUAL_REGISTRY,
+    }
+}
+
+/// The host of a registry as users write it: with or without a scheme and a path.
+fn registry_host(server: &str) -> &str {
+    let (_, rest) = server.split_once("://").unwrap_or(("", server));
+    usual(rest.split('/').next().unwrap_or(rest))
+}
+
+fn usual(host: &str) -> &str {
+    match host {
+        "index.docker.io" | "registry-1.docker.io" | "hub.docker.com" => USUAL_REGISTRY,
+        other => other,
     }
 }
 
@@ -315,6 +386,23 @@ mod tests {
                 .remove(&ann, Kind::Secret, "api", AuditEntry::default())
                 .await
                 .unwrap()
+        );
+    }
+
+    #[test]
+    fn the_registry_of_an_image_is_found_however_it_is_written() {
+        for (image, server) in [
+            ("python:3.12", "https://index.docker.io/v1/"),
+            ("paddle/cloud", "docker.io"),
+            ("registry.example.org/a/b:1", "registry.example.org"),
+            ("10.250.0.1:5000/a", "http://10.250.0.1:5000"),
+            ("localhost/a", "localhost/"),
+        ] {
+            assert_eq!(image_host(image), registry_host(server), "{image} {server}");
+        }
+        assert_ne!(
+            image_host("registry.example.org/a"),
+            registry_host("registry.example.org:5000")
         );
     }
 

@@ -35,6 +35,8 @@ pub struct Account {
     pub name: UserName,
     /// No other account ever has it; 0 for all of the configuration.
     pub id: u64,
+    /// A deleted account had this name before.
+    pub reuses_name: bool,
     pub origin: Origin,
     /// A program's account: it has tokens and no password.
     pub service: bool,
@@ -61,6 +63,7 @@ impl Account {
         Account {
             name,
             id: 0,
+            reuses_name: false,
             origin: Origin::Configuration,
             service: false,
             groups: Vec::new(),
@@ -71,6 +74,14 @@ impl Account {
             quota: Quota::default(),
             storage: StorageQuota::default(),
             run_as: None,
+        }
+    }
+
+    /// The namespace of this account's jobs in a cluster. That of a deleted account goes to nobody else.
+    pub fn namespace(&self) -> String {
+        match self.reuses_name {
+            true => record::retired_name(&self.name, self.id).namespace(),
+            false => self.name.namespace(),
         }
     }
 
@@ -122,6 +133,12 @@ impl Users {
     /// The account of this name, disabled or not.
     pub fn find(&self, name: &UserName) -> Option<Arc<Account>> {
         self.0.find(name)
+    }
+
+    /// The namespace of a user's jobs in a cluster.
+    pub fn namespace_of(&self, name: &UserName) -> String {
+        self.find(name)
+            .map_or_else(|| name.namespace(), |account| account.namespace())
     }
 
     /// The account of this name, if it may be used.

@@ -50,6 +50,9 @@ fn what_cannot_be_printed_is_refused() {
     print(&env, &[package.arg()])
         .refused(1)
         .says("a manifest cannot contain the files of a local folder");
+    print(&env, &["-image", "team/trainer:1", "-secret", "api-key"])
+        .refused(1)
+        .says("manifests contain no secret, so `api-key` cannot be in them");
     let words = ["submit", "--manifests", "-entry", "true", package.arg()];
     env.paddlectl(&words).refused(2).says("--dry-run");
     let nothing = env.paddlectl(&["get", "jobs", "-a", "-o", "json"]).ok().json();

@@ -15,5 +15,5 @@ pub use engine::{
 };
 pub use logs::{Chunk, Follower, Gap, LogError, LogMark, LogReader, LogStore, Piece, Stream};
 pub use runs::{PrepareError, PreparedRun, RunPreparer, WorkDir};
-pub use secrets::{NoSecrets, SecretEnv, SecretSource};
+pub use secrets::{ImageAccess, NoSecrets, RegistryLogin, SecretEnv, SecretSource};
 pub use store::{JobStore, Page, PageRequest, StoreError};

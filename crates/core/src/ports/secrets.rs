@@ -1,4 +1,4 @@
-//! The port of secrets: values in the environment of workers, which are shown to no one else.
+//! The port of secrets: values in the environment of workers and credentials for images, which are shown to no one else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,34 +6,60 @@ use std::pin::Pin;
 
 use crate::job::Job;
 
-/// Secret variables of a worker. Printing them shows how many there are.
+/// What is secret about a worker: variables, and how its image is pulled. Printing shows how many variables there are.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretEnv(BTreeMap<String, String>);
+pub struct SecretEnv {
+    variables: BTreeMap<String, String>,
+    image: ImageAccess,
+}
+
+/// How the image of a job may be pulled.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ImageAccess {
+    /// The stored registry that the job names; `None`: it names none, or that is not there any more.
+    pub login: Option<RegistryLogin>,
+    /// Somebody has stored credentials for the image's registry: a node's copy of the image is for those who have some.
+    pub is_private: bool,
+}
+
+/// The credentials of an image registry. Not printable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RegistryLogin {
+    pub server: String,
+    pub username: String,
+    pub password: String,
+}
 
 impl SecretEnv {
-    pub fn new(variables: BTreeMap<String, String>) -> SecretEnv {
-        SecretEnv(variables)
+    pub fn new(variables: BTreeMap<String, String>, image: ImageAccess) -> SecretEnv {
+        SecretEnv { variables, image }
     }
 
     /// The variables themselves: for the engine only.
     pub fn reveal(&self) -> &BTreeMap<String, String> {
-        &self.0
+        &self.variables
     }
 
+    /// How the image is pulled: for engines that pull images.
+    pub fn image(&self) -> &ImageAccess {
+        &self.image
+    }
+
+    /// Whether there is no secret variable.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.variables.is_empty()
     }
 }
 
 impl fmt::Debug for SecretEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretEnv({})", self.0.len())
+        write!(f, "SecretEnv({})", self.variables.len())
     }
 }
 
 /// Opens the secrets of a job when its workers start.
 pub trait SecretSource: Send + Sync {
-    /// The secret variables of a job's workers, or why there are none, in words without any secret.
+    /// The secrets of a job's workers, or why there are none, in words without any secret.
     fn secrets<'a>(
         &'a self,
         job: &'a Job,

@@ -35,6 +35,12 @@ pub enum CallError {
         name: String,
         namespace: String,
     },
+    #[error(
+        "namespace `{name}` exists and does not belong to this server; to give it to this server, \
+         run `kubectl label namespace {name} {label}={server}`",
+        label = names::SERVER
+    )]
+    ForeignNamespace { name: String, server: String },
 }
 
 /// What admission says of an object that it may take later. The second is what a quota says that is new.
@@ -45,6 +51,10 @@ const NOT_NOW: [&str; 5] = [
     "denied the request",
     "failed calling webhook",
 ];
+
+/// A quota is counted by many at once; the one who comes too late is told so. Unlike other conflicts, this says nothing
+/// of the object that was to be made.
+const OUTPACED: &str = "please apply your changes to the latest version and try again";
 
 impl CallError {
     /// The object is not taken now, and may be later.
@@ -72,6 +82,9 @@ impl From<kube::Error> for CallError {
                 if matches!(status.code, 429 | 500..)
                     && !status.message.contains("failed calling webhook") =>
             {
+                CallError::Unreachable(status.message)
+            }
+            kube::Error::Api(status) if status.code == 409 && status.message.contains(OUTPACED) => {
                 CallError::Unreachable(status.message)
             }
             kube::Error::Api(status) => CallError::Refused {
@@ -154,40 +167,71 @@ impl Cluster {
 
     /// Makes a user's namespace and the fences in it, as far as they are missing. The quota is made what it should be.
     pub async fn ensure_tenant(&self, tenant: &Tenant) -> Result<(), CallError> {
-        match self.ensure_quota(&tenant.quota).await {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        match self.check_namespace(&tenant.namespace).await {
             Err(error) if error.is_missing() => {
-                let api: Api<Namespace> = Api::all(self.client.clone());
                 let params = PostParams::default();
-                let made = self.patiently(|| api.create(&params, &tenant.namespace)).await;
-                there_is_fine(made.map(drop))?;
-                self.ensure_quota(&tenant.quota).await?;
+                match self.patiently(|| api.create(&params, &tenant.namespace)).await {
+                    // Somebody made it meanwhile, or the first try did and its answer was lost.
+                    Err(error) if error.is_there_already() => self.check_namespace(&tenant.namespace).await?,
+                    other => other.map(drop)?,
+                }
+                there_is_fine(self.post(&tenant.quota).await)?;
             }
-            other => other?,
+            other => {
+                other?;
+                match self.change_quota(&tenant.quota).await {
+                    Err(error) if error.is_missing() => there_is_fine(self.post(&tenant.quota).await)?,
+                    other => other?,
+                }
+            }
         }
         there_is_fine(self.post(&tenant.limits).await)?;
         there_is_fine(self.post(&tenant.network).await)
     }
 
-    async fn ensure_quota(&self, quota: &ResourceQuota) -> Result<(), CallError> {
-        match self.post(quota).await {
-            Err(error) if error.is_there_already() => {
-                let namespace = quota.namespace().unwrap_or_default();
-                let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &namespace);
-                let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
-                // A limit that is gone must be named, or it would stay.
-                let mut wanted = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
-                    "limits.memory": null, "requests.nvidia.com/gpu": null});
-                for (name, amount) in hard.unwrap_or_default() {
-                    wanted[name] = amount.0.into();
-                }
-                let patch = Patch::Merge(json!({"spec": {"hard": wanted}}));
-                let params = PatchParams::default();
-                self.patiently(|| api.patch(FENCE, &params, &patch))
-                    .await
-                    .map(drop)
-            }
+    /// Makes the quota of a user's namespace what it should be; where there is none, it comes with the first job.
+    pub async fn follow_quota(&self, tenant: &Tenant) -> Result<(), CallError> {
+        let changed = match self.check_namespace(&tenant.namespace).await {
+            Ok(()) => self.change_quota(&tenant.quota).await,
+            Err(error) => Err(error),
+        };
+        match changed {
+            Err(error) if error.is_missing() => Ok(()),
             other => other,
         }
+    }
+
+    /// A namespace is ours if this server made it, or it was given to it.
+    async fn check_namespace(&self, wanted: &Namespace) -> Result<(), CallError> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let name = wanted.name_any();
+        let found = self.patiently(|| api.get(&name)).await?;
+        let server = |namespace: &Namespace| namespace.labels().get(names::SERVER).cloned();
+        match server(&found) == server(wanted) {
+            true => Ok(()),
+            false => Err(CallError::ForeignNamespace {
+                name,
+                server: server(wanted).unwrap_or_default(),
+            }),
+        }
+    }
+
+    async fn change_quota(&self, quota: &ResourceQuota) -> Result<(), CallError> {
+        let namespace = quota.namespace().unwrap_or_default();
+        let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &namespace);
+        let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
+        // A limit that is gone must be named, or it would stay.
+        let mut wanted = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
+            "limits.memory": null, "requests.nvidia.com/gpu": null});
+        for (name, amount) in hard.unwrap_or_default() {
+            wanted[name] = amount.0.into();
+        }
+        let patch = Patch::Merge(json!({"spec": {"hard": wanted}}));
+        let params = PatchParams::default();
+        self.patiently(|| api.patch(FENCE, &params, &patch))
+            .await
+            .map(drop)
     }
 
     /// Makes an object of ours that is the same for every creator.

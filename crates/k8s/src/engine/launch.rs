@@ -13,6 +13,7 @@ use super::cluster::CallError;
 use super::orders;
 use super::records::PodRecord;
 use super::table::Attempt;
+use super::tenants;
 use super::worker_plan::{self, mounts, pinned_node};
 use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
@@ -140,18 +141,21 @@ async fn mark_created(inner: &Arc<Inner>, key: &AttemptKey, record: PodRecord, u
 /// Makes the objects of an attempt; says the pod's uid.
 async fn create(inner: &Arc<Inner>, assignment: &Assignment) -> Result<Option<String>, NotCreated> {
     let job = &assignment.job;
-    let owner = owner_of(inner, job).await?;
+    let namespace = inner.namespace_of(&job.user);
+    let owner = owner_of(inner, assignment, &namespace).await?;
     let no_worker = || NotCreated::Failed("the job has no such worker".into());
     let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
     let mounts = mounts(inner, assignment);
     let avoid = inner.blamed(&job.id, assignment.worker);
     let plan = PodPlan {
         job,
+        namespace: &namespace,
         worker,
         attempt: assignment.attempt,
         node: pinned_node(inner, assignment),
         avoid: &avoid,
         mounts: &mounts,
+        always_pull: job.spec.registry.is_some() || assignment.secrets.image().is_private,
         owner: render::owner_reference(job, &owner),
     };
     let pod = render::pod(&inner.settings, &plan).map_err(|error| NotCreated::Failed(error.to_string()))?;
@@ -164,65 +168,63 @@ async fn create(inner: &Arc<Inner>, assignment: &Assignment) -> Result<Option<St
 }
 
 /// The uid of a run's owner, which is made once, however many workers start.
-async fn owner_of(inner: &Arc<Inner>, job: &Arc<Job>) -> Result<String, CallError> {
-    let turn = inner.owner_turn(&job.id);
+async fn owner_of(
+    inner: &Arc<Inner>,
+    assignment: &Assignment,
+    namespace: &str,
+) -> Result<String, NotCreated> {
+    let turn = inner.owner_turn(&assignment.job.id);
     let mut owner = turn.lock().await;
     if let Some(uid) = &*owner {
         return Ok(uid.clone());
     }
-    let uid = make_owner(inner, job).await?;
+    let uid = make_owner(inner, assignment, namespace).await?;
     *owner = Some(uid.clone());
     Ok(uid)
 }
 
-async fn make_owner(inner: &Arc<Inner>, job: &Job) -> Result<String, CallError> {
+async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> Result<String, NotCreated> {
+    let job = &assignment.job;
+    let login = assignment.secrets.image().login.as_ref();
+    if let (Some(registry), None) = (&job.spec.registry, login) {
+        return Err(NotCreated::Failed(format!(
+            "the registry `{registry}` has been deleted, or sealed with a key that the server does not have"
+        )));
+    }
     let secrets = RunSecrets {
-        certificate: inner.certificate.clone(),
+        certificate: &inner.certificate,
         first_attempts: first_secrets(inner, job),
+        variables: assignment.secrets.reveal(),
     };
-    let owner = render::owner(&inner.settings, job, &secrets);
-    ensure_tenant(inner, job).await?;
+    let owner = render::owner(&inner.settings, job, namespace, &secrets);
+    tenants::ensure(inner, &job.user).await?;
     let made = match inner.cluster.create(&owner).await {
         // Somebody deleted the namespace since it was last seen.
         Err(error) if error.is_missing() && inner.settings.namespaces == Namespaces::PerUser => {
-            inner.tenants().remove(&inner.settings.namespace_of(&job.user));
-            ensure_tenant(inner, job).await?;
+            inner.tenants().remove(namespace);
+            tenants::ensure(inner, &job.user).await?;
             inner.cluster.create(&owner).await?
         }
         other => other?,
     };
     let uid = made.metadata.uid.unwrap_or_default();
     let reference = || render::owner_reference(job, &uid);
-    if let Some(group) = render::gang::pod_group(&inner.settings, job, reference())
+    if let Some(login) = login {
+        let secret = render::pull_secret(&inner.settings, job, namespace, login, reference());
+        inner.cluster.create(&secret).await?;
+    }
+    if let Some(group) = gang::pod_group(&inner.settings, job, namespace, reference())
         && let Some(kind) = gang::answers_in(&inner.settings.placement)
     {
         inner.cluster.create_dynamic(&group, &kind).await?;
     }
     // Given namespaces have the fences that their administrator wants.
     if inner.settings.sees_cluster()
-        && let Some(network) = tenancy::run_network(&inner.settings, job, reference())
+        && let Some(network) = tenancy::run_network(&inner.settings, job, namespace, reference())
     {
         inner.cluster.create(&network).await?;
     }
     Ok(uid)
-}
-
-/// Makes the user's namespace ready, once for each server and again when the user's quota has changed.
-async fn ensure_tenant(inner: &Arc<Inner>, job: &Job) -> Result<(), CallError> {
-    if inner.settings.namespaces != Namespaces::PerUser {
-        return Ok(());
-    }
-    let name = inner.settings.namespace_of(&job.user);
-    let quota = (inner.quotas)(&job.user);
-    let turn = Arc::clone(inner.tenants().entry(name.clone()).or_default());
-    let mut known = turn.lock().await;
-    if *known == Some(quota) {
-        return Ok(());
-    }
-    let tenant = tenancy::tenant(&inner.settings, &name, &quota);
-    inner.cluster.ensure_tenant(&tenant).await?;
-    *known = Some(quota);
-    Ok(())
 }
 
 fn first_secrets(inner: &Inner, job: &Job) -> Vec<String> {

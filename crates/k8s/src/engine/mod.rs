@@ -14,6 +14,7 @@ mod settle;
 mod speaking;
 mod sweeping;
 mod table;
+mod tenants;
 mod watching;
 mod worker_plan;
 
@@ -41,6 +42,7 @@ use cluster::Cluster;
 use nodes::Room;
 use records::Records;
 use table::Table;
+pub use tenants::{Accounts, Tenancy};
 
 /// What the engine needs beside its settings.
 pub struct Options {
@@ -58,11 +60,8 @@ pub struct Options {
     pub logs: Arc<dyn LogStore>,
     pub link: LinkSettings,
     pub limits: Limits,
-    pub quotas: Quotas,
+    pub accounts: Arc<dyn Accounts>,
 }
-
-/// What each user may take now.
-pub type Quotas = Arc<dyn Fn(&UserName) -> Quota + Send + Sync>;
 
 /// Something that one task at a time makes, and what it then is.
 type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
@@ -109,7 +108,7 @@ pub(crate) struct Inner {
     log_limits: LogLimits,
     log_copy: bool,
     limits: Limits,
-    quotas: Quotas,
+    accounts: Arc<dyn Accounts>,
     cluster: Cluster,
     records: Records,
     logs: Arc<dyn LogStore>,
@@ -146,7 +145,7 @@ impl KubernetesEngine {
             log_copy: options.log_copy,
             cluster: Cluster::new(client.clone(), options.limits.api_server),
             limits: options.limits,
-            quotas: options.quotas,
+            accounts: options.accounts,
             records: Records::open(&options.data)?,
             logs: options.logs,
             certificate: options.link.certificate.clone(),
@@ -164,6 +163,7 @@ impl KubernetesEngine {
         let LinkSettings { listener, tls, .. } = options.link;
         tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));
         tasks.spawn(sweeping::sweep(Arc::clone(&inner)));
+        tasks.spawn(tenants::follow_quotas(Arc::clone(&inner)));
         Ok(KubernetesEngine {
             inner,
             _tasks: Arc::new(tasks),
@@ -193,6 +193,12 @@ impl Inner {
 
     fn blamed_nodes(&self) -> MutexGuard<'_, HashMap<(JobId, WorkerKey), BTreeSet<String>>> {
         self.blamed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The namespace of a user's jobs.
+    fn namespace_of(&self, user: &UserName) -> String {
+        let own = || self.accounts.tenancy(user).namespace;
+        self.settings.namespaces.of(user, own)
     }
 
     /// Nothing is left of a run.

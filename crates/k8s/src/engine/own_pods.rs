@@ -25,7 +25,13 @@ pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
 
 /// Notes where a pod stands, and reports what its job must know.
 pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
-    let view = pods::view(pod);
+    let view = match pods::view(pod) {
+        // Volcano says nothing of a pod whose gang it has not admitted.
+        PodView::Pending(None) if inner.settings.placement.is_handed_over() && pods::node(pod).is_none() => {
+            PodView::Unseated("it has no node".to_owned())
+        }
+        view => view,
+    };
     let news = match inner.table().get_mut(&attempt) {
         Some(entry) => {
             let had_no_seat = matches!(entry.news, News::Unseated(_));

@@ -50,7 +50,7 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRe
         assignment.run.folder, worker.key.role, worker.key.index, attempt.attempt
     );
     let record = PodRecord {
-        namespace: inner.settings.namespace_of(&job.user),
+        namespace: inner.namespace_of(&job.user),
         name: names::pod(worker, attempt.attempt),
         owner: names::owner(job),
         home: inner.storage.join("home").join(job.user.as_str()),

@@ -61,7 +61,12 @@ pub fn answers_in(placement: &Placement) -> Option<ApiResource> {
 }
 
 /// Volcano's `PodGroup`: all workers or none.
-pub fn pod_group(settings: &Settings, job: &Job, owner: OwnerReference) -> Option<DynamicObject> {
+pub fn pod_group(
+    settings: &Settings,
+    job: &Job,
+    namespace: &str,
+    owner: OwnerReference,
+) -> Option<DynamicObject> {
     let Placement::Volcano { queue } = &settings.placement else {
         return None;
     };
@@ -70,7 +75,7 @@ pub fn pod_group(settings: &Settings, job: &Job, owner: OwnerReference) -> Optio
         "spec": {"minMember": job.workers.len(), "queue": queue},
     }));
     group.metadata = ObjectMeta {
-        namespace: Some(settings.namespace_of(&job.user)),
+        namespace: Some(namespace.to_owned()),
         labels: Some(names::run_labels(&settings.server, job)),
         owner_references: Some(vec![owner]),
         ..group.metadata

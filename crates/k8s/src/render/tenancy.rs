@@ -74,6 +74,7 @@ fn namespace(name: &str, settings: &Settings) -> Namespace {
     let level = settings.volume.security_level().to_owned();
     let mut labels = managed();
     labels.insert("pod-security.kubernetes.io/enforce".to_owned(), level);
+    labels.insert(names::SERVER.to_owned(), settings.server.clone());
     Namespace {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -173,7 +174,12 @@ fn to_link(link: &str) -> Option<NetworkPolicyEgressRule> {
 }
 
 /// Lets the workers of a run reach each other. `None` for a worker that is alone.
-pub fn run_network(settings: &Settings, job: &Job, owner: OwnerReference) -> Option<NetworkPolicy> {
+pub fn run_network(
+    settings: &Settings,
+    job: &Job,
+    namespace: &str,
+    owner: OwnerReference,
+) -> Option<NetworkPolicy> {
     if job.workers.len() < 2 {
         return None;
     }
@@ -189,7 +195,7 @@ pub fn run_network(settings: &Settings, job: &Job, owner: OwnerReference) -> Opt
     Some(NetworkPolicy {
         metadata: ObjectMeta {
             name: Some(names::owner(job)),
-            namespace: Some(settings.namespace_of(&job.user)),
+            namespace: Some(namespace.to_owned()),
             labels: Some(names::run_labels(&settings.server, job)),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()

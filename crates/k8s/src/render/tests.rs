@@ -1,5 +1,6 @@
 //! What a run looks like in the cluster, compared as a whole.
 
+use paddlecloud_core::spec::{JobSpec, SecretRef};
 use paddlecloud_core::testing::samples;
 
 use super::*;
@@ -21,19 +22,26 @@ fn settings() -> Settings {
 }
 
 fn job() -> Job {
+    job_with(|_| {})
+}
+
+fn job_with(change: impl FnOnce(&mut JobSpec)) -> Job {
     let mut spec = samples::spec("My.Job", 1, 2);
     spec.trainer.gpu = 2;
+    change(&mut spec);
     samples::starting(7, spec)
 }
 
 fn plan<'a>(job: &'a Job, position: usize, attempt: u32, mounts: &'a [Mount]) -> PodPlan<'a> {
     PodPlan {
         job,
+        namespace: "ada",
         worker: &job.workers[position],
         attempt,
         node: Some("node2"),
         avoid: &[],
         mounts,
+        always_pull: false,
         owner: owner_reference(job, "0b0e"),
     }
 }
@@ -58,10 +66,74 @@ fn a_trainer_is_a_restricted_pod_pinned_to_its_node() {
 fn an_owner_holds_one_secret_for_each_worker() {
     let job = job();
     let secrets = RunSecrets {
-        certificate: "PEM".into(),
+        certificate: "PEM",
         first_attempts: vec!["a".into(), "b".into(), "c".into()],
+        variables: &BTreeMap::new(),
     };
-    insta::assert_snapshot!(yaml(&owner(&settings(), &job, &secrets)));
+    insta::assert_snapshot!(yaml(&owner(&settings(), &job, "ada", &secrets)));
+}
+
+#[test]
+fn a_pod_names_the_users_secrets_and_only_the_owner_holds_them() {
+    let job = job_with(|spec| spec.secrets = vec![SecretRef::parse("api-key").unwrap()]);
+    let variables = BTreeMap::from([("API_KEY".to_owned(), "canary".to_owned())]);
+    let secrets = RunSecrets {
+        certificate: "PEM",
+        first_attempts: vec!["a".into(), "b".into(), "c".into()],
+        variables: &variables,
+    };
+    let owner = owner(&settings(), &job, "ada", &secrets);
+    let held = &owner.data.as_ref().unwrap()["env.API_KEY"];
+    assert_eq!(held.0, b"canary");
+    let pod = yaml(&pod(&settings(), &plan(&job, 1, 1, &[])).unwrap());
+    assert!(!pod.contains("canary"), "{pod}");
+    let container = serde_json::from_str::<serde_json::Value>(&pod).unwrap();
+    let env = &container["spec"]["containers"][0]["env"];
+    assert_eq!(
+        env[0],
+        json!({"name": "API_KEY", "valueFrom": {"secretKeyRef": {
+            "name": owner.metadata.name, "key": "env.API_KEY"}}})
+    );
+    assert_eq!(env[1]["value"], "API_KEY", "{env}");
+}
+
+#[test]
+fn a_registry_becomes_a_pull_secret_that_is_used_for_every_pull() {
+    let job = job_with(|spec| spec.registry = Some("hub".into()));
+    let login = |server: &str| RegistryLogin {
+        server: server.to_owned(),
+        username: "ada".into(),
+        password: "canary".into(),
+    };
+    let made = |server: &str| {
+        let owner = owner_reference(&job, "0b0e");
+        pull_secret(&settings(), &job, "ada", &login(server), owner)
+    };
+    let secret = made("registry.example.org:5000");
+    assert_eq!(secret.type_.as_deref(), Some("kubernetes.io/dockerconfigjson"));
+    let config = |secret: &Secret| -> serde_json::Value {
+        serde_json::from_slice(&secret.data.as_ref().unwrap()[".dockerconfigjson"].0).unwrap()
+    };
+    let entry = json!({"username": "ada", "password": "canary"});
+    assert_eq!(
+        config(&secret),
+        json!({"auths": {"registry.example.org:5000": entry}})
+    );
+    for server in ["docker.io", "https://index.docker.io/"] {
+        assert_eq!(
+            config(&made(server)),
+            json!({"auths": {"https://index.docker.io/v1/": entry}})
+        );
+    }
+    let plan = PodPlan {
+        always_pull: true,
+        ..plan(&job, 1, 1, &[])
+    };
+    let spec = pod(&settings(), &plan).unwrap().spec.unwrap();
+    let named = spec.image_pull_secrets.unwrap().remove(0).name;
+    assert_eq!(Some(named), secret.metadata.name);
+    assert_eq!(spec.containers[0].image_pull_policy.as_deref(), Some("Always"));
+    assert_eq!(spec.init_containers.unwrap()[0].image_pull_policy, None);
 }
 
 #[test]
@@ -132,7 +204,7 @@ fn a_user_has_a_namespace_with_four_fences() {
     ];
     insta::assert_snapshot!(all.join("\n---\n"));
     let job = job();
-    let network = tenancy::run_network(&settings(), &job, owner_reference(&job, "0b0e")).unwrap();
+    let network = tenancy::run_network(&settings(), &job, "ada", owner_reference(&job, "0b0e")).unwrap();
     insta::assert_snapshot!("workers_of_a_run_reach_each_other", yaml(&network));
 }
 
@@ -163,7 +235,7 @@ fn kueue_admits_a_run_as_a_pod_group() {
         ..plan(&job, 1, 1, &[])
     };
     insta::assert_snapshot!(yaml(&pod(&settings, &unpinned).unwrap().metadata));
-    assert!(gang::pod_group(&settings, &job, owner_reference(&job, "0b0e")).is_none());
+    assert!(gang::pod_group(&settings, &job, "ada", owner_reference(&job, "0b0e")).is_none());
 }
 
 #[test]
@@ -181,7 +253,7 @@ fn volcano_seats_a_run_as_a_pod_group_of_its_own_kind() {
     assert_eq!(pod.spec.unwrap().scheduler_name.as_deref(), Some("volcano"));
     let annotations = pod.metadata.annotations.unwrap();
     assert_eq!(annotations["scheduling.k8s.io/group-name"], names::group(&job.id));
-    let group = gang::pod_group(&settings, &job, owner_reference(&job, "0b0e")).unwrap();
+    let group = gang::pod_group(&settings, &job, "ada", owner_reference(&job, "0b0e")).unwrap();
     insta::assert_snapshot!(yaml(&group));
 }
 
@@ -195,13 +267,14 @@ fn a_csi_volume_and_given_namespaces_reach_the_pods() {
     settings.sub_path = "/tree/".into();
     settings.namespaces = Namespaces::Given(BTreeMap::from([("*".into(), "team".into())]));
     let job = job();
+    let namespace = settings.namespaces.of(&job.user, || "own".to_owned());
+    assert_eq!(namespace, "team");
     let mounts = [Mount {
         source: "home/ada".into(),
         target: "/pfs/local/home/ada".into(),
         read_only: false,
     }];
     let pod = pod(&settings, &plan(&job, 0, 1, &mounts)).unwrap();
-    assert_eq!(pod.metadata.namespace.as_deref(), Some("team"));
     let spec = yaml(&pod.spec);
     assert!(spec.contains("cephfs.csi.ceph.com"), "{spec}");
     assert!(spec.contains("\"tree/home/ada\""), "{spec}");

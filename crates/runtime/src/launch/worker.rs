@@ -1,10 +1,10 @@
 //! The supervisor of this pod's worker: started once, and spoken to over its socket.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use paddlecloud_supervisor::protocol::{self, Report, State, WorkerPlan};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -14,6 +14,9 @@ use tokio::sync::mpsc;
 
 use super::events::Happening;
 use super::pod_files;
+
+/// Which variables of the container are secret; set by the server, separated by commas.
+const SECRET_NAMES: &str = "PADDLECLOUD_LINK_SECRETS";
 
 /// For an image that sets none.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -83,12 +86,24 @@ pub async fn start(
             .map_err(|error| format!("cannot make `{}`: {error}", parent.display()))?;
     }
     let mut plan = plan.clone();
-    plan.env = environment(plan.env, std::env::vars(), programs);
+    let (secrets, image) = set_apart(std::env::vars());
+    plan.env = environment(plan.env, image.into_iter(), programs);
     plan.store(folder).map_err(|error| error.to_string())?;
-    run(folder)?;
+    run(folder, &secrets)?;
     Supervisor::connect(folder, log, events)
         .await
         .map_err(|error| format!("the supervisor cannot be reached: {error}"))
+}
+
+/// The secret variables of the container, and the others. The plan is a file, where no secret may stand.
+fn set_apart(
+    variables: impl Iterator<Item = (String, String)>,
+) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    let all: BTreeMap<String, String> = variables.collect();
+    let named = all.get(SECRET_NAMES).cloned().unwrap_or_default();
+    let names: Vec<&str> = named.split(',').collect();
+    all.into_iter()
+        .partition(|(name, _)| names.contains(&name.as_str()))
 }
 
 /// What the image sets, and over it what the plan says. A `PATH` that the job sets comes before the image's.
@@ -126,23 +141,34 @@ async fn hear(mut lines: BufReader<OwnedReadHalf>, events: mpsc::UnboundedSender
     let _ = events.send(Happening::SupervisorGone);
 }
 
-/// Returns when the supervisor can be connected to.
-fn run(folder: &Path) -> Result<(), String> {
-    let started = Command::new("/proc/self/exe")
-        .arg0("paddlecloud-supervise")
-        .arg(folder)
-        .env_clear()
+/// Returns when the supervisor can be connected to. Secrets travel in a pipe.
+fn run(folder: &Path, secrets: &BTreeMap<String, String>) -> Result<(), String> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("paddlecloud-supervise").arg(folder).env_clear();
+    command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|error| format!("the supervisor cannot be started: {error}"))?;
+        .stderr(Stdio::piped());
+    if !secrets.is_empty() {
+        command.env(protocol::SECRETS_VARIABLE, "1").stdin(Stdio::piped());
+    }
+    let started =
+        run_with(command, secrets).map_err(|error| format!("the supervisor cannot be started: {error}"))?;
     if started.status.success() {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&started.stderr);
     let words = words.trim().trim_start_matches("error: ");
     Err(format!("the supervisor did not start: {words}"))
+}
+
+fn run_with(mut command: Command, secrets: &BTreeMap<String, String>) -> io::Result<Output> {
+    let mut child = command.spawn()?;
+    if let Some(mut pipe) = child.stdin.take() {
+        // A supervisor that ended at once says why.
+        let _ = pipe.write_all(&serde_json::to_vec(secrets)?);
+    }
+    child.wait_with_output()
 }
 
 #[cfg(test)]
@@ -152,6 +178,24 @@ mod tests {
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         pairs.iter().map(owned).collect()
+    }
+
+    #[test]
+    fn a_secret_is_not_among_the_variables_that_are_stored() {
+        let container = pairs(&[
+            ("API_KEY", "canary"),
+            ("LANG", "C"),
+            ("PADDLECLOUD_LINK_SECRETS", "API_KEY,OTHER"),
+            ("OTHER", "canary"),
+        ]);
+        let (secrets, others) = set_apart(container.into_iter());
+        let expected = pairs(&[("API_KEY", "canary"), ("OTHER", "canary")]);
+        assert_eq!(secrets.into_iter().collect::<Vec<_>>(), expected);
+        let stored = environment(Vec::new(), others.into_iter(), None);
+        let expected = pairs(&[("LANG", "C"), ("PATH", USUAL_PATH)]);
+        assert_eq!(stored, expected);
+        let none = set_apart(pairs(&[("A", "b")]).into_iter());
+        assert!(none.0.is_empty());
     }
 
     #[test]

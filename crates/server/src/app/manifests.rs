@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobView, ObjectView, SubmitReply};
 use paddlecloud_core::job::Job;
+use paddlecloud_core::spec::JobSpec;
 use paddlecloud_k8s::manifests::{self, PrintSettings};
 use paddlecloud_k8s::settings::PodIdentity;
 use serde_json::Value;
@@ -23,7 +24,9 @@ impl App {
             namespace: object.namespace,
             name: object.name,
         };
-        paddlecloud_k8s::objects(job, &cluster.namespaces)
+        let own = || self.auth.users().namespace_of(&job.user);
+        let namespace = cluster.namespaces.of(&job.user, own);
+        paddlecloud_k8s::objects(job, &namespace, &cluster.namespaces, &cluster.placement)
             .into_iter()
             .map(view)
             .collect()
@@ -49,7 +52,7 @@ impl App {
             id: String::new(),
             job: JobView::planned(&submission.spec, &submission.user, datacenter, Timestamp::now()),
             engine: self.config.engine.to_string(),
-            notes: Vec::new(),
+            notes: pull_secret_note(&submission.spec).into_iter().collect(),
             manifests,
         })
     }
@@ -79,4 +82,26 @@ impl App {
             .with_hint(error.hint())
         })
     }
+}
+
+/// Manifests would lose a secret, and must not show it.
+pub(super) fn refuse_secrets(spec: &JobSpec) -> Result<(), ErrorBody> {
+    let Some(secret) = spec.secrets.first() else {
+        return Ok(());
+    };
+    let problem = format!(
+        "manifests contain no secret, so `{}` cannot be in them",
+        secret.name
+    );
+    Err(ErrorBody::new(ErrorName::BadRequest, problem)
+        .with_hint("leave `-secret` out, and refer to a Secret of the cluster in the printed manifests"))
+}
+
+/// Manifests hold no password, so what they pull the image with must be there.
+fn pull_secret_note(spec: &JobSpec) -> Option<String> {
+    let name = spec.registry.as_ref()?;
+    Some(format!(
+        "the manifests name the image pull secret `{name}` and do not contain it: \
+         `kubectl create secret docker-registry {name}` makes one"
+    ))
 }

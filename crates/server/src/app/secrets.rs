@@ -3,11 +3,11 @@
 use paddlecloud_api::admin::{RegistryRequest, RegistryView, SecretRequest, SecretView};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::names::UserName;
+use paddlecloud_core::ports::RegistryLogin;
 use paddlecloud_core::spec::{JobSpec, is_secret_name};
-use serde::{Deserialize, Serialize};
 
 use super::accounts::audit;
-use super::{App, internal, store_failed};
+use super::{App, store_failed};
 use crate::auth::Caller;
 use crate::config::EngineKind;
 use crate::secrets::{Kind, SecretsError};
@@ -16,14 +16,6 @@ use crate::secrets::{Kind, SecretsError};
 const MOST_BYTES: usize = 64 << 10;
 /// Most secrets and registries of one user.
 const MOST: usize = 200;
-
-/// What is sealed for a registry.
-#[derive(Serialize, Deserialize)]
-struct RegistryLogin {
-    server: String,
-    username: String,
-    password: String,
-}
 
 impl App {
     pub async fn secret_list(&self, caller: &Caller) -> Result<Vec<SecretView>, ErrorBody> {
@@ -75,14 +67,13 @@ impl App {
         self.secrets.rotate(entry).await.map_err(refused)
     }
 
-    /// Every secret that a job names is there.
+    /// Every secret that a job names is there, and so is its registry where images are pulled.
     pub(super) async fn secrets_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), ErrorBody> {
-        if spec.secrets.is_empty() {
-            return Ok(());
-        }
-        if let EngineKind::Kubernetes(_) = self.config.engine {
-            let problem = "secrets of jobs come with a later version of the Kubernetes engine";
-            return Err(ErrorBody::new(ErrorName::NotThereYet, problem));
+        if let (EngineKind::Kubernetes(_), Some(name)) = (&self.config.engine, &spec.registry) {
+            let there = self.secrets.has(user, Kind::Registry, name).await;
+            if !there.map_err(refused)? {
+                return Err(no_registry(name));
+            }
         }
         for wanted in &spec.secrets {
             let there = self.secrets.has(user, Kind::Secret, &wanted.name).await;
@@ -101,8 +92,7 @@ impl App {
             .map_err(refused)?;
         let mut views = Vec::new();
         for row in rows {
-            let login = self.secrets.open_row(&row).map_err(refused)?;
-            let login: RegistryLogin = serde_json::from_str(&login).map_err(|_| internal())?;
+            let login = self.secrets.open_login(&row).map_err(refused)?;
             views.push(RegistryView {
                 name: row.name,
                 server: login.server,
@@ -126,16 +116,13 @@ impl App {
         }
         self.check_count(&caller.user, Kind::Registry, &request.name)
             .await?;
+        let entry = audit(caller, "registry.set", &request.name, &request.server);
         let login = RegistryLogin {
             server: request.server,
             username: request.username,
             password: request.password,
         };
-        let value = serde_json::to_string(&login).map_err(|_| internal())?;
-        let entry = audit(caller, "registry.set", &request.name, &login.server);
-        let set = self
-            .secrets
-            .set(&caller.user, Kind::Registry, &request.name, &value, entry);
+        let set = self.secrets.set_login(&caller.user, &request.name, &login, entry);
         set.await.map_err(refused)
     }
 
@@ -152,11 +139,7 @@ impl App {
             .await;
         match removed.map_err(refused)? {
             true => Ok(name),
-            false => {
-                let problem = format!("there is no registry `{}`", name.escape_default());
-                Err(ErrorBody::new(ErrorName::NotFound, problem)
-                    .with_hint("`paddlectl get registry` lists all of them"))
-            }
+            false => Err(no_registry(&name)),
         }
     }
 
@@ -201,6 +184,11 @@ fn check_name(name: &str) -> Result<(), ErrorBody> {
             ),
         )),
     }
+}
+
+fn no_registry(name: &str) -> ErrorBody {
+    let problem = format!("there is no registry `{}`", name.escape_default());
+    ErrorBody::new(ErrorName::NotFound, problem).with_hint("`paddlectl get registry` lists all of them")
 }
 
 fn no_secret(name: &str) -> ErrorBody {

@@ -11,6 +11,7 @@ use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::{JobSpec, SpecError};
 use tokio::sync::OwnedRwLockReadGuard;
 
+use super::manifests::refuse_secrets;
 use super::{App, internal, store_failed};
 use crate::auth::Caller;
 use crate::config::EngineKind;
@@ -303,9 +304,11 @@ impl App {
         }
         let package = request.package_path(&self.storage.home_name(&caller.user))?;
         let mut spec = request.to_spec(package)?;
-        self.secrets_check(&caller.user, &spec).await?;
-        // What a manifest runs is not on this machine.
-        if !request.manifests {
+        // What a manifest runs is not on this machine, and does not use what is stored here.
+        if request.manifests {
+            refuse_secrets(&spec)?;
+        } else {
+            self.secrets_check(&caller.user, &spec).await?;
             self.programs_check(&spec).await?;
         }
         self.package_resolve(&caller.user, &mut spec).await?;

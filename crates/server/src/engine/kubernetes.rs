@@ -5,17 +5,19 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::LogStore;
 use paddlecloud_k8s::settings::{PodIdentity, Settings, Volume};
-use paddlecloud_k8s::{KubernetesEngine, LinkSettings, Options};
+use paddlecloud_k8s::{Accounts, KubernetesEngine, LinkSettings, Options, Tenancy};
 use paddlecloud_supervisor::link::SERVER_NAME;
 use paddlecloud_supervisor::protocol::LogLimits;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 use crate::auth::Secret;
 use crate::authority::{Authority, AuthorityError};
 use crate::config::{Config, KubernetesConfig};
-use crate::users::Users;
+use crate::users::{Account, Users};
 
 /// Digits that distinguish the servers of a cluster.
 const SERVER_DIGITS: usize = 12;
@@ -110,13 +112,34 @@ pub async fn start(
             key: secret.derive("paddlecloud link: secrets of attempts"),
         },
         limits: kubernetes.limits,
-        quotas: Arc::new(move |user| {
-            users
-                .find(user)
-                .map_or_else(Default::default, |account| account.quota)
-        }),
+        accounts: Arc::new(ClusterAccounts(users)),
     };
     Ok(KubernetesEngine::start(options).await?)
+}
+
+/// The server's accounts, as the cluster sees them.
+struct ClusterAccounts(Users);
+
+impl Accounts for ClusterAccounts {
+    fn tenancy(&self, user: &UserName) -> Tenancy {
+        Tenancy {
+            namespace: self.0.namespace_of(user),
+            quota: self.0.find(user).map(|account| account.quota).unwrap_or_default(),
+        }
+    }
+
+    fn all(&self) -> Vec<Tenancy> {
+        let accounts = self.0.all().into_iter();
+        let tenancy = |account: Arc<Account>| Tenancy {
+            namespace: account.namespace(),
+            quota: account.quota,
+        };
+        accounts.map(tenancy).collect()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes()
+    }
 }
 
 /// Stays the same as long as the server keeps its data folder.

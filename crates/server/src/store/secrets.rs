@@ -112,6 +112,14 @@ impl Store {
         self.secret_rows(query).await
     }
 
+    /// The registries of everybody.
+    pub async fn registries_all(&self) -> Result<Vec<SecretRow>, StoreError> {
+        let query = sqlx::query(
+            "SELECT owner, kind, name, sealed, created FROM secrets WHERE kind = 'registry' ORDER BY owner, name",
+        );
+        self.secret_rows(query).await
+    }
+
     async fn secret_rows<'q>(
         &self,
         query: sqlx::query::Query<'q, sqlx::Any, sqlx::any::AnyArguments>,

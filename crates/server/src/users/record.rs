@@ -72,15 +72,19 @@ impl Record {
 
     /// Who owns what a deleted account leaves behind.
     pub fn retired_name(&self) -> UserName {
-        let name: String = self.name.as_str().chars().take(KEPT).collect();
-        let retired = format!("{name}{RETIRED}{}", self.id);
-        // Long names of wide characters may exceed the most bytes.
-        let short = || format!("deleted{RETIRED}{}", self.id).parse();
-        retired
-            .parse()
-            .or_else(|_| short())
-            .expect("a short word is a name")
+        retired_name(&self.name, self.id)
     }
+}
+
+/// A name that no account has that can be used, and that belongs to this one alone.
+pub fn retired_name(name: &UserName, id: u64) -> UserName {
+    let name: String = name.as_str().chars().take(KEPT).collect();
+    // Long names of wide characters may exceed the most bytes.
+    let short = || format!("deleted{RETIRED}{id}").parse();
+    format!("{name}{RETIRED}{id}")
+        .parse()
+        .or_else(|_| short())
+        .expect("a short word is a name")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The Kubernetes engine passes the suite of its port on a real cluster, where there is one.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::PathBuf;
@@ -9,13 +10,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use paddlecloud_core::job::{Job, WorkerKey};
-use paddlecloud_core::names::JobId;
-use paddlecloud_core::ports::{Assignment, AttemptKey, LogStore, Piece, RunPreparer};
+use paddlecloud_core::names::{JobId, UserName};
+use paddlecloud_core::ports::{Assignment, AttemptKey, LogStore, Piece, RegistryLogin, RunPreparer};
 use paddlecloud_core::scheduler::{Placement as Seats, Quota, Seat};
+use paddlecloud_core::spec::SecretRef;
 use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
 use paddlecloud_k8s::settings::{Limits, Namespaces, Placement, PodIdentity, PodSettings, Settings, Volume};
-use paddlecloud_k8s::{KubernetesEngine, LinkSettings, Options};
+use paddlecloud_k8s::{Accounts, KubernetesEngine, LinkSettings, Options, Tenancy};
 use paddlecloud_server::authority::Authority;
 use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;
@@ -23,6 +25,7 @@ use paddlecloud_server::runs::HomeRuns;
 use paddlecloud_supervisor::link::SERVER_NAME;
 use paddlecloud_supervisor::protocol::LogLimits;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// Longer than any check of the suite takes on a slow machine.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -103,6 +106,26 @@ fn give_away(path: &std::path::Path) {
     }
 }
 
+/// Everybody has the namespace of their name, and no limits.
+struct OneAccount;
+
+impl Accounts for OneAccount {
+    fn tenancy(&self, user: &UserName) -> Tenancy {
+        Tenancy {
+            namespace: user.namespace(),
+            quota: Quota::default(),
+        }
+    }
+
+    fn all(&self) -> Vec<Tenancy> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+}
+
 impl Bench for ClusterBench {
     type Engine = KubernetesEngine;
 
@@ -128,7 +151,7 @@ impl Bench for ClusterBench {
                 seat: Duration::from_secs(5),
                 ..Limits::usual(&Placement::Pinned)
             },
-            quotas: Arc::new(|_| Quota::default()),
+            accounts: Arc::new(OneAccount),
         };
         KubernetesEngine::start(options).await.unwrap()
     }
@@ -315,10 +338,15 @@ fn rendered(settings: &Settings, volume: Volume) -> Vec<serde_json::Value> {
     };
     let mut spec = samples::spec(&format!("My.Job-{}", "x".repeat(55)), 1, 2);
     spec.trainer.gpu = 2;
+    spec.secrets = vec![SecretRef::parse("api-key").unwrap()];
+    spec.registry = Some("hub".into());
     let job = samples::starting(7, spec);
+    let namespace = settings.namespaces.of(&job.user, || job.user.namespace());
+    let variables = BTreeMap::from([("API_KEY".to_owned(), "canary".to_owned())]);
     let secrets = RunSecrets {
-        certificate: "PEM".into(),
+        certificate: "PEM",
         first_attempts: vec!["a".into(); job.workers.len()],
+        variables: &variables,
     };
     let owner = render::owner_reference(&job, "0b0e0b0e-0b0e-0b0e-0b0e-0b0e0b0e0b0e");
     let mounts = [Mount {
@@ -330,23 +358,33 @@ fn rendered(settings: &Settings, volume: Volume) -> Vec<serde_json::Value> {
         gpu: Some(2),
         ..Quota::default()
     };
-    let tenant = tenancy::tenant(&settings, &settings.namespace_of(&job.user), &quota);
+    let login = RegistryLogin {
+        server: "registry.example.org".into(),
+        username: "ada".into(),
+        password: "canary".into(),
+    };
+    let tenant = tenancy::tenant(&settings, &namespace, &quota);
+    let pull = render::pull_secret(&settings, &job, &namespace, &login, owner.clone());
+    let network = tenancy::run_network(&settings, &job, &namespace, owner.clone());
     let mut objects = vec![
-        serde_json::to_value(render::owner(&settings, &job, &secrets)).unwrap(),
+        serde_json::to_value(render::owner(&settings, &job, &namespace, &secrets)).unwrap(),
+        serde_json::to_value(pull).unwrap(),
         serde_json::to_value(tenant.quota).unwrap(),
         serde_json::to_value(tenant.limits).unwrap(),
         serde_json::to_value(tenant.network).unwrap(),
-        serde_json::to_value(tenancy::run_network(&settings, &job, owner.clone())).unwrap(),
+        serde_json::to_value(network).unwrap(),
     ];
     let avoid = ["node8".to_owned(), "node9".to_owned()];
     for (position, attempt) in [(0, 1), (1, 1), (2, 2)] {
         let plan = PodPlan {
             job: &job,
+            namespace: &namespace,
             worker: &job.workers[position],
             attempt,
             node: (attempt == 1).then_some("node1"),
             avoid: &avoid,
             mounts: &mounts,
+            always_pull: true,
             owner: owner.clone(),
         };
         objects.push(serde_json::to_value(render::pod(&settings, &plan).unwrap()).unwrap());
@@ -364,7 +402,7 @@ fn everything_rendered_passes_a_strict_dry_run_under_its_level() {
         eprintln!("skipped: there is no cluster; run `cargo xtask test --with cluster`");
         return;
     };
-    let attributes = std::collections::BTreeMap::from([("fsName".to_owned(), "train".to_owned())]);
+    let attributes = BTreeMap::from([("fsName".to_owned(), "train".to_owned())]);
     let csi = Volume::Csi {
         driver: "cephfs.csi.ceph.com".into(),
         attributes,
@@ -384,7 +422,7 @@ fn everything_rendered_passes_a_strict_dry_run_under_its_level() {
         let level = format!("pod-security.kubernetes.io/enforce={}", volume.security_level());
         bench.kubectl(&["create", "namespace", &namespace]);
         bench.kubectl(&["label", "namespace", &namespace, &level]);
-        let given = std::collections::BTreeMap::from([("*".to_owned(), namespace.clone())]);
+        let given = BTreeMap::from([("*".to_owned(), namespace.clone())]);
         let settings = bench.settings(Namespaces::Given(given));
         bench.dry_run(&rendered(&settings, volume));
         bench.kubectl(&["delete", "namespace", &namespace, "--wait=false"]);

@@ -59,10 +59,11 @@ pub unsafe fn fork(namespaces: Option<Namespaces>) -> io::Result<Fork> {
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
     match pid {
         0 => Ok(Fork::Child),
+        // A refusal is -1, which is no process id and must not be made one.
         pid => i32::try_from(pid)
             .ok()
+            .filter(|pid| *pid > 0)
             .and_then(Pid::from_raw)
-            .filter(|pid| pid.as_raw_nonzero().get() > 0)
             .map(Fork::Parent)
             .ok_or_else(io::Error::last_os_error),
     }

@@ -1,7 +1,7 @@
 //! Users are kept apart, and the server does with the rights that it was given.
 
-use e2e::TestEnvironment;
 use e2e::cluster::{Cluster, ClusterServer, Difference};
+use e2e::{TestEnvironment, wait_until};
 use serde_json::json;
 
 fn submit(env: &TestEnvironment, job: &str) {
@@ -68,4 +68,90 @@ fn a_server_with_given_namespaces_needs_no_right_outside_of_them() {
     submit(&env, "confined");
     env.wait_for_status("confined", "Succeeded");
     server.wait_until_empty(0);
+}
+
+const PASSWORD: &str = "an account of the database";
+
+fn quota_of(cluster: &Cluster, namespace: &str) -> String {
+    let cpu = "jsonpath={.spec.hard.requests\\.cpu}";
+    cluster.kubectl(&["get", "resourcequota", "paddlecloud", "-n", namespace, "-o", cpu])
+}
+
+#[test]
+fn a_namespace_follows_its_account_and_the_next_account_gets_another() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let mut server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
+        administrator: true,
+        ..Difference::default()
+    });
+    let carol = server.namespace(0).replacen("ada", "carol", 1);
+    env.set("PADDLECLOUD_PASSWORD", PASSWORD);
+    server.take_away(&carol);
+    let administer = |words: &[&str]| {
+        server.configure(&env, 0);
+        env.paddlectl(&[&["admin", "user"], words].concat()).ok();
+        server.configure_as(&env, &carol, PASSWORD);
+    };
+    administer(&["add", &carol, "--quota", "cpu=2"]);
+    submit(&env, "first");
+    env.wait_for_status("first", "Succeeded");
+    assert_eq!(quota_of(&cluster, &carol), "2");
+
+    administer(&["set", &carol, "--quota", "cpu=1500m"]);
+    wait_until("the quota must follow without a job", || {
+        (quota_of(&cluster, &carol) == "1500m").then_some(())
+    });
+
+    // A pod that is still about to leave writes to the home.
+    cluster.wait_until_empty(&carol);
+    administer(&["delete", &carol, "--purge"]);
+    administer(&["add", &carol, "--quota", "cpu=3"]);
+    submit(&env, "second");
+    env.wait_for_status("second", "Succeeded");
+    let of_server = "jsonpath={.metadata.labels.cloud\\.paddlepaddle\\.org/server}";
+    let id = cluster.kubectl(&["get", "namespace", &carol, "-o", of_server]);
+    let all = format!("cloud.paddlepaddle.org/server={id}");
+    let names = cluster.kubectl(&["get", "namespaces", "-l", &all, "-o", "name"]);
+    let new = names
+        .lines()
+        .filter_map(|name| name.strip_prefix("namespace/"))
+        .find(|name| *name != carol)
+        .unwrap_or_else(|| panic!("only {names}"))
+        .to_owned();
+    server.take_away(&new);
+    assert!(new.starts_with(&carol), "{new}");
+    assert_eq!(quota_of(&cluster, &new), "3");
+    assert_eq!(quota_of(&cluster, &carol), "1500m", "the old one is left alone");
+}
+
+#[test]
+fn a_namespace_that_somebody_else_made_is_not_shared() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let server = ClusterServer::start(&mut env, &cluster, "");
+    let namespace = server.namespace(1);
+    cluster.kubectl(&["create", "namespace", namespace]);
+    server.configure(&env, 1);
+    submit(&env, "intruder");
+    env.wait_for_status("intruder", "Failed");
+    let described = env.paddlectl(&["describe", "intruder"]).ok().stdout;
+    let sentence = format!("namespace `{namespace}` exists and does not belong to this server");
+    assert!(described.contains(&sentence), "{described}");
+    let kinds = "secrets,resourcequotas,limitranges";
+    assert!(
+        cluster.objects(kinds, namespace).is_empty(),
+        "nothing is made there"
+    );
+    // The hint works as it stands.
+    let (_, command) = described.split_once("`kubectl label").expect("a hint");
+    let words: Vec<&str> = command
+        .split('`')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    cluster.kubectl(&[&["label"], &words[..]].concat());
+    submit(&env, "welcome");
+    env.wait_for_status("welcome", "Succeeded");
 }

@@ -1,0 +1,86 @@
+//! Users' namespaces follow their accounts: each account has one of its own, with the quota that it has now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use paddlecloud_core::names::UserName;
+use paddlecloud_core::scheduler::Quota;
+use tokio::sync::watch;
+
+use super::Inner;
+use super::cluster::CallError;
+use crate::render::tenancy;
+use crate::settings::Namespaces;
+
+/// What an account means for the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenancy {
+    /// No other account has it, nor ever had.
+    pub namespace: String,
+    /// What the user may take now.
+    pub quota: Quota,
+}
+
+/// The accounts, as far as the cluster must know them.
+pub trait Accounts: Send + Sync {
+    fn tenancy(&self, user: &UserName) -> Tenancy;
+
+    /// Of every account there is now.
+    fn all(&self) -> Vec<Tenancy>;
+
+    /// A number that grows with every change.
+    fn changes(&self) -> watch::Receiver<u64>;
+}
+
+/// Makes the user's namespace ready, once for each server and again when the user's quota has changed.
+pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), CallError> {
+    if inner.settings.namespaces != Namespaces::PerUser {
+        return Ok(());
+    }
+    let name = inner.accounts.tenancy(user).namespace;
+    let turn = Arc::clone(inner.tenants().entry(name.clone()).or_default());
+    let mut known = turn.lock().await;
+    let quota = inner.accounts.tenancy(user).quota;
+    if *known == Some(quota) {
+        return Ok(());
+    }
+    let tenant = tenancy::tenant(&inner.settings, &name, &quota);
+    inner.cluster.ensure_tenant(&tenant).await?;
+    *known = Some(quota);
+    Ok(())
+}
+
+/// Gives namespaces that exist the quotas of their accounts, whenever those change. What cannot be done now is done with
+/// the user's next job.
+pub async fn follow_quotas(inner: Arc<Inner>) {
+    if inner.settings.namespaces != Namespaces::PerUser {
+        return;
+    }
+    let mut changes = inner.accounts.changes();
+    let mut known = quotas(&inner);
+    while changes.changed().await.is_ok() {
+        let now = quotas(&inner);
+        for (namespace, quota) in &now {
+            if known.get(namespace).is_some_and(|before| before != quota) {
+                follow(&inner, namespace, *quota).await;
+            }
+        }
+        known = now;
+    }
+}
+
+fn quotas(inner: &Inner) -> BTreeMap<String, Quota> {
+    let pair = |account: Tenancy| (account.namespace, account.quota);
+    inner.accounts.all().into_iter().map(pair).collect()
+}
+
+async fn follow(inner: &Inner, namespace: &str, quota: Quota) {
+    let turn = Arc::clone(inner.tenants().entry(namespace.to_owned()).or_default());
+    let mut known = turn.lock().await;
+    let tenant = tenancy::tenant(&inner.settings, namespace, &quota);
+    match inner.cluster.follow_quota(&tenant).await {
+        // Whether the other fences are there is not known unless they were made before.
+        Ok(()) => *known = known.map(|_| quota),
+        Err(error) => tracing::warn!(namespace, %error, "a quota in the cluster could not be changed"),
+    }
+}
