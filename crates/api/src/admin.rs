@@ -100,6 +100,41 @@ pub struct GroupRequest {
     pub limits: BTreeMap<String, String>,
 }
 
+/// `POST /api/v1/admin/certificates`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct CertificateRequest {
+    pub user: String,
+    /// A certificate request (PKCS #10) in PEM. Only its key is used.
+    pub request: String,
+    /// How long the certificate is valid; left out: a year.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lifetime_seconds: Option<i64>,
+}
+
+/// A certificate of a user, signed by the server's own authority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CertificateView {
+    /// Its serial number.
+    pub id: String,
+    pub user: String,
+    /// RFC 3339.
+    pub created: String,
+    pub expires: String,
+}
+
+/// A certificate that was signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CertificateIssued {
+    /// In PEM, for `usercert`.
+    pub certificate: String,
+    #[serde(flatten)]
+    pub view: CertificateView,
+}
+
 /// A token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

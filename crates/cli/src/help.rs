@@ -63,6 +63,7 @@ const GROUPS: [Group; 5] = [
         title: "Subcommands for this client",
         commands: &[
             ("admin", "manage accounts, groups and the audit log"),
+            ("cert", "log in with a certificate in place of a password"),
             ("completion", "print a completion script for a shell"),
             ("config", "show the configuration, choose a datacenter"),
             ("doctor", "check programs written for Paddle of 2016 and 2017"),

@@ -5,6 +5,7 @@ use paddlecloud_api::client::{Client, Credentials, TlsOptions};
 use crate::config::{self, Choice, ConfigOverrides, Datacenter};
 use crate::environment::Environment;
 use crate::error::ConnectError;
+use crate::private_file::{create_private_folder, replace_private_file};
 use crate::program::Program;
 use crate::tokens::{AuthorityFile, TokenFile};
 
@@ -86,6 +87,20 @@ pub fn accept_authority(
         Some(home) => AuthorityFile::of(&home, datacenter).write(pem),
         None => Err(std::io::Error::other("there is no home folder to store it in")),
     }
+}
+
+/// Whether a login is kept for a datacenter.
+pub fn keeps_token(datacenter: &Datacenter, environment: &Environment) -> bool {
+    let home = environment.paddle_home();
+    home.is_some_and(|home| TokenFile::of(&home, datacenter).read().is_some())
+}
+
+/// Keeps a private key in a file that only the user can read.
+pub fn keep_key(path: &std::path::Path, pem: &str) -> std::io::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        create_private_folder(folder)?;
+    }
+    replace_private_file(path, pem)
 }
 
 /// Forgets the token that is kept for a datacenter.

@@ -34,6 +34,7 @@ STEPS = {
 # Accounts and credentials are managed with `paddlectl`; a program that must do it uses `Client.request`.
 MANAGED_BY_COMMANDS = {
     *("user_list", "user_add", "user_show", "user_set", "user_delete", "group_list", "group_set", "group_delete"),
+    *("certificate_list", "certificate_issue", "certificate_revoke"),
     *("audit_list", "audit_verify", "usage_list", "secrets_rotate"),
     *("token_list", "token_issue", "token_renew", "token_revoke", "token_logout", "password_change"),
     *("secret_list", "secret_set", "secret_delete", "registry_create"),

@@ -1,6 +1,7 @@
 //! Accounts that can be changed: those of the database, kept in memory beside those of the configuration.
 //!
-//! A change is made durable with its audit entry first, then it is visible. Who may make it is decided by the caller.
+//! A change is made durable with its audit entry first, then it is visible, even if who asked for it is gone by then.
+//! Who may make it is decided by the caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +12,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Guarantee;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers};
 use crate::store::{AuditEntry, Heir, Store};
@@ -52,7 +53,7 @@ pub struct Accounts {
     defaults: Limits,
     system_users: SystemUserMap,
     /// Held while a change is made: one after the other.
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// What the engine's nodes have together; `None` until they are known.
     capacity: RwLock<Option<Guarantee>>,
 }
@@ -74,7 +75,7 @@ impl Accounts {
         config: &Config,
         named: &SystemUsers,
         system_users: SystemUserMap,
-    ) -> Result<Accounts, StoreError> {
+    ) -> Result<Arc<Accounts>, StoreError> {
         let configured = users::configured(&config.users, named, &config.default_limits);
         let mut state = State::default();
         for record in store.accounts_load().await? {
@@ -93,12 +94,12 @@ impl Accounts {
             configured,
             defaults: config.default_limits,
             system_users,
-            state: Mutex::new(State::default()),
+            state: Arc::default(),
             capacity: RwLock::new(None),
         };
         accounts.publish(&state);
         *accounts.state.lock().await = state;
-        Ok(accounts)
+        Ok(Arc::new(accounts))
     }
 
     /// What the nodes have together now: guarantees are checked against it.
@@ -123,12 +124,12 @@ impl Accounts {
 
     /// Adds an account; `fill` says what it is like.
     pub async fn add(
-        &self,
+        self: &Arc<Self>,
         name: UserName,
         fill: impl FnOnce(&mut Record) -> Result<(), LimitError>,
         entry: AuditEntry,
     ) -> Result<Record, AccountError> {
-        let mut state = self.state.lock().await;
+        let state = self.lock().await;
         if self.is_configured(&name) || state.records.contains_key(&users::folded(&name)) {
             return Err(AccountError::Taken(name));
         }
@@ -142,23 +143,17 @@ impl Accounts {
         self.check_guarantees(&state, |next| {
             next.records.insert(record.folded(), record.clone());
         })?;
-        self.store
-            .accounts_save(std::slice::from_ref(&record), entry)
-            .await?;
-        state.last_id = record.id;
-        state.records.insert(record.folded(), record.clone());
-        self.publish(&state);
-        Ok(record)
+        self.save(state, record, entry).await
     }
 
     /// Changes an account.
     pub async fn change(
-        &self,
+        self: &Arc<Self>,
         name: &UserName,
         change: impl FnOnce(&mut Record) -> Result<(), LimitError>,
         entry: AuditEntry,
     ) -> Result<Record, AccountError> {
-        let mut state = self.state.lock().await;
+        let state = self.lock().await;
         let mut record = self.record(&state, name)?.clone();
         change(&mut record)?;
         self.check(&state, &record)?;
@@ -166,38 +161,36 @@ impl Accounts {
         self.check_guarantees(&state, |next| {
             next.records.insert(record.folded(), record.clone());
         })?;
-        self.store
-            .accounts_save(std::slice::from_ref(&record), entry)
-            .await?;
-        state.records.insert(record.folded(), record.clone());
-        self.publish(&state);
-        Ok(record)
+        self.save(state, record, entry).await
     }
 
     /// Deletes an account: its name is free, its number is not. With an heir, its jobs get another owner.
     pub async fn retire(
-        &self,
+        self: &Arc<Self>,
         name: &UserName,
         heir: Option<Heir>,
         entry: AuditEntry,
     ) -> Result<(), AccountError> {
-        let mut state = self.state.lock().await;
+        let state = self.lock().await;
         let mut record = self.record(&state, name)?.clone();
         let folded = record.folded();
         record.deleted = true;
         record.disabled = true;
         record.password_hash = None;
+        record.certificates.clear();
         self.check_administrators(&state, &record)?;
-        self.store.account_retire(&record, heir.as_ref(), entry).await?;
-        state.records.remove(&folded);
-        state.left.insert(folded);
-        self.publish(&state);
-        Ok(())
+        let store = self.store.clone();
+        let write = async move { store.account_retire(&record, heir.as_ref(), entry).await };
+        let update = move |state: &mut State| {
+            state.records.remove(&folded);
+            state.left.insert(folded);
+        };
+        self.commit(state, write, update).await
     }
 
     /// Adds a group or changes its limits.
     pub async fn group_set(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         change: impl FnOnce(&mut Limits) -> Result<(), LimitError>,
         entry: AuditEntry,
@@ -206,7 +199,7 @@ impl Accounts {
         if name.is_empty() || name.len() > 63 || !name.chars().all(allowed) {
             return Err(AccountError::GroupName(name.to_owned()));
         }
-        let mut state = self.state.lock().await;
+        let state = self.lock().await;
         let mut group = state.groups.get(name).cloned().unwrap_or_else(|| Group {
             name: name.to_owned(),
             limits: Limits::default(),
@@ -215,15 +208,16 @@ impl Accounts {
         self.check_guarantees(&state, |next| {
             next.groups.insert(name.to_owned(), group.clone());
         })?;
-        self.store.group_save(&group, entry).await?;
-        state.groups.insert(name.to_owned(), group.clone());
-        self.publish(&state);
-        Ok(group)
+        let (store, saved, shown) = (self.store.clone(), group.clone(), group.clone());
+        let write = async move { store.group_save(&saved, entry).await };
+        let update = move |state: &mut State| drop(state.groups.insert(group.name.clone(), group));
+        self.commit(state, write, update).await?;
+        Ok(shown)
     }
 
     /// Removes a group; its members leave it.
-    pub async fn group_remove(&self, name: &str, entry: AuditEntry) -> Result<(), AccountError> {
-        let mut state = self.state.lock().await;
+    pub async fn group_remove(self: &Arc<Self>, name: &str, entry: AuditEntry) -> Result<(), AccountError> {
+        let state = self.lock().await;
         if !state.groups.contains_key(name) {
             return Err(AccountError::NoGroup(name.to_owned()));
         }
@@ -235,13 +229,54 @@ impl Accounts {
                 record
             })
             .collect();
-        self.store.group_remove(name, &members, entry).await?;
-        state.groups.remove(name);
-        for record in members {
+        let (store, removed, name) = (self.store.clone(), members.clone(), name.to_owned());
+        let group = name.clone();
+        let write = async move { store.group_remove(&group, &removed, entry).await };
+        let update = move |state: &mut State| {
+            state.groups.remove(&name);
+            state
+                .records
+                .extend(members.into_iter().map(|record| (record.folded(), record)));
+        };
+        self.commit(state, write, update).await
+    }
+
+    async fn lock(&self) -> OwnedMutexGuard<State> {
+        Arc::clone(&self.state).lock_owned().await
+    }
+
+    async fn save(
+        self: &Arc<Self>,
+        state: OwnedMutexGuard<State>,
+        record: Record,
+        entry: AuditEntry,
+    ) -> Result<Record, AccountError> {
+        let (store, saved, shown) = (self.store.clone(), record.clone(), record.clone());
+        let write = async move { store.accounts_save(&[saved], entry).await };
+        let update = move |state: &mut State| {
+            state.last_id = state.last_id.max(record.id);
             state.records.insert(record.folded(), record);
-        }
-        self.publish(&state);
-        Ok(())
+        };
+        self.commit(state, write, update).await?;
+        Ok(shown)
+    }
+
+    /// Writes a change, then makes it visible. A task of its own: who asked may be gone between the two, and what is
+    /// durable must count at once.
+    async fn commit(
+        self: &Arc<Self>,
+        mut state: OwnedMutexGuard<State>,
+        write: impl Future<Output = Result<(), StoreError>> + Send + 'static,
+        update: impl FnOnce(&mut State) + Send + 'static,
+    ) -> Result<(), AccountError> {
+        let accounts = Arc::clone(self);
+        let committed = tokio::spawn(async move {
+            write.await?;
+            update(&mut state);
+            accounts.publish(&state);
+            Ok(())
+        });
+        committed.await.map_err(|panic| StoreError::Write(panic.into()))?
     }
 
     fn is_configured(&self, name: &UserName) -> bool {
@@ -389,6 +424,7 @@ impl Accounts {
             service: record.service,
             groups: record.groups.clone(),
             credential: record.password_hash.clone().map(Credential::Hash),
+            certificates: record.certificates.clone(),
             scopes: if record.admin {
                 Scopes::all()
             } else {

@@ -8,11 +8,16 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SerialNumber,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::certificate_request::RequestedKey;
 use crate::config::TlsFiles;
 
 const CERTIFICATE: &str = "ca.crt";
@@ -32,6 +37,19 @@ pub enum AuthorityError {
     Certificate(#[from] rcgen::Error),
     #[error("cannot use our own certificate")]
     Tls(#[from] rustls::Error),
+    #[error(
+        "it is not a certificate request in PEM for a key of the kind P-256 or Ed25519, signed with that key"
+    )]
+    Request,
+}
+
+/// A certificate for a user, signed.
+#[derive(Debug)]
+pub struct Signed {
+    pub pem: String,
+    pub der: Vec<u8>,
+    /// The serial number in hexadecimal.
+    pub serial: String,
 }
 
 /// Signs certificates for clients that trust this server.
@@ -107,6 +125,32 @@ impl Authority {
         Ok(())
     }
 
+    /// Signs a certificate for a user, valid between two times in Unix seconds. Of the request only the key counts: who it is for is not for the request to say.
+    pub fn sign(&self, request: &str, user: &str, validity: (i64, i64)) -> Result<Signed, AuthorityError> {
+        let time =
+            |seconds: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds.unsigned_abs());
+        let key = RequestedKey::from_pem(request).ok_or(AuthorityError::Request)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.not_before = time(validity.0);
+        params.not_after = time(validity.1);
+        // A serial number is positive: the first bit is not set.
+        let mut serial = crate::auth::random_bytes()[..8].to_vec();
+        serial[0] = serial[0] & 0x7f | 0x40;
+        params.serial_number = Some(SerialNumber::from_slice(&serial));
+        let authority = authority_params();
+        let issuer = Issuer::from_params(&authority, &self.key);
+        let signed = params.signed_by(&key, &issuer)?;
+        Ok(Signed {
+            pem: signed.pem(),
+            der: signed.der().to_vec(),
+            serial: serial.iter().map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
+
     /// A TLS configuration for this name. Its key is created now and never stored.
     pub fn server_config(&self, name: &str) -> Result<Arc<rustls::ServerConfig>, AuthorityError> {
         let key = KeyPair::generate()?;
@@ -129,7 +173,7 @@ fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, NAME);
     never_expires(&mut params);
     params

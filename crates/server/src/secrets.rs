@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::ports::{ImageAccess, RegistryLogin, SecretEnv, SecretSource, StoreError};
+use paddlecloud_core::ports::{ImageAccess, PrepareError, RegistryLogin, SecretEnv, SecretSource, StoreError};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::json;
 
@@ -59,8 +59,11 @@ struct Inner {
     source: KeySource,
     /// The first seals.
     keys: RwLock<Vec<Key>>,
+    /// Held while something is sealed and stored, so that nothing is sealed with a key that is being replaced.
+    changing: tokio::sync::Mutex<()>,
 }
 
+#[derive(Clone)]
 struct Key {
     id: String,
     key: LessSafeKey,
@@ -74,6 +77,7 @@ impl Secrets {
             store,
             source,
             keys: RwLock::new(keys),
+            changing: tokio::sync::Mutex::default(),
         })))
     }
 
@@ -86,8 +90,9 @@ impl Secrets {
         value: &str,
         entry: AuditEntry,
     ) -> Result<(), SecretsError> {
+        let _changing = self.0.changing.lock().await;
         let row = SecretRow {
-            sealed: self.seal(owner.as_str(), kind.as_str(), name, value),
+            sealed: seal(&self.keys()[0], owner.as_str(), kind.as_str(), name, value),
             owner: owner.to_string(),
             kind: kind.as_str().to_owned(),
             name: name.to_owned(),
@@ -122,8 +127,15 @@ impl Secrets {
         kind: Kind,
         name: &str,
     ) -> Result<Option<String>, SecretsError> {
-        let found = self.0.store.secret_find(owner, kind.as_str(), name).await?;
-        found.map(|row| self.unseal(&row)).transpose()
+        let find = || self.0.store.secret_find(owner, kind.as_str(), name);
+        let Some(row) = find().await? else {
+            return Ok(None);
+        };
+        match self.unseal(&row) {
+            // It may have been sealed anew between being read and being opened.
+            Err(_) => Ok(find().await?.map(|row| self.unseal(&row)).transpose()?),
+            opened => opened.map(Some),
+        }
     }
 
     pub async fn has(&self, owner: &UserName, kind: Kind, name: &str) -> Result<bool, SecretsError> {
@@ -185,46 +197,78 @@ impl Secrets {
         Ok(access)
     }
 
-    /// Reads the keys again and seals everything with the first. Gives how many secrets that were.
+    /// Reads the keys again and seals everything with the first. Gives how many secrets that were. If one cannot be
+    /// opened, nothing changes.
     pub async fn rotate(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
-        let keys = read_keys(&self.0.source)?;
-        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        // A task of its own: it must not stop between the database and the keys in memory.
+        let secrets = self.clone();
+        let rotated = tokio::spawn(async move { secrets.seal_anew(entry).await });
+        rotated.await.map_err(|panic| StoreError::Write(panic.into()))?
+    }
+
+    async fn seal_anew(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
+        let _changing = self.0.changing.lock().await;
+        let source = self.0.source.clone();
+        let read = tokio::task::spawn_blocking(move || read_keys(&source)).await;
+        let keys = read.map_err(|panic| StoreError::Read(panic.into()))??;
         let mut rows = self.0.store.secrets_all().await?;
         for row in &mut rows {
-            let value = self.unseal(row)?;
-            row.sealed = self.seal(&row.owner, &row.kind, &row.name, &value);
+            let value = unseal(&keys, row)?;
+            row.sealed = seal(&keys[0], &row.owner, &row.kind, &row.name, &value);
         }
         let count = rows.len();
+        // Readers see rows of both kinds until all is stored, and after a write of which nobody knows whether it was made.
+        let old = self.keys();
+        self.set_keys(old.iter().chain(&keys).cloned().collect());
         self.0.store.secret_save(rows, entry).await?;
+        self.set_keys(keys);
         Ok(count)
     }
 
-    /// Bound to its owner, kind and name: a row that is moved cannot be opened.
-    fn seal(&self, owner: &str, kind: &str, name: &str, value: &str) -> String {
+    fn keys(&self) -> Vec<Key> {
         let keys = self.0.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let key = keys.first().expect("there is a key, or nothing was opened");
-        let mut nonce = [0; NONCE_LEN];
-        nonce.copy_from_slice(&crate::auth::random_bytes()[..NONCE_LEN]);
-        let mut bytes = value.as_bytes().to_vec();
-        let aad = Aad::from(place(owner, kind, name));
-        key.key
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut bytes)
-            .expect("a secret is far smaller than what a key can seal");
-        let sealed = [nonce.as_slice(), &bytes].concat();
-        format!("{}:{}", key.id, STANDARD.encode(sealed))
+        keys.clone()
+    }
+
+    fn set_keys(&self, keys: Vec<Key>) {
+        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
     fn unseal(&self, row: &SecretRow) -> Result<String, SecretsError> {
-        let lost = || SecretsError::Sealed(row.name.clone());
-        let (id, text) = row.sealed.split_once(':').ok_or_else(lost)?;
-        let mut bytes = STANDARD.decode(text).map_err(|_| lost())?;
-        let keys = self.0.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let key = keys.iter().find(|key| key.id == id).ok_or_else(lost)?;
-        let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or_else(lost)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| lost())?;
-        let aad = Aad::from(place(&row.owner, &row.kind, &row.name));
-        let value = key.key.open_in_place(nonce, aad, sealed).map_err(|_| lost())?;
-        String::from_utf8(value.to_vec()).map_err(|_| lost())
+        unseal(&self.keys(), row)
+    }
+}
+
+/// Bound to its owner, kind and name: a row that is moved cannot be opened.
+fn seal(key: &Key, owner: &str, kind: &str, name: &str, value: &str) -> String {
+    let mut nonce = [0; NONCE_LEN];
+    nonce.copy_from_slice(&crate::auth::random_bytes()[..NONCE_LEN]);
+    let mut bytes = value.as_bytes().to_vec();
+    let aad = Aad::from(place(owner, kind, name));
+    key.key
+        .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut bytes)
+        .expect("a secret is far smaller than what a key can seal");
+    let sealed = [nonce.as_slice(), &bytes].concat();
+    format!("{}:{}", key.id, STANDARD.encode(sealed))
+}
+
+fn unseal(keys: &[Key], row: &SecretRow) -> Result<String, SecretsError> {
+    let lost = || SecretsError::Sealed(row.name.clone());
+    let (id, text) = row.sealed.split_once(':').ok_or_else(lost)?;
+    let mut bytes = STANDARD.decode(text).map_err(|_| lost())?;
+    let key = keys.iter().find(|key| key.id == id).ok_or_else(lost)?;
+    let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or_else(lost)?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| lost())?;
+    let aad = Aad::from(place(&row.owner, &row.kind, &row.name));
+    let value = key.key.open_in_place(nonce, aad, sealed).map_err(|_| lost())?;
+    String::from_utf8(value.to_vec()).map_err(|_| lost())
+}
+
+/// A database that does not answer is a reason to wait; a secret that cannot be opened is the job's end.
+fn not_opened(error: SecretsError) -> PrepareError {
+    match error {
+        SecretsError::Store(_) => PrepareError::Shortage("its secrets cannot be read now".to_owned()),
+        lost => PrepareError::Failed(lost.to_string()),
     }
 }
 
@@ -232,16 +276,17 @@ impl SecretSource for Secrets {
     fn secrets<'a>(
         &'a self,
         job: &'a Job,
-    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, String>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, PrepareError>> + Send + 'a>> {
         Box::pin(async move {
             let mut found = BTreeMap::new();
             for wanted in &job.spec.secrets {
                 let value = self.reveal(&job.user, Kind::Secret, &wanted.name).await;
-                let value = value.map_err(|error| error.to_string())?;
-                let value = value.ok_or_else(|| format!("the secret `{}` has been deleted", wanted.name))?;
+                let value = value.map_err(not_opened)?;
+                let gone = || PrepareError::Failed(format!("the secret `{}` has been deleted", wanted.name));
+                let value = value.ok_or_else(gone)?;
                 found.insert(wanted.env.clone(), value);
             }
-            let image = self.image_access(job).await.map_err(|error| error.to_string())?;
+            let image = self.image_access(job).await.map_err(not_opened)?;
             Ok(SecretEnv::new(found, image))
         })
     }
@@ -342,6 +387,9 @@ fn own_key(path: &PathBuf) -> std::io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::spec::SecretRef;
+    use paddlecloud_core::testing::samples;
+
     use super::*;
     use crate::config::DatabaseUrl;
 
@@ -387,6 +435,62 @@ mod tests {
                 .await
                 .unwrap()
         );
+    }
+
+    #[tokio::test]
+    async fn a_key_that_does_not_open_everything_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = secrets(folder.path(), "first").await;
+        let ann: UserName = "ann".parse().unwrap();
+        let set = async |name: &str| {
+            let set = secrets.set(&ann, Kind::Secret, name, "canary", AuditEntry::default());
+            set.await.unwrap();
+        };
+        set("old").await;
+        std::fs::write(folder.path().join("key"), "second\n").unwrap();
+        let refused = secrets.rotate(AuditEntry::default()).await.unwrap_err();
+        assert!(matches!(refused, SecretsError::Sealed(name) if name == "old"));
+        set("new").await;
+        for name in ["old", "new"] {
+            let found = secrets.reveal(&ann, Kind::Secret, name).await.unwrap();
+            assert_eq!(found.as_deref(), Some("canary"), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn secrets_that_are_stored_during_a_rotation_can_be_opened_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = secrets(folder.path(), "first").await;
+        let ann: UserName = "ann".parse().unwrap();
+        std::fs::write(folder.path().join("key"), "second\nfirst\n").unwrap();
+        let set = async |number: u32| {
+            let name = format!("s{number}");
+            let set = secrets.set(&ann, Kind::Secret, &name, "canary", AuditEntry::default());
+            set.await.unwrap();
+        };
+        let sets = futures_util::future::join_all((0..50).map(set));
+        let (_, rotated) = tokio::join!(sets, secrets.rotate(AuditEntry::default()));
+        rotated.unwrap();
+        std::fs::write(folder.path().join("key"), "second\n").unwrap();
+        secrets.rotate(AuditEntry::default()).await.unwrap();
+        assert_eq!(secrets.list(&ann, Kind::Secret).await.unwrap().len(), 50);
+    }
+
+    #[tokio::test]
+    async fn a_database_that_does_not_answer_is_a_reason_to_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = secrets(folder.path(), "first").await;
+        let mut spec = samples::spec("a", 0, 1);
+        spec.secrets = vec![SecretRef::parse("api").unwrap()];
+        let job = samples::pending(1, spec);
+        let failed = SecretSource::secrets(&secrets, &job).await.unwrap_err();
+        assert!(
+            matches!(failed, PrepareError::Failed(_)),
+            "a secret that is gone stays gone"
+        );
+        secrets.0.store.close().await;
+        let failed = SecretSource::secrets(&secrets, &job).await.unwrap_err();
+        assert!(matches!(failed, PrepareError::Shortage(_)), "{failed}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
 use crate::runs::HomeRuns;
 use crate::secrets::{Secrets, SecretsError};
 use crate::store::{OpenError, Store, jobs_below};
-use crate::tls::{self, TlsError};
+use crate::tls::{Tls, TlsError};
 
 /// Threads that answer requests. Most of the work is waiting; two are enough.
 const THREADS: usize = 2;
@@ -140,7 +140,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
 pub struct Server {
     app: Arc<App>,
     sockets: Vec<Bound>,
-    tls: Option<tokio_rustls::TlsAcceptor>,
+    tls: Option<Tls>,
     reconciler: Reconciler,
     /// Held until the end: nobody else may use it.
     data: Arc<DataFolder>,
@@ -164,10 +164,15 @@ impl Server {
             EngineKind::Kubernetes(_) => (SystemUsers::default(), SystemUserMap::none()),
         };
         let data = DataFolder::take(&config.data)?;
-        if let (Some(files), false) = (&config.tls, config.tls_names.is_empty()) {
-            Authority::open(&config.data)?.issue(&config.tls_names, files)?;
+        let (mut tls, mut authority) = (None, None);
+        if let Some(files) = &config.tls {
+            let own = Authority::open(&config.data)?;
+            if !config.tls_names.is_empty() {
+                own.issue(&config.tls_names, files)?;
+            }
+            tls = Some(Tls::new(files, own.certificate())?);
+            authority = Some(own);
         }
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?;
         let store = Store::open_knowing(&config.database, jobs_below(&config.data)).await?;
         let secret = Secret::open(&config.data)?;
         store.set_audit_key(Authenticator::audit_key(&secret));
@@ -211,6 +216,8 @@ impl Server {
             auth: Authenticator::new(users, config.socket_user.clone(), store.clone(), secret)
                 .with_token_limits(config.tokens),
             accounts,
+            authority,
+            submitting: tokio::sync::RwLock::default(),
             secrets,
             logs: Logs::new(Arc::new(logs), jobs.clone()),
             log_readers: LogReaders::of_this_process(),

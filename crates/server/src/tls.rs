@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig};
-use tokio_rustls::TlsAcceptor;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::{Accept, TlsAcceptor};
 
+use crate::auth::ClientCertificate;
 use crate::config::TlsFiles;
 
 /// How often it is looked whether the files changed, at most.
@@ -33,24 +37,72 @@ pub enum TlsError {
     ClientCa(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Everything a connection needs for the TLS handshake. Client certificates are requested, not required.
-pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Pair)?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots(path)?, provider)
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| TlsError::ClientCa(error.into()))?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
-    let config = builder.with_cert_resolver(Arc::new(Reloading::new(files.clone())?));
-    Ok(TlsAcceptor::from(Arc::new(config)))
+/// Everything a connection needs for the TLS handshake.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    /// Verifies certificates of the configuration's authority alone.
+    configured: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Tls {
+    /// Client certificates of the server's own authority, `own` in PEM, and of a configured one are requested, not required.
+    pub fn new(files: &TlsFiles, own: &str) -> Result<Tls, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Pair)?;
+        let own = CertificateDer::from_pem_slice(own.as_bytes())
+            .map_err(|error| TlsError::ClientCa(error.into()))?;
+        let mut all = files
+            .client_ca
+            .as_deref()
+            .map(certificates)
+            .transpose()?
+            .unwrap_or_default();
+        // What the server signs itself is revoked by its own list, which a configured authority does not know.
+        all.retain(|authority| *authority != own);
+        let configured = match all.is_empty() {
+            true => None,
+            false => Some(verifier(&all, &provider)?),
+        };
+        all.push(own);
+        let config = builder
+            .with_client_cert_verifier(verifier(&all, &provider)?)
+            .with_cert_resolver(Arc::new(Reloading::new(files.clone())?));
+        Ok(Tls {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            configured,
+        })
+    }
+
+    pub fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Accept<S> {
+        self.acceptor.accept(stream)
+    }
+
+    /// The certificate that a client showed in its handshake.
+    pub fn certificate(&self, connection: &ServerConnection) -> Option<ClientCertificate> {
+        let (first, rest) = connection.peer_certificates()?.split_first()?;
+        let verified = |verifier: &Arc<dyn ClientCertVerifier>| {
+            verifier.verify_client_cert(first, rest, UnixTime::now()).is_ok()
+        };
+        ClientCertificate::read(first, self.configured.as_ref().is_some_and(verified))
+    }
+}
+
+fn verifier(
+    authorities: &[CertificateDer<'static>],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        let added = roots.add(authority.clone());
+        added.map_err(|error| TlsError::ClientCa(error.into()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| TlsError::ClientCa(error.into()))
 }
 
 /// The server's certificate as its files have it.
@@ -122,16 +174,6 @@ fn load(files: &TlsFiles) -> Result<Arc<CertifiedKey>, TlsError> {
     let pair = CertifiedKey::from_der(certificates(&files.cert)?, key, &provider);
     let pair = pair.map_err(TlsError::Pair)?;
     Ok(Arc::new(pair))
-}
-
-fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| TlsError::ClientCa(error.into()))?;
-    }
-    Ok(Arc::new(roots))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

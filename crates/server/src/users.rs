@@ -16,7 +16,7 @@ use paddlecloud_pfs::quota::Quota as StorageQuota;
 use paddlecloud_supervisor::protocol::RunAs;
 use tokio::sync::watch;
 
-pub use record::{Group, RETIRED, Record};
+pub use record::{Group, RETIRED, Record, UserCertificate};
 
 use crate::config::{Credential, SystemUsers, User};
 pub use crate::config::{LimitError, Limits};
@@ -45,6 +45,8 @@ pub struct Account {
     pub limits: Limits,
     /// `None`: no password opens this account, only a certificate or the server's own socket.
     pub credential: Option<Credential>,
+    /// Certificates of the server's own authority that are logins of this user.
+    pub certificates: Vec<UserCertificate>,
     /// The most that any credential of the user grants.
     pub scopes: Scopes,
     /// A disabled user has no access; what is stored for them stays.
@@ -69,6 +71,7 @@ impl Account {
             groups: Vec::new(),
             limits: Limits::default(),
             credential: None,
+            certificates: Vec::new(),
             scopes: Scopes::user(),
             disabled: false,
             quota: Quota::default(),
@@ -83,6 +86,10 @@ impl Account {
             true => record::retired_name(&self.name, self.id).namespace(),
             false => self.name.namespace(),
         }
+    }
+
+    pub fn certificate(&self, digest: &str) -> Option<&UserCertificate> {
+        self.certificates.iter().find(|own| own.digest == digest)
     }
 
     /// The same account with these limits.

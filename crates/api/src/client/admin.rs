@@ -6,13 +6,17 @@ use super::call::Call;
 use super::query::Target;
 use super::{Client, ClientError};
 use crate::admin::{
-    AuditCheck, AuditView, Dispose, GroupRequest, GroupView, NewTokenReply, NewTokenRequest, PasswordRequest,
-    RegistryRequest, RegistryView, SecretRequest, SecretView, TokenView, UsageView, UserDeleted, UserRequest,
-    UserView,
+    AuditCheck, AuditView, CertificateIssued, CertificateRequest, CertificateView, Dispose, GroupRequest,
+    GroupView, NewTokenReply, NewTokenRequest, PasswordRequest, RegistryRequest, RegistryView, SecretRequest,
+    SecretView, TokenView, UsageView, UserDeleted, UserRequest, UserView,
 };
 
 fn users() -> Target {
     Target::new("/admin").word("users")
+}
+
+fn certificates() -> Target {
+    Target::new("/admin").word("certificates")
 }
 
 fn with_body(method: Method, target: Target, body: &impl serde::Serialize) -> Call {
@@ -69,6 +73,22 @@ impl Client {
     pub async fn group_delete(&self, name: &str) -> Result<(), ClientError> {
         let target = Target::new("/admin").word("groups").word(name);
         let call = Call::new(Method::DELETE, target.into_string());
+        self.bytes(&call).await.map(drop)
+    }
+
+    pub async fn certificate_list(&self) -> Result<Vec<CertificateView>, ClientError> {
+        self.message(&Call::get(certificates())).await
+    }
+
+    pub async fn certificate_issue(
+        &self,
+        request: &CertificateRequest,
+    ) -> Result<CertificateIssued, ClientError> {
+        self.message(&Call::post(certificates(), request)).await
+    }
+
+    pub async fn certificate_revoke(&self, id: &str) -> Result<(), ClientError> {
+        let call = Call::new(Method::DELETE, certificates().word(id).into_string());
         self.bytes(&call).await.map(drop)
     }
 

@@ -1,5 +1,6 @@
-//! `admin user|group|usage|audit`: what administrators do with accounts.
+//! `admin user|group|cert|usage|audit`: what administrators do with accounts.
 
+mod cert;
 mod user;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,11 @@ enum Area {
     Group {
         #[command(subcommand)]
         action: GroupAction,
+    },
+    /// Sign, list and revoke certificates of users
+    Cert {
+        #[command(subcommand)]
+        action: cert::Action,
     },
     /// Show core-, GiB- and card-hours of all users
     Usage {
@@ -90,6 +96,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     match &args.area {
         Area::User { action } => user::run(action, &session, context).await,
+        Area::Cert { action } => cert::run(action, &session, context).await,
         Area::Group { action } => group(action, &session, context).await,
         Area::Usage { since, output } => {
             let rows = session.client.usage_list(since.as_deref()).await?;

@@ -6,7 +6,7 @@ use super::{Context, done};
 use crate::config::{self, ConfigFile, EMBEDDED, SETTABLE};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
-use crate::secret_input;
+use crate::{secret_input, session};
 
 /// Show the configuration, choose a datacenter
 #[derive(Debug, clap::Args)]
@@ -63,10 +63,7 @@ fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliErro
     let location = config::location(&context.flags.wanted(), &context.world.env);
     let file = location.as_ref().map(config::load).transpose()?.flatten();
     let (entries, path) = match &file {
-        Some(file) => (
-            entries(file, context.flags.datacenter.as_deref())?,
-            Some(file.path.display().to_string()),
-        ),
+        Some(file) => (entries(file, context)?, Some(file.path.display().to_string())),
         None => (vec![embedded_entry()], None),
     };
     let view = serde_json::json!({ "config": path, "datacenters": entries });
@@ -94,7 +91,8 @@ fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliErro
     done()
 }
 
-fn entries(file: &ConfigFile, wanted: Option<&str>) -> Result<Vec<EntryView>, CliError> {
+fn entries(file: &ConfigFile, context: &Context<'_>) -> Result<Vec<EntryView>, CliError> {
+    let wanted = context.flags.datacenter.as_deref();
     let current = file.chosen(wanted).ok().map(|entry| entry.name.clone());
     let mut views = Vec::new();
     for entry in &file.entries {
@@ -102,6 +100,7 @@ fn entries(file: &ConfigFile, wanted: Option<&str>) -> Result<Vec<EntryView>, Cl
         let login = match () {
             () if datacenter.usercert.is_some() => "certificate",
             () if datacenter.token.is_some() => "token",
+            () if session::keeps_token(&datacenter, &context.world.env) => "token",
             () if datacenter.password.is_some() => "password",
             () => "none",
         };

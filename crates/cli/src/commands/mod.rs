@@ -2,6 +2,7 @@
 
 mod admin;
 mod cat;
+mod cert;
 mod check;
 mod completion;
 mod config;
@@ -64,6 +65,7 @@ use crate::world::World;
 pub enum Command {
     Admin(admin::Args),
     Cat(cat::Args),
+    Cert(cert::Args),
     Check(check::Args),
     Commands(names::Args),
     Completion(completion::Args),
@@ -146,6 +148,7 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Check(args) => on_runtime(check::run(&args, context)),
         Command::Commands(args) => names::run(&args, context),
         Command::Completion(args) => completion::run(&args, context),
+        Command::Cert(args) => cert::run(&args, context),
         Command::Config(args) => config::run(&args, context),
         Command::Cp(args) => on_runtime(cp::run(&args, context)),
         Command::Data(args) => data::run(&args, context),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 
+use super::PrepareError;
 use crate::job::Job;
 
 /// What is secret about a worker: variables, and how its image is pulled. Printing shows how many variables there are.
@@ -59,11 +60,12 @@ impl fmt::Debug for SecretEnv {
 
 /// Opens the secrets of a job when its workers start.
 pub trait SecretSource: Send + Sync {
-    /// The secrets of a job's workers, or why there are none, in words without any secret.
+    /// The secrets of a job's workers, or why there are none, in words without any secret. Secrets that cannot be read now
+    /// are a shortage: the worker waits.
     fn secrets<'a>(
         &'a self,
         job: &'a Job,
-    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, String>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, PrepareError>> + Send + 'a>>;
 }
 
 /// For servers without secrets.
@@ -74,7 +76,7 @@ impl SecretSource for NoSecrets {
     fn secrets<'a>(
         &'a self,
         _: &'a Job,
-    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, String>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, PrepareError>> + Send + 'a>> {
         Box::pin(std::future::ready(Ok(SecretEnv::default())))
     }
 }

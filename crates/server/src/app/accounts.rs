@@ -57,14 +57,24 @@ impl App {
         self.user_show(record.name.as_str()).await
     }
 
-    /// Changes an account. One that is disabled has no access at once, and its queued jobs are killed.
+    /// Changes an account. One that is disabled has no access at once, and its queued jobs are killed, also if that ends
+    /// the caller's own access.
     pub async fn user_set(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         name: &str,
         request: UserRequest,
     ) -> Result<UserView, ErrorBody> {
-        let name = user_name(name)?;
+        let (app, caller, name) = (Arc::clone(self), caller.clone(), user_name(name)?);
+        App::carry_out(async move { app.user_change(&caller, name, request).await }).await
+    }
+
+    async fn user_change(
+        &self,
+        caller: &Caller,
+        name: UserName,
+        request: UserRequest,
+    ) -> Result<UserView, ErrorBody> {
         if request.name.is_some() || request.service.is_some() {
             return Err(bad(
                 "`name` and `service` belong to a new account and do not change",
@@ -81,6 +91,7 @@ impl App {
         self.know_capacity().await;
         let record = self.accounts.change(&name, change, entry).await?;
         if request.disabled == Some(true) {
+            self.submits_ended().await;
             for job in self.jobs_of(&record.name) {
                 if job.phase == Phase::Pending {
                     self.stop_job(&job).await?;
@@ -138,6 +149,7 @@ impl App {
             Ok(())
         };
         let record = self.accounts.change(&name, disable, entry).await?;
+        self.submits_ended().await;
         let stopped = self.stop_jobs(&record.name).await?;
         self.revoke_links(&record.name).await?;
         let owner = match &heir {

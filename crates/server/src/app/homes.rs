@@ -1,17 +1,22 @@
 //! What becomes of a deleted user's home: it is put aside, given to another user, or removed.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use paddlecloud_api::admin::Dispose;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use rustix::fd::AsFd;
+use paddlecloud_pfs::{RelPath, Root, RootError};
+use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{App, internal};
 use crate::auth::Caller;
 use crate::users::{Account, Record};
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl App {
     /// Gives the place where the home is now; `None` if there is none. A home that an earlier try moved is left there.
@@ -60,31 +65,74 @@ impl App {
     }
 }
 
+/// Nobody uses the home any more: it gets its new owner before it gets its new place, where others may.
 fn move_home(home: &Path, target: &Path, owner: Option<(u32, u32)>) -> io::Result<bool> {
+    if let Some((uid, gid)) = owner {
+        match fs::open(home, FOLDER, Mode::empty()) {
+            Ok(folder) => give(folder, uid, gid)?,
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
     match std::fs::rename(home, target) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(target.exists()),
         Err(error) => return Err(error),
     }
-    if let Some((uid, gid)) = owner {
-        let folder = fs::open(target, OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        give(&folder, uid, gid)?;
-        chown(&folder, c"", uid, gid, AtFlags::EMPTY_PATH)?;
-    }
     crate::durable::sync_entry(target)?;
     Ok(true)
 }
 
-fn remove_home(home: &PathBuf) -> io::Result<bool> {
-    match std::fs::remove_dir_all(home) {
+/// Folders may be nested deeper than a stack or a path is long.
+fn remove_home(home: &Path) -> io::Result<bool> {
+    let (Some(folder), Some(name)) = (home.parent(), home.file_name()) else {
+        return Err(io::Error::other("it is no folder of a user"));
+    };
+    let name = RelPath::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
+    let removed = Root::open(folder).and_then(|root| root.remove_all(&name));
+    match removed {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+        Err(RootError::NotFound(_)) => Ok(false),
+        Err(error) => Err(io::Error::other(error)),
     }
 }
 
-/// Gives everything below a folder to another system user. No link is followed.
-fn give(folder: &impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
+/// A folder on the way to the one that is being given away, with those of its subfolders that have not been.
+struct Above {
+    identity: (u64, u64),
+    left: Vec<CString>,
+}
+
+/// Gives a folder and everything below it to another system user. No link is followed, and one folder is open at a time.
+fn give(top: OwnedFd, uid: u32, gid: u32) -> io::Result<()> {
+    let mut above = Vec::new();
+    let mut folder = top;
+    let mut left = give_entries(&folder, uid, gid)?;
+    loop {
+        if let Some(name) = left.pop() {
+            let below = fs::openat(&folder, &name, FOLDER, Mode::empty())?;
+            above.push(Above {
+                identity: identity(&folder)?,
+                left,
+            });
+            folder = below;
+            left = give_entries(&folder, uid, gid)?;
+            continue;
+        }
+        let Some(parent) = above.pop() else {
+            return Ok(());
+        };
+        folder = fs::openat(&folder, c"..", FOLDER, Mode::empty())?;
+        if identity(&folder)? != parent.identity {
+            return Err(io::Error::other("a folder was moved meanwhile"));
+        }
+        left = parent.left;
+    }
+}
+
+/// Gives away a folder and what is in it; names the folders in it.
+fn give_entries(folder: &OwnedFd, uid: u32, gid: u32) -> io::Result<Vec<CString>> {
+    let mut folders = Vec::new();
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -98,16 +146,21 @@ fn give(folder: &impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
             }
             kind => kind == FileType::Directory,
         };
-        if is_folder {
-            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
-            give(&fs::openat(folder, name, flags, Mode::empty())?, uid, gid)?;
+        match is_folder {
+            true => folders.push(name.to_owned()),
+            false => chown(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?,
         }
-        chown(folder, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
     }
-    Ok(())
+    chown(folder, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+    Ok(folders)
 }
 
-fn chown(folder: &impl AsFd, name: &CStr, uid: u32, gid: u32, flags: AtFlags) -> io::Result<()> {
+fn identity(folder: &OwnedFd) -> io::Result<(u64, u64)> {
+    let stat = fs::fstat(folder)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+fn chown(folder: &OwnedFd, name: &CStr, uid: u32, gid: u32, flags: AtFlags) -> io::Result<()> {
     let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
     Ok(fs::chownat(folder, name, Some(uid), Some(gid), flags)?)
 }
@@ -135,5 +188,26 @@ mod tests {
         );
         assert!(remove_home(&target).unwrap());
         assert!(!remove_home(&target).unwrap());
+    }
+
+    #[test]
+    fn a_home_may_be_deeper_than_any_path_is_long() {
+        const DEPTH: usize = 5000;
+        let folder = tempfile::tempdir().unwrap();
+        let (home, target) = (folder.path().join("ann"), folder.path().join("kept"));
+        std::fs::create_dir(&home).unwrap();
+        let mut deepest = fs::open(&home, FOLDER, Mode::empty()).unwrap();
+        for _ in 0..DEPTH {
+            fs::mkdirat(&deepest, c"d", Mode::RWXU).unwrap();
+            fs::mkdirat(&deepest, c"e", Mode::RWXU).unwrap();
+            deepest = fs::openat(&deepest, c"d", FOLDER, Mode::empty()).unwrap();
+        }
+        let own = (
+            rustix::process::geteuid().as_raw(),
+            rustix::process::getegid().as_raw(),
+        );
+        assert!(move_home(&home, &target, Some(own)).unwrap());
+        assert!(remove_home(&target).unwrap());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

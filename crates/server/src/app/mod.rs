@@ -4,6 +4,7 @@
 //! store.
 
 mod accounts;
+mod certificates;
 mod files;
 mod files_old;
 mod find;
@@ -45,7 +46,8 @@ pub use packages::Upload;
 pub use taking::{Takes, Taking};
 
 use crate::accounts::Accounts;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, request_id};
+use crate::authority::Authority;
 use crate::config::Config;
 use crate::error_chain::chain_of;
 use crate::files::Files;
@@ -71,9 +73,13 @@ pub struct App {
     pub logs: Logs,
     pub log_readers: Arc<LogReaders>,
     pub disks: DisksChecked,
-    pub accounts: Accounts,
+    pub accounts: Arc<Accounts>,
     pub secrets: Secrets,
     pub auth: Authenticator,
+    /// Signs users' certificates; `None` without TLS, where nobody could show one.
+    pub authority: Option<Authority>,
+    /// Read by each submit while its job is stored.
+    pub submitting: tokio::sync::RwLock<()>,
     pub metrics: Metrics,
     /// Cancelled when the server is asked to stop.
     pub stop: CancellationToken,
@@ -93,6 +99,14 @@ impl App {
         let mut detail = view::job_detail(job, &self.config.datacenter, &self.storage);
         detail.objects = self.objects(job);
         detail
+    }
+
+    /// Carries out a request's work to its end, even if the caller is gone meanwhile.
+    async fn carry_out<T: Send + 'static>(
+        work: impl Future<Output = Result<T, ErrorBody>> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let done = tokio::spawn(request_id::carried(work)).await;
+        done.map_err(|_| internal())?
     }
 
     /// Runs work on files on a thread that may block.

@@ -33,6 +33,7 @@ impl App {
     ) -> Result<SubmitReply, ErrorBody> {
         self.files_within_reach()?;
         self.own_system_user(caller)?;
+        let account = self.account_id(&caller.user)?;
         let (dry_run, print) = (request.dry_run, request.manifests);
         if print && !dry_run {
             return Err(SpecError::predicate("manifests", "needs `dry_run`: nothing is started").into());
@@ -63,7 +64,7 @@ impl App {
                 false => app.submit_nameless(submission).await,
             }
         };
-        let submitted = self.to_its_end(kept, storing).await?;
+        let submitted = self.to_its_end(caller, account, kept, storing).await?;
         let in_the_way = self.in_the_way(&submitted.job).await;
         let python = self.programs_note(&submitted.job.spec).await;
         let mut reply = self.submit_reply(submitted);
@@ -99,21 +100,39 @@ impl App {
         Arc::clone(&locks.packages).read_owned().await
     }
 
+    /// The number of the caller's account: the name may belong to another one by the time the job is stored.
+    fn account_id(&self, user: &UserName) -> Result<u64, ErrorBody> {
+        let account = self.auth.users().enabled(user);
+        account.map(|account| account.id).ok_or_else(access_ended)
+    }
+
     /// Stores a job, even if the caller is gone meanwhile: the loop does not stop for that, and until it is done the
-    /// package is kept.
+    /// package is kept. A caller whose account ends first has no job queued; see [`App::submits_ended`].
     async fn to_its_end(
         self: &Arc<Self>,
+        caller: &Caller,
+        account: u64,
         kept: OwnedRwLockReadGuard<()>,
         storing: impl Future<Output = Result<Submitted, ErrorBody>> + Send + 'static,
     ) -> Result<Submitted, ErrorBody> {
-        let app = Arc::clone(self);
+        let (app, user) = (Arc::clone(self), caller.user.clone());
         let stored = tokio::spawn(async move {
+            let submitting = app.submitting.read().await;
+            if app.account_id(&user)? != account {
+                return Err(access_ended());
+            }
             let submitted = storing.await?;
-            drop(kept);
+            drop((kept, submitting));
             app.metrics.count_submit(submitted.created);
             Ok(submitted)
         });
         stored.await.map_err(|_| internal())?
+    }
+
+    /// Waits for submits that began before: they are queued when this returns, and later ones see the accounts as they are
+    /// now.
+    pub(super) async fn submits_ended(&self) {
+        drop(self.submitting.write().await);
     }
 
     /// The user's home already has something with the name of the package. The job is accepted anyway.
@@ -138,6 +157,7 @@ impl App {
     ) -> Result<SubmitReply, ErrorBody> {
         self.files_within_reach()?;
         self.own_system_user(caller)?;
+        let account = self.account_id(&caller.user)?;
         self.check_disk()?;
         self.file_check_room(caller).await?;
         let job = self.job_find(caller, target, "job.rerun").await?;
@@ -154,7 +174,7 @@ impl App {
         };
         let app = Arc::clone(self);
         let storing = async move { app.jobs.submit(submission).await.map_err(ErrorBody::from) };
-        let submitted = self.to_its_end(kept, storing).await?;
+        let submitted = self.to_its_end(caller, account, kept, storing).await?;
         Ok(self.submit_reply(submitted))
     }
 
@@ -314,6 +334,13 @@ impl App {
         self.package_resolve(&caller.user, &mut spec).await?;
         Ok(spec)
     }
+}
+
+fn access_ended() -> ErrorBody {
+    ErrorBody::new(
+        ErrorName::Unauthorized,
+        "the account has been disabled or deleted",
+    )
 }
 
 /// A rerun has no local folder to upload.

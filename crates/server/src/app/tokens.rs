@@ -23,12 +23,13 @@ impl App {
         Ok(rows.iter().map(view).collect())
     }
 
-    /// A token never grants more than the login that asks for it.
+    /// A token never grants more than the login that asks for it, nor longer.
     pub async fn token_issue(
         &self,
-        caller: &Caller,
+        login: &Login,
         request: NewTokenRequest,
     ) -> Result<NewTokenReply, ErrorBody> {
+        let caller = &login.caller;
         let account = self.account_for(caller, request.user.as_deref())?;
         let name = request.name.trim();
         if name.is_empty() || name.chars().count() > MOST_NAME || name.chars().any(char::is_control) {
@@ -56,16 +57,23 @@ impl App {
             scopes,
             lifetime: request.lifetime_seconds,
         };
-        let issued = self
-            .auth
-            .token_issue(&account, &caller.user, "token.create", asked);
+        let issued = self.auth.token_issue(&account, login, "token.create", asked);
         Ok(reply(issued.await.map_err(token_failed)?))
     }
 
-    pub async fn token_revoke(&self, caller: &Caller, id: &str, user: Option<&str>) -> Result<(), ErrorBody> {
+    pub async fn token_revoke(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: &str,
+        user: Option<&str>,
+    ) -> Result<(), ErrorBody> {
         let account = self.account_for(caller, user)?;
-        let revoked = self.auth.token_revoke(&account, &caller.user, id).await;
-        match revoked.map_err(token_failed)? {
+        let (app, actor, own) = (Arc::clone(self), caller.user.clone(), id.to_owned());
+        let revoke = async move {
+            let revoked = app.auth.token_revoke(&account, &actor, &own).await;
+            revoked.map_err(token_failed)
+        };
+        match App::carry_out(revoke).await? {
             true => Ok(()),
             false => {
                 let problem = format!("there is no token `{}`", id.escape_default());
@@ -75,12 +83,14 @@ impl App {
         }
     }
 
-    pub async fn token_renew(&self, login: &Login) -> Result<NewTokenReply, ErrorBody> {
+    pub async fn token_renew(self: &Arc<Self>, login: &Login) -> Result<NewTokenReply, ErrorBody> {
         if !login.session.is_token() {
             let problem = "this login is no token, so there is nothing to renew";
             return Err(ErrorBody::new(ErrorName::BadRequest, problem));
         }
-        match self.auth.token_renew(login).await.map_err(token_failed)? {
+        let (app, login) = (Arc::clone(self), login.clone());
+        let renew = async move { app.auth.token_renew(&login).await.map_err(token_failed) };
+        match App::carry_out(renew).await? {
             Some(new) => Ok(reply(new)),
             None => Err(ErrorBody::new(
                 ErrorName::Unauthorized,
@@ -91,8 +101,10 @@ impl App {
     }
 
     /// Ends the token of this login.
-    pub async fn token_logout(&self, login: &Login) -> Result<&'static str, ErrorBody> {
-        let revoked = self.auth.token_revoke_own(login).await.map_err(token_failed)?;
+    pub async fn token_logout(self: &Arc<Self>, login: &Login) -> Result<&'static str, ErrorBody> {
+        let (app, login) = (Arc::clone(self), login.clone());
+        let revoke = async move { app.auth.token_revoke_own(&login).await.map_err(token_failed) };
+        let revoked = App::carry_out(revoke).await?;
         Ok(if revoked { "OK" } else { "this login is no token" })
     }
 

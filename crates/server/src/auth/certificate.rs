@@ -1,19 +1,42 @@
-//! The common name of a certificate that the TLS layer has verified already.
+//! Certificates of clients that the TLS layer has verified already, and the common name of one.
 //!
-//! Reads just enough of DER to find it; nothing here decides whether a certificate is good.
+//! Reads just enough of DER to find the name; nothing here decides whether a certificate is good.
 
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
-const OBJECT_ID: u8 = 0x06;
+/// A certificate that a client showed and has the key of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The common name of its subject.
+    pub name: String,
+    /// Of the whole certificate.
+    pub digest: String,
+    /// Whether an authority of the configuration signed it: then the name alone counts. One of the server's own authority
+    /// must be among those of the account.
+    pub configured: bool,
+}
+
+impl ClientCertificate {
+    /// `None`: the certificate names nobody.
+    pub fn read(certificate: &[u8], configured: bool) -> Option<ClientCertificate> {
+        Some(ClientCertificate {
+            name: common_name(certificate)?,
+            digest: ClientCertificate::digest_of(certificate),
+            configured,
+        })
+    }
+
+    pub fn digest_of(certificate: &[u8]) -> String {
+        blake3::hash(certificate).to_hex().to_string()
+    }
+}
+
+use crate::der::{Der, IA5, OBJECT_ID, PRINTABLE, SEQUENCE, SET, UTF8};
+
 const EXPLICIT_VERSION: u8 = 0xa0;
-const UTF8: u8 = 0x0c;
-const PRINTABLE: u8 = 0x13;
-const IA5: u8 = 0x16;
 /// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// The subject's common name; `None` if there is none or more than one.
-pub fn common_name(certificate: &[u8]) -> Option<String> {
+fn common_name(certificate: &[u8]) -> Option<String> {
     let mut outer = Der(Der(certificate).expect(SEQUENCE)?);
     let mut body = Der(outer.expect(SEQUENCE)?);
     if body.peek() == Some(EXPLICIT_VERSION) {
@@ -44,42 +67,6 @@ fn common_name_of(mut pair: Der<'_>) -> Option<String> {
     let (tag, value) = pair.next()?;
     let readable = is_common_name && matches!(tag, UTF8 | PRINTABLE | IA5);
     readable.then(|| String::from_utf8(value.to_vec()).ok()).flatten()
-}
-
-/// What is left to read.
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Der<'a> {
-    fn peek(&self) -> Option<u8> {
-        self.0.first().copied()
-    }
-
-    /// The next element's tag and content.
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
-        let (&tag, rest) = self.0.split_first()?;
-        let (&first, rest) = rest.split_first()?;
-        let (length, rest) = match first {
-            0..=0x7f => (usize::from(first), rest),
-            0x81..=0x84 => {
-                let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-                (
-                    digits
-                        .iter()
-                        .fold(0, |length, digit| (length << 8) | usize::from(*digit)),
-                    rest,
-                )
-            }
-            _ => return None,
-        };
-        let (content, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((tag, content))
-    }
-
-    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (found, content) = self.next()?;
-        (found == tag).then_some(content)
-    }
 }
 
 #[cfg(test)]

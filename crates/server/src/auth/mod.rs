@@ -26,7 +26,7 @@ use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
 
-pub use certificate::common_name;
+pub use certificate::ClientCertificate;
 pub use password::hash_password;
 pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
@@ -41,7 +41,7 @@ use guesses::{Guesses, Place};
 use header::Proof;
 use password::Passwords;
 use remembered::Remembered;
-use session::Revoked;
+use session::TokensInUse;
 
 /// How long a login that was checked is not checked again.
 const REMEMBER: Duration = Duration::from_secs(60);
@@ -68,8 +68,8 @@ impl Caller {
 pub struct Peer {
     /// The system user at the other end of a unix socket.
     pub uid: Option<u32>,
-    /// The common name of a certificate that was verified.
-    pub certificate: Option<String>,
+    /// A certificate that was verified.
+    pub certificate: Option<ClientCertificate>,
     /// Where it comes from, unless that is this machine's own socket.
     pub address: Option<IpAddr>,
     /// The connection, as one of those its user may have.
@@ -93,6 +93,8 @@ pub enum AuthError {
     WrongToken,
     #[error("the certificate belongs to `{0}`, who is no user of this server")]
     UnknownCertificate(String),
+    #[error("the certificate has been revoked")]
+    RevokedCertificate,
     #[error("this access has been revoked")]
     Revoked,
     #[error("the login cannot be checked now")]
@@ -109,7 +111,7 @@ pub struct Authenticator {
     passwords: Passwords,
     remembered: Remembered,
     guesses: Guesses,
-    revoked: Revoked,
+    in_use: TokensInUse,
     token_limits: TokenLimits,
 }
 
@@ -125,7 +127,7 @@ impl Authenticator {
             passwords: Passwords::default(),
             remembered: Remembered::default(),
             guesses: Guesses::default(),
-            revoked: Revoked::default(),
+            in_use: TokensInUse::default(),
             token_limits: TokenLimits::default(),
         }
     }
@@ -162,14 +164,33 @@ impl Authenticator {
                 Proof::Basic { user, password } => self.check_basic(peer, &user, &password).await,
             };
         }
-        if let Some(name) = &peer.certificate {
-            let user = name.parse().ok().and_then(|name| self.login_of(&name));
-            return user.ok_or_else(|| AuthError::UnknownCertificate(name.clone()));
+        if let Some(certificate) = &peer.certificate {
+            return self.check_certificate(certificate);
         }
         let at_home = peer.uid == Some(self.own_uid);
         let user = self.socket_user.as_ref().filter(|_| at_home);
         user.and_then(|user| self.login_of(user))
             .ok_or(AuthError::Missing)
+    }
+
+    fn check_certificate(&self, shown: &ClientCertificate) -> Result<Login, AuthError> {
+        let user = shown.name.parse().ok();
+        let account = user.and_then(|user| self.users.enabled(&user));
+        let account = account.ok_or_else(|| AuthError::UnknownCertificate(shown.name.clone()))?;
+        let mut login = self.login_with(&account, account.scopes);
+        if shown.configured {
+            return Ok(login);
+        }
+        let own = account.certificate(&shown.digest);
+        let own = own.ok_or(AuthError::RevokedCertificate)?;
+        let left = own.expires - Timestamp::now().as_second();
+        if left <= 0 {
+            return Err(AuthError::RevokedCertificate);
+        }
+        login.session.certificate = Some(own.digest.clone());
+        login.session.expires = Some(Instant::now() + Duration::from_secs(left.unsigned_abs()));
+        login.session.limit = Some(own.expires);
+        Ok(login)
     }
 
     /// The user with everything they may do.
@@ -188,26 +209,22 @@ impl Authenticator {
             account: account.id,
             credential: self.fingerprint(account),
             token: None,
+            certificate: None,
             expires: None,
+            limit: None,
         };
         Login { caller, session }
     }
 
     async fn check_token(&self, token: &str) -> Result<Login, AuthError> {
-        let digest = digest(token);
-        if self.revoked.contains(&digest) {
-            return Err(AuthError::WrongToken);
-        }
         let seen = self.remembered.key(&["token", token]);
         let version = self.users.version();
         if let Some(login) = self.remembered.get(&seen, version) {
             return Ok(login);
         }
-        let row = self
-            .store
-            .token_find(&digest)
-            .await?
-            .ok_or(AuthError::WrongToken)?;
+        let note = self.in_use.note(digest(token));
+        let row = self.store.token_find(&note.digest).await?;
+        let row = row.ok_or(AuthError::WrongToken)?;
         let left = row.expires - Timestamp::now().as_second();
         let user = row
             .user()
@@ -219,12 +236,13 @@ impl Authenticator {
         }
         let mut login = self.login_with(&user, row.scopes().within(user.scopes));
         let rest = Duration::from_secs(left.unsigned_abs());
-        login.session.token = Some(digest.clone());
+        login.session.token = Some(note.clone());
         login.session.expires = Some(Instant::now() + rest);
+        login.session.limit = Some(row.since.saturating_add(self.max_age()));
         self.remembered
             .put(seen, version, login.clone(), rest.min(REMEMBER));
         // It may have been revoked while it was looked up.
-        match self.revoked.contains(&digest) {
+        match note.is_revoked() {
             true => Err(AuthError::WrongToken),
             false => Ok(login),
         }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::session::TokenInUse;
 use super::{Login, secret};
 
 /// Most logins remembered at once.
@@ -48,7 +49,9 @@ impl Remembered {
     pub fn get(&self, key: &Key, version: u64) -> Option<Login> {
         let logins = self.logins.lock().expect("nothing panics while it is held");
         let login = logins.get(key)?;
-        let holds = login.version == version && Instant::now() < login.until;
+        let revoked = login.login.session.token.as_ref();
+        let revoked = revoked.is_some_and(TokenInUse::is_revoked);
+        let holds = login.version == version && Instant::now() < login.until && !revoked;
         holds.then(|| login.login.clone())
     }
 
@@ -91,7 +94,9 @@ mod tests {
                 account: 1,
                 credential: String::new(),
                 token: None,
+                certificate: None,
                 expires: None,
+                limit: None,
             },
         }
     }

@@ -20,3 +20,8 @@ pub async fn with_new<T>(work: impl Future<Output = T>) -> (String, T) {
 pub fn current() -> String {
     CURRENT.try_with(Clone::clone).unwrap_or_default()
 }
+
+/// The same work as part of this task's request, for a task of its own.
+pub fn carried<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    CURRENT.scope(current(), work)
+}

@@ -1,13 +1,17 @@
 //! Logins against a real store.
 
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine as _;
+use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 
-use super::{AuthError, Authenticator, Caller, Peer, Secret, hash_password};
-use crate::config::{Config, DatabaseUrl, SystemUsers};
-use crate::store::Store;
+use super::{
+    AuthError, Authenticator, Caller, ClientCertificate, Peer, Secret, TokenAsked, digest, hash_password,
+};
+use crate::config::{Config, DatabaseUrl, SystemUsers, TokenLimits};
+use crate::store::{Store, TokenRow};
 use crate::users::{AccountTable, Users};
 
 struct Stage {
@@ -163,6 +167,15 @@ async fn no_token_is_made_for_a_wrong_password_and_none_is_stored_in_plain() {
     assert!(!bytes.windows(secret.len()).any(|window| window == secret));
 }
 
+/// One of an authority of the configuration.
+fn certificate(name: &str) -> ClientCertificate {
+    ClientCertificate {
+        name: name.to_owned(),
+        digest: String::new(),
+        configured: true,
+    }
+}
+
 #[tokio::test]
 async fn nothing_but_the_users_own_proof_counts() {
     let stage = Stage::new().await;
@@ -176,7 +189,7 @@ async fn nothing_but_the_users_own_proof_counts() {
         Err(AuthError::Missing)
     ));
     let stranger = Peer {
-        certificate: Some("stranger".into()),
+        certificate: Some(certificate("stranger")),
         ..Peer::default()
     };
     assert!(matches!(
@@ -184,7 +197,7 @@ async fn nothing_but_the_users_own_proof_counts() {
         Err(AuthError::UnknownCertificate(_))
     ));
     let own = Peer {
-        certificate: Some("me".into()),
+        certificate: Some(certificate("me")),
         ..Peer::default()
     };
     assert_eq!(auth.identify(&own, None).await.unwrap(), me());
@@ -302,4 +315,75 @@ async fn a_change_of_an_account_takes_effect_at_the_next_request() {
     for login in &logins {
         assert!(identify(&auth, login).await.is_err(), "the account is disabled");
     }
+}
+
+#[tokio::test]
+async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret").with_token_limits(TokenLimits {
+        lifetime: Duration::from_secs(500),
+        max_age: Duration::from_secs(1000),
+    });
+    let now = Timestamp::now().as_second();
+    let account = auth.users().find(&me().user).unwrap();
+    let old = TokenRow {
+        digest: digest("pct_old"),
+        id: "old".into(),
+        name: "ci".into(),
+        owner: "me".into(),
+        credential: auth.fingerprint(&account),
+        scopes: Scopes::all().to_string(),
+        created: now - 900,
+        since: now - 900,
+        expires: now + 100,
+        ..TokenRow::default()
+    };
+    let save = stage.store.token_save(old, now, None, Default::default());
+    save.await.unwrap();
+    let login = auth
+        .log_in(&Peer::default(), Some(b"Token pct_old"))
+        .await
+        .unwrap();
+    let asked = TokenAsked {
+        name: "child".into(),
+        scopes: Scopes::all(),
+        lifetime: Some(100_000),
+    };
+    let child = auth
+        .token_issue(&account, &login, "token.create", asked)
+        .await
+        .unwrap();
+    assert_eq!(child.row.since, now - 900);
+    assert!(child.row.expires <= now + 100, "{:?}", child.row);
+    let child = format!("Token {}", child.secret);
+    let child = auth
+        .log_in(&Peer::default(), Some(child.as_bytes()))
+        .await
+        .unwrap();
+    let renewed = auth.token_renew(&child).await.unwrap().unwrap();
+    assert!(renewed.row.expires <= now + 100, "{:?}", renewed.row);
+}
+
+#[tokio::test]
+async fn tokens_from_before_the_accounts_have_an_id_and_can_be_revoked() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret");
+    let now = Timestamp::now().as_second();
+    let account = auth.users().find(&me().user).unwrap();
+    let old = TokenRow {
+        digest: digest("old"),
+        owner: "me".into(),
+        credential: auth.fingerprint(&account),
+        scopes: Scopes::all().to_string(),
+        expires: now + 100,
+        ..TokenRow::default()
+    };
+    let save = stage.store.token_save(old, now, None, Default::default());
+    save.await.unwrap();
+    let listed = auth.token_list(&account).await.unwrap();
+    let id = listed[0].id.clone();
+    assert_eq!(id.len(), 12);
+    assert_eq!(identify(&auth, "Token old").await.unwrap(), me());
+    assert!(auth.token_revoke(&account, &account.name, &id).await.unwrap());
+    assert!(identify(&auth, "Token old").await.is_err());
 }

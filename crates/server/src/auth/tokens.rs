@@ -48,8 +48,9 @@ impl Authenticator {
             scopes: scopes.within(account.scopes),
             lifetime: None,
         };
-        let actor = account.name.clone();
-        Ok(self.token_issue(&account, &actor, "login", asked).await?.secret)
+        let login = self.login_with(&account, account.scopes);
+        let issued = self.token_issue(&account, &login, "login", asked).await?;
+        Ok(issued.secret)
     }
 
     /// A name that is no user's may be a password typed in the wrong place: it is not noted.
@@ -67,20 +68,34 @@ impl Authenticator {
         }
     }
 
-    /// Hands out a token of this account; `actor` asked for it.
+    /// Hands out a token of this account to whoever is logged in. Like a renewed one, it does not outlive what the login
+    /// rests on.
     pub async fn token_issue(
         &self,
         account: &Account,
-        actor: &UserName,
+        login: &Login,
         action: &str,
         asked: TokenAsked,
     ) -> Result<NewToken, AuthError> {
         let now = Timestamp::now().as_second();
-        let most = seconds(self.token_limits.max_age);
+        let since = login
+            .session
+            .limit
+            .map_or(now, |limit| now.min(limit - self.max_age()));
+        let most = since + self.max_age() - now;
+        if most < 1 {
+            return Err(AuthError::WrongToken);
+        }
         let usual = seconds(self.token_limits.lifetime);
         let lifetime = asked.lifetime.unwrap_or(usual).clamp(1, most);
-        self.store_token(account, actor, action, now, now, lifetime, asked, None)
+        let actor = &login.caller.user;
+        self.store_token(account, actor, action, now, since, lifetime, asked, None)
             .await
+    }
+
+    /// The longest life of a token and those that follow from it, in seconds.
+    pub(super) fn max_age(&self) -> i64 {
+        seconds(self.token_limits.max_age)
     }
 
     /// Exchanges the session's token for a new one of the same name and scopes; the old one ends. `None`: the session
@@ -89,19 +104,18 @@ impl Authenticator {
         let Some(old) = &login.session.token else {
             return Ok(None);
         };
-        let row = self.store.token_find(old).await?.ok_or(AuthError::WrongToken)?;
+        let row = self.store.token_find(&old.digest).await?;
+        let row = row.ok_or(AuthError::WrongToken)?;
         let account = self
             .users
             .enabled(&login.caller.user)
             .ok_or(AuthError::WrongToken)?;
         let now = Timestamp::now().as_second();
-        let since = if row.since > 0 { row.since } else { now };
-        let left = since + seconds(self.token_limits.max_age) - now;
+        let left = row.since + self.max_age() - now;
         if left <= 0 {
             return Ok(None);
         }
-        let created = if row.created > 0 { row.created } else { since };
-        let lifetime = (row.expires - created).clamp(1, left);
+        let lifetime = (row.expires - row.created).clamp(1, left);
         let asked = TokenAsked {
             name: row.name.clone(),
             scopes: row.scopes().within(account.scopes),
@@ -113,13 +127,13 @@ impl Authenticator {
             &actor,
             "token.renew",
             now,
-            since,
+            row.since,
             lifetime,
             asked,
-            Some(old.clone()),
+            Some(old.digest.clone()),
         );
         let new = new.await?;
-        self.revoked.add(old.clone());
+        self.in_use.revoke(&old.digest);
         Ok(Some(new))
     }
 
@@ -186,10 +200,10 @@ impl Authenticator {
 
     /// Revokes the token of a session. `false`: it is no token.
     pub async fn token_revoke_own(&self, login: &Login) -> Result<bool, AuthError> {
-        let Some(digest) = &login.session.token else {
+        let Some(token) = &login.session.token else {
             return Ok(false);
         };
-        let found = self.store.token_find(digest).await?;
+        let found = self.store.token_find(&token.digest).await?;
         let account = self.users.find(&login.caller.user);
         if let (Some(row), Some(account)) = (found, account) {
             self.revoke(&account, &login.caller.user, row).await?;
@@ -206,7 +220,7 @@ impl Authenticator {
             request: request_id::current(),
         };
         self.store.token_remove(row.digest.clone(), entry).await?;
-        self.revoked.add(row.digest);
+        self.in_use.revoke(&row.digest);
         Ok(())
     }
 }

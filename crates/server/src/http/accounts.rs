@@ -6,7 +6,8 @@ use axum::extract::{Path, State};
 use jiff::Timestamp;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{
-    AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UsageView, UserDeleted, UserRequest, UserView,
+    AuditCheck, AuditView, CertificateIssued, CertificateRequest, CertificateView, Dispose, GroupRequest,
+    GroupView, UsageView, UserDeleted, UserRequest, UserView,
 };
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use serde::Deserialize;
@@ -27,6 +28,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(user_show, user_set))
         .routes(routes!(group_list))
         .routes(routes!(group_set, group_delete))
+        .routes(routes!(certificate_list, certificate_issue))
+        .routes(routes!(certificate_revoke))
         .routes(routes!(audit_list))
         .routes(routes!(audit_verify))
         .routes(routes!(usage_list))
@@ -106,6 +109,42 @@ pub(super) async fn user_delete(
     };
     let deleted = app.user_delete(&caller, &name, dispose, params.to.as_deref());
     Ok(envelope(deleted.await?))
+}
+
+/// The valid certificates that the server's authority signed for users. For administrators.
+#[utoipa::path(get, path = "/api/v1/admin/certificates", tag = "admin", responses((status = 200, body = Envelope<Vec<CertificateView>>)))]
+pub(super) async fn certificate_list(
+    State(app): Shared,
+    _: scope::Admin,
+) -> Reply<Envelope<Vec<CertificateView>>> {
+    Ok(envelope(app.certificate_list().await))
+}
+
+/// Signs a certificate for a user, who shows it as `usercert`. For administrators.
+#[utoipa::path(
+    post, path = "/api/v1/admin/certificates", tag = "admin", request_body = CertificateRequest,
+    responses((status = 200, body = Envelope<CertificateIssued>))
+)]
+pub(super) async fn certificate_issue(
+    State(app): Shared,
+    scope::Admin(caller): scope::Admin,
+    Body(request): Body<CertificateRequest>,
+) -> Reply<Envelope<CertificateIssued>> {
+    Ok(envelope(app.certificate_issue(&caller, request).await?))
+}
+
+/// Revokes a certificate; requests and streams that use it end. For administrators.
+#[utoipa::path(
+    delete, path = "/api/v1/admin/certificates/{id}", tag = "admin", params(("id" = String, Path)),
+    responses((status = 200, body = Envelope<String>))
+)]
+pub(super) async fn certificate_revoke(
+    State(app): Shared,
+    scope::Admin(caller): scope::Admin,
+    Path(id): Path<String>,
+) -> Reply<Envelope<String>> {
+    app.certificate_revoke(&caller, &id).await?;
+    Ok(envelope("OK".to_owned()))
 }
 
 /// All groups. For administrators.

@@ -92,6 +92,9 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::Revoked => "log in again, or ask an administrator",
         AuthError::WrongToken => "get a new one, for example with `paddlectl login`",
         AuthError::UnknownCertificate(_) => "ask an administrator to add the user",
+        AuthError::RevokedCertificate => {
+            "make a new one with `paddlectl cert request`, and remove this one from the configuration"
+        }
         AuthError::Store(_) => "try again",
     };
     match error {

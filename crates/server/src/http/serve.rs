@@ -16,17 +16,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer, ServiceExt};
 use tower_http::normalize_path::NormalizePathLayer;
 
 use super::silence::Limited;
-use crate::auth::{Peer, common_name};
+use crate::auth::Peer;
 use crate::config::Listen;
 use crate::connections::{Connection, Connections};
 use crate::lane::{self, Lane, Wire};
+use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake, and to send a request's head.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -143,13 +143,13 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 
 /// Serves all sockets until `stop`, then finishes replies in flight. No connection is left when this returns, even if
 /// its client does not read.
-pub async fn serve(sockets: Vec<Bound>, tls: Option<TlsAcceptor>, router: Router, stop: CancellationToken) {
+pub async fn serve(sockets: Vec<Bound>, tls: Option<Tls>, router: Router, stop: CancellationToken) {
     serve_patiently(sockets, tls, router, stop, LAST_REPLIES).await;
 }
 
 async fn serve_patiently(
     sockets: Vec<Bound>,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     router: Router,
     stop: CancellationToken,
     last_replies: Duration,
@@ -193,7 +193,7 @@ async fn serve_patiently(
 /// What every connection needs.
 struct Front {
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     open: Arc<GracefulShutdown>,
     connections: TaskTracker,
     /// Ends connections that do not end by themselves.
@@ -294,11 +294,9 @@ impl Front {
                 let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(wire)).await else {
                     return;
                 };
-                let certificates = stream.get_ref().1.peer_certificates();
-                let certificate = certificates.and_then(|chain| common_name(chain.first()?));
                 let peer = Peer {
                     uid: None,
-                    certificate,
+                    certificate: tls.certificate(stream.get_ref().1),
                     address,
                     connection: Some(connection),
                 };

@@ -64,10 +64,10 @@ pub(super) async fn token_list(
 )]
 pub(super) async fn token_issue(
     State(app): Shared,
-    scope::Any(caller): scope::Any,
+    scope::AnyLogin(login): scope::AnyLogin,
     Body(request): Body<NewTokenRequest>,
 ) -> Reply<Envelope<NewTokenReply>> {
-    Ok(envelope(app.token_issue(&caller, request).await?))
+    Ok(envelope(app.token_issue(&login, request).await?))
 }
 
 /// Revokes a token; requests and streams that use it end.

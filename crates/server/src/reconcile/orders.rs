@@ -95,7 +95,7 @@ impl<E: Engine> Orders<E> {
         worker: WorkerKey,
     ) -> Result<(PreparedRun, SecretEnv), PrepareError> {
         let run = self.prepare_run(job, worker).await?;
-        let secrets = self.secrets.secrets(job).await.map_err(PrepareError::Failed)?;
+        let secrets = self.secrets.secrets(job).await?;
         Ok((run, secrets))
     }
 

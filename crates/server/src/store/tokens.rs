@@ -79,9 +79,14 @@ impl Store {
     }
 }
 
+/// The life of tokens from before there were accounts, in seconds. Their rows have no id and no time of creation.
+const OLD_LIFETIME: i64 = 30 * 24 * 60 * 60;
+/// Characters of an id.
+const ID_LENGTH: usize = 12;
+
 impl TokenRow {
     fn read(row: &AnyRow) -> Result<TokenRow, sqlx::Error> {
-        Ok(TokenRow {
+        let mut token = TokenRow {
             digest: row.try_get(0)?,
             id: row.try_get(1)?,
             name: row.try_get(2)?,
@@ -92,7 +97,13 @@ impl TokenRow {
             created: row.try_get(7)?,
             since: row.try_get(8)?,
             expires: row.try_get(9)?,
-        })
+        };
+        if token.id.is_empty() {
+            token.id = token.digest.chars().take(ID_LENGTH).collect();
+            token.created = token.expires - OLD_LIFETIME;
+            token.since = token.created;
+        }
+        Ok(token)
     }
 
     /// For the user the token belongs to.

@@ -10,6 +10,18 @@ pub use crate::config::RETIRED;
 /// Most characters of a name that a retired name keeps.
 const KEPT: usize = 100;
 
+/// A certificate that was signed for a user. Those that are not here any more are revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserCertificate {
+    /// What people call it by: its serial number.
+    pub id: String,
+    /// Of the whole certificate.
+    pub digest: String,
+    /// Unix seconds, here and below.
+    pub created: i64,
+    pub expires: i64,
+}
+
 /// One account. Not printable: it has the hash of the password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -32,6 +44,8 @@ pub struct Record {
     pub limits: Limits,
     #[serde(default)]
     pub system_user: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<UserCertificate>,
     /// Unix seconds.
     #[serde(default)]
     pub created: i64,
@@ -58,6 +72,7 @@ impl Record {
             groups: Vec::new(),
             limits: Limits::default(),
             system_user: None,
+            certificates: Vec::new(),
             created: 0,
         }
     }

@@ -365,3 +365,73 @@ async fn every_change_is_in_the_audit_log_with_its_request() {
     assert_eq!(check["msg"]["sound"], true);
     stage.finish().await;
 }
+
+async fn wait_until_disabled(stage: &Stage, user: &str) {
+    let user = user.parse().unwrap();
+    for _ in 0..1200 {
+        if stage.app.auth.users().enabled(&user).is_none() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{user} is not disabled");
+}
+
+#[tokio::test]
+async fn a_change_counts_also_if_the_request_was_cut_off() {
+    use futures_util::FutureExt as _;
+    let stage = Stage::with(UIDS).await;
+    add(&stage, "ann", json!({})).await;
+    let disable = |record: &mut paddlecloud_server::users::Record| {
+        record.disabled = true;
+        Ok(())
+    };
+    let name = "ann".parse().unwrap();
+    let change = stage.app.accounts.change(&name, disable, Default::default());
+    assert!(
+        change.now_or_never().is_none(),
+        "it begins, and nobody waits for its end"
+    );
+    wait_until_disabled(&stage, "ann").await;
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_submit_in_flight_queues_nothing_for_a_user_who_is_disabled_meanwhile() {
+    if !is_root() {
+        return eprintln!("skipped: workers of two users need two system users, which needs root");
+    }
+    let stage = Stage::with(UIDS).await;
+    add(&stage, "ann", json!({})).await;
+    let ann: paddlecloud_core::names::UserName = "ann".parse().unwrap();
+    stage.app.storage.home(&ann).map(drop).unwrap();
+    let login = token(&stage, "ann").await;
+    let id = queue_job(&stage, "ann", &login).await;
+    stage
+        .app
+        .jobs
+        .kill(&ann, id.parse().unwrap(), false)
+        .await
+        .unwrap();
+    let held = stage.app.submitting.write().await;
+    let caller = paddlecloud_server::auth::Caller {
+        user: ann.clone(),
+        scopes: paddlecloud_core::access::Scopes::user(),
+    };
+    let mut body = request("late");
+    body["job_package"] = json!("/pfs/dc1/home/ann/job_word_emb");
+    let body = serde_json::from_value(body).unwrap();
+    let app = std::sync::Arc::clone(&stage.app);
+    let submit = tokio::spawn(async move { app.job_submit(&caller, body, None).await });
+    let disabling = set(&stage, "ann", json!({"disabled": true}));
+    let release = async {
+        wait_until_disabled(&stage, "ann").await;
+        drop(held);
+    };
+    let (disabled, ()) = tokio::join!(disabling, release);
+    assert_eq!(disabled.status, 200, "{}", disabled.text());
+    let refused = submit.await.unwrap().unwrap_err();
+    assert_eq!(refused.code, 401, "{refused}");
+    assert!(!stage.app.jobs.active().iter().any(|job| job.user == ann));
+    stage.finish().await;
+}

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, UserRequest};
+use paddlecloud_server::auth::Caller;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -122,7 +124,8 @@ async fn shown(stage: &Stage) -> String {
         .await
         .unwrap();
     let certificates = stream.get_ref().1.peer_certificates().unwrap();
-    paddlecloud_server::auth::common_name(&certificates[0]).unwrap()
+    let shown = paddlecloud_server::auth::ClientCertificate::read(&certificates[0], true);
+    shown.unwrap().name
 }
 
 async fn wait_until_shown(stage: &Stage, name: &str) {
@@ -191,5 +194,121 @@ async fn the_servers_own_authority_is_recognised_by_its_fingerprint() {
         ..TlsOptions::default()
     };
     assert_eq!(trust::is_trusted(&endpoint, &kept).await, Ok(true));
+    stage.finish().await;
+}
+
+/// What `paddlectl cert request` does: the key stays, the request is signed for the user.
+async fn issue(stage: &Stage, user: &str) -> CertificateIssued {
+    let key = KeyPair::generate().unwrap();
+    let request = CertificateParams::default().serialize_request(&key).unwrap();
+    let request = CertificateRequest {
+        user: user.to_owned(),
+        request: request.pem().unwrap(),
+        lifetime_seconds: None,
+    };
+    let issued = stage.app.certificate_issue(&admin(), request).await.unwrap();
+    let folder = stage.folder.path();
+    std::fs::write(folder.join(format!("{user}.pem")), &issued.certificate).unwrap();
+    std::fs::write(folder.join(format!("{user}.key")), key.serialize_pem()).unwrap();
+    issued
+}
+
+fn admin() -> Caller {
+    Caller {
+        user: "me".parse().unwrap(),
+        scopes: paddlecloud_core::access::Scopes::all(),
+    }
+}
+
+async fn add(stage: &Stage, name: &str) {
+    let request = UserRequest {
+        name: Some(name.to_owned()),
+        ..UserRequest::default()
+    };
+    stage.app.user_add(&admin(), request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_servers_own_authority_is_a_login_until_it_is_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    paddlecloud_server::authority::Authority::open(&data).unwrap();
+    // Even if the configuration names it: its certificates count only as long as they are listed.
+    std::fs::copy(data.join("ca.crt"), folder.path().join("ca.pem")).unwrap();
+    let lines = "tls: {names: [localhost], client_ca: ca.pem}\nsystem_uids: 30000-39999\n";
+    let stage = Stage::on(folder, lines).await;
+    add(&stage, "ann").await;
+    let first = issue(&stage, "ann").await;
+    let me = whoami(&stage, Some("ann"), None).await;
+    assert_eq!(me.json()["msg"]["user"], "ann", "{}", me.text());
+    let listed = stage.app.certificate_list().await;
+    assert_eq!(listed, [first.view.clone()]);
+    stage
+        .app
+        .certificate_revoke(&admin(), &first.view.id)
+        .await
+        .unwrap();
+    let revoked = whoami(&stage, Some("ann"), None).await;
+    assert_eq!(revoked.status, 401, "{}", revoked.text());
+    let gone = stage.app.certificate_revoke(&admin(), &first.view.id).await;
+    assert_eq!(gone.unwrap_err().code, 404);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_reused_name_inherits_no_certificate() {
+    let stage = with_own_authority(Stage::with(
+        "tls: {names: [localhost]}\nsystem_uids: 30000-39999\n",
+    ))
+    .await;
+    add(&stage, "ann").await;
+    issue(&stage, "ann").await;
+    assert_eq!(whoami(&stage, Some("ann"), None).await.status, 200);
+    let keep = paddlecloud_api::admin::Dispose::Keep;
+    stage.app.user_delete(&admin(), "ann", keep, None).await.unwrap();
+    assert_eq!(whoami(&stage, Some("ann"), None).await.status, 401);
+    add(&stage, "ann").await;
+    assert_eq!(whoami(&stage, Some("ann"), None).await.status, 401);
+    issue(&stage, "ann").await;
+    assert_eq!(whoami(&stage, Some("ann"), None).await.status, 200);
+    stage.finish().await;
+}
+
+/// `whoami` trusts `ca.pem`.
+async fn with_own_authority(stage: impl Future<Output = Stage>) -> Stage {
+    let stage = stage.await;
+    let data = stage.folder.path().join("data");
+    std::fs::copy(data.join("ca.crt"), stage.folder.path().join("ca.pem")).unwrap();
+    stage
+}
+
+#[tokio::test]
+async fn what_cannot_be_signed_is_refused() {
+    let stage = with_own_authority(Stage::with(
+        "tls: {names: [localhost]}\nsystem_uids: 30000-39999\n",
+    ))
+    .await;
+    add(&stage, "ann").await;
+    let refused = async |user: &str, text: &str| {
+        let request = CertificateRequest {
+            user: user.to_owned(),
+            request: text.to_owned(),
+            lifetime_seconds: None,
+        };
+        stage
+            .app
+            .certificate_issue(&admin(), request)
+            .await
+            .unwrap_err()
+            .code
+    };
+    let key = KeyPair::generate().unwrap();
+    let request = CertificateParams::default().serialize_request(&key).unwrap();
+    let request = request.pem().unwrap();
+    assert_eq!(refused("ann", "hello").await, 400);
+    assert_eq!(refused("nobody", &request).await, 404);
+    assert_eq!(refused("you", &request).await, 409, "a user of the configuration");
     stage.finish().await;
 }

@@ -1,0 +1,141 @@
+//! Certificates of users, signed by the server's own authority. An account has a list of its own; what is not in it is
+//! revoked.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, CertificateView};
+use paddlecloud_api::error::{ErrorBody, ErrorName};
+
+use super::accounts::{audit, user_name};
+use super::{App, internal};
+use crate::auth::{Caller, ClientCertificate};
+use crate::authority::AuthorityError;
+use crate::error_chain::chain_of;
+use crate::users::{Record, UserCertificate};
+
+/// Seconds of a certificate whose request does not say: a year.
+const USUAL: i64 = 365 * 24 * 60 * 60;
+/// The longest, ten years.
+const MOST: i64 = 10 * USUAL;
+/// Clocks of clients and servers differ.
+const EARLIER: i64 = 60 * 60;
+/// Most certificates of one user.
+const MOST_OF_ONE: usize = 100;
+
+impl App {
+    /// Signs a certificate for a user. It is a login until it expires or is revoked.
+    pub async fn certificate_issue(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: CertificateRequest,
+    ) -> Result<CertificateIssued, ErrorBody> {
+        let Some(authority) = &self.authority else {
+            let problem = "certificates are logins only over TLS, which this server does not offer";
+            return Err(
+                ErrorBody::new(ErrorName::Conflict, problem).with_hint("set `tls` in its configuration")
+            );
+        };
+        let user = self.auth.users().enabled(&user_name(&request.user)?);
+        let account = user.ok_or_else(|| {
+            let problem = format!(
+                "there is no user `{}`, or they are disabled",
+                request.user.escape_default()
+            );
+            ErrorBody::new(ErrorName::NotFound, problem)
+        })?;
+        if account.certificates.len() >= MOST_OF_ONE {
+            let problem = format!("a user has at most {MOST_OF_ONE} certificates");
+            return Err(ErrorBody::new(ErrorName::QuotaExceeded, problem)
+                .with_hint("revoke some: `paddlectl admin cert list` lists them"));
+        }
+        let user = account.name.clone();
+        let lifetime = request.lifetime_seconds.unwrap_or(USUAL);
+        if !(1..=MOST).contains(&lifetime) {
+            let problem = format!("`lifetime_seconds` must be 1 to {MOST}");
+            return Err(ErrorBody::new(ErrorName::BadRequest, problem));
+        }
+        let now = Timestamp::now().as_second();
+        let expires = now + lifetime;
+        let signed = authority.sign(&request.request, user.as_str(), (now - EARLIER, expires));
+        let signed = signed.map_err(not_signed)?;
+        let own = UserCertificate {
+            id: signed.serial,
+            digest: ClientCertificate::digest_of(&signed.der),
+            created: now,
+            expires,
+        };
+        let shown = view(user.as_str(), &own);
+        let entry = audit(
+            caller,
+            "cert.issue",
+            user.as_str(),
+            &format!("certificate {}", own.id),
+        );
+        let add = |record: &mut Record| {
+            record.certificates.retain(|other| other.expires > now);
+            record.certificates.push(own);
+            Ok(())
+        };
+        self.accounts.change(&user, add, entry).await?;
+        Ok(CertificateIssued {
+            certificate: signed.pem,
+            view: shown,
+        })
+    }
+
+    /// The certificates of all users that are valid.
+    pub async fn certificate_list(&self) -> Vec<CertificateView> {
+        let now = Timestamp::now().as_second();
+        let (records, _) = self.accounts.list().await;
+        let views = records.iter().flat_map(|record| {
+            let valid = record.certificates.iter().filter(|own| own.expires > now);
+            valid.map(|own| view(record.name.as_str(), own))
+        });
+        views.collect()
+    }
+
+    /// Revokes a certificate: requests and streams that use it end.
+    pub async fn certificate_revoke(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
+        let (records, _) = self.accounts.list().await;
+        let has_it = |record: &&Record| record.certificates.iter().any(|own| own.id == id);
+        let Some(record) = records.iter().find(has_it) else {
+            let problem = format!("there is no certificate `{}`", id.escape_default());
+            return Err(ErrorBody::new(ErrorName::NotFound, problem)
+                .with_hint("`paddlectl admin cert list` lists all of them"));
+        };
+        let entry = audit(
+            caller,
+            "cert.revoke",
+            record.name.as_str(),
+            &format!("certificate {id}"),
+        );
+        let remove = |record: &mut Record| {
+            record.certificates.retain(|own| own.id != id);
+            Ok(())
+        };
+        self.accounts.change(&record.name, remove, entry).await?;
+        Ok(())
+    }
+}
+
+fn view(user: &str, own: &UserCertificate) -> CertificateView {
+    let time = |seconds| Timestamp::from_second(seconds).unwrap_or_default().to_string();
+    CertificateView {
+        id: own.id.clone(),
+        user: user.to_owned(),
+        created: time(own.created),
+        expires: time(own.expires),
+    }
+}
+
+fn not_signed(error: AuthorityError) -> ErrorBody {
+    match error {
+        AuthorityError::Request => ErrorBody::new(ErrorName::BadRequest, format!("`request`: {error}"))
+            .with_hint("`paddlectl cert request` makes one"),
+        other => {
+            tracing::error!(error = chain_of(&other), "a certificate was not signed");
+            internal()
+        }
+    }
+}
