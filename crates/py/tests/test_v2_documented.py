@@ -1,6 +1,7 @@
-"""Layers, costs and optimizers of `paddle.v2` against numpy programs written from 2017's documentation alone.
+"""Layers, costs and optimizers of `paddle.v2` against numpy programs by an author who wrote none of them.
 
-Their author wrote none of the layers. Everything goes through the public API: values come from `paddle.infer`, and a gradient is what one batch
+Layers and costs follow 2017's documentation. Optimizers, and means of windows at an edge, follow what PaddlePaddle 0.11 computed, which its
+documentation leaves open or states differently (RMSProp). Everything goes through the public API: values come from `paddle.infer`, and a gradient is what one batch
 of plain descent at rate 1 takes away from a parameter. A formula sees one sample at a time, so nothing in a batch can depend on its neighbours.
 """
 
