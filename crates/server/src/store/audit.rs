@@ -1,7 +1,7 @@
 //! The audit log: rows that are written in the transaction of the change they tell of, each chained to the one before.
 //!
 //! A row's digest is keyed with a key that is not in the database and covers the digest of the row before it. The head
-//! names the last row, so that rows cut off at the end are missed too.
+//! names the last row, sealed with the same key, so that rows cut off at the end are missed too.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,6 +16,8 @@ use super::{Store, read_failed};
 /// The key of the digests; set once, before the first entry.
 pub(super) type AuditKey = Arc<OnceLock<[u8; 32]>>;
 
+/// Begins the ids of rows whose head is sealed. Earlier heads had the last row's digest as it is.
+const SEALED: char = 's';
 /// The digest before the first row.
 const BEGINNING: &str = "";
 /// Rows that one step of a verification reads.
@@ -69,7 +71,9 @@ impl AuditRow {
         // Without randomness two ids may be equal, and the second entry fails to be added.
         let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
         AuditRow {
-            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            id: std::iter::once(SEALED.to_string())
+                .chain(id.iter().map(|byte| format!("{byte:02x}")))
+                .collect(),
             at: Timestamp::now().as_millisecond(),
             entry,
         }
@@ -80,13 +84,17 @@ impl AuditRow {
         if known.fetch_optional(&mut *connection).await?.is_some() {
             return Ok(());
         }
-        let last = sqlx::query("SELECT seq, digest FROM audit_head WHERE one = 1")
-            .fetch_optional(&mut *connection)
-            .await?;
-        let (last, before): (i64, String) = match last {
+        let last = sqlx::query(
+            "SELECT audit_head.seq, audit.digest FROM audit_head LEFT JOIN audit ON audit.seq = audit_head.seq \
+             WHERE one = 1",
+        );
+        let last = last.fetch_optional(&mut *connection).await?;
+        let (last, before): (i64, Option<String>) = match last {
             Some(row) => (row.try_get(0)?, row.try_get(1)?),
-            None => (0, BEGINNING.to_owned()),
+            None => (0, None),
         };
+        // If the last row is gone, the chain is broken here for everybody to see.
+        let before = before.unwrap_or_else(|| BEGINNING.to_owned());
         let record = AuditRecord {
             seq: last + 1,
             at: self.at,
@@ -116,11 +124,18 @@ impl AuditRow {
              ON CONFLICT (one) DO UPDATE SET seq = excluded.seq, digest = excluded.digest",
         )
         .bind(record.seq)
-        .bind(&digest)
+        .bind(sealed(key, record.seq, &digest))
         .execute(connection)
         .await?;
         Ok(())
     }
+}
+
+/// What the head says of the last row; without the key nobody can say it of an earlier one.
+fn sealed(key: &AuditKey, seq: i64, digest: &str) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(&key.get().copied().unwrap_or_default());
+    hasher.update(format!("head {seq} {digest}").as_bytes());
+    hasher.finalize().to_hex().to_string()
 }
 
 impl AuditRecord {
@@ -216,9 +231,13 @@ impl Store {
                     return Ok(broken(record.seq, "the row is not as it was written"));
                 }
                 (seq, before) = (record.seq, record.digest);
+                let expected = match record.id.starts_with(SEALED) {
+                    true => sealed(&self.audit_key, seq, &before),
+                    false => before.clone(),
+                };
                 if head
                     .as_ref()
-                    .is_some_and(|(last, digest)| *last == seq && *digest != before)
+                    .is_some_and(|(last, seal)| *last == seq && *seal != expected)
                 {
                     return Ok(broken(seq, "the head names another last row"));
                 }

@@ -3,6 +3,7 @@
 use paddlecloud_core::conductor::Write;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::{JobStore, PageRequest};
+use sqlx::Row as _;
 
 use super::{at, job, over, save};
 use crate::store::{AuditEntry, AuditState, Heir, Store, TokenRow};
@@ -241,6 +242,18 @@ async fn audit(store: Store) {
         tampered("UPDATE audit SET actor = 'me' WHERE seq = 2").await,
         AuditState::Sound { .. }
     ));
+    let head = sqlx::query("SELECT digest FROM audit_head").fetch_one(&store.reads);
+    let head: String = head.await.unwrap().get(0);
+    assert_eq!(
+        tampered("UPDATE audit_head SET seq = 2, digest = (SELECT digest FROM audit WHERE seq = 2)").await,
+        broken(2, "the head names another last row"),
+        "a log that is cut off at an earlier row"
+    );
+    sqlx::query("UPDATE audit_head SET seq = 3, digest = $1")
+        .bind(head)
+        .execute(&store.reads)
+        .await
+        .unwrap();
     assert_eq!(
         tampered("DELETE FROM audit WHERE seq = 3").await,
         broken(3, "the rows from here on are missing")
