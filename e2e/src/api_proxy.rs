@@ -1,29 +1,74 @@
-//! Stands between a server and the cluster's API server: counts calls, refuses them, and ends the server after one.
+//! Stands between a server and the cluster's API server: records calls, refuses them, loses their answers, and ends the
+//! server after one.
 //!
 //! `kubectl proxy` behind it does the TLS and the credentials, so what passes here is plain HTTP, a connection a call.
 
+use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::cluster::Cluster;
 
+/// What a call gets instead of the API server's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// 429: the API server is too busy, and has done nothing.
+    TooMany,
+    /// 409: another writer was faster, and nothing is done; what quotas answer under load. For calls that create.
+    Conflict,
+    /// The API server has done what was asked; its answer is lost, once for each path. For calls that create.
+    Lost,
+    /// 410: the version from which a watch should continue is too old. Also ends the watches there are.
+    Expired,
+}
+
 #[derive(Default)]
 struct State {
     /// What was called since the last [`ApiProxy::forget`], watches left out.
     calls: Vec<String>,
+    /// Watches since then.
+    watches: Vec<String>,
     /// Every connection is closed unanswered.
     down: bool,
-    /// Calls that are still to be answered with "too many requests".
-    too_many: usize,
+    /// What the next calls get, and how many of them.
+    fault: Option<(Fault, usize)>,
+    /// Calls whose answer was lost by this fault.
+    lost: HashSet<String>,
+    /// Grows when all watches must end.
+    watch_age: u64,
     /// After how many calls from now this runs, before the caller hears of the last one.
     hook: Option<(usize, Box<dyn FnOnce() + Send>)>,
+}
+
+impl State {
+    /// Whether this call gets that fault now.
+    fn strikes(&mut self, line: &str) -> Option<Fault> {
+        let (fault, left) = self.fault.as_mut()?;
+        let is_watch = line.contains("watch=true");
+        let is_meant = match fault {
+            Fault::TooMany => !is_watch,
+            Fault::Conflict => line.starts_with("POST "),
+            Fault::Lost => line.starts_with("POST ") && self.lost.insert(line.to_owned()),
+            Fault::Expired => is_watch,
+        };
+        if !is_meant {
+            return None;
+        }
+        let fault = *fault;
+        *left -= 1;
+        if *left == 0 {
+            self.fault = None;
+        }
+        Some(fault)
+    }
 }
 
 /// A proxy in front of the API server; ended when dropped.
@@ -87,11 +132,18 @@ impl ApiProxy {
 
     /// Begins to count anew.
     pub fn forget(&self) {
-        self.state().calls.clear();
+        let mut state = self.state();
+        state.calls.clear();
+        state.watches.clear();
     }
 
     pub fn calls(&self) -> Vec<String> {
         self.state().calls.clone()
+    }
+
+    /// The watches that were begun, apart from the calls.
+    pub fn watches(&self) -> Vec<String> {
+        self.state().watches.clone()
     }
 
     /// Whether the API server can be reached.
@@ -99,9 +151,19 @@ impl ApiProxy {
         self.state().down = down;
     }
 
-    /// Answers the next calls with 429.
-    pub fn refuse(&self, calls: usize) {
-        self.state().too_many = calls;
+    /// Gives the next calls of the kind that this fault is for a fault instead of an answer.
+    pub fn strike(&self, fault: Fault, calls: usize) {
+        let mut state = self.state();
+        state.lost.clear();
+        state.fault = (calls > 0).then_some((fault, calls));
+        if fault == Fault::Expired {
+            state.watch_age += 1;
+        }
+    }
+
+    /// How many calls are still to get a fault.
+    pub fn faults_left(&self) -> usize {
+        self.state().fault.map_or(0, |(_, left)| left)
     }
 
     /// Runs something when the n-th call from now is done, before its caller hears of it.
@@ -156,17 +218,18 @@ fn pass(connection: TcpStream, upstream: u16, state: &Mutex<State>) -> std::io::
     let request = read_request(&mut reader)?;
     let is_watch = request.line.contains("watch=true");
     let mut client = connection;
-    {
+    let (fault, age) = {
         let mut state = lock();
         if state.down {
             return Ok(());
         }
-        if state.too_many > 0 && !is_watch {
-            state.too_many -= 1;
-            drop(state);
-            let busy = "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-            return client.write_all(busy.as_bytes());
+        if is_watch {
+            state.watches.push(request.line.trim().to_owned());
         }
+        (state.strikes(&request.line), state.watch_age)
+    };
+    if let Some(answer) = fault.and_then(instead) {
+        return client.write_all(answer.as_bytes());
     }
     let mut server = TcpStream::connect(("127.0.0.1", upstream))?;
     let Request { line, head, body } = request;
@@ -174,7 +237,7 @@ fn pass(connection: TcpStream, upstream: u16, state: &Mutex<State>) -> std::io::
     server.write_all(first.as_bytes())?;
     server.write_all(&body)?;
     if is_watch {
-        return relay(&mut server, &mut client, state);
+        return relay(&mut server, &mut client, state, age);
     }
     let mut answer = Vec::new();
     server.read_to_end(&mut answer)?;
@@ -193,18 +256,69 @@ fn pass(connection: TcpStream, upstream: u16, state: &Mutex<State>) -> std::io::
     if let Some((_, hook)) = hook {
         hook();
     }
-    client.write_all(&answer)
+    match fault {
+        Some(_) => Ok(()),
+        None => client.write_all(&answer),
+    }
 }
 
-/// Passes on what comes, until one side leaves or the API server is down.
-fn relay(server: &mut TcpStream, client: &mut TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+/// What the API server would say; `None` where it does what is asked and nobody hears of it.
+fn instead(fault: Fault) -> Option<String> {
+    let status = |code: u16, reason: &str, message: &str| {
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code})
+    };
+    let (line, body) = match fault {
+        Fault::TooMany => {
+            let words = "the server has received too many requests and has asked us to try again later";
+            ("429 Too Many Requests", status(429, "TooManyRequests", words))
+        }
+        Fault::Conflict => {
+            let words = "Operation cannot be fulfilled on resourcequotas \"paddlecloud\": the object has been modified; \
+                         please apply your changes to the latest version and try again";
+            ("409 Conflict", status(409, "Conflict", words))
+        }
+        Fault::Expired => {
+            let words = "too old resource version: 1 (2)";
+            (
+                "200 OK",
+                json!({"type": "ERROR", "object": status(410, "Expired", words)}),
+            )
+        }
+        Fault::Lost => return None,
+    };
+    let body = format!("{body}\n");
+    Some(format!(
+        "HTTP/1.1 {line}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    ))
+}
+
+/// How long a watch that must end may take to notice.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Passes on what comes, until one side leaves, the API server is down, or all watches must end.
+fn relay(
+    server: &mut TcpStream,
+    client: &mut TcpStream,
+    state: &Mutex<State>,
+    age: u64,
+) -> std::io::Result<()> {
+    server.set_read_timeout(Some(GLANCE))?;
     let mut buffer = vec![0; 16 << 10];
     loop {
-        let length = server.read(&mut buffer)?;
-        let down = state.lock().unwrap_or_else(PoisonError::into_inner).down;
-        if length == 0 || down {
-            return Ok(());
+        let read = server.read(&mut buffer);
+        {
+            let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.down || state.watch_age != age {
+                return Ok(());
+            }
         }
-        client.write_all(&buffer[..length])?;
+        match read {
+            Ok(0) => return Ok(()),
+            Ok(length) => client.write_all(&buffer[..length])?,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! How often the API server is called, and what becomes of jobs when it, or the server, is away at the wrong moment.
 
-use e2e::api_proxy::ApiProxy;
+use e2e::api_proxy::{ApiProxy, Fault};
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
 
@@ -41,7 +41,9 @@ fn a_job_costs_at_most_two_calls_a_pod_and_six() {
         env.submit(name, &package, &flags);
         env.wait_for_status(name, "Succeeded");
         server.wait_until_empty(0);
-        let calls = proxy.calls();
+        // Events are asked for only if a pod is slow to start, which depends on the machine.
+        let mut calls = proxy.calls();
+        calls.retain(|call| !call.contains("/events?"));
         assert!(calls.len() <= 2 * 3 + 6, "{name}: {calls:#?}");
     }
 }
@@ -54,7 +56,8 @@ fn a_server_that_is_killed_after_any_call_of_a_submit_finishes_the_job() {
     let package = env
         .package("killed")
         .file("train.sh", "for i in $(seq 1 100); do echo line $i; done\n");
-    // Of a server that has just started: four for the user's namespace, two for the run, one for each pod, one at the end.
+    // Of a server that has just started: four or five for the user's namespace, two for the run, one for each pod, one at
+    // the end.
     for n in 1..=9 {
         server.crash();
         server.revive(&env);
@@ -98,7 +101,7 @@ fn a_job_survives_an_api_server_that_is_away_or_busy() {
         "train.sh",
         "echo begun\nmkdir -p output\nuntil [ -e output/gate ]; do sleep 0.1; done\n",
     );
-    proxy.refuse(3);
+    proxy.strike(Fault::TooMany, 3);
     env.submit("patient", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
     wait_until("the trainer must begin", || {
         let logs = env.logs("patient");
@@ -108,5 +111,68 @@ fn a_job_survives_an_api_server_that_is_away_or_busy() {
     std::fs::write(server.output(&env, 0, "patient").join("gate"), "").unwrap();
     env.wait_for_status("patient", "Succeeded");
     proxy.set_down(false);
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn a_job_survives_what_an_api_server_answers_under_load() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    let package = env.package("loaded").file(
+        "train.sh",
+        "echo begun\nmkdir -p output\nuntil [ -e output/gate ]; do sleep 0.1; done\necho ended\n",
+    );
+    let flags = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "50m",
+        "-memory",
+        "32Mi",
+        "-parallelism",
+        "2",
+    ];
+    let flags = [&flags[..], &["-pservers", "0"]].concat();
+    // Of the first job, the calls that make the user's namespace are hit too.
+    let faults = [
+        ("busy", Fault::TooMany),
+        ("outpaced", Fault::Conflict),
+        ("unheard", Fault::Lost),
+        ("expired", Fault::Expired),
+    ];
+    for (job, fault) in faults {
+        if fault != Fault::Expired {
+            // The owner, the network policy, and a pod, at least.
+            proxy.strike(fault, 3);
+        }
+        env.submit(job, &package, &flags);
+        wait_until("the trainers must begin", || {
+            let logs = env.logs(job);
+            let begun = logs.iter().filter(|line| line.ends_with("begun")).count();
+            (begun == 2).then_some(())
+        });
+        assert_eq!(proxy.faults_left(), 0, "{job}");
+        if fault == Fault::Expired {
+            // Both watches, of pods and of nodes, must be begun again from a list.
+            proxy.strike(fault, 2);
+        }
+        std::fs::write(server.output(&env, 0, job).join("gate"), "").unwrap();
+        env.wait_for_status(job, "Succeeded");
+        server.wait_until_empty(0);
+        wait_until("every fault must have hit a call", || {
+            (proxy.faults_left() == 0).then_some(())
+        });
+        let logs = env.logs(job);
+        let ended = logs.iter().filter(|line| line.ends_with("ended")).count();
+        assert_eq!(ended, 2, "{job}: {logs:#?}");
+    }
+    // A server that has lost its watches still sees the pods of the next job come and go.
+    env.submit(
+        "after",
+        &package,
+        &["-entry", "true", "-cpu", "50m", "-pservers", "0"],
+    );
+    env.wait_for_status("after", "Succeeded");
     server.wait_until_empty(0);
 }

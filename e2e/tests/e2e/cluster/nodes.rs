@@ -11,13 +11,14 @@ const NUMBER: &str = "7";
 const NODE: &str = "node7";
 
 /// A second node; removed when dropped.
-struct SecondNode {
+pub struct SecondNode {
     command: String,
     cluster: Cluster,
 }
 
 impl SecondNode {
-    fn add(cluster: &Cluster) -> Option<SecondNode> {
+    /// `None` and a word where nodes cannot be added.
+    pub fn add(cluster: &Cluster) -> Option<SecondNode> {
         let command = std::env::var("PADDLECLOUD_CLUSTER_NODE").ok();
         let Some(command) = command.filter(|command| !command.is_empty()) else {
             eprintln!("skipped: `PADDLECLOUD_CLUSTER_NODE` is not set");
@@ -39,7 +40,7 @@ impl SecondNode {
     }
 
     /// Makes jobs start on this node only, while `work` lasts.
-    fn alone_while<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub fn alone_while<T>(&self, work: impl FnOnce() -> T) -> T {
         self.cluster.kubectl(&["cordon", "node1"]);
         let done = work();
         self.cluster.kubectl(&["uncordon", "node1"]);
@@ -60,7 +61,7 @@ impl Drop for SecondNode {
 }
 
 /// Processes whose command line or environment has all of these.
-fn processes_with(file: &str, words: &[&str]) -> Vec<i32> {
+pub fn processes_with(file: &str, words: &[&str]) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").expect("this is Linux").flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
@@ -75,7 +76,8 @@ fn processes_with(file: &str, words: &[&str]) -> Vec<i32> {
     found
 }
 
-fn kill(pids: &[i32]) {
+/// Ends processes without warning.
+pub fn kill(pids: &[i32]) {
     assert!(!pids.is_empty(), "there is nothing to kill");
     for pid in pids {
         // SAFETY: sends a signal and touches no memory.

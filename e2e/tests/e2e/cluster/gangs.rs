@@ -1,0 +1,180 @@
+//! Gangs that Kueue or Volcano admit. Neither runs here: stand-ins of their kinds show what they are asked and told.
+
+use e2e::cluster::{Cluster, ClusterServer, Difference};
+use e2e::{TestEnvironment, wait_until};
+use serde_json::{Value, json};
+
+/// A kind of object that the cluster does not have; taken away when dropped.
+struct StandIn {
+    cluster: Cluster,
+    name: String,
+}
+
+impl StandIn {
+    fn make(cluster: &Cluster, group: &str, kind: &str, plural: &str) -> StandIn {
+        let name = format!("{plural}.{group}");
+        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let manifest = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name},
+            "spec": {
+                "group": group, "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                "versions": [{"name": "v1beta1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": anything}}],
+            },
+        });
+        cluster.apply(&manifest);
+        let established = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "crd",
+            &name,
+        ];
+        cluster.kubectl(&established);
+        StandIn {
+            cluster: cluster.clone(),
+            name,
+        }
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.cluster
+            .kubectl(&["delete", "crd", &self.name, "--wait=false"]);
+    }
+}
+
+fn start(cluster: &Cluster, placement: &str) -> (TestEnvironment, ClusterServer) {
+    let mut env = TestEnvironment::new();
+    let server = ClusterServer::start_with(&mut env, cluster, |_| Difference {
+        kubernetes: format!(
+            "  placement: {placement}\n  queue: training\n  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 1s\n"
+        ),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    (env, server)
+}
+
+fn submit(env: &TestEnvironment, job: &str, cpu: &str) {
+    let package = env.package(job).file("train.sh", "echo begun\n");
+    let flags = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        cpu,
+        "-memory",
+        "32Mi",
+        "-pservers",
+        "0",
+    ];
+    env.submit(job, &package, &[&flags[..], &["-parallelism", "2"]].concat());
+}
+
+fn pods(cluster: &Cluster, server: &ClusterServer) -> Vec<Value> {
+    wait_until("the job must have its pods", || {
+        let pods = cluster.objects("pods", server.namespace(0));
+        (pods.len() == 2).then_some(pods)
+    })
+}
+
+/// What other systems call the gang of a job.
+fn group(env: &TestEnvironment, job: &str) -> String {
+    let id = env.describe(job)["job"]["id"].as_str().unwrap().to_owned();
+    format!("run-{}", id.trim_start_matches("j_"))
+}
+
+fn why_says(env: &TestEnvironment, job: &str, words: &str) {
+    wait_until(&format!("`why` must say {words:?}"), || {
+        env.paddlectl(&["why", job])
+            .ok()
+            .stdout
+            .contains(words)
+            .then_some(())
+    });
+}
+
+#[test]
+fn volcano_gets_a_pod_group_and_its_answer_is_shown() {
+    let Some(cluster) = Cluster::here() else { return };
+    let _kind = StandIn::make(&cluster, "scheduling.volcano.sh", "PodGroup", "podgroups");
+    let (env, server) = start(&cluster, "volcano");
+    submit(&env, "gang", "50m");
+    let pods = pods(&cluster, &server);
+    let group = group(&env, "gang");
+    for pod in &pods {
+        assert_eq!(pod["spec"]["schedulerName"], "volcano");
+        assert_eq!(
+            pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"],
+            group
+        );
+    }
+    let objects = env.paddlectl(&["describe", "--objects", "gang"]).ok().stdout;
+    assert!(
+        objects.contains(&format!("PodGroup\t{}\t{group}\n", server.namespace(0))),
+        "{objects}"
+    );
+    let kind = "podgroups.scheduling.volcano.sh";
+    let made = cluster.objects(kind, server.namespace(0));
+    assert_eq!(made[0]["spec"], json!({"minMember": 2, "queue": "training"}));
+    let answer = json!({"status": {"conditions": [{
+        "type": "Unschedulable", "status": "True", "message": "2/2 tasks in gang unschedulable: queue is full",
+    }]}});
+    let patch = [
+        "patch",
+        kind,
+        &group,
+        "-n",
+        server.namespace(0),
+        "--type=merge",
+        "-p",
+        &answer.to_string(),
+    ];
+    cluster.kubectl(&patch);
+    why_says(&env, "gang", "2/2 tasks in gang unschedulable: queue is full");
+    // Volcano would bind the pods when there is room for all of them.
+    for pod in &pods {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let path = format!("/api/v1/namespaces/{}/pods/{name}/binding", server.namespace(0));
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"}});
+        cluster.send(&["create", "--raw", &path, "-f", "-"], &binding);
+    }
+    env.wait_for_status("gang", "Succeeded");
+    server.wait_until_empty(0);
+    wait_until("the pod group must go with its run", || {
+        cluster
+            .objects(kind, server.namespace(0))
+            .is_empty()
+            .then_some(())
+    });
+}
+
+#[test]
+fn kueue_gets_a_pod_group_and_its_answer_is_shown() {
+    let Some(cluster) = Cluster::here() else { return };
+    let _kind = StandIn::make(&cluster, "kueue.x-k8s.io", "Workload", "workloads");
+    let (env, server) = start(&cluster, "kueue");
+    // More than any node has: Kueue would hold the pods back with a gate, which only it can set.
+    submit(&env, "gang", "1000");
+    let group = group(&env, "gang");
+    for pod in pods(&cluster, &server) {
+        let (labels, annotations) = (&pod["metadata"]["labels"], &pod["metadata"]["annotations"]);
+        assert_eq!(labels["kueue.x-k8s.io/queue-name"], "training");
+        assert_eq!(labels["kueue.x-k8s.io/pod-group-name"], group);
+        assert_eq!(annotations["kueue.x-k8s.io/pod-group-total-count"], "2");
+    }
+    let answer = "couldn't assign flavors to pod set main: insufficient quota for cpu";
+    cluster.apply(&json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload",
+        "metadata": {"name": group, "namespace": server.namespace(0)},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "False", "message": answer}]},
+    }));
+    why_says(&env, "gang", answer);
+    env.paddlectl(&["kill", "gang"]).ok();
+    env.wait_for_status("gang", "Killed");
+    server.wait_until_empty(0);
+}
