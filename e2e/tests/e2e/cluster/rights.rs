@@ -128,23 +128,23 @@ fn every_right_is_used_and_every_call_has_a_right() {
     env.paddlectl(&["kill", "usual"]).ok();
     env.wait_for_status("usual", "Killed");
 
-    // A server that finds the namespace of an earlier one, and objects whose creation nobody confirmed.
+    // A server that finds the namespace of an earlier one, and a worker of which nothing is left but what the kubelet has.
     server.crash();
     server.revive(&env);
     server.configure(&env, 0);
-    proxy.strike(Fault::Lost, 3);
-    env.submit("unheard", &package, &two);
-    begins(&env, "unheard");
-    env.paddlectl(&["kill", "unheard"]).ok();
-    env.wait_for_status("unheard", "Killed");
-
-    // A worker of which nothing is left but what the kubelet has.
     env.submit("torn", &package, &small);
     begins(&env, "torn");
     let id = env.describe("torn")["job"]["id"].as_str().unwrap().to_owned();
     fs::remove_dir_all(server.home(0).join(".paddlecloud/runs").join(&id).join("spool")).unwrap();
     kill(&processes_with("environ", &["PADDLECLOUD_LINK_ATTEMPT", &id]));
     env.wait_for_status("torn", "Failed");
+
+    // Objects whose creation nobody confirmed.
+    proxy.strike(Fault::Lost, 3);
+    env.submit("unheard", &package, &two);
+    begins(&env, "unheard");
+    env.paddlectl(&["kill", "unheard"]).ok();
+    env.wait_for_status("unheard", "Killed");
 
     // An image that takes for ever: the server asks for the events, and the pod has to be deleted.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
