@@ -34,7 +34,7 @@ pub const DIGEST_HEADER: &str = "pfs-digest";
 pub const SIZE_HEADER: &str = "pfs-size";
 
 /// Files up to this size are sent in packs; larger ones in chunks.
-pub const SMALL_FILE: u64 = 1 << 20;
+pub const SMALL_FILE: u64 = paddlecloud_pfs::content::index::LARGE;
 
 /// Approximate bytes of content in one pack: the most that a lost connection costs.
 pub const PACK_BYTES: u64 = 16 << 20;

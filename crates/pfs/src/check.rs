@@ -1,14 +1,15 @@
-//! Compares files with what is remembered of them.
+//! Compares files with what the index says of them.
 //!
-//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. Looking
-//! changes nothing that is remembered, except of a file behind a link, which is forgotten: what was found is remembered
-//! instead once somebody was told ([`Finding::mend`]).
+//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. A check
+//! changes no row, except that of a file behind a link, which is removed. What it found replaces a row once it was
+//! reported ([`Finding::settle`]).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::content::{Hashing, Hint, HintStore, Remembered, Told};
+use crate::content::{FileIndex, Hashing, IndexedFile};
 use crate::digest::Digest;
 use crate::path::Space;
 use crate::relpath::RelPath;
@@ -40,24 +41,23 @@ pub enum Verdict {
 /// A known file and how it fares.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// What was known when the check began.
-    pub hint: Hint,
-    remembered: Remembered,
+    /// The row when the check began.
+    pub indexed: IndexedFile,
     pub verdict: Verdict,
     /// What is there, where it could be read.
     found: Option<(Stamp, Digest)>,
 }
 
 impl Finding {
-    /// Remembers what is there instead of what was known when the check was told, unless the file has become known anew
-    /// meanwhile. Damage stays remembered as such: the bytes that were stored are the right ones.
-    pub fn mend(&self, hints: &HintStore, told: &mut Told) {
+    /// Records what is there in the place of the row that was read, unless that row has changed since. The row of a
+    /// damaged file stays: the bytes that were stored are the right ones.
+    pub fn settle(&self, index: &dyn FileIndex) -> io::Result<()> {
         let found = match (self.verdict, self.found) {
             (Verdict::RemovedOutside, _) => None,
             (Verdict::Touched | Verdict::ChangedOutside, Some(found)) => Some(found),
-            _ => return,
+            _ => return Ok(()),
         };
-        hints.renew(&self.hint, self.remembered, found, told);
+        index.replace(&self.indexed, found)
     }
 }
 
@@ -73,8 +73,7 @@ pub enum Step {
 /// Reads known files one after the other, in the order of their places. Every file gets its verdict, whatever is wrong
 /// with another.
 pub struct Checker {
-    hints: std::vec::IntoIter<(Hint, Remembered)>,
-    told: Told,
+    files: std::vec::IntoIter<IndexedFile>,
     /// With nothing where a space cannot be opened.
     spaces: BTreeMap<Space, Option<OpenSpace>>,
     reading: Option<Reading>,
@@ -82,53 +81,49 @@ pub struct Checker {
 
 impl Checker {
     /// Begins to check all files that are known. Those of a space that cannot be opened are unreadable.
-    pub fn new(hints: &HintStore, mut open: impl FnMut(&Space) -> Option<OpenSpace>) -> Self {
-        let (mut known, told) = hints.all();
-        known.sort_by(|(one, _), (other, _)| one.place.cmp(&other.place));
-        let of_spaces = known.chunk_by(|(one, _), (other, _)| one.place.space == other.place.space);
-        let spaces = of_spaces.map(|files| files[0].0.place.space.clone());
+    pub fn new(index: &dyn FileIndex, mut open: impl FnMut(&Space) -> Option<OpenSpace>) -> io::Result<Self> {
+        let mut files = index.all()?;
+        files.sort_by(|one, other| one.place.cmp(&other.place));
+        let of_spaces = files.chunk_by(|one, other| one.place.space == other.place.space);
+        let spaces = of_spaces.map(|files| files[0].place.space.clone());
         let spaces = spaces.map(|space| {
             let opened = open(&space);
             (space, opened)
         });
-        Self {
+        Ok(Self {
             spaces: spaces.collect(),
-            hints: known.into_iter(),
-            told,
+            files: files.into_iter(),
             reading: None,
-        }
-    }
-
-    /// What its findings are mended with.
-    pub fn end(self) -> Told {
-        self.told
+        })
     }
 
     /// Goes on until a file is checked or the time is up, if only by a little; `None` after the last file.
-    pub fn next(&mut self, hints: &HintStore, until: Instant) -> Option<Step> {
+    pub fn next(&mut self, index: &dyn FileIndex, until: Instant) -> Option<Step> {
         let mut reading = match self.reading.take() {
             Some(reading) => reading,
-            None => self.next_known(hints)?,
+            None => self.next_file(index)?,
         };
         let Some((verdict, found)) = reading.go_on(until) else {
             self.reading = Some(reading);
             return Some(Step::Busy);
         };
         Some(Step::Checked(Box::new(Finding {
-            hint: reading.hint,
-            remembered: reading.remembered,
+            indexed: reading.indexed,
             verdict,
             found,
         })))
     }
 
-    fn next_known(&mut self, hints: &HintStore) -> Option<Reading> {
+    fn next_file(&mut self, index: &dyn FileIndex) -> Option<Reading> {
         loop {
-            let (hint, remembered) = self.hints.next()?;
-            match self.spaces.get(&hint.place.space)? {
+            let file = self.files.next()?;
+            match self.spaces.get(&file.place.space)? {
                 // Links lead elsewhere tomorrow; what lies there has its own name.
-                Some(space) if lies_behind_a_link(space, &hint.place.path) => hints.forget(&hint.place),
-                space => return Some(Reading::new(hint, remembered, space.clone())),
+                Some(space) if lies_behind_a_link(space, &file.place.path) => {
+                    // A row that cannot be removed now is removed by the next check.
+                    let _ = index.forget(&file.place);
+                }
+                space => return Some(Reading::new(file, space.clone())),
             }
         }
     }
@@ -142,8 +137,7 @@ fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
 
 /// A file that is being read.
 struct Reading {
-    hint: Hint,
-    remembered: Remembered,
+    indexed: IndexedFile,
     /// Nothing where it cannot be opened.
     space: Option<OpenSpace>,
     attempts: usize,
@@ -158,10 +152,9 @@ struct Open {
 type Outcome = (Verdict, Option<(Stamp, Digest)>);
 
 impl Reading {
-    fn new(hint: Hint, remembered: Remembered, space: Option<OpenSpace>) -> Self {
+    fn new(indexed: IndexedFile, space: Option<OpenSpace>) -> Self {
         Self {
-            hint,
-            remembered,
+            indexed,
             space,
             attempts: ATTEMPTS,
             open: None,
@@ -185,7 +178,7 @@ impl Reading {
         let Some(space) = &self.space else {
             return Some((Verdict::Unreadable, None));
         };
-        let path = &self.hint.place.path;
+        let path = &self.indexed.place.path;
         let mut open = match self.open.take() {
             Some(open) => open,
             None => match space.open_no_links(path) {
@@ -215,7 +208,7 @@ impl Reading {
     }
 
     fn compare(&self, stamp: Stamp, digest: Digest) -> Outcome {
-        let verdict = match (stamp == self.hint.stamp, digest == self.hint.digest) {
+        let verdict = match (stamp == self.indexed.stamp, digest == self.indexed.digest) {
             (true, true) => Verdict::Sound,
             (true, false) => Verdict::Damaged,
             (false, true) => Verdict::Touched,
@@ -243,43 +236,42 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pack::Unpacked;
     use crate::path::Place;
     use crate::root::{Existing, Root};
-    use crate::testing::{as_ordinary_user, plant, rel, scratch};
+    use crate::testing::{MemoryIndex, as_ordinary_user, plant, rel, scratch};
 
     fn space() -> Space {
         Space::Home("ann".parse().unwrap())
     }
 
-    fn known(hints: &HintStore, root: &Root, name: &str, remembered: &[u8]) -> Place {
+    fn known(index: &MemoryIndex, root: &Root, name: &str, remembered: &[u8]) -> Place {
         let place = Place {
             space: space(),
             path: rel(name),
         };
         let stamp = root.stat(&rel(name)).unwrap().stamp;
-        hints.record(Hint {
+        let file = IndexedFile {
             place: place.clone(),
             stamp,
             digest: Digest::of(remembered),
-        });
+        };
+        index.record(&[file]).unwrap();
         place
     }
 
-    fn findings(hints: &HintStore, root: Option<&Root>) -> (Vec<Finding>, Told) {
-        let mut checker = Checker::new(hints, |_| root.map(|root| root.clone().into()));
+    fn findings(index: &MemoryIndex, root: Option<&Root>) -> Vec<Finding> {
+        let mut checker = Checker::new(index, |_| root.map(|root| root.clone().into())).unwrap();
         let long = Instant::now() + Duration::from_secs(3600);
-        let steps = std::iter::from_fn(|| checker.next(hints, long));
+        let steps = std::iter::from_fn(|| checker.next(index, long));
         let checked = steps.map(|step| match step {
             Step::Checked(finding) => *finding,
             Step::Busy => panic!("an hour is not over"),
         });
-        let checked = checked.collect();
-        (checked, checker.end())
+        checked.collect()
     }
 
     fn told(findings: &[Finding]) -> Vec<(String, Verdict)> {
-        let one = |finding: &Finding| (finding.hint.place.path.to_string(), finding.verdict);
+        let one = |finding: &Finding| (finding.indexed.place.path.to_string(), finding.verdict);
         findings.iter().map(one).collect()
     }
 
@@ -287,26 +279,26 @@ mod tests {
     fn what_was_seen_behind_a_link_is_not_missed_when_the_link_leads_elsewhere() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("run/f", "1"), ("link -> run", "")]);
-        let hints = HintStore::new();
-        let place = known(&hints, &root, "link/f", b"1");
-        assert!(findings(&hints, Some(&root)).0.is_empty());
-        assert!(hints.all().0.iter().all(|(hint, _)| hint.place != place));
+        let index = MemoryIndex::default();
+        let place = known(&index, &root, "link/f", b"1");
+        assert!(findings(&index, Some(&root)).is_empty());
+        assert!(index.all().unwrap().iter().all(|file| file.place != place));
     }
 
     #[test]
     fn changed_outside_and_damaged_are_told_apart_until_somebody_has_heard_of_it() {
         let (folder, root) = scratch();
-        let hints = HintStore::new();
+        let index = MemoryIndex::default();
         for name in ["sound", "touched", "changed", "removed", "damaged"] {
             root.write_file(&rel(name), b"content", Existing::Keep).unwrap();
-            known(&hints, &root, name, b"content");
+            known(&index, &root, name, b"content");
         }
         fs::write(folder.path().join("touched"), "content").unwrap();
         fs::write(folder.path().join("changed"), "another").unwrap();
         fs::remove_file(folder.path().join("removed")).unwrap();
         // Bytes that do not fit a stamp that does: what a flipped bit on the disk looks like.
         fs::write(folder.path().join("damaged"), "cOntent").unwrap();
-        known(&hints, &root, "damaged", b"content");
+        known(&index, &root, "damaged", b"content");
 
         let expected = [
             ("changed", Verdict::ChangedOutside),
@@ -316,12 +308,12 @@ mod tests {
             ("touched", Verdict::Touched),
         ];
         let expected = expected.map(|(name, verdict)| (name.to_owned(), verdict));
-        assert_eq!(told(&findings(&hints, Some(&root)).0), expected);
-        let (again, mut since) = findings(&hints, Some(&root));
+        assert_eq!(told(&findings(&index, Some(&root))), expected);
+        let again = findings(&index, Some(&root));
         assert_eq!(told(&again), expected, "looking alone changes nothing");
 
-        again.iter().for_each(|finding| finding.mend(&hints, &mut since));
-        let mut unsound = told(&findings(&hints, Some(&root)).0);
+        again.iter().for_each(|finding| finding.settle(&index).unwrap());
+        let mut unsound = told(&findings(&index, Some(&root)));
         unsound.retain(|(_, verdict)| *verdict != Verdict::Sound);
         let damaged = ("damaged".to_owned(), Verdict::Damaged);
         assert_eq!(unsound, [damaged], "damage stays reported, the rest is mended");
@@ -330,67 +322,29 @@ mod tests {
     #[test]
     fn what_became_known_anew_is_not_mended_by_what_was_found_before() {
         let (folder, root) = scratch();
-        let hints = HintStore::new();
+        let index = MemoryIndex::default();
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
-        known(&hints, &root, "f", b"content");
+        known(&index, &root, "f", b"content");
         fs::remove_file(folder.path().join("f")).unwrap();
-        let (found, mut since) = findings(&hints, Some(&root));
+        let found = findings(&index, Some(&root));
         assert_eq!(found[0].verdict, Verdict::RemovedOutside);
         root.write_file(&rel("f"), b"sent anew", Existing::Keep).unwrap();
-        known(&hints, &root, "f", b"sent anew");
-        found[0].mend(&hints, &mut since);
-        assert_eq!(hints.len(), 1, "the new file stays known");
-    }
-
-    #[test]
-    fn small_files_are_mended_in_the_log_and_two_checks_do_not_mend_each_others_files() {
-        let (folder, root) = scratch();
-        let data = tempfile::tempdir().unwrap();
-        let hints = HintStore::load(&data.path().join("hints"));
-        let top = Place {
-            space: space(),
-            path: RelPath::root(),
-        };
-        let sent = |name: &str, content: &[u8]| {
-            root.write_file(&rel(name), content, Existing::Replace).unwrap();
-            let unpacked = Unpacked {
-                path: rel(name),
-                digest: Digest::of(content),
-                stamp: root.stat(&rel(name)).unwrap().stamp,
-            };
-            hints.note(&top, &[unpacked]).unwrap();
-        };
-        for name in ["a", "b", "c"] {
-            sent(name, b"content");
-            fs::remove_file(folder.path().join(name)).unwrap();
-        }
-        fs::write(folder.path().join("b"), "another").unwrap();
-        let (first, mut since_first) = findings(&hints, Some(&root));
-        // It comes anew, which only the second check was told of.
-        sent("a", b"sent anew");
-        let (second, mut since_second) = findings(&hints, Some(&root));
-        first
-            .iter()
-            .for_each(|finding| finding.mend(&hints, &mut since_first));
-        second
-            .iter()
-            .for_each(|finding| finding.mend(&hints, &mut since_second));
-        assert!(hints.is_empty(), "nothing of it is kept in memory");
-        let left = [("a".to_owned(), Verdict::Sound), ("b".to_owned(), Verdict::Sound)];
-        assert_eq!(told(&findings(&hints, Some(&root)).0), left);
+        known(&index, &root, "f", b"sent anew");
+        found[0].settle(&index).unwrap();
+        assert_eq!(index.all().unwrap().len(), 1, "the new file stays known");
     }
 
     #[test]
     fn a_large_file_is_read_in_stretches_between_which_others_can_be_told_that_it_goes_on() {
         let (_folder, root) = scratch();
-        let hints = HintStore::new();
+        let index = MemoryIndex::default();
         let content = vec![7; 9 << 20];
         root.write_file(&rel("large"), &content, Existing::Keep).unwrap();
-        known(&hints, &root, "large", &content);
-        let mut checker = Checker::new(&hints, |_| Some(root.clone().into()));
+        known(&index, &root, "large", &content);
+        let mut checker = Checker::new(&index, |_| Some(root.clone().into())).unwrap();
         let mut busy = 0;
         let verdict = loop {
-            match checker.next(&hints, Instant::now()) {
+            match checker.next(&index, Instant::now()) {
                 Some(Step::Busy) => busy += 1,
                 Some(Step::Checked(finding)) => break finding.verdict,
                 None => panic!("it was known"),
@@ -398,35 +352,35 @@ mod tests {
         };
         assert!(busy >= 2, "{busy} stretches before the last");
         assert_eq!(verdict, Verdict::Sound);
-        assert!(checker.next(&hints, Instant::now()).is_none());
+        assert!(checker.next(&index, Instant::now()).is_none());
     }
 
     #[test]
     fn a_file_that_cannot_be_read_has_its_verdict_and_the_others_theirs() {
         as_ordinary_user(|folder, root| {
-            let hints = HintStore::new();
+            let index = MemoryIndex::default();
             for name in ["a", "b", "c"] {
                 root.write_file(&rel(name), b"content", Existing::Keep).unwrap();
             }
             fs::set_permissions(folder.join("b"), fs::Permissions::from_mode(0o000)).unwrap();
             for name in ["a", "b", "c"] {
-                known(&hints, root, name, b"content");
+                known(&index, root, name, b"content");
             }
-            let (found, mut since) = findings(&hints, Some(root));
+            let found = findings(&index, Some(root));
             let verdicts: Vec<Verdict> = found.iter().map(|finding| finding.verdict).collect();
             assert_eq!(verdicts, [Verdict::Sound, Verdict::Unreadable, Verdict::Sound]);
-            found.iter().for_each(|finding| finding.mend(&hints, &mut since));
-            assert_eq!(hints.len(), 3, "it is not forgotten for that");
+            found.iter().for_each(|finding| finding.settle(&index).unwrap());
+            assert_eq!(index.all().unwrap().len(), 3, "it is not forgotten for that");
         });
     }
 
     #[test]
     fn files_of_a_space_that_cannot_be_opened_are_unreadable() {
         let (_folder, root) = scratch();
-        let hints = HintStore::new();
+        let index = MemoryIndex::default();
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
-        known(&hints, &root, "f", b"content");
-        let (found, _) = findings(&hints, None);
+        known(&index, &root, "f", b"content");
+        let found = findings(&index, None);
         assert_eq!(told(&found), [("f".to_owned(), Verdict::Unreadable)]);
     }
 }

@@ -18,7 +18,7 @@ pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
 const OF_PACKAGE: &str = "package-";
 
 /// The name of an unfinished upload, given to the client so that it can go on.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StagedId(String);
 

@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::content::index::LARGE;
+use crate::content::{FileIndex, IndexedFile, Moved};
+use crate::digest::Digest;
 use crate::entry::Mtime;
+use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{Durability, Root};
+use crate::root::{Durability, Root, Stamp};
 use crate::staging::{StagedId, expire};
 
 /// A temporary folder with a root opened on it that does not wait for the disk.
@@ -117,4 +123,123 @@ pub(crate) fn wait_until_expired(root: &Root, age: Duration, now: Mtime, count: 
         std::thread::yield_now();
     }
     gone
+}
+
+/// A file index in memory.
+#[derive(Default)]
+pub(crate) struct MemoryIndex(Mutex<MemoryRows>);
+
+#[derive(Default)]
+struct MemoryRows {
+    files: BTreeMap<Place, (Stamp, Digest)>,
+    uploads: BTreeMap<[u8; Digest::LEN], StagedId>,
+}
+
+fn row((place, (stamp, digest)): (&Place, &(Stamp, Digest))) -> IndexedFile {
+    IndexedFile {
+        place: place.clone(),
+        stamp: *stamp,
+        digest: *digest,
+    }
+}
+
+fn is_at_or_below(place: &Place, folder: &Place) -> bool {
+    place.space == folder.space && place.path.is_within(&folder.path)
+}
+
+impl FileIndex for MemoryIndex {
+    fn record(&self, files: &[IndexedFile]) -> io::Result<()> {
+        let files = files
+            .iter()
+            .map(|file| (file.place.clone(), (file.stamp, file.digest)));
+        self.0.lock().unwrap().files.extend(files);
+        Ok(())
+    }
+
+    fn find(&self, space: &Space, paths: &[RelPath]) -> io::Result<Vec<Option<(Stamp, Digest)>>> {
+        let rows = self.0.lock().unwrap();
+        let find = |path: &RelPath| {
+            let (space, path) = (space.clone(), path.clone());
+            rows.files.get(&Place { space, path }).copied()
+        };
+        Ok(paths.iter().map(find).collect())
+    }
+
+    fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>> {
+        let all = self.all()?.into_iter();
+        let found = all.filter(|file| file.digest == digest && file.stamp.size > LARGE);
+        Ok(found
+            .filter(|file| spaces.contains(&file.place.space))
+            .take(most)
+            .collect())
+    }
+
+    fn forget(&self, place: &Place) -> io::Result<()> {
+        self.0
+            .lock()
+            .unwrap()
+            .files
+            .retain(|other, _| !is_at_or_below(other, place));
+        Ok(())
+    }
+
+    fn moved(&self, moved: &Moved) -> io::Result<()> {
+        let all = self.all()?.into_iter();
+        let rows: Vec<IndexedFile> = all
+            .filter(|file| is_at_or_below(&file.place, &moved.from))
+            .collect();
+        self.forget(&moved.from)?;
+        self.forget(&moved.to)?;
+        let rows = rows.into_iter().filter_map(|file| {
+            let below = file.place.path.strip_prefix(&moved.from.path).unwrap();
+            let stamp = match moved.file {
+                Some((before, after)) => (file.stamp == before).then_some(after)?,
+                None => file.stamp,
+            };
+            let place = Place {
+                space: moved.to.space.clone(),
+                path: moved.to.path.join(&below).unwrap(),
+            };
+            Some(IndexedFile { place, stamp, ..file })
+        });
+        self.record(&rows.collect::<Vec<_>>())
+    }
+
+    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
+        let files = &mut self.0.lock().unwrap().files;
+        if files.get(&read.place) == Some(&(read.stamp, read.digest)) {
+            match found {
+                Some(found) => files.insert(read.place.clone(), found),
+                None => files.remove(&read.place),
+            };
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> io::Result<Vec<IndexedFile>> {
+        Ok(self.0.lock().unwrap().files.iter().map(row).collect())
+    }
+
+    fn upload(&self, key: &Digest) -> io::Result<Option<StagedId>> {
+        Ok(self.0.lock().unwrap().uploads.get(key.as_bytes()).cloned())
+    }
+
+    fn record_upload(&self, key: &Digest, id: &StagedId) -> io::Result<()> {
+        self.0.lock().unwrap().uploads.insert(*key.as_bytes(), id.clone());
+        Ok(())
+    }
+
+    fn uploads(&self) -> io::Result<Vec<StagedId>> {
+        Ok(self.0.lock().unwrap().uploads.values().cloned().collect())
+    }
+
+    fn forget_uploads(&self, gone: &[StagedId]) -> io::Result<()> {
+        self.0.lock().unwrap().uploads.retain(|_, id| !gone.contains(id));
+        Ok(())
+    }
+}
+
+#[test]
+fn the_index_in_memory_conforms() {
+    crate::content::index::conformance::check(&MemoryIndex::default());
 }

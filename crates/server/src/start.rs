@@ -271,7 +271,6 @@ impl Server {
         serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
-        self.app.files_save().await;
         // The last handle to the jobs is dropped with the app, and with it the loop ends.
         drop(self.app);
         self.reconciler.ended().await;
@@ -462,7 +461,6 @@ async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
     {
         let Some(app) = app.upgrade() else { return };
         app.files_sweep().await;
-        app.files_save().await;
     }
 }
 

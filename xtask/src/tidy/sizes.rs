@@ -32,6 +32,7 @@ const FILE_SERVICE: [(&str, &[&str]); 6] = [
             "crates/server/src/packages/",
             "crates/server/src/queue.rs",
             "crates/server/src/runs/",
+            "crates/server/src/store/file_index.rs",
         ],
     ),
     (

@@ -1,4 +1,4 @@
-//! A node that was given another place: what is known of it, and of what it holds, is true there.
+//! A file or folder that was renamed: its content, and the content of what it holds, is the same at the new place.
 
 use crate::path::Place;
 use crate::root::{Meta, Stamp};
@@ -6,14 +6,14 @@ use crate::root::{Meta, Stamp};
 /// What a rename did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
-    pub(super) from: Place,
-    pub(super) to: Place,
+    pub from: Place,
+    pub to: Place,
     /// A file's stamp before and after: a rename changes it. What a folder holds keeps its own.
-    pub(super) file: Option<(Stamp, Stamp)>,
+    pub file: Option<(Stamp, Stamp)>,
 }
 
 impl Moved {
-    /// From what was there before, and what is there now; nothing where these are not one and the same.
+    /// From what was at `from` before and is at `to` now; `None` where these are not the same node.
     pub fn new(from: &Place, to: &Place, before: &Meta, after: &Meta) -> Option<Self> {
         let kept = |meta: &Meta| {
             let Stamp { device, inode, .. } = meta.stamp;
@@ -29,18 +29,38 @@ impl Moved {
             file: (!is_dir).then_some((before.stamp, after.stamp)),
         })
     }
+}
 
-    /// Where a file lies now that was known before, and its stamp there.
-    pub(super) fn carry(&self, place: &Place, stamp: Stamp) -> Option<(Place, Stamp)> {
-        let below = place.path.strip_prefix(&self.from.path)?;
-        let stamp = match self.file {
-            Some((before, after)) => (stamp == before).then_some(after)?,
-            None => stamp,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Space;
+    use crate::root::Existing;
+    use crate::testing::{plant, rel, scratch};
+
+    #[test]
+    fn only_the_same_unchanged_node_is_known_to_have_moved() {
+        let (folder, root) = scratch();
+        plant(folder.path(), &[("f", "1"), ("other", "2"), ("d/", "")]);
+        let place = |path: &str| Place {
+            space: Space::Public,
+            path: rel(path),
         };
-        let place = Place {
-            space: self.to.space.clone(),
-            path: self.to.path.join(&below).ok()?,
-        };
-        Some((place, stamp))
+        let before = root.stat(&rel("f")).unwrap();
+        root.rename(&rel("f"), &rel("g"), Existing::Keep).unwrap();
+        let after = root.stat(&rel("g")).unwrap();
+        let moved = Moved::new(&place("f"), &place("g"), &before, &after).unwrap();
+        assert_eq!(moved.file, Some((before.stamp, after.stamp)));
+        let other = root.stat(&rel("other")).unwrap();
+        assert_eq!(Moved::new(&place("f"), &place("g"), &before, &other), None);
+        std::fs::write(folder.path().join("g"), "longer than before").unwrap();
+        let written = root.stat(&rel("g")).unwrap();
+        assert_eq!(Moved::new(&place("f"), &place("g"), &before, &written), None);
+        let d = root.stat(&rel("d")).unwrap();
+        assert_eq!(
+            Moved::new(&place("d"), &place("d/e"), &d, &d),
+            None,
+            "into itself"
+        );
     }
 }

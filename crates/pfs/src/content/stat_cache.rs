@@ -3,11 +3,11 @@
 //! Only a hint: losing it costs time, and a wrong one is caught where the bytes arrive.
 
 use std::collections::HashMap;
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::sealed;
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::root::Stamp;
@@ -27,7 +27,7 @@ impl StatCache {
 
     /// Reads a saved one. A file that is missing, damaged or from another version gives an empty cache.
     pub fn load(path: &Path) -> Self {
-        let body = sealed::read(path, MAGIC).unwrap_or_default();
+        let body = read_sealed(path).unwrap_or_default();
         let records = body.chunks_exact(RECORD).map(decode_record);
         let known = records.map(|(stamp, digest)| ((stamp.device, stamp.inode), (stamp, digest)));
         Self(Mutex::new(known.collect()))
@@ -35,7 +35,7 @@ impl StatCache {
 
     /// Saves it in one step; a reader meanwhile sees the old one.
     pub fn save(&self, path: &Path) -> io::Result<()> {
-        sealed::write(path, MAGIC, &self.encode())
+        write_sealed(path, &self.encode())
     }
 
     /// The digest of the file that has exactly this stamp.
@@ -105,9 +105,34 @@ fn decode_record(record: &[u8]) -> (Stamp, Digest) {
     (stamp, Digest::from_bytes(digest))
 }
 
+/// The body of the file, between a magic number and a digest; `None` when it is missing or damaged.
+fn read_sealed(path: &Path) -> Option<Vec<u8>> {
+    let mut bytes = fs::read(path).ok()?;
+    let (sealed, seal) = bytes.split_last_chunk::<{ Digest::LEN }>()?;
+    if Digest::of(sealed).as_bytes() != seal || !sealed.starts_with(MAGIC) {
+        return None;
+    }
+    bytes.truncate(sealed.len());
+    bytes.drain(..MAGIC.len());
+    Some(bytes)
+}
+
+fn write_sealed(path: &Path, body: &[u8]) -> io::Result<()> {
+    let mut bytes = [MAGIC.as_slice(), body].concat();
+    let seal = Digest::of(&bytes);
+    bytes.extend_from_slice(seal.as_bytes());
+    let temporary = path.with_extension(format!("{}.tmp", crate::root::fresh_name()));
+    let written = fs::File::create(&temporary)
+        .and_then(|mut file| file.write_all(&bytes))
+        .and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
 
     use super::*;
 

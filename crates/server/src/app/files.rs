@@ -447,13 +447,6 @@ impl App {
             .await
     }
 
-    /// Saves what is known of files for the next start.
-    pub async fn files_save(&self) {
-        let files = self.files.clone();
-        // It fails only when the runtime is about to end.
-        drop(tokio::task::spawn_blocking(move || files.save()).await);
-    }
-
     /// Removes abandoned uploads, and leftovers of a killed server.
     pub async fn files_sweep(&self) {
         let accounts = self.storage.accounts().all();

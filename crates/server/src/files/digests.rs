@@ -1,31 +1,69 @@
-//! Digests of files, in one go or a stretch at a time. Whoever asks for one hears what the disk has: what is remembered only
-//! tells whether that is what was stored.
+//! Digests of files: what the index says of them, and what the disk has, read in one go or a stretch at a time. A caller who asks for a
+//! digest gets that of the bytes on the disk; the index only says whether they are what was stored.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use paddlecloud_pfs::content::{Hashing, Hint};
+use paddlecloud_api::files::SMALL_FILE;
+use paddlecloud_pfs::content::{FileIndex, Hashing, IndexedFile};
 use paddlecloud_pfs::root::Stamp;
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Digest, Mtime, Place, RootError};
+use paddlecloud_pfs::{Digest, Mtime, Place, RelPath, RootError, Space};
 
 use super::{Files, FilesError, Reached};
-
-/// More hints are not kept: they are a convenience, and memory is not endless.
-const MOST_HINTS: usize = 1_000_000;
 
 /// A file that is being read for its digest.
 pub(super) struct Reading {
     reached: Reached,
     pub(super) file: Arc<dyn ReadAt>,
+    indexed: Option<(Stamp, Digest)>,
     hashing: Hashing,
     began: Mtime,
 }
 
 impl Files {
+    pub(super) fn index(&self) -> &dyn FileIndex {
+        &*self.0.index
+    }
+
+    /// What the index says of some files, in one lookup. Where it cannot be read, nothing is known of them.
+    pub(super) fn indexed(&self, space: &Space, paths: &[RelPath]) -> Vec<Option<(Stamp, Digest)>> {
+        self.index().find(space, paths).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the file index cannot be read");
+            vec![None; paths.len()]
+        })
+    }
+
+    pub(super) fn indexed_file(&self, place: &Place) -> Option<(Stamp, Digest)> {
+        self.indexed(&place.space, std::slice::from_ref(&place.path))
+            .pop()?
+    }
+
+    /// The recorded digest of a file that still has this stamp.
+    pub(super) fn indexed_digest(&self, place: &Place, stamp: &Stamp) -> Option<Digest> {
+        let (seen, digest) = self.indexed_file(place)?;
+        (seen == *stamp).then_some(digest)
+    }
+
+    /// Records what a file contains.
+    pub(super) fn record(&self, place: &Place, stamp: Stamp, digest: Digest) {
+        let place = place.clone();
+        logged(self.index().record(&[IndexedFile { place, stamp, digest }]));
+    }
+
+    /// Forgets what a file contained, or all files below a folder.
+    pub(super) fn forget(&self, place: &Place) {
+        logged(self.index().forget(place));
+    }
+
     /// The digest of a file; `None` for what is no file.
-    pub(super) fn digest(&self, reached: &Reached) -> Result<Option<Digest>, FilesError> {
-        let Some(mut reading) = self.begin_reading(reached)? else {
+    pub(super) fn digest(
+        &self,
+        reached: &Reached,
+        indexed: Option<(Stamp, Digest)>,
+    ) -> Result<Option<Digest>, FilesError> {
+        let Some(mut reading) = self.begin_reading(reached, indexed)? else {
             return Ok(None);
         };
         loop {
@@ -35,8 +73,12 @@ impl Files {
         }
     }
 
-    /// The same for somebody who reads on by himself.
-    pub(super) fn begin_reading(&self, reached: &Reached) -> Result<Option<Box<Reading>>, FilesError> {
+    /// The same for a caller who reads stretch by stretch.
+    pub(super) fn begin_reading(
+        &self,
+        reached: &Reached,
+        indexed: Option<(Stamp, Digest)>,
+    ) -> Result<Option<Box<Reading>>, FilesError> {
         let file = match reached.root.open_file(&reached.place.path) {
             Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(None),
             other => other.map_err(reached.failed())?,
@@ -44,23 +86,15 @@ impl Files {
         Ok(Some(Box::new(Reading {
             reached: reached.clone(),
             file,
+            indexed,
             hashing: Hashing::default(),
             began: Mtime::from(SystemTime::now()),
         })))
     }
-
-    pub(super) fn remember(&self, place: &Place, stamp: Stamp, digest: Digest) {
-        let hint = Hint {
-            place: place.clone(),
-            stamp,
-            digest,
-        };
-        self.0.hints.record_within(hint, MOST_HINTS);
-    }
 }
 
 impl Reading {
-    /// Reads on until then, at least one stretch; the digest when the file is read, which is then remembered.
+    /// Reads on until then, at least one stretch; the digest when the file is read.
     pub(super) fn read_until(&mut self, files: &Files, until: Instant) -> Result<Option<Digest>, FilesError> {
         loop {
             let read = self.read_on(files)?;
@@ -76,9 +110,22 @@ impl Reading {
             return Ok(None);
         };
         let stamp = self.file.meta().stamp;
-        if files.sound(&self.reached, &stamp, &digest)? && stamp.is_settled(self.began) {
-            files.remember(&self.reached.place, stamp, digest);
+        let indexed = self
+            .indexed
+            .filter(|(seen, _)| *seen == stamp)
+            .map(|(_, digest)| digest);
+        let is_sound = files.is_sound(&self.reached, &stamp, indexed, &digest)?;
+        // A small file is read again faster than it is recorded.
+        if is_sound && indexed.is_none() && stamp.size > SMALL_FILE && stamp.is_settled(self.began) {
+            files.record(&self.reached.place, stamp, digest);
         }
         Ok(Some(digest))
+    }
+}
+
+/// Rows are hints, so a request does not fail for one that cannot be written: a check then finds that the file changed, which it did.
+pub(super) fn logged(written: io::Result<()>) {
+    if let Err(error) = written {
+        tracing::warn!(%error, "the file index cannot be written");
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::files::{FsckEnd, FsckFinding, FsckLine, FsckVerdict};
 use paddlecloud_pfs::Space;
 use paddlecloud_pfs::check::{Checker, Finding, Step, Verdict};
-use paddlecloud_pfs::content::Told;
 use paddlecloud_pfs::store::OpenSpace;
 
+use super::digests::logged;
 use super::{Files, FilesError};
 use crate::auth::{Action, Caller};
 use crate::queue::SIGN_OF_LIFE;
@@ -33,8 +33,6 @@ pub(super) struct Untold(Mutex<Vec<Ended>>);
 struct Ended {
     id: String,
     findings: Vec<Finding>,
-    /// When all that is known was told to it.
-    told: Told,
 }
 
 impl Untold {
@@ -42,7 +40,7 @@ impl Untold {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, findings: Vec<Finding>, told: Told) -> String {
+    fn keep(&self, findings: Vec<Finding>) -> String {
         // Each `RandomState` is keyed anew by the operating system's random source.
         let id = format!("{:016x}", RandomState::new().build_hasher().finish());
         let mut checks = self.lock();
@@ -53,7 +51,6 @@ impl Untold {
         checks.push(Ended {
             id: id.clone(),
             findings,
-            told,
         });
         id
     }
@@ -81,9 +78,11 @@ impl Files {
         if !caller.may(Action::Administer) {
             return Err(FilesError::AdminOnly);
         }
+        let checker = Checker::new(self.index(), |space| self.space_to_check(space));
+        let checker = checker.map_err(|error| FilesError::Disk(error, "read the file index"))?;
         Ok(Fsck {
             files: self.clone(),
-            checker: Some(Checker::new(&self.0.hints, |space| self.space_to_check(space))),
+            checker: Some(checker),
             pause: SIGN_OF_LIFE,
             checked: 0,
             found: Vec::new(),
@@ -95,10 +94,15 @@ impl Files {
         if !caller.may(Action::Administer) {
             return Err(FilesError::AdminOnly);
         }
-        if let Some(mut ended) = self.0.untold.take(id) {
-            for finding in ended.findings {
-                finding.mend(&self.0.hints, &mut ended.told);
-            }
+        for finding in self
+            .0
+            .untold
+            .take(id)
+            .into_iter()
+            .flat_map(|ended| ended.findings)
+        {
+            // What cannot be recorded is found again.
+            logged(finding.settle(self.index()));
         }
         Ok(())
     }
@@ -119,10 +123,10 @@ impl Fsck {
         let mut lines = Vec::new();
         let until = Instant::now() + self.pause;
         loop {
-            match checker.next(&self.files.0.hints, until) {
+            match checker.next(self.files.index(), until) {
                 Some(Step::Busy) => break self.checker = Some(checker),
                 Some(Step::Checked(finding)) => self.note(*finding, &mut lines),
-                None => break self.end(checker, &mut lines),
+                None => break self.end(&mut lines),
             }
             if lines.len() >= LINES || Instant::now() >= until {
                 break self.checker = Some(checker);
@@ -139,7 +143,7 @@ impl Fsck {
         let Some(verdict) = told(finding.verdict) else {
             return;
         };
-        let place = &finding.hint.place;
+        let place = &finding.indexed.place;
         let line = FsckLine::Found(FsckFinding {
             path: format!("{}/{}", place.space, place.path),
             verdict,
@@ -148,9 +152,9 @@ impl Fsck {
         self.found.push(finding);
     }
 
-    fn end(&mut self, checker: Checker, lines: &mut Vec<u8>) {
+    fn end(&mut self, lines: &mut Vec<u8>) {
         let found = std::mem::take(&mut self.found);
-        let id = self.files.0.untold.keep(found, checker.end());
+        let id = self.files.0.untold.keep(found);
         let checked = self.checked;
         write(&FsckLine::End(FsckEnd { checked, id }), lines);
     }
@@ -176,7 +180,6 @@ fn told(verdict: Verdict) -> Option<FsckVerdict> {
 #[cfg(test)]
 mod tests {
     use paddlecloud_core::access::Scopes;
-    use paddlecloud_pfs::content::Hint;
     use paddlecloud_pfs::{Digest, Place, Root};
 
     use super::*;
@@ -201,11 +204,8 @@ mod tests {
                 path: "f".parse().unwrap(),
             };
             let root = Root::open(fixture.home()).unwrap();
-            fixture.files.0.hints.record(Hint {
-                stamp: root.stat(&place.path).unwrap().stamp,
-                place,
-                digest: Digest::of(content),
-            });
+            let stamp = root.stat(&place.path).unwrap().stamp;
+            fixture.files.record(&place, stamp, Digest::of(content));
             fixture
         }
 

@@ -27,8 +27,8 @@ impl Files {
         let age = KEEP_UNFINISHED;
         self.0.uploads.put_down_idle(now);
         self.0.old_writes.expire();
-        // Those that are begun from now on are not among them.
-        let notes = self.0.uploads.notes().unwrap_or_default();
+        // Uploads that begin from now on are not among these.
+        let mut gone = self.index().uploads().unwrap_or_default();
         let mut swept = Swept::default();
         let mut alive: HashSet<StagedId> = HashSet::new();
         let mut all_seen = true;
@@ -74,8 +74,9 @@ impl Files {
                 }
             }
         }
-        if all_seen && let Err(error) = self.0.uploads.forget(notes, |id| !alive.contains(id)) {
-            tracing::warn!(%error, "notes of gone uploads were not removed");
+        gone.retain(|id| !alive.contains(id));
+        if all_seen && let Err(error) = self.index().forget_uploads(&gone) {
+            tracing::warn!(%error, "keys of uploads that are gone were not removed");
         }
         swept
     }
@@ -85,26 +86,5 @@ impl Files {
 fn tell_stuck(space: &Space, cleared: &Cleared) {
     for (name, error) in &cleared.stuck {
         tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "something unfinished cannot be removed");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::files::testing;
-
-    #[test]
-    fn an_upload_that_is_begun_anew_while_others_are_swept_is_found_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = testing::files(folder.path());
-        let uploads = &files.0.uploads;
-        let note = folder.path().join("data/files/uploads/key");
-        let write = |digit: &str| std::fs::write(&note, digit.repeat(32)).unwrap();
-        write("a");
-        let notes = uploads.notes().unwrap();
-        write("b");
-        uploads.forget(notes, |_| true).unwrap();
-        assert!(note.exists(), "it names another upload than the one that is gone");
-        uploads.forget(uploads.notes().unwrap(), |_| true).unwrap();
-        assert!(!note.exists());
     }
 }

@@ -195,6 +195,12 @@ impl Lister {
         Ok(entries)
     }
 
+    fn begin_reading(&self, path: &RelPath) -> Result<Option<Box<Reading>>, FilesError> {
+        let reached = self.base.below(path)?;
+        let indexed = self.files.indexed_file(&reached.place);
+        self.files.begin_reading(&reached, indexed)
+    }
+
     fn line(&mut self, entry: DirEntry, until: Instant) -> Result<Option<ListLine>, FilesError> {
         let below = entry.path.strip_prefix(&self.base.place.path);
         let path = below.expect("what is listed lies below what was asked for");
@@ -207,7 +213,7 @@ impl Lister {
             meta: FileMeta::of(&entry.meta),
         };
         if self.digests && is_file {
-            match self.files.begin_reading(&self.base.below(&entry.path)?) {
+            match self.begin_reading(&entry.path) {
                 Ok(Some(reading)) => return self.read_on(entry, reading, until),
                 Ok(None) => {}
                 Err(FilesError::Storage { source, .. }) if source.is_not_found() => return Ok(None),

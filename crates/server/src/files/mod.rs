@@ -25,11 +25,10 @@ mod tree;
 mod unfinished;
 mod uploads;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use paddlecloud_api::files::{OURS, below};
-use paddlecloud_pfs::content::HintStore;
+use paddlecloud_pfs::content::FileIndex;
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
@@ -51,6 +50,7 @@ pub use uploads::{ChunkIn, RangeIn};
 use crate::auth::{Action, Caller};
 use crate::config::Config;
 use crate::homes::{Acting, Storage};
+use crate::store::SqliteIndex;
 use accounts::Accounts;
 use shares::Shares;
 use uploads::Uploads;
@@ -69,8 +69,7 @@ struct Inner {
     owners: Storage,
     datacenter: String,
     accounts: Accounts,
-    hints: HintStore,
-    hints_file: PathBuf,
+    index: Box<dyn FileIndex>,
     untold: fsck::Untold,
     uploads: Uploads,
     old_writes: old::OldWrites,
@@ -93,7 +92,6 @@ impl Files {
         let store = backend::open(config, &spool)?;
         let folder = config.data.join("files");
         std::fs::create_dir_all(&folder)?;
-        let hints_file = folder.join("hints");
         Ok(Files(Arc::new(Inner {
             remote: config.backend.is_remote(),
             store,
@@ -101,25 +99,17 @@ impl Files {
             owners: owners.clone(),
             datacenter: config.datacenter.to_string(),
             accounts: Accounts::new(owners.accounts().clone()),
-            hints: HintStore::load(&hints_file),
+            index: Box::new(SqliteIndex::open(&folder.join("index.db"))?),
             untold: fsck::Untold::default(),
-            uploads: Uploads::open(&folder)?,
+            uploads: Uploads::default(),
             old_writes: old::OldWrites::default(),
             shares: Shares::open(&folder, owners.accounts().clone())?,
-            hints_file,
         })))
     }
 
     /// Whether files lie in a storage behind the server, to which they are sent whole.
     pub fn is_remote(&self) -> bool {
         self.0.remote
-    }
-
-    /// Keeps what is known for the next start. What became known since is noted beside it.
-    pub fn save(&self) {
-        if let Err(error) = self.0.hints.save(&self.0.hints_file) {
-            tracing::warn!(%error, "what is known of files could not be saved");
-        }
     }
 
     /// Lets the caller through to a path. What is the server's own is not written to, by whatever path.

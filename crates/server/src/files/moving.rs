@@ -48,7 +48,7 @@ impl Files {
         let moved = self.rename_node(&from, &to, existing(request.no_overwrite));
         let may_be_half_done = moved.is_err() && !self.0.store.limits().moves_whole;
         if moved.is_ok() || may_be_half_done {
-            self.remember_moved(&from, &to, before.as_ref());
+            self.record_move(&from, &to, before.as_ref());
         }
         if may_be_half_done {
             // What exactly is there is found by measuring.
@@ -123,7 +123,7 @@ impl Files {
         self.copy(caller, &keeping_links)?;
         let _acting = self.act(&from.place.space)?;
         let gone = remove_unchanged(from, &before);
-        self.0.hints.forget_below(&from.place);
+        self.forget(&from.place);
         self.freed(&from.place.space, gone.into());
         match from.stat_if_there()? {
             None => Ok(()),
@@ -173,9 +173,9 @@ impl Files {
             self.forget_measure(&to.place.space);
         }
         let copied = copied?;
-        self.0.hints.forget_below(&to.place);
+        self.forget(&to.place);
         if link.is_none() {
-            self.remember_copies(&from, &to);
+            self.record_copies(&from, &to);
         }
         if let Some(room) = room {
             let written = Amount {

@@ -65,7 +65,7 @@ impl Files {
         if let Some(room) = room {
             room.settle(asked, replaced);
         }
-        self.0.hints.forget(&reached.place);
+        self.forget(&reached.place);
         Ok(())
     }
 
@@ -192,7 +192,7 @@ impl Files {
         if let Some(room) = room {
             room.settle(written, replaced);
         }
-        self.0.hints.forget(&reached.place);
+        self.forget(&reached.place);
         Ok(())
     }
 }

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use paddlecloud_api::files::{PackFailure, PackReply, PackRequest, SMALL_FILE};
+use paddlecloud_pfs::content::IndexedFile;
 use paddlecloud_pfs::pack::{
     Merged, PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacked, Unpacker,
 };
 use paddlecloud_pfs::quota::{Amount, Reservation};
+use paddlecloud_pfs::root::Stamp;
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, RelPath, RootError};
+use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, Place, RelPath, RootError};
 
 use super::content::PIECE;
+use super::digests::logged;
 use super::fitting::{Fitting, Tight};
 use super::tree::existing;
 use super::{Files, FilesError, Reached};
@@ -141,7 +144,7 @@ impl PackIn {
         if !merged.kept.is_empty() || !merged.failed.is_empty() {
             files.forget_measure(&folder.place.space);
         }
-        files.note(&folder, &merged, checked.files);
+        files.record_pack(&folder, &merged, checked.files);
         let total = checked.totals.entries;
         let failed = merged.failed.into_iter().map(|(path, error)| {
             let shown = folder.below(&path);
@@ -211,11 +214,21 @@ fn check(
 }
 
 impl Files {
-    /// Remembers what the files of a pack contain, for checks.
-    fn note(&self, folder: &Reached, merged: &Merged, files: Vec<Unpacked>) {
-        if let Err(error) = self.0.hints.note(&folder.place, &merged.settled(files)) {
-            tracing::warn!(%error, "what a pack brought is not known to checks");
-        }
+    /// Records what the files of a pack contain, in one transaction.
+    fn record_pack(&self, folder: &Reached, merged: &Merged, files: Vec<Unpacked>) {
+        let settled = merged.settled(files).into_iter();
+        // A job that writes to a file gives it the same moment for both times: only if they differ does a stamp reveal that.
+        let files = settled
+            .filter(|file| file.stamp.mtime != file.stamp.ctime)
+            .filter_map(|file| {
+                let place = Place {
+                    space: folder.place.space.clone(),
+                    path: folder.place.path.join(&file.path).ok()?,
+                };
+                let Unpacked { stamp, digest, .. } = file;
+                Some(IndexedFile { place, stamp, digest })
+            });
+        logged(self.index().record(&files.collect::<Vec<_>>()));
     }
 }
 
@@ -223,7 +236,8 @@ impl Files {
 pub struct PackOut {
     store: Files,
     folder: Reached,
-    files: std::vec::IntoIter<RelPath>,
+    /// With what the index says of each.
+    files: std::iter::Zip<std::vec::IntoIter<RelPath>, std::vec::IntoIter<Option<(Stamp, Digest)>>>,
     writer: Option<PackWriter<Buffer>>,
     buffer: Buffer,
     seen: HashSet<RelPath>,
@@ -273,11 +287,18 @@ impl Files {
                 "the files of a pack must be named once, in order".to_owned(),
             ));
         }
+        let places: Result<Vec<RelPath>, _> = request
+            .files
+            .iter()
+            .map(|path| folder.place.path.join(path))
+            .collect();
+        let places = places.map_err(|error| folder.failed()(error.into()))?;
+        let indexed = self.indexed(&folder.place.space, &places);
         let buffer = Buffer::default();
         Ok(PackOut {
             store: self.clone(),
             folder,
-            files: request.files.into_iter(),
+            files: request.files.into_iter().zip(indexed),
             writer: Some(PackWriter::new(buffer.clone())?),
             buffer,
             seen: HashSet::from([RelPath::root()]),
@@ -294,18 +315,23 @@ impl PackOut {
         };
         let _acting = self.store.act(&self.folder.place.space)?;
         while self.buffer.len() < PIECE {
-            let Some(path) = self.files.next() else {
+            let Some((path, indexed)) = self.files.next() else {
                 writer.finish()?;
                 return Ok(Some(self.buffer.take().into()));
             };
-            self.add(&mut writer, path)?;
+            self.add(&mut writer, path, indexed)?;
         }
         self.writer = Some(writer);
         Ok(Some(self.buffer.take().into()))
     }
 
-    fn add(&mut self, writer: &mut PackWriter<Buffer>, path: RelPath) -> Result<(), FilesError> {
-        let Some(entry) = self.read(&path) else {
+    fn add(
+        &mut self,
+        writer: &mut PackWriter<Buffer>,
+        path: RelPath,
+        indexed: Option<(Stamp, Digest)>,
+    ) -> Result<(), FilesError> {
+        let Some(entry) = self.read(&path, indexed) else {
             return Ok(());
         };
         let mut missing = Vec::new();
@@ -329,13 +355,18 @@ impl PackOut {
     /// Reads a whole file, so that nothing can go wrong once its head is sent. One that is not what it was stored as is left
     /// out, and one that somebody wrote to meanwhile: whoever then asks for it alone hears that it is damaged, or gets it
     /// when it rests.
-    fn read(&mut self, path: &RelPath) -> Option<Entry> {
+    fn read(&mut self, path: &RelPath, indexed: Option<(Stamp, Digest)>) -> Option<Entry> {
         let reached = self.folder.below(path).ok()?;
         let file = reached.root.open_file(&reached.place.path).ok()?;
-        self.read_from(&*file, path)
+        self.read_from(&*file, path, indexed)
     }
 
-    fn read_from(&mut self, file: &dyn ReadAt, path: &RelPath) -> Option<Entry> {
+    fn read_from(
+        &mut self,
+        file: &dyn ReadAt,
+        path: &RelPath,
+        indexed: Option<(Stamp, Digest)>,
+    ) -> Option<Entry> {
         let meta = file.meta();
         if meta.size > SMALL_FILE {
             return None;
@@ -347,7 +378,7 @@ impl PackOut {
             return None;
         }
         let digest = Digest::of(&self.content);
-        if self.store.0.hints.is_damaged(&meta.stamp, &digest) {
+        if indexed.is_some_and(|(stamp, stored)| stamp == meta.stamp && stored != digest) {
             return None;
         }
         Some(Entry {
@@ -433,13 +464,13 @@ mod tests {
         };
         let mut pack = files.pack_out(&me(), request).unwrap();
         let opened = pack.folder.root.open_file(&path).unwrap();
-        assert!(pack.read_from(&*opened, &path).is_some(), "it rests");
+        assert!(pack.read_from(&*opened, &path, None).is_some(), "it rests");
         let rewritten = Rewritten {
             file: opened,
             path: real,
         };
-        assert_eq!(pack.read_from(&rewritten, &path), None);
+        assert_eq!(pack.read_from(&rewritten, &path, None), None);
         assert_eq!(pack.content, b"one two", "a mixture is what was read");
-        assert!(pack.read(&path).is_some(), "it rests again");
+        assert!(pack.read(&path, None).is_some(), "it rests again");
     }
 }

@@ -1,48 +1,51 @@
-//! Small files that are not handed out when the disk has changed them behind everybody's back.
+//! Small files that are not handed out when the disk has changed their bytes.
 //!
-//! Of large ones whoever fetches them finds that out by the digest he is told; of small ones only enough is known to say that
-//! something is wrong, so they are read first, also before they are copied on the cluster. Large
-//! ones are copied unread, and their copies known as what they should be. What jobs read is not looked at.
+//! A client checks a large file against the digest it gets with it. A small file is read first, also before it is copied on the
+//! cluster. Large files are copied without being read, and their copies are recorded as what they should be. What jobs read is
+//! not checked.
 
 use paddlecloud_api::files::SMALL_FILE;
 use paddlecloud_pfs::content::{Moved, hash_file};
-use paddlecloud_pfs::pack::Unpacked;
 use paddlecloud_pfs::root::{Meta, Stamp};
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Digest, Place, RelPath};
+use paddlecloud_pfs::{Digest, RelPath};
 
+use super::digests::logged;
 use super::{Files, FilesError, Reached};
 
+/// Files of one lookup.
+const AT_ONCE: usize = 1000;
+
 impl Files {
-    /// The digest of an open file as it was stored, where that is known. A small file that is another by now is refused.
+    /// The digest of an open file as it was stored, where that is known. A damaged small file is refused.
     pub(super) fn stored_digest(
         &self,
         reached: &Reached,
         file: &dyn ReadAt,
     ) -> Result<Option<Digest>, FilesError> {
-        let meta = file.meta();
-        if meta.size > SMALL_FILE || !self.0.hints.is_stored(&meta.stamp) {
-            return Ok(self.0.hints.digest_of(&reached.place, &meta.stamp));
+        let stamp = file.meta().stamp;
+        let indexed = self.indexed_digest(&reached.place, &stamp);
+        if stamp.size > SMALL_FILE || indexed.is_none() {
+            return Ok(indexed);
         }
         let digest = hash_file(file).map_err(|error| FilesError::Disk(error, "read"))?;
-        let is_sound = self.sound(reached, &meta.stamp, &digest)?;
+        let is_sound = self.is_sound(reached, &stamp, indexed, &digest)?;
         Ok(is_sound.then_some(digest))
     }
 
-    /// Whether a file that was read is what it was when it was stored, as far as that is known. Refused when it is damaged;
-    /// not sound either when somebody wrote to it meanwhile.
-    pub(super) fn sound(
+    /// Whether a file that was read is what was stored, as far as the index knows. A damaged one is refused; one that somebody
+    /// wrote to meanwhile is not sound either.
+    pub(super) fn is_sound(
         &self,
         reached: &Reached,
         stamp: &Stamp,
+        indexed: Option<Digest>,
         digest: &Digest,
     ) -> Result<bool, FilesError> {
-        let known = self.0.hints.digest_of(&reached.place, stamp);
-        let is_other = known.is_some_and(|known| known != *digest);
-        if !is_other && !self.0.hints.is_damaged(stamp, digest) {
+        if indexed.is_none_or(|stored| stored == *digest) {
             return Ok(true);
         }
-        // What was read and the stamp belong together only if nobody wrote meanwhile.
+        // The bytes and the stamp belong together only if nobody wrote meanwhile.
         match reached.stat()?.stamp == *stamp {
             true => {
                 tracing::error!(path = %reached.shown, "the bytes of a file are not what was stored: the disk is damaged");
@@ -52,65 +55,59 @@ impl Files {
         }
     }
 
-    /// Knows of a node that was just renamed what was known of it before. Where that is not certain, nothing is known of it:
-    /// without a look at it from before, or on a store that copies it.
-    pub(super) fn remember_moved(&self, from: &Reached, to: &Reached, before: Option<&Meta>) {
+    /// Carries what is known of a node that was just renamed. Where it is not certain that it is the same node, nothing is known
+    /// of it: without a look at it from before, or on a store that copies it.
+    pub(super) fn record_move(&self, from: &Reached, to: &Reached, before: Option<&Meta>) {
         let after = to.stat_link().ok();
         let moved = before.zip(after.as_ref()).filter(|_| !self.0.remote);
         let moved = moved.and_then(|(before, after)| Moved::new(&from.place, &to.place, before, after));
         match moved {
-            Some(moved) => self.0.hints.moved(&moved),
+            Some(moved) => logged(self.index().moved(&moved)),
             None => {
-                self.0.hints.forget_below(&from.place);
-                self.0.hints.forget_below(&to.place);
+                self.forget(&from.place);
+                self.forget(&to.place);
             }
         }
     }
 
-    /// Refuses to copy what is, or holds, a small file that the disk has changed; who copies file by file hears of each. Large
-    /// ones are not read.
+    /// Refuses to copy a damaged small file, or a folder that holds one. Large files are not read.
     pub(super) fn sound_to_copy(&self, from: &Reached) -> Result<(), FilesError> {
         // Elsewhere the storage copies by itself, and reading is a long way.
-        let nodes = (!self.0.remote).then(|| files_in(from));
-        for (path, meta) in nodes.into_iter().flatten() {
-            if meta.size > SMALL_FILE || !self.0.hints.is_stored(&meta.stamp) {
-                continue;
+        let nodes = (!self.0.remote).then(|| files_in(from)).into_iter().flatten();
+        let mut small = nodes
+            .filter(|(_, meta)| meta.size <= SMALL_FILE)
+            .map(|(path, _)| path);
+        loop {
+            let names: Vec<RelPath> = small.by_ref().take(AT_ONCE).collect();
+            if names.is_empty() {
+                return Ok(());
             }
-            let node = from.below(&path)?;
-            // What cannot be read, copying will tell.
-            if let Ok(file) = node.open_file() {
-                self.stored_digest(&node, &*file)?;
+            let files: Vec<Reached> = names
+                .iter()
+                .map(|path| from.below(path))
+                .collect::<Result<_, _>>()?;
+            let paths: Vec<RelPath> = files.iter().map(|file| file.place.path.clone()).collect();
+            let indexed = self.indexed(&from.place.space, &paths);
+            for (file, indexed) in files.iter().zip(indexed).filter(|(_, indexed)| indexed.is_some()) {
+                match self.digest(file, indexed) {
+                    Err(damaged @ FilesError::DamagedThere(_)) => return Err(damaged),
+                    // Copying reports what cannot be read.
+                    _ => {}
+                }
             }
         }
-        Ok(())
     }
 
-    /// Knows of large copies what was known of their sources: of one that the disk had changed the copy is damaged too.
-    pub(super) fn remember_copies(&self, from: &Reached, to: &Reached) {
+    /// Records of large copies what is known of their sources: the copy of a damaged file is damaged too.
+    pub(super) fn record_copies(&self, from: &Reached, to: &Reached) {
         let nodes = (!self.0.remote).then(|| files_in(from));
         for (path, meta) in nodes.into_iter().flatten() {
             if let (true, Ok(from), Ok(to)) = (meta.size > SMALL_FILE, from.below(&path), to.below(&path))
-                && let Some(digest) = self.0.hints.digest_of(&from.place, &meta.stamp)
+                && let Some(digest) = self.indexed_digest(&from.place, &meta.stamp)
                 && let Some(copy) = copy_of(&meta.stamp, &to)
             {
-                self.remember(&to.place, copy, digest);
+                self.record(&to.place, copy, digest);
             }
-        }
-    }
-
-    /// Remembers what a file contains that was just published by itself with the time it had elsewhere.
-    pub(super) fn remember_stored(&self, place: &Place, stamp: Stamp, digest: Digest) {
-        let named = place.path.split_last();
-        let named = named.and_then(|(parent, name)| Some((parent, RelPath::from_bytes(name).ok()?)));
-        let Some((parent, path)) = named.filter(|_| stamp.size <= SMALL_FILE) else {
-            return self.remember(place, stamp, digest);
-        };
-        let folder = Place {
-            space: place.space.clone(),
-            path: parent,
-        };
-        if let Err(error) = self.0.hints.note(&folder, &[Unpacked { path, digest, stamp }]) {
-            tracing::warn!(%error, "what a file holds is not known to checks");
         }
     }
 }
@@ -140,7 +137,7 @@ mod tests {
 
     use paddlecloud_api::files::{ListLine, MoveRequest, PackRequest};
     use paddlecloud_pfs::pack::{PackLimits, unpack};
-    use paddlecloud_pfs::{PfsPath, Root, Space};
+    use paddlecloud_pfs::{PfsPath, Place, Root, Space};
 
     use super::*;
     use crate::auth::Caller;
@@ -179,8 +176,7 @@ mod tests {
                 space: Space::Home("me".parse().unwrap()),
                 path: name.parse().unwrap(),
             };
-            self.files
-                .remember_stored(&place, stamp, Digest::of(stored.as_bytes()));
+            self.files.record(&place, stamp, Digest::of(stored.as_bytes()));
         }
 
         /// What becomes of a file by every way it can be asked for alone.

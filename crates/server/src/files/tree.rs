@@ -49,8 +49,8 @@ impl Files {
             meta.version = Some(version_of(&found.stamp));
             meta.digest = match digest {
                 DigestWanted::Never => None,
-                DigestWanted::IfKnown => self.0.hints.digest_of(&reached.place, &found.stamp),
-                DigestWanted::Always => self.digest(&reached)?,
+                DigestWanted::IfKnown => self.indexed_digest(&reached.place, &found.stamp),
+                DigestWanted::Always => self.digest(&reached, self.indexed_file(&reached.place))?,
             };
         }
         Ok(meta)
@@ -71,15 +71,24 @@ impl Files {
             .collect::<Result<_, _>>()?;
         let paths: Vec<RelPath> = reached.iter().map(|one| one.place.path.clone()).collect();
         let found = base.root.stat_many(&paths).map_err(base.failed())?;
-        let told = reached.iter().zip(found).map(|(reached, found)| {
-            let found = found?;
-            let mut meta = FileMeta::of(&found);
-            if request.digest && found.kind == Kind::File {
-                // One that cannot be read can be replaced all the same, and the others are told.
-                meta.digest = self.digest(reached).ok().flatten();
-            }
-            Some(meta)
-        });
+        // One lookup for all of them.
+        let indexed = match request.digest {
+            true => self.indexed(&base.place.space, &paths),
+            false => vec![None; paths.len()],
+        };
+        let told = reached
+            .iter()
+            .zip(found)
+            .zip(indexed)
+            .map(|((reached, found), indexed)| {
+                let found = found?;
+                let mut meta = FileMeta::of(&found);
+                if request.digest && found.kind == Kind::File {
+                    // One that cannot be read can be replaced all the same, and the others are told.
+                    meta.digest = self.digest(reached, indexed).ok().flatten();
+                }
+                Some(meta)
+            });
         Ok(told.collect())
     }
 
@@ -201,7 +210,7 @@ impl Files {
         }
         removed.map_err(reached.failed())?;
         self.freed(&reached.place.space, usage.into());
-        self.0.hints.forget_below(&reached.place);
+        self.forget(&reached.place);
         Ok(usage_view(usage))
     }
 

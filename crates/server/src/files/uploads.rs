@@ -9,19 +9,20 @@ mod full;
 mod presence;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
 };
-use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName, Op, Wanted};
+use paddlecloud_pfs::content::{
+    AnnouncedFile, Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName, Op, is_stored, reuse,
+};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
-use paddlecloud_pfs::{Access, Mtime, Place, RelPath, RootError, Space};
+use paddlecloud_pfs::{Access, Digest, Mtime, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
 use full::{EndedFull, Full};
@@ -37,12 +38,9 @@ const LONGEST_KEY: usize = 128;
 /// An upload nobody touched for so long is put down; whoever comes back takes it up again.
 const IDLE: Duration = Duration::from_secs(1800);
 
-/// Which upload is written down where; none where that cannot be told.
-type Note = (Option<StagedId>, PathBuf);
-
 /// Which uploads there are.
+#[derive(Default)]
 pub(super) struct Uploads {
-    folder: PathBuf,
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
     pub(super) rooms: Rooms,
     promised: free::Promised,
@@ -94,34 +92,8 @@ impl Live {
 }
 
 impl Uploads {
-    pub(super) fn open(data: &Path) -> std::io::Result<Uploads> {
-        let folder = data.join("uploads");
-        std::fs::create_dir_all(&folder)?;
-        Ok(Uploads {
-            folder,
-            live: Mutex::default(),
-            rooms: Rooms::default(),
-            promised: free::Promised::default(),
-            full: EndedFull::default(),
-        })
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<StagedId, Arc<Live>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where it is written down which upload a sender's file is.
-    fn key_file(&self, space: &Space, path: &RelPath, key: &str) -> PathBuf {
-        let mut hasher = blake3::Hasher::new();
-        for part in [space.folder().as_bytes(), path.as_bytes(), key.as_bytes()] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        }
-        self.folder.join(&hasher.finalize().to_hex()[..32])
-    }
-
-    fn find(&self, file: &Path) -> Option<StagedId> {
-        std::fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 
     /// Puts down what nobody touches until then, so that it holds no open files. Its room stays set aside.
@@ -129,23 +101,6 @@ impl Uploads {
         let ahead = Mtime::from(SystemTime::now()).age(then);
         self.lock()
             .retain(|_, live| live.presence.age().saturating_add(ahead) < IDLE);
-    }
-
-    /// Where uploads are written down, and which they are.
-    pub(super) fn notes(&self) -> std::io::Result<Vec<Note>> {
-        let entries = std::fs::read_dir(&self.folder)?;
-        let note = |file: PathBuf| (self.find(&file), file);
-        entries.map(|entry| Ok(note(entry?.path()))).collect()
-    }
-
-    /// Forgets those of the notes whose uploads are gone. One that names another by now was begun anew meanwhile.
-    pub(super) fn forget(&self, notes: Vec<Note>, gone: impl Fn(&StagedId) -> bool) -> std::io::Result<()> {
-        for (id, file) in notes {
-            if id.as_ref().is_none_or(&gone) && self.find(&file) == id {
-                std::fs::remove_file(file)?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -168,17 +123,17 @@ impl Files {
             executable: request.executable,
             mtime: request.mtime,
         };
-        let uploads = &self.0.uploads;
-        let key_file = uploads.key_file(&reached.place.space, &plan.path, &request.key);
-        let known = uploads.find(&key_file);
+        let key = upload_key(&reached.place, &request.key);
+        // Without the index the upload starts again.
+        let known = self.index().upload(&key).ok().flatten();
         let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
         let fresh = reply.id.as_ref().filter(|id| known.as_ref() != Some(id));
         if let Some(id) = fresh
-            && let Err(error) = crate::durable::write_whole(&key_file, id.to_string().as_bytes(), 0o600)
+            && let Err(error) = self.index().record_upload(&key, id)
         {
             // Nobody would find it again.
             self.upload_discard(caller, id)?;
-            return Err(FilesError::Disk(error, "note an upload"));
+            return Err(FilesError::Disk(error, "record an upload"));
         }
         Ok(reply)
     }
@@ -263,7 +218,7 @@ impl Files {
             return Ok(false);
         };
         let readable = self.readable(caller)?;
-        if !self.0.hints.has(digest, &readable) {
+        if !is_stored(self.index(), digest, request.size, &readable) {
             return Ok(false);
         }
         let asked = Amount {
@@ -272,7 +227,7 @@ impl Files {
         };
         let replaced = reached.replaced()?;
         let room = self.reserve_at(reached, asked, replaced)?;
-        let wanted = Wanted {
+        let announced = AnnouncedFile {
             digest,
             size: request.size,
             attributes: FileAttributes {
@@ -282,11 +237,9 @@ impl Files {
         };
         self.make_parent(reached)?;
         let (root, path) = (&reached.root, &reached.place.path);
-        let made = self
-            .0
-            .hints
-            .reuse(&wanted, &readable, root, path, existing(request.no_overwrite))
-            .map_err(reached.failed())?;
+        let existing = existing(request.no_overwrite);
+        let made = reuse(self.index(), &announced, &readable, (root, path), existing);
+        let made = made.map_err(reached.failed())?;
         let Some(made) = made else {
             return Ok(false);
         };
@@ -294,7 +247,7 @@ impl Files {
             room.settle(asked, replaced);
         }
         if request.mtime.is_some() {
-            self.remember_stored(&reached.place, made.stamp, digest);
+            self.record(&reached.place, made.stamp, digest);
         }
         Ok(true)
     }
@@ -458,9 +411,9 @@ impl Files {
         self.forget_upload(id);
         self.give_up_superseded(&live.reached, Some(id));
         if live.assembly.plan().mtime.is_some() {
-            self.remember_stored(&live.reached.place, meta.stamp, request.digest);
+            self.record(&live.reached.place, meta.stamp, request.digest);
         } else {
-            self.0.hints.forget(&live.reached.place);
+            self.forget(&live.reached.place);
         }
         Ok(FileMeta {
             digest: Some(request.digest),
@@ -512,6 +465,20 @@ impl Files {
             None => Ok(()),
         }
     }
+}
+
+/// What identifies one state of one sender's file.
+fn upload_key(place: &Place, key: &str) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    for part in [
+        place.space.folder().as_bytes(),
+        place.path.as_bytes(),
+        key.as_bytes(),
+    ] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
 }
 
 /// What an upload takes of a quota, from its first byte on.

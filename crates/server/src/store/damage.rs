@@ -56,7 +56,7 @@ pub fn hint(error: &StoreError) -> Option<String> {
 }
 
 /// SQLite's words for a file that is none of its own, or no longer.
-fn is_damaged(error: &sqlx::Error) -> bool {
+pub(super) fn is_damaged(error: &sqlx::Error) -> bool {
     const CORRUPT: i64 = 11;
     const NOT_A_DATABASE: i64 = 26;
     let code = error.as_database_error().and_then(|error| error.code());

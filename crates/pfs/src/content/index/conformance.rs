@@ -1,0 +1,202 @@
+//! What every [`FileIndex`] promises, as a suite for each implementation. Expects an empty index and panics with what was broken.
+
+use super::{FileIndex, IndexedFile, LARGE};
+use crate::content::Moved;
+use crate::digest::Digest;
+use crate::entry::Mtime;
+use crate::path::{Place, Space};
+use crate::relpath::RelPath;
+use crate::root::Stamp;
+
+/// Runs the whole suite.
+pub fn check(index: &dyn FileIndex) {
+    let parts: [fn(&dyn FileIndex); 6] = [
+        the_last_record_of_a_file_is_found,
+        many_files_are_recorded_and_found_at_once,
+        large_files_are_found_by_their_digest_in_the_spaces_asked_for,
+        rows_follow_a_move_and_replace_what_was_there,
+        a_check_replaces_only_the_row_it_has_read,
+        a_key_names_one_upload_until_that_is_gone,
+    ];
+    for part in parts {
+        part(index);
+        for space in [ann(), bob(), Space::Public] {
+            let path = RelPath::root();
+            index
+                .forget(&Place { space, path })
+                .expect("rows can be forgotten");
+        }
+        assert_eq!(index.all().expect("rows can be read"), []);
+    }
+}
+
+fn ann() -> Space {
+    Space::Home("ann".parse().expect("a name"))
+}
+
+fn bob() -> Space {
+    Space::Home("bob".parse().expect("a name"))
+}
+
+fn at(space: &Space, path: &[u8]) -> Place {
+    Place {
+        space: space.clone(),
+        path: RelPath::from_bytes(path).expect("a path"),
+    }
+}
+
+/// A small file of this name and version; the version is part of its stamp and its content.
+fn file(path: &str, version: u64) -> IndexedFile {
+    IndexedFile {
+        place: at(&ann(), path.as_bytes()),
+        stamp: Stamp {
+            device: u64::MAX,
+            inode: version,
+            size: version,
+            mtime: Mtime::from_nanos(-5),
+            ctime: Mtime::from_nanos(i64::MAX),
+        },
+        digest: Digest::of(&version.to_le_bytes()),
+    }
+}
+
+fn large(path: &str, version: u64) -> IndexedFile {
+    let mut file = file(path, version);
+    file.stamp.size += LARGE;
+    file
+}
+
+fn rows(index: &dyn FileIndex) -> Vec<IndexedFile> {
+    let mut rows = index.all().expect("rows can be read");
+    rows.sort_by(|one, other| one.place.cmp(&other.place));
+    rows
+}
+
+fn record(index: &dyn FileIndex, files: &[IndexedFile]) {
+    index.record(files).expect("files can be recorded");
+}
+
+fn the_last_record_of_a_file_is_found(index: &dyn FileIndex) {
+    let strange = IndexedFile {
+        place: at(&bob(), b"\xff\xfe/new\nline%_'"),
+        ..file("x", 4)
+    };
+    record(index, &[file("a", 1), file("d/b", 2), strange.clone()]);
+    record(index, &[file("a", 3)]);
+    let paths = ["d/b", "absent", "a"].map(|path| path.parse().expect("a path"));
+    let found = index.find(&ann(), &paths).expect("files can be looked up");
+    let known = |file: IndexedFile| Some((file.stamp, file.digest));
+    assert_eq!(found, [known(file("d/b", 2)), None, known(file("a", 3))]);
+    assert_eq!(rows(index), [file("a", 3), file("d/b", 2), strange]);
+    index.forget(&at(&ann(), b"d")).expect("rows can be forgotten");
+    index.forget(&at(&bob(), b"a")).expect("rows can be forgotten");
+    assert_eq!(rows(index).len(), 2);
+    let stale = Stamp {
+        inode: 9,
+        ..file("a", 3).stamp
+    };
+    assert_eq!(
+        index.digest_of(&file("a", 3).place, &stale).expect("an answer"),
+        None
+    );
+}
+
+fn many_files_are_recorded_and_found_at_once(index: &dyn FileIndex) {
+    let files: Vec<IndexedFile> = (0..2500).map(|n| file(&format!("d/{n:04}"), n)).collect();
+    record(index, &files);
+    assert!(rows(index) == files);
+    let paths: Vec<RelPath> = files.iter().map(|file| file.place.path.clone()).collect();
+    let found = index.find(&ann(), &paths).expect("files can be looked up");
+    assert!(found.iter().all(Option::is_some));
+    record(index, &[]);
+    assert_eq!(index.find(&ann(), &[]).expect("an answer"), []);
+}
+
+fn large_files_are_found_by_their_digest_in_the_spaces_asked_for(index: &dyn FileIndex) {
+    let of_bob = IndexedFile {
+        place: at(&bob(), b"b"),
+        ..large("x", 1)
+    };
+    let small = file("small", 1);
+    record(index, &[large("a", 1), large("c", 2), of_bob.clone(), small]);
+    let found = |spaces: &[Space], most| {
+        let digest = large("a", 1).digest;
+        let mut found = index.with_digest(digest, spaces, most).expect("an answer");
+        found.sort_by(|one, other| one.place.cmp(&other.place));
+        found
+    };
+    assert_eq!(found(&[ann(), Space::Public], 9), [large("a", 1)]);
+    assert_eq!(found(&[ann(), bob()], 9), [large("a", 1), of_bob]);
+    assert_eq!(found(&[ann(), bob()], 1).len(), 1);
+    assert_eq!(found(&[], 9), []);
+}
+
+fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
+    let before = ["d/a", "d/sub/b", "d.c", "d0", "e", "e/old"];
+    let files: Vec<IndexedFile> = (1..).zip(before).map(|(n, path)| file(path, n)).collect();
+    record(index, &files);
+    let public = |path: &str, version| IndexedFile {
+        place: at(&Space::Public, path.as_bytes()),
+        ..file("x", version)
+    };
+    let folder = Moved {
+        from: at(&ann(), b"d"),
+        to: at(&ann(), b"e"),
+        file: None,
+    };
+    index.moved(&folder).expect("rows can be moved");
+    let moved = [("d.c", 3), ("d0", 4), ("e/a", 1), ("e/sub/b", 2)];
+    let mut moved = moved.map(|(path, n)| file(path, n));
+    moved.sort_by(|one, other| one.place.cmp(&other.place));
+    assert_eq!(rows(index), moved);
+    let moved_file = |from: &str, seen: Stamp| Moved {
+        from: at(&ann(), from.as_bytes()),
+        to: at(&Space::Public, b"f"),
+        file: Some((seen, file("x", 9).stamp)),
+    };
+    // A file's stamp changes with a rename. One that had another stamp before is not the file that was recorded.
+    index
+        .moved(&moved_file("e/a", file("x", 1).stamp))
+        .expect("moved");
+    index.moved(&moved_file("d0", file("x", 8).stamp)).expect("moved");
+    let replaced = rows(index);
+    assert!(
+        replaced.iter().all(|row| row.place.space == ann()),
+        "{replaced:?}"
+    );
+    index
+        .moved(&moved_file("d.c", file("x", 3).stamp))
+        .expect("moved");
+    let mut expected = public("f", 9);
+    expected.digest = file("x", 3).digest;
+    assert_eq!(rows(index), [file("e/sub/b", 2), expected]);
+}
+
+fn a_check_replaces_only_the_row_it_has_read(index: &dyn FileIndex) {
+    record(index, &["a", "b", "c", "d"].map(|path| file(path, 1)));
+    record(index, &["c", "d"].map(|path| file(path, 2)));
+    let found = Some((file("x", 3).stamp, file("x", 3).digest));
+    for (path, found) in [("a", found), ("b", None), ("c", found), ("d", None)] {
+        index
+            .replace(&file(path, 1), found)
+            .expect("rows can be replaced");
+    }
+    assert_eq!(rows(index), [file("a", 3), file("c", 2), file("d", 2)]);
+}
+
+fn a_key_names_one_upload_until_that_is_gone(index: &dyn FileIndex) {
+    let [key, other] = [b"key", b"or2"].map(|text| Digest::of(text));
+    let [first, second] = ["a", "b"].map(|digit| digit.repeat(32).parse().expect("an id"));
+    assert_eq!(index.upload(&key).expect("an answer"), None);
+    index.record_upload(&key, &first).expect("recorded");
+    index.record_upload(&key, &second).expect("recorded");
+    index.record_upload(&other, &first).expect("recorded");
+    assert_eq!(index.upload(&key).expect("an answer").as_ref(), Some(&second));
+    let mut uploads = index.uploads().expect("an answer");
+    uploads.sort();
+    assert_eq!(uploads, [first.clone(), second.clone()]);
+    index.forget_uploads(&[first]).expect("forgotten");
+    assert_eq!(index.upload(&other).expect("an answer"), None);
+    assert_eq!(index.uploads().expect("an answer"), [second.clone()]);
+    index.forget_uploads(&[second]).expect("forgotten");
+}
