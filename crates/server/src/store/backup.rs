@@ -21,7 +21,7 @@ use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
-use super::connect::Place;
+use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
 use super::{OpenError, schema};
 use crate::config::DatabaseUrl;
@@ -95,7 +95,7 @@ pub async fn back_up(url: &DatabaseUrl, path: &Path) -> Result<u64, BackupError>
     if url.sqlite_path().is_some_and(|file| !file.exists()) {
         return Err(BackupError::NoDatabase(super::shown(url)));
     }
-    let mut connection = Place::new(url)?.connect_to_read().await?;
+    let mut connection = DatabaseTarget::new(url)?.connect_to_read().await?;
     let begin = match url.sqlite_path() {
         Some(_) => "BEGIN",
         None => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -185,7 +185,7 @@ fn values(row: &AnyRow, table: &Table) -> Result<Vec<Value>, sqlx::Error> {
 /// Replaces the database by a backup and merges what the database had. `data` is the server's folder.
 pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64, BackupError> {
     let backup = Header::check(path)?;
-    let mut connection = Place::new(url)?
+    let mut connection = DatabaseTarget::new(url)?
         .connect_to_write()
         .await
         .map_err(OpenError::from)?;
