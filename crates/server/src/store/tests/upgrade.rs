@@ -18,7 +18,7 @@ const VERSIONS: [&str; 6] = [
 
 /// Makes a database of an old version.
 pub async fn old_database(url: &DatabaseUrl, version: usize) {
-    let place = crate::store::connect::Place::new(url).unwrap();
+    let place = crate::store::connect::DatabaseTarget::new(url).unwrap();
     let mut connection: AnyConnection = place.connect_to_read().await.unwrap();
     sqlx::raw_sql(VERSIONS[version - 1])
         .execute(&mut connection)
