@@ -120,8 +120,16 @@ impl Records {
                 let Some(attempt) = parse(job.clone(), &name) else {
                     continue;
                 };
-                if folder.join(files::PLAN).exists() {
-                    found.push(load(attempt, &folder)?);
+                if !folder.join(files::PLAN).exists() {
+                    continue;
+                }
+                match folder.join(POD).exists() {
+                    true => found.push(load(attempt, &folder)?),
+                    // An earlier server was ended while it forgot this attempt: nothing of it is left in the cluster.
+                    false => self.forget(&attempt).map_err(|source| FileError::Write {
+                        path: folder.clone(),
+                        source,
+                    })?,
                 }
             }
         }
@@ -202,5 +210,26 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_that_was_half_forgotten_is_forgotten() {
+        let data = tempfile::tempdir().unwrap();
+        let records = Records::open(data.path()).unwrap();
+        let attempt = AttemptKey {
+            job: JobId::new(1, 2),
+            worker: WorkerKey::trainer(0),
+            attempt: 1,
+        };
+        let folder = records.folder(&attempt);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(files::PLAN), "{}").unwrap();
+        assert!(records.list().unwrap().is_empty());
+        assert!(!folder.join(files::PLAN).exists());
     }
 }
