@@ -4,25 +4,20 @@
 //! open-addressing index of row numbers; the ids themselves lie beside the rows.
 
 mod initial;
+mod shard;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::budget::{Budget, OverBudget, Reserved};
+use crate::budget::{Budget, OverBudget};
 use crate::message::{Place, TableSpec};
 use crate::optimizer::{Pace, Progress, Update};
 use crate::placement::mix;
 use crate::saving::{Piece, Saving};
 use initial::InitialValues;
+use shard::{CANDIDATE_BYTES, Candidate, FIRST_SLOTS, RowShape, SLAB_BYTES, Shard};
 
-/// About as many bytes of rows are in a slab, the unit in which a table grows. Larger ones waste less of their last page, smaller
-/// ones less of a small table.
-const SLAB_BYTES: usize = 512 * 1024;
-/// Slots of a new shard's index.
-const FIRST_SLOTS: usize = 1024;
-/// What one id that waits for admission is counted as.
-const CANDIDATE_BYTES: u64 = 40;
 /// A full shard drops this share of its rows at once, the least recently used.
 const EVICTED_SHARE: usize = 16;
 
@@ -366,35 +361,6 @@ impl Table {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct RowShape {
-    width: usize,
-    averaged: bool,
-    /// A slab has this power of two rows.
-    slab_bits: u32,
-}
-
-impl RowShape {
-    fn slab_rows(self) -> usize {
-        1 << self.slab_bits
-    }
-
-    /// The slab of a row, and the row's position there.
-    fn place(self, number: u32) -> (usize, usize) {
-        let number = number as usize;
-        (number >> self.slab_bits, number & (self.slab_rows() - 1))
-    }
-}
-
-#[derive(Debug)]
-struct Slab {
-    keys: Box<[u64]>,
-    stamps: Box<[u32]>,
-    data: Box<[f32]>,
-    /// A checkpoint wants it as it is.
-    marked: bool,
-}
-
 /// Why rows are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
@@ -408,253 +374,6 @@ pub enum Purpose {
 /// Somebody changes the shard and will send what the writer wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse;
-
-/// A stamp no step reaches: the row was dropped.
-const DROPPED: u32 = u32::MAX;
-
-#[derive(Debug)]
-struct Shard {
-    shape: RowShape,
-    tensor: u32,
-    saving: Arc<Saving>,
-    /// Row number + 1; 0: empty. At most 4/5 full.
-    slots: Vec<u32>,
-    slabs: Vec<Slab>,
-    free: Vec<u32>,
-    /// Row numbers given out, dropped ones included.
-    length: usize,
-    held: usize,
-    candidates: HashMap<u64, Candidate>,
-    memory: Reserved,
-}
-
-/// An id that has no row yet.
-#[derive(Debug)]
-struct Candidate {
-    seen: u32,
-    /// The step it was counted in last, where it counts once per step.
-    latest: Option<u32>,
-}
-
-impl Shard {
-    fn find(&self, id: u64) -> Option<u32> {
-        let mut at = self.home(id);
-        loop {
-            match self.slots[at] {
-                0 => return None,
-                number if self.key(number - 1) == id => return Some(number - 1),
-                _ => at = self.after(at),
-            }
-        }
-    }
-
-    fn insert(&mut self, id: u64, table: &str) -> Result<u32, OverBudget> {
-        if (self.held + 1) * 5 > self.slots.len() * 4 {
-            self.grow_index(table)?;
-        }
-        let number = match self.free.pop() {
-            Some(number) => number,
-            None => {
-                if self.length == self.slabs.len() * self.shape.slab_rows() {
-                    self.add_slab(table)?;
-                }
-                self.length += 1;
-                (self.length - 1) as u32
-            }
-        };
-        let (_, at) = self.shape.place(number);
-        self.slab_mut(number).keys[at] = id;
-        self.data_mut(number).fill(0.0);
-        self.place(id, number);
-        self.held += 1;
-        Ok(number)
-    }
-
-    fn place(&mut self, id: u64, number: u32) {
-        let mut at = self.home(id);
-        while self.slots[at] != 0 {
-            at = self.after(at);
-        }
-        self.slots[at] = number + 1;
-    }
-
-    /// The slot an id belongs at; it is there or in one of those that follow.
-    fn home(&self, id: u64) -> usize {
-        // Both ends of the mixed id are the same for many ids here: they chose the server and the shard.
-        let spread = mix(id).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        ((spread * self.slots.len() as u64) >> 32) as usize
-    }
-
-    fn after(&self, slot: usize) -> usize {
-        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
-    }
-
-    /// How many slots `to` is behind `from`, around the end.
-    fn distance(&self, from: usize, to: usize) -> usize {
-        match to >= from {
-            true => to - from,
-            false => to + self.slots.len() - from,
-        }
-    }
-
-    fn add_slab(&mut self, table: &str) -> Result<(), OverBudget> {
-        let rows = self.shape.slab_rows();
-        self.memory
-            .grow((rows * (12 + 4 * self.shape.width)) as u64, table)?;
-        self.slabs.push(Slab {
-            keys: vec![0; rows].into(),
-            stamps: vec![DROPPED; rows].into(),
-            data: vec![0.0; rows * self.shape.width].into(),
-            marked: false,
-        });
-        Ok(())
-    }
-
-    fn grow_index(&mut self, table: &str) -> Result<(), OverBudget> {
-        // By less than twice: a shard that has just grown has fewer empty slots.
-        let added = self.slots.len() * 2 / 5;
-        self.memory.grow(4 * added as u64, table)?;
-        let length = self.slots.len() + added;
-        self.slots = Vec::new();
-        self.slots = vec![0; length];
-        for number in 0..self.length as u32 {
-            if self.is_held(number) {
-                self.place(self.key(number), number);
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts a sighting of an id without a row, once per step where one is given; whether it may have a row now.
-    fn admit(&mut self, id: u64, step: Option<u32>, after: u32, table: &str) -> Result<bool, OverBudget> {
-        if let Some(candidate) = self.candidates.get_mut(&id) {
-            candidate.seen += u32::from(step.is_none() || candidate.latest != step);
-            candidate.latest = step;
-            if candidate.seen < after {
-                return Ok(false);
-            }
-            self.candidates.remove(&id);
-            self.memory.shrink(CANDIDATE_BYTES);
-            return Ok(true);
-        }
-        self.memory.grow(CANDIDATE_BYTES, table)?;
-        let first = Candidate {
-            seen: 1,
-            latest: step,
-        };
-        self.candidates.insert(id, first);
-        Ok(false)
-    }
-
-    fn drop_older_than(&mut self, oldest: u32) {
-        for number in 0..self.length as u32 {
-            if self.is_held(number) && self.stamp(number) < oldest {
-                self.remove(number);
-            }
-        }
-    }
-
-    fn drop_least_recent(&mut self, count: usize) {
-        let held = (0..self.length as u32).filter(|number| self.is_held(*number));
-        let mut by_age: Vec<(u32, u64, u32)> = held
-            .map(|number| (self.stamp(number), self.key(number), number))
-            .collect();
-        by_age.sort_unstable();
-        for (_, _, number) in by_age.into_iter().take(count) {
-            self.remove(number);
-        }
-    }
-
-    fn remove(&mut self, number: u32) {
-        let mut hole = self.home(self.key(number));
-        while self.slots[hole] != number + 1 {
-            hole = self.after(hole);
-        }
-        // Close the gap: an entry that follows and belongs at the hole or before it moves there.
-        let mut at = self.after(hole);
-        while self.slots[at] != 0 {
-            let home = self.home(self.key(self.slots[at] - 1));
-            if self.distance(home, at) >= self.distance(hole, at) {
-                self.slots[hole] = self.slots[at];
-                hole = at;
-            }
-            at = self.after(at);
-        }
-        self.slots[hole] = 0;
-        let (_, place) = self.shape.place(number);
-        self.slab_mut(number).stamps[place] = DROPPED;
-        self.free.push(number);
-        self.held -= 1;
-    }
-
-    fn clear(&mut self) {
-        self.slots = vec![0; FIRST_SLOTS];
-        self.slabs = Vec::new();
-        self.free = Vec::new();
-        self.candidates = HashMap::new();
-        (self.length, self.held) = (0, 0);
-        let kept = 4 * FIRST_SLOTS as u64;
-        self.memory.shrink(self.memory.bytes() - kept);
-    }
-
-    fn is_held(&self, number: u32) -> bool {
-        self.stamp(number) != DROPPED
-    }
-
-    fn key(&self, number: u32) -> u64 {
-        let (slab, at) = self.shape.place(number);
-        self.slabs[slab].keys[at]
-    }
-
-    fn stamp(&self, number: u32) -> u32 {
-        let (slab, at) = self.shape.place(number);
-        self.slabs[slab].stamps[at]
-    }
-
-    fn set_stamp(&mut self, number: u32, stamp: u32) {
-        let (slab, at) = self.shape.place(number);
-        self.slabs[slab].stamps[at] = stamp;
-    }
-
-    fn data(&self, number: u32) -> &[f32] {
-        let width = self.shape.width;
-        let (slab, at) = self.shape.place(number);
-        &self.slabs[slab].data[at * width..][..width]
-    }
-
-    fn data_mut(&mut self, number: u32) -> &mut [f32] {
-        let width = self.shape.width;
-        let (_, at) = self.shape.place(number);
-        &mut self.slab_mut(number).data[at * width..][..width]
-    }
-
-    /// The slab of a row that is about to change. A checkpoint that wants it as it is gets a copy first.
-    fn slab_mut(&mut self, number: u32) -> &mut Slab {
-        let (index, _) = self.shape.place(number);
-        if std::mem::take(&mut self.slabs[index].marked) {
-            self.saving.send(self.piece(index));
-        }
-        &mut self.slabs[index]
-    }
-
-    fn piece(&self, index: usize) -> Piece {
-        let slab = &self.slabs[index];
-        let rows = self.shape.slab_rows();
-        let length = (self.length - index * rows).min(rows);
-        let held: Vec<usize> = (0..length).filter(|at| slab.stamps[*at] != DROPPED).collect();
-        let width = self.shape.width;
-        Piece::Rows {
-            tensor: self.tensor,
-            ids: held.iter().map(|at| slab.keys[*at]).collect(),
-            stamps: held.iter().map(|at| slab.stamps[*at]).collect(),
-            data: held
-                .iter()
-                .flat_map(|at| &slab.data[at * width..(at + 1) * width])
-                .copied()
-                .collect(),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::ports::{ImageAccess, PrepareError, RegistryLogin, SecretEnv, SecretSource, StoreError};
+use paddlecloud_core::ports::{
+    ImageAccess, PrepareError, RegistryLogin, SecretEnv, SecretSource, StoreError,
+};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::json;
 

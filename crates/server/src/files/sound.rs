@@ -89,10 +89,9 @@ impl Files {
             let paths: Vec<RelPath> = files.iter().map(|file| file.place.path.clone()).collect();
             let indexed = self.indexed(&from.place.space, &paths);
             for (file, indexed) in files.iter().zip(indexed).filter(|(_, indexed)| indexed.is_some()) {
-                match self.digest(file, indexed) {
-                    Err(damaged @ FilesError::DamagedThere(_)) => return Err(damaged),
-                    // Copying reports what cannot be read.
-                    _ => {}
+                // Copying reports what cannot be read.
+                if let Err(damaged @ FilesError::DamagedThere(_)) = self.digest(file, indexed) {
+                    return Err(damaged);
                 }
             }
         }

@@ -457,7 +457,7 @@ impl Header {
                 "the first line is that of another file",
             ));
         };
-        if format != FORMAT || schema < 1 || schema > schema::NEWEST {
+        if format != FORMAT || !(1..=schema::NEWEST).contains(&schema) {
             return Err(BackupError::unusable(path, "a newer program wrote it"));
         }
         let mut hasher = blake3::Hasher::new();

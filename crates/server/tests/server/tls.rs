@@ -244,7 +244,7 @@ async fn a_certificate_of_the_servers_own_authority_is_a_login_until_it_is_revok
     let me = whoami(&stage, Some("ann"), None).await;
     assert_eq!(me.json()["msg"]["user"], "ann", "{}", me.text());
     let listed = stage.app.certificate_list().await;
-    assert_eq!(listed, [first.view.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&first.view));
     stage
         .app
         .certificate_revoke(&admin(), &first.view.id)

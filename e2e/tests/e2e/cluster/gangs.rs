@@ -83,7 +83,10 @@ fn pods(cluster: &Cluster, server: &ClusterServer) -> Vec<Value> {
 
 /// What other systems call the gang of a job.
 fn group(env: &TestEnvironment, job: &str) -> String {
-    let id = env.describe(job)["job"]["id"].as_str().unwrap().to_owned();
+    let id = env.describe(job)["job"]["id"]
+        .as_str()
+        .expect("a job has an id")
+        .to_owned();
     format!("run-{}", id.trim_start_matches("j_"))
 }
 
