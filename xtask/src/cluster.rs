@@ -24,7 +24,10 @@ const LAUNCHER_IMAGE: &str = "paddlecloud.test/launcher:1";
 const RUNTIME_IMAGE: &str = "paddlecloud.test/runtime:1";
 /// The server as tests build it, which is not static.
 const SERVER_IMAGE: &str = "paddlecloud.test/server:1";
+/// An image with Python, numpy and our wheel.
+const TRAINING_IMAGE: &str = "paddlecloud.test/training:1";
 const DEBIAN_IMAGE: &str = "paddlecloud.test/debian:1";
+const DEBIAN_PACKAGES: &str = "python3,python3-numpy";
 /// An image with a shell that is always there.
 const SHELL_IMAGE: &str = "testbed.local/busybox:1";
 
@@ -70,7 +73,8 @@ fn run(workspace: &Workspace) -> Result<()> {
     cluster.load(LAUNCHER_IMAGE, &image)?;
     let root = workspace.target().join("static/runtime");
     runtime_root(workspace, &image.join("paddle"), &root)?;
-    cluster.image(Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?).args(["--debian", DEBIAN_IMAGE]))?;
+    let mut debian = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
+    cluster.image(debian.args(["--debian", "--packages", DEBIAN_PACKAGES, DEBIAN_IMAGE]))?;
     let mut load = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
     cluster.image(load.arg(RUNTIME_IMAGE).arg(&root).args(["--from", DEBIAN_IMAGE]))?;
     build_programs(workspace)?;
@@ -85,6 +89,10 @@ fn run(workspace: &Workspace) -> Result<()> {
         "--cmd",
         r#"["--config", "/etc/paddlecloud/server.yaml"]"#,
     ]))?;
+    let root = workspace.target().join("static/training");
+    training_root(workspace, &root)?;
+    let mut load = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
+    cluster.image(load.arg(TRAINING_IMAGE).arg(&root).args(["--from", DEBIAN_IMAGE]))?;
     let address = variable("PADDLECLOUD_CLUSTER_ADDRESS")?;
     for (target, filter) in [("server", "kubernetes::"), ("e2e", "cluster::")] {
         let mut tests = workspace.cargo_test(&["--test", target, "--", filter]);
@@ -96,6 +104,7 @@ fn run(workspace: &Workspace) -> Result<()> {
             .env("PADDLECLOUD_TEST_LAUNCHER", image.join("paddle"))
             .env("PADDLECLOUD_TEST_RUNTIME_IMAGE", RUNTIME_IMAGE)
             .env("PADDLECLOUD_TEST_SERVER_IMAGE", SERVER_IMAGE)
+            .env("PADDLECLOUD_TEST_TRAINING_IMAGE", TRAINING_IMAGE)
             .env("PADDLECLOUD_TEST_SHELL_IMAGE", SHELL_IMAGE);
         step::run(&mut tests)?;
     }
@@ -130,6 +139,34 @@ fn server_root(workspace: &Workspace, root: &Path) -> Result<()> {
     step::run(strip.arg(workspace.built_program()))?;
     symlink("paddlecloud", programs.join("paddlecloud-server"))?;
     Ok(())
+}
+
+/// Our wheel, where Debian's Python finds it; its programs come from the launcher.
+fn training_root(workspace: &Workspace, root: &Path) -> Result<()> {
+    let _ = fs::remove_dir_all(root);
+    let (packages, programs) = (
+        root.join("usr/lib/python3/dist-packages"),
+        root.join("usr/local/bin"),
+    );
+    fs::create_dir_all(&packages)?;
+    fs::create_dir_all(&programs)?;
+    symlink("/usr/bin/python3", programs.join("python"))?;
+    let mut unpack = Command::new("python3");
+    unpack.args(["-m", "zipfile", "-e"]).arg(wheel(workspace)?);
+    step::run(unpack.arg(&packages))
+}
+
+/// The wheel that the tests of Python built, or a new one.
+fn wheel(workspace: &Workspace) -> Result<PathBuf> {
+    let find = || -> Option<PathBuf> {
+        let files = fs::read_dir(workspace.target().join("py/wheels")).ok()?;
+        let mut files = files.flatten().map(|entry| entry.path());
+        files.find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+    };
+    if find().is_none() {
+        step::run(&mut workspace.program("bash", &["crates/py/tests/build.sh"]))?;
+    }
+    find().context("`crates/py/tests/build.sh` made no wheel")
 }
 
 fn variable(name: &str) -> Result<String> {

@@ -6,6 +6,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use e2e::cluster::Cluster;
 use e2e::{TestEnvironment, wait_until};
 
+use super::nodes::SecondNode;
+
 /// Who the manifests' server runs as.
 const UID: u32 = 1000;
 const PASSWORD: &str = "correct horse battery staple";
@@ -16,11 +18,13 @@ struct Installed {
     folder: tempfile::TempDir,
     /// Of the server; also the name of its ClusterRole.
     namespace: String,
-    user: String,
+    /// Names of users are those of their namespaces.
+    users: [String; 2],
 }
 
 impl Installed {
-    fn new(cluster: &Cluster, image: &str) -> Installed {
+    /// Installs a server from this image, whose jobs run in the other one.
+    fn new(cluster: &Cluster, image: &str, jobs: &str) -> Installed {
         let folder = tempfile::Builder::new()
             .prefix("paddlecloud-installed-")
             .permissions(fs::Permissions::from_mode(0o755))
@@ -34,10 +38,11 @@ impl Installed {
         let installed = Installed {
             cluster: cluster.clone(),
             namespace: format!("pc-{mark}"),
-            user: format!("eve{mark}"),
+            users: [format!("eve{mark}"), format!("flo{mark}")],
             folder,
         };
-        installed.apply(image);
+        installed.apply(image, jobs);
+        installed.wait_until_ready();
         installed
     }
 
@@ -45,8 +50,8 @@ impl Installed {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// The committed manifests, with the names and folders of this test and one user.
-    fn apply(&self, image: &str) {
+    /// The committed manifests, with the names and folders of this test and its users.
+    fn apply(&self, image: &str, jobs: &str) {
         for name in ["data", "storage"] {
             fs::create_dir(self.path(name)).expect("a folder in a fresh one");
             chown(self.path(name), Some(UID), Some(UID)).expect("cluster tests run as root");
@@ -55,10 +60,9 @@ impl Installed {
         fs::write(&password, PASSWORD).expect("a file in the test's own folder");
         chown(&password, Some(UID), Some(UID)).expect("cluster tests run as root");
         fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("it is ours");
-        let users = format!(
-            "users: [{{name: {}, password_file: /var/lib/paddlecloud/password}}]\n    engine:",
-            self.user
-        );
+        let entry = |user: &String| format!("{{name: {user}, password_file: /var/lib/paddlecloud/password}}");
+        let entries: Vec<String> = self.users.iter().map(entry).collect();
+        let users = format!("users: [{}]\n    engine:", entries.join(", "));
         let (storage, data) = (self.path("storage"), self.path("data"));
         let mut text = include_str!("../../../../deploy/kubernetes/paddlecloud.yaml").to_owned();
         for (from, to) in [
@@ -73,7 +77,7 @@ impl Installed {
             ),
             ("paddlecloud/server:0.1.0", image),
             ("paddlecloud/launcher:0.1.0", self.cluster.launcher_image()),
-            ("python:3.12-slim", self.cluster.shell_image()),
+            ("python:3.12-slim", jobs),
             ("/srv/paddlecloud", &storage),
             ("path: /var/lib/paddlecloud,", &format!("path: {data},")),
             ("engine:", &users),
@@ -94,7 +98,8 @@ impl Installed {
         });
     }
 
-    fn configure(&self, env: &TestEnvironment) {
+    /// Makes the environment that of one of the users.
+    fn configure(&self, env: &TestEnvironment, user: usize) {
         let services = self.cluster.objects("services", &self.namespace);
         let address = services[0]["spec"]["clusterIP"].as_str().expect("it has one");
         // A Service leads to a pod a moment after the pod is ready.
@@ -103,7 +108,7 @@ impl Installed {
                 .is_ok()
                 .then_some(())
         });
-        let user = &self.user;
+        let user = &self.users[user];
         env.configure(&format!(
             "datacenters:\n- {{name: dc1, username: {user}, password: {PASSWORD}, endpoint: \"http://{address}:8443\"}}\n\
              current-datacenter: dc1\n"
@@ -113,12 +118,14 @@ impl Installed {
 
 impl Drop for Installed {
     fn drop(&mut self) {
-        let (namespace, user) = (self.namespace.as_str(), self.user.as_str());
+        let namespace = self.namespace.as_str();
+        let [first, second] = self.users.each_ref().map(String::as_str);
         let gone = ["--ignore-not-found", "--wait=false"];
         for words in [
             ["delete", "clusterrole,clusterrolebinding", namespace],
             ["delete", "namespace", namespace],
-            ["delete", "namespace", user],
+            ["delete", "namespace", first],
+            ["delete", "namespace", second],
         ] {
             self.cluster.kubectl(&[&words[..], &gone].concat());
         }
@@ -131,10 +138,9 @@ fn an_installed_server_runs_jobs_and_is_replaced_under_a_running_one() {
     let Some(image) = cluster.server_image() else {
         return;
     };
-    let installed = Installed::new(&cluster, &image);
+    let installed = Installed::new(&cluster, &image, cluster.shell_image());
     let env = TestEnvironment::new();
-    installed.wait_until_ready();
-    installed.configure(&env);
+    installed.configure(&env, 0);
     let package = env.package("steady").file(
         "train.sh",
         "mkdir -p output\necho begun\nuntil [ -e output/gate ]; do sleep 0.1; done\necho ended\n",
@@ -160,7 +166,7 @@ fn an_installed_server_runs_jobs_and_is_replaced_under_a_running_one() {
     wait_until("the trainer must begin", || said("begun"));
     let objects = env.paddlectl(&["describe", "--objects", "steady"]).ok().stdout;
     assert!(
-        objects.contains(&format!("Pod\t{}\tsteady-trainer-", installed.user)),
+        objects.contains(&format!("Pod\t{}\tsteady-trainer-", installed.users[0])),
         "{objects}"
     );
 
@@ -170,7 +176,7 @@ fn an_installed_server_runs_jobs_and_is_replaced_under_a_running_one() {
     let id = env.describe("steady")["job"]["id"].as_str().unwrap().to_owned();
     let run = format!(
         "storage/home/{}/.paddlecloud/runs/{id}/steady/output/gate",
-        installed.user
+        installed.users[0]
     );
     fs::write(installed.path(&run), "").unwrap();
     env.wait_for_status("steady", "Succeeded");
@@ -183,10 +189,9 @@ fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
     let Some(image) = cluster.server_image() else {
         return;
     };
-    let installed = Installed::new(&cluster, &image);
+    let installed = Installed::new(&cluster, &image, cluster.shell_image());
     let env = TestEnvironment::new();
-    installed.wait_until_ready();
-    installed.configure(&env);
+    installed.configure(&env, 0);
     let package = env.package("orphan").file(
         "train.sh",
         "mkdir -p output\necho begun\nuntil [ -e output/gate ]; do sleep 0.1; done\necho > output/seen\nsleep 1000\n",
@@ -201,20 +206,122 @@ fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
         let logs = env.logs("orphan");
         logs.iter().any(|line| line.ends_with("begun")).then_some(())
     });
-    let id = env.describe("orphan")["job"]["id"].as_str().unwrap().to_owned();
+    let id = env.describe("orphan")["job"]["id"].as_str().expect("a job has an id").to_owned();
 
     cluster.kubectl(&["delete", "-f", &installed.path("install.yaml"), "--timeout=120s"]);
     let output = installed.path(&format!(
         "storage/home/{}/.paddlecloud/runs/{id}/orphan/output",
-        installed.user
+        installed.users[0]
     ));
     fs::write(format!("{output}/gate"), "").unwrap();
     wait_until("the trainer must go on without a server", || {
         fs::exists(format!("{output}/seen")).unwrap().then_some(())
     });
     let managed = "app.kubernetes.io/managed-by=paddlecloud";
-    cluster.kubectl(&["delete", "secret", "-n", &installed.user, "-l", managed]);
+    cluster.kubectl(&["delete", "secret", "-n", &installed.users[0], "-l", managed]);
     wait_until("nothing of the run may be left", || {
-        cluster.objects("pods", &installed.user).is_empty().then_some(())
+        cluster.objects("pods", &installed.users[0]).is_empty().then_some(())
     });
+}
+
+/// Trains as `examples/fit_a_line` does, and waits in the middle until the test writes `output/gate`.
+const GATED: &str = "import os, time, model
+draw = model.batch
+def batch(trainer, number):
+    if number == 75:
+        print('half way', flush=True)
+        while not os.path.exists('output/gate'):
+            time.sleep(0.1)
+    return draw(trainer, number)
+model.batch = batch
+import train
+train.main()
+";
+
+/// Small enough for two nodes of a small machine.
+const SIZES: [&str; 8] = [
+    "-cpu",
+    "200m",
+    "-memory",
+    "256Mi",
+    "-pscpu",
+    "200m",
+    "-psmemory",
+    "128Mi",
+];
+
+/// What is typed on the laptop, in a package that also has the gated program.
+fn submit_fit_a_line(env: &TestEnvironment, entry: &str) {
+    let package = env.package("fit_a_line").file("gated.py", GATED);
+    let package = package
+        .file(
+            "model.py",
+            include_str!("../../../../examples/fit_a_line/model.py"),
+        )
+        .file(
+            "train.py",
+            include_str!("../../../../examples/fit_a_line/train.py"),
+        );
+    let command = ["-parallelism", "2", "-pservers", "2", "-entry", entry];
+    env.submit("fit-a-line", &package, &[&command[..], &SIZES].concat());
+}
+
+#[test]
+fn two_users_train_as_on_the_laptop_also_when_a_node_is_removed() {
+    let Some(cluster) = Cluster::here() else { return };
+    let (Some(server), Some(training)) = (cluster.server_image(), cluster.training_image()) else {
+        return;
+    };
+    let env = TestEnvironment::alone();
+    // Before the second node, so that the server is not on it.
+    let installed = Installed::new(&cluster, &server, &training);
+    let Some(node) = SecondNode::add(&cluster) else {
+        return;
+    };
+    installed.configure(&env, 0);
+    submit_fit_a_line(&env, "python train.py");
+    installed.configure(&env, 1);
+    node.alone_while(|| {
+        submit_fit_a_line(&env, "python gated.py");
+        wait_until("both trainers must be half way", || {
+            let logs = env.logs("fit-a-line");
+            let half = logs.iter().filter(|line| line.ends_with("half way")).count();
+            (half == 2).then_some(())
+        });
+    });
+    let id = env.describe("fit-a-line")["job"]["id"]
+        .as_str()
+        .expect("a job has an id")
+        .to_owned();
+    drop(node);
+    wait_until("every worker must be restarted elsewhere", || {
+        let workers = env.describe("fit-a-line")["workers"].clone();
+        let restarted = |worker: &serde_json::Value| worker["attempt"].as_u64() > Some(1);
+        workers.as_array()?.iter().all(restarted).then_some(())
+    });
+    let home = format!("storage/home/{}", installed.users[1]);
+    let gate = format!("{home}/.paddlecloud/runs/{id}/fit_a_line/output/gate");
+    fs::write(installed.path(&gate), "").unwrap();
+    for user in [0, 1] {
+        installed.configure(&env, user);
+        env.wait_for_status("fit-a-line", "Succeeded");
+        let name = &installed.users[user];
+        let logs = env.logs("fit-a-line").join("\n");
+        assert!(logs.contains("saved output/pass-00000"), "{logs}");
+        let model = env.folder(&format!("model-{user}"));
+        let remote = format!("/pfs/dc1/home/{name}/fit_a_line/output/pass-00000");
+        env.paddlectl(&["cp", "-r", &remote, model.to_str().unwrap()])
+            .ok();
+        for parameter in ["w", "b"] {
+            let file = model.join("pass-00000").join(parameter);
+            assert!(
+                fs::metadata(&file).is_ok_and(|file| file.len() > 0),
+                "{}",
+                file.display()
+            );
+        }
+        env.paddlectl(&["kill", "-rm", "fit-a-line"]).ok();
+        cluster.wait_until_empty(name);
+        assert!(env.jobs().is_empty());
+    }
 }
