@@ -45,7 +45,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A word that is not a scope.
+/// A text that does not name a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a scope: use read, submit, files or admin", .0.escape_debug())]
 pub struct UnknownScope(String);

@@ -22,7 +22,7 @@ pub fn plain_words(command: &str) -> Option<Vec<&str>> {
     Some(words.collect())
 }
 
-/// The program that is searched in `PATH`, if any: not a path, and not built into `sh`.
+/// The program that is looked up in `PATH`, if any: neither a path nor built into `sh`.
 pub fn program_by_name(command: &str) -> Option<&str> {
     let first = *plain_words(command)?.first()?;
     let is_own = first.contains(['/', '{', '#', '[']) || BUILT_IN.contains(&first);

@@ -4,7 +4,7 @@
 
 use jiff::SignedDuration;
 
-/// A thousand years: more than anyone needs, and small enough that no sum with a current time overflows.
+/// A thousand years: more than needed, and small enough that no sum with a current time overflows.
 const LONGEST: i64 = 1000 * 365 * 86_400;
 
 /// Why a text is not a duration.
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     let too_long = || DurationError::TooLong(text.to_owned());
     let mut total: i64 = 0;
     for (digits, unit) in parts(text).ok_or_else(unreadable)? {
-        // Digits that are not a number are too many digits.
+        // Digits fail to parse only if there are too many.
         let count: i64 = digits.parse().map_err(|_| too_long())?;
         let part = count.checked_mul(unit).ok_or_else(too_long)?;
         total = total.checked_add(part).ok_or_else(too_long)?;

@@ -48,12 +48,12 @@ fn is_zero(count: &u64) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clash {
     pub port: u16,
-    /// The holder, if the engine could find out: a worker's name or a process.
+    /// The holder, if known: a worker's name or a process.
     pub by: Option<String>,
 }
 
 impl Exit {
-    /// An end with a code.
+    /// An exit with a code.
     pub fn with_code(code: i32) -> Exit {
         Exit {
             code: Some(code),
@@ -61,7 +61,7 @@ impl Exit {
         }
     }
 
-    /// An end by a signal.
+    /// An exit by a signal.
     pub fn by_signal(signal: i32) -> Exit {
         Exit {
             signal: Some(signal),
@@ -92,7 +92,7 @@ pub fn in_words(exit: &Exit, memory: Bytes) -> String {
     words
 }
 
-/// What is missing in its log, if anything.
+/// A sentence about output that is missing in the log, if any.
 pub fn lost_in_words(exit: &Exit) -> Option<String> {
     (exit.lost_output > 0).then(|| lost_bytes_in_words(exit.lost_output))
 }
@@ -110,7 +110,7 @@ fn end_in_words(exit: &Exit, memory: Bytes) -> String {
             memory.readable(),
             shell_code(exit).unwrap_or(137)
         ),
-        // The engine knows more than the signal says: who sent it.
+        // The engine's message says more than the signal: who sent it.
         (false, Some(9), _) if exit.clash.is_none() && exit.message.is_some() => {
             return format!("{} (signal 9, SIGKILL)", unseen_in_words(exit));
         }

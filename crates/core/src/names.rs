@@ -134,7 +134,7 @@ impl JobId {
         JobId::from_value((u128::from(unix_millis) << 25) | u128::from(random & 0x1ff_ffff))
     }
 
-    /// The next id: used when the clock stands still or was set back.
+    /// The next id, for when the clock stands still or was set back.
     pub fn successor(&self) -> JobId {
         let digit = |byte: &u8| BASE32.iter().position(|known| known == byte).unwrap_or(0) as u128;
         JobId::from_value(

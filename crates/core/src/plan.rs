@@ -66,7 +66,7 @@ pub struct Site {
     pub rendezvous: String,
     /// Network device of the worker's address.
     pub nic: String,
-    /// Two ports from here on are reserved for this run: many programs bind them on all addresses.
+    /// The first of two ports reserved for this run: many programs bind them on all addresses.
     pub port_base: u16,
 }
 
@@ -85,7 +85,7 @@ pub struct WorkerPlan {
     pub files: Vec<(String, String)>,
     /// Trainers wait until all workers are ready; parameter servers start at once.
     pub waits_for_all: bool,
-    /// Ports it must listen on before it counts as ready.
+    /// Ports it must listen on to count as ready.
     pub ports: Vec<u16>,
     /// The preamble that the submit guide shows before the program's own output.
     pub preamble: Vec<String>,

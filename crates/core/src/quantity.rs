@@ -18,7 +18,7 @@ pub struct QuantityError(String);
 #[serde(transparent)]
 pub struct Cpu(u64);
 
-/// Most cores that one worker can request; a larger number is a mistake, and sums cannot overflow.
+/// Maximum cores of one worker; a larger number is a mistake, and sums cannot overflow.
 const MAX_CORES: u64 = 1_000_000;
 
 impl Cpu {
@@ -64,7 +64,7 @@ fn parse_digits(text: &str) -> Option<u64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// `2` → 2000, `0.5` → 500; more than three places are refused rather than rounded.
+/// `2` → 2000, `0.5` → 500; more than three decimal places are refused rather than rounded.
 fn parse_decimal_millis(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     if part.is_empty() || part.len() > 3 {

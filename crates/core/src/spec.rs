@@ -1,6 +1,6 @@
-//! What a user asks for. A checked `JobSpec` is valid: sizes are in range, names are parsed.
+//! What a user requests. A checked `JobSpec` is valid: sizes are in range, names are parsed.
 //!
-//! Where, as whom and when it runs is decided elsewhere.
+//! Where, when and as which user it runs is decided elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -20,12 +20,11 @@ pub const PASSES: RangeInclusive<i64> = 1..=1_000_000;
 pub const RETRIES: RangeInclusive<i64> = 0..=1000;
 pub const PS_PORTS: RangeInclusive<i64> = 1..=64;
 pub const PRIORITY: RangeInclusive<i64> = -1000..=1000;
-/// Most bytes of a command, or of one environment variable: Linux starts no program with an argument longer than 128
-/// KiB.
+/// Maximum bytes of a command, or of one environment variable: Linux starts no program with an argument longer than 128 KiB.
 pub const MAX_WORD: usize = 64 << 10;
-/// Most bytes of all environment variables of a job together.
+/// Maximum bytes of all environment variables of a job together.
 pub const MAX_ENVS: usize = 512 << 10;
-/// Most characters of a comment, which is one line.
+/// Maximum characters of a comment, which is one line.
 const MAX_COMMENT: usize = 200;
 /// Less memory than this is not enough for a shell.
 const LEAST_MEMORY: Bytes = Bytes::mib(1);
@@ -52,7 +51,7 @@ impl Default for Resources {
     }
 }
 
-/// A stored secret and the variable that workers find it in.
+/// A stored secret and the variable that contains it in workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretRef {
     pub name: String,
@@ -66,7 +65,7 @@ pub fn is_secret_name(text: &str) -> bool {
 }
 
 impl SecretRef {
-    /// Reads `NAME` or `NAME=VARIABLE`. Without a variable it is the name in capital letters.
+    /// Parses `NAME` or `NAME=VARIABLE`. The default variable is the name in capital letters.
     pub fn parse(text: &str) -> Result<SecretRef, SpecError> {
         let (name, env) = text.split_once('=').unwrap_or((text, ""));
         let wrong = |what: &str, word: &str| {
@@ -96,7 +95,7 @@ impl SecretRef {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     pub name: JobName,
-    /// `/pfs/…`, the folder of the program; `None` runs in the image's own folder.
+    /// `/pfs/…`, the folder of the program; `None`: the program runs in the image's own folder.
     pub package: Option<String>,
     /// The stored upload this run was submitted with; `None`: the package is used in place.
     #[serde(default)]
@@ -107,7 +106,7 @@ pub struct JobSpec {
     pub pserver: Resources,
     pub entry: String,
     pub ps_entry: String,
-    /// How many ports, from the first on, a parameter server must listen on before trainers start.
+    /// How many consecutive ports a parameter server must listen on before trainers start.
     pub ps_ports: u16,
     /// A v1 configuration file; the trainer is then `paddle train --config=FILE`.
     pub topology: Option<String>,
@@ -115,7 +114,7 @@ pub struct JobSpec {
     pub image: Option<String>,
     pub registry: Option<String>,
     pub envs: BTreeMap<String, String>,
-    /// Stored secrets that workers find in variables; only their names are here.
+    /// Stored secrets for variables of the workers; only their names are here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretRef>,
     pub priority: i32,
@@ -124,7 +123,7 @@ pub struct JobSpec {
     pub max_runtime: Option<SignedDuration>,
     pub start_limit: SignedDuration,
     pub grace: SignedDuration,
-    /// The user's own words on this run.
+    /// The user's comment on this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// Variables of the submitter's shell that programs rely on (`PATH`, virtual environment, locale); embedded server
@@ -364,7 +363,7 @@ fn positive(field: &'static str, value: SignedDuration) -> Result<(), SpecError>
     ))
 }
 
-/// A shell would reject the command in every worker, so it is refused before any of them starts.
+/// Refuses a command with an open quote: the shell would reject it in every worker.
 fn closed_quotes(field: &'static str, command: &str) -> Result<(), SpecError> {
     match open_quote(command) {
         None => Ok(()),
@@ -405,7 +404,7 @@ fn not_blank(field: &'static str, text: &str) -> Result<(), SpecError> {
     word(text, |problem| SpecError::predicate(field, problem))
 }
 
-/// A text that tables and terminals show.
+/// Checks a text that tables and terminals show.
 fn one_line(field: &'static str, text: &str) -> Result<(), SpecError> {
     let problem = match text.chars().count() {
         _ if text.chars().any(char::is_control) => "must be one line without control characters".to_owned(),
@@ -415,7 +414,7 @@ fn one_line(field: &'static str, text: &str) -> Result<(), SpecError> {
     Err(SpecError::predicate(field, problem))
 }
 
-/// A text that is passed to a program: it must not contain NUL, and its length is limited.
+/// Checks a text that is passed to a program: it must not contain NUL, and its length is limited.
 fn word(text: &str, refused: impl Fn(String) -> SpecError) -> Result<(), SpecError> {
     if text.contains('\0') {
         return Err(refused("must not contain a NUL byte".to_owned()));
@@ -432,7 +431,7 @@ fn too_long(error: SpecError) -> SpecError {
     error.with_hint("put long values into a file of the package")
 }
 
-/// A number without a unit is a number of bytes, usually by mistake.
+/// Refuses too little memory: a number without a unit is a number of bytes, usually by mistake.
 fn enough_memory(field: &'static str, memory: Bytes) -> Result<(), SpecError> {
     if memory >= LEAST_MEMORY {
         return Ok(());

@@ -1,6 +1,7 @@
-//! Creates printed objects in the cluster of the user's kubeconfig: for jobs without a server, where there is no `kubectl`.
+//! Creates printed objects in the cluster of the user's kubeconfig, for jobs without a server and without `kubectl`.
 //!
-//! All of them or none: what was made before a refusal is deleted again. An object that is there already is left alone.
+//! Creates all objects or none: after a failure, the objects created so far are deleted. Existing objects are left
+//! alone.
 
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::engine::CallError;
 use crate::manifests::GROUP;
 
-/// The kinds that belong to no namespace.
+/// Kinds that are not namespaced.
 const OF_THE_CLUSTER: [&str; 1] = ["PersistentVolume"];
 
 /// Why objects were not created.
@@ -30,7 +31,7 @@ pub enum CreateError {
         kind: String,
         name: String,
         namespace: String,
-        /// What all objects of its job have in common.
+        /// The label value that all objects of its job share.
         group: String,
     },
     #[error("cannot create {kind} `{name}`: {source}")]
@@ -54,7 +55,7 @@ impl CreateError {
     }
 }
 
-/// Creates objects in a namespace, by default the context's own; says the context's name.
+/// Creates objects in a namespace, by default that of the context. Returns the context's name.
 pub async fn create_objects(objects: &[Value], namespace: Option<&str>) -> Result<String, CreateError> {
     let kubeconfig = Kubeconfig::read()?;
     let context = kubeconfig
@@ -80,7 +81,7 @@ pub async fn create_objects(objects: &[Value], namespace: Option<&str>) -> Resul
     Ok(context)
 }
 
-/// An object, and the way to its kind.
+/// An object and the API of its kind.
 struct Planned {
     api: Api<DynamicObject>,
     kind: String,
@@ -121,7 +122,7 @@ impl Planned {
         }
     }
 
-    /// Best effort: the refusal that led here is what the user must read.
+    /// Best effort: the user needs to see the error that led here, not one of this call.
     async fn delete(&self) {
         let _ = self
             .api

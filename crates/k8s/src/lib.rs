@@ -1,7 +1,7 @@
 //! The Kubernetes engine: every worker is a pod, linked to the server by the launcher inside it.
 //!
-//! Kubernetes places and runs pods. Which workers should run, and what their ends mean, is decided by the job's state
-//! machine. Only this crate names Kubernetes' client.
+//! Kubernetes places and runs pods. The job's state machine decides which workers should run and what their ends mean.
+//! Only this crate uses the Kubernetes client.
 
 mod by_hand;
 mod engine;

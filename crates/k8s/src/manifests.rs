@@ -1,7 +1,7 @@
 //! A job as manifests that `kubectl apply` runs without a server: a headless Service and one Indexed Job for each role.
 //!
-//! Pure, and without secrets. The launchers in the pods find each other by name, start together, and parameter servers
-//! end after the trainers. Namespaces are left to `kubectl -n`.
+//! Pure, and without secrets. The launchers in the pods find each other by name and start together; parameter servers
+//! end after the trainers. The namespace is left to `kubectl -n`.
 
 use std::collections::BTreeMap;
 
@@ -15,34 +15,34 @@ use crate::names;
 use crate::render::tree;
 use crate::settings::{PodIdentity, PodSettings, Volume};
 
-/// What the pods of a group have in common with their Service.
+/// The label that the pods of a group share with their Service.
 pub(crate) const GROUP: &str = "cloud.paddlepaddle.org/group";
-/// Where the init container puts the launcher and the worker's small files.
+/// Where the init container installs the launcher and the worker's small files.
 const OWN: &str = "/paddlecloud/own";
 /// Files of the pod that programs expect in the root folder.
 const FILES: [&str; 4] = ["test.list", "train.list", "trainer_count", "trainer_id"];
-/// Time for the launcher itself after its program has ended.
+/// Time for the launcher itself after its program has exited.
 const LAUNCHER_GRACE: i64 = 10;
-/// How long trainers may be away before parameter servers end: a failed one comes back after its kubelet's pause.
+/// How long trainers may be gone before parameter servers exit: a failed trainer restarts after the kubelet's backoff.
 const LINGER: &str = "5s";
 const LINGER_WITH_RETRIES: &str = "2m";
 
 /// Where printed jobs run.
 #[derive(Debug, Clone, Default)]
 pub struct PrintSettings {
-    /// Holds the launcher; absent: the job's image has `paddle` in its `PATH`.
+    /// The image with the launcher; absent: the job's image has `paddle` in its `PATH`.
     pub launcher_image: Option<String>,
     pub default_image: Option<String>,
     /// The tree with `/pfs`; absent: there is none.
     pub volume: Option<Volume>,
-    /// Where the tree begins in the volume; empty: at its root.
+    /// Where the tree begins in the volume; empty for its root.
     pub sub_path: String,
-    /// Who pods run as; absent: as the image says.
+    /// The user that pods run as; absent: the image's.
     pub identity: Option<PodIdentity>,
     pub pods: PodSettings,
 }
 
-/// Why a job cannot be printed.
+/// Why a job has no manifests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrintError {
     #[error("a manifest cannot contain the files of a local folder")]
@@ -84,7 +84,7 @@ pub fn manifests(
     Ok(objects)
 }
 
-/// An object without the members that are `null`.
+/// An object without its `null` members.
 fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
     let given = members.into_iter().filter(|(_, value)| !value.is_null());
     Value::Object(
@@ -98,14 +98,14 @@ fn non_empty(map: &BTreeMap<String, String>) -> Value {
     if map.is_empty() { Value::Null } else { json!(map) }
 }
 
-/// A job that can be printed.
+/// A job that can be printed as manifests.
 struct Printing<'a> {
     settings: &'a PrintSettings,
     spec: &'a JobSpec,
     user: &'a UserName,
     datacenter: &'a DatacenterName,
     image: &'a str,
-    /// Name of the Service, and what names of Jobs and pods begin with.
+    /// Name of the Service, and prefix of the names of Jobs and pods.
     group: String,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Printing<'a> {
             "metadata": {"name": self.group, "labels": {GROUP: self.group}},
             "spec": {
                 "clusterIP": "None",
-                // Workers look for each other before any of them is ready.
+                // Workers look up each other before any of them is ready.
                 "publishNotReadyAddresses": true,
                 "selector": {GROUP: self.group},
             },
@@ -198,7 +198,7 @@ impl<'a> Printing<'a> {
             ),
             ("nodeSelector", non_empty(&pods.node_selector)),
             ("priorityClassName", json!(pods.priority_class)),
-            // A restarted container keeps its pod's address, by which its peers know it.
+            // A restarted container keeps its pod's address, which its peers know.
             (
                 "restartPolicy",
                 json!(if self.spec.retries > 0 {
@@ -233,7 +233,7 @@ impl<'a> Printing<'a> {
         each.collect()
     }
 
-    /// What the level "restricted" asks of a container, where pods have a user of their own.
+    /// What the level "restricted" requires of a container; only for pods with a configured user.
     fn security(&self) -> Value {
         match self.settings.identity {
             Some(_) => json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}),
@@ -241,7 +241,7 @@ impl<'a> Printing<'a> {
         }
     }
 
-    /// Puts the launcher into the pod, and the small files that are mounted at fixed places.
+    /// Installs the launcher in the pod, and the small files that are mounted at fixed paths.
     fn launcher(&self, role: Role) -> Option<Value> {
         let image = self.settings.launcher_image.as_ref()?;
         let resources = Resources {
@@ -310,7 +310,7 @@ impl<'a> Printing<'a> {
         format!("/pfs/{}/home/{}", self.datacenter, self.user)
     }
 
-    /// In the package if that can be written to, else in the user's home. Without a tree, wherever the image runs.
+    /// In the package if that is writable, otherwise in the user's home. Without a tree, in the image's working folder.
     fn output(&self) -> Option<String> {
         let own = ["home", "user"].map(|word| format!("/pfs/{}/{word}/{}/", self.datacenter, self.user));
         match &self.spec.package {
@@ -367,7 +367,7 @@ impl<'a> Printing<'a> {
         mounts
     }
 
-    /// The user's home and the public folder, by both names of each.
+    /// The user's home and the public folder, each under both its names.
     fn parts(&self) -> Vec<Value> {
         let (datacenter, user) = (self.datacenter, self.user);
         let at = |path: &str| match self.settings.sub_path.trim_matches('/') {
@@ -394,7 +394,7 @@ impl<'a> Printing<'a> {
     }
 }
 
-/// Requests are limits: what a worker was promised is what it gets.
+/// Requests equal limits: a worker gets exactly the resources it was promised.
 fn requirements(resources: &Resources) -> Value {
     let gpu = (resources.gpu > 0).then(|| resources.gpu.to_string());
     let amounts = object([

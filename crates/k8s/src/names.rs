@@ -1,5 +1,5 @@
-//! Names and labels of a run's objects. All derive from the run, the worker and the attempt, so that an order given
-//! twice means the same object.
+//! Names and labels of a run's objects. All derive from the run, the worker and the attempt, so that a repeated order
+//! refers to the same object.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use paddlecloud_core::job::{Job, Role, Worker, WorkerKey};
 use paddlecloud_core::names::{JobId, JobName};
 use paddlecloud_core::ports::AttemptKey;
 
-/// Labels beyond those of the documents start with this.
+/// Prefix of labels other than the documented ones.
 const PREFIX: &str = "cloud.paddlepaddle.org";
 
-/// Says which server made an object: two servers in one cluster leave each other's alone.
+/// The server that created an object: two servers in one cluster ignore each other's objects.
 pub const SERVER: &str = "cloud.paddlepaddle.org/server";
 pub const RUN: &str = "cloud.paddlepaddle.org/run";
 const ROLE: &str = "cloud.paddlepaddle.org/role";
 const INDEX: &str = "cloud.paddlepaddle.org/index";
 const ATTEMPT: &str = "cloud.paddlepaddle.org/attempt";
 
-/// Longest name of a host, which is a DNS label.
+/// The longest host name, which is a DNS label.
 const HOST_NAME: usize = 63;
 
-/// `-pserver-9999` must fit behind it.
+/// Leaves room for the suffix `-pserver-9999`.
 const GROUP_NAME: usize = HOST_NAME - 13;
 
 /// The object that owns all others of a run: `<job>-<digits of the run's id>`.
@@ -29,17 +29,17 @@ pub fn owner(job: &Job) -> String {
     object_name(&format!("{}-{digits}", job.spec.name))
 }
 
-/// With what the nodes pull the image of a run.
+/// The secret with which nodes pull the image of a run.
 pub fn pull_secret(job: &Job) -> String {
     format!("{}-pull", owner(job))
 }
 
-/// What other systems call the gang of a run. Short enough for a label, which the owner's name is not.
+/// The name of a run's gang in other systems. Short enough for a label, unlike the owner's name.
 pub fn group(job: &JobId) -> String {
     format!("run-{}", job.as_str().trim_start_matches("j_"))
 }
 
-/// `<job>-trainer-3s4nz`; later attempts add their number.
+/// `<job>-trainer-3s4nz`; later attempts append their number.
 pub fn pod(worker: &Worker, attempt: u32) -> String {
     match attempt {
         1 => object_name(&worker.name),
@@ -47,7 +47,7 @@ pub fn pod(worker: &Worker, attempt: u32) -> String {
     }
 }
 
-/// The host name of a pod: a single label, whatever dots the job's name has.
+/// The host name of a pod: a single label, without the dots of the job's name.
 pub fn host(worker: &Worker) -> String {
     let label = object_name(&worker.name).replace('.', "-");
     label[..label.len().min(HOST_NAME)]
@@ -55,7 +55,7 @@ pub fn host(worker: &Worker) -> String {
         .to_owned()
 }
 
-/// Objects have lower-case names. A job's name has no other characters that are refused, but `.-` and `-.` are.
+/// Object names are lower case and do not contain `.-` or `-.`. Everything else in a job's name is valid.
 fn object_name(name: &str) -> String {
     let mut lower = name.to_ascii_lowercase();
     for (bad, good) in [(".-", "--"), ("-.", "--")] {
@@ -66,8 +66,8 @@ fn object_name(name: &str) -> String {
     lower
 }
 
-/// What a printed job's Service is called, and what names of its pods begin with: a label of DNS that leaves room for
-/// `-pserver-9999`. Names that must be changed for that get a mark, so that no two jobs share one.
+/// The name of a printed job's Service, and the prefix of its pods' names: a DNS label that leaves room for
+/// `-pserver-9999`. Names that had to be changed get a hash as suffix, so that no two jobs share one.
 pub fn printed_group(job: &JobName) -> String {
     let text = job.as_str();
     let plain = text.to_ascii_lowercase().replace('.', "-");
@@ -85,7 +85,7 @@ pub fn printed_group(job: &JobName) -> String {
     format!("{stem}-{mark}")
 }
 
-/// By which the documents select pods of a role.
+/// The documented label for selecting pods of a role.
 pub fn role_label(role: Role) -> &'static str {
     match role {
         Role::Trainer => "paddle-job",
@@ -93,7 +93,7 @@ pub fn role_label(role: Role) -> &'static str {
     }
 }
 
-/// What `paddlectl` and people select pods by.
+/// The labels by which `paddlectl` and users select pods.
 pub fn labels(server: &str, job: &Job, worker: WorkerKey, attempt: u32) -> BTreeMap<String, String> {
     let mut labels = run_labels(server, job);
     labels.insert(role_label(worker.role).to_owned(), job.spec.name.to_string());
@@ -103,7 +103,7 @@ pub fn labels(server: &str, job: &Job, worker: WorkerKey, attempt: u32) -> BTree
     labels
 }
 
-/// Labels of whatever belongs to a run.
+/// Labels of every object of a run.
 pub fn run_labels(server: &str, job: &Job) -> BTreeMap<String, String> {
     BTreeMap::from([
         (
@@ -121,7 +121,7 @@ pub fn selector(server: &str) -> String {
     format!("{SERVER}={server}")
 }
 
-/// The attempt a pod's labels name.
+/// The attempt that a pod's labels name.
 pub fn attempt_of(labels: &BTreeMap<String, String>) -> Option<AttemptKey> {
     let job: JobId = labels.get(RUN)?.parse().ok()?;
     let role = match labels.get(ROLE)?.as_str() {
@@ -143,7 +143,7 @@ pub fn marker(attempt: &AttemptKey) -> String {
     format!("{}.{role}-{index}.{}", attempt.job, attempt.attempt)
 }
 
-/// Reads a marker back.
+/// Parses a marker.
 pub fn parse_marker(text: &str) -> Option<AttemptKey> {
     let (job, rest) = text.split_once('.')?;
     let (worker, attempt) = rest.split_once('.')?;
@@ -173,7 +173,7 @@ mod tests {
         samples::starting(7, samples::spec(name, 1, 2))
     }
 
-    /// What the API server takes as a name of an object.
+    /// Whether the API server accepts this as an object name.
     fn is_subdomain(name: &str) -> bool {
         let label = |label: &str| {
             !label.is_empty()

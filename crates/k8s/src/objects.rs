@@ -1,4 +1,4 @@
-//! Which objects of the cluster a run has. Pure: their names derive from the job.
+//! Lists the objects of a run in the cluster. Pure: their names derive from the job.
 
 use paddlecloud_core::job::Job;
 
@@ -13,7 +13,7 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// The objects of a job that has been started: what owns the others first. A job that waits or is over has none.
+/// The objects of a started job, the owner first. A job that waits or has ended has none.
 pub fn objects(
     job: &Job,
     namespace: &str,

@@ -1,19 +1,19 @@
-//! Kubernetes' amounts: `100m`, `0.5`, `64Mi`, `1e9`.
+//! Parses Kubernetes quantities: `100m`, `0.5`, `64Mi`, `1e9`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Thousandths, rounded up; an amount that cannot be read counts nothing.
+/// Thousandths, rounded up; an invalid quantity counts as zero.
 pub fn millis(quantity: &Quantity) -> u64 {
     value(&quantity.0).map_or(0, |value| (value * 1000.0).ceil() as u64)
 }
 
-/// Whole units, rounded up; an amount that cannot be read counts nothing.
+/// Whole units, rounded up; an invalid quantity counts as zero.
 pub fn units(quantity: &Quantity) -> u64 {
     value(&quantity.0).map_or(0, |value| value.ceil() as u64)
 }
 
 fn value(text: &str) -> Option<f64> {
-    // `E` is a suffix and an exponent: what reads as a number is one.
+    // `E` is both a suffix and an exponent, so try a plain number first.
     if let Ok(number) = text.parse::<f64>() {
         return number.is_finite().then_some(number.max(0.0));
     }

@@ -1,6 +1,6 @@
-//! From a job to the objects of its run. Pure: the same job gives the same objects.
+//! Renders a job as the objects of its run. Pure: the same job gives the same objects.
 //!
-//! All of it passes pod security "restricted", save volumes that only a lower level permits.
+//! All objects pass pod security "restricted", except volumes that only a lower level permits.
 
 pub mod gang;
 pub mod tenancy;
@@ -26,45 +26,45 @@ use crate::settings::Settings;
 pub(crate) use volumes::tree;
 pub use volumes::{TREE_FOLDER, TREE_MARK};
 
-/// How long a pod that the cluster ends has: the launcher gives its program most of it.
+/// Grace period of a pod that the cluster ends: the launcher gives its program most of it.
 const TERMINATION_GRACE: i64 = 30;
 
 /// The certificate in an owner object; the other keys are secrets of first attempts and variables of the workers.
 const CERTIFICATE: &str = "ca.crt";
 
-/// How nodes want the credentials of a registry.
+/// The format in which nodes expect the credentials of a registry.
 const PULL_KEY: &str = ".dockerconfigjson";
 const PULL_TYPE: &str = "kubernetes.io/dockerconfigjson";
 
 /// A part of the tree that a worker sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Below the root of the tree.
+    /// Relative to the root of the tree.
     pub source: String,
-    /// As the worker sees it.
+    /// The path in the worker.
     pub target: String,
     pub read_only: bool,
 }
 
-/// One attempt, ready to be made into a pod.
+/// One attempt, ready to be rendered as a pod.
 #[derive(Debug, Clone)]
 pub struct PodPlan<'a> {
     pub job: &'a Job,
-    /// That of the job's user.
+    /// The namespace of the job's user.
     pub namespace: &'a str,
     pub worker: &'a Worker,
     pub attempt: u32,
-    /// The node it is pinned to.
+    /// The node that the pod is pinned to.
     pub node: Option<&'a str>,
-    /// Nodes that were to blame for the end of earlier attempts.
+    /// Nodes that are blamed for the end of earlier attempts.
     pub avoid: &'a [String],
     pub mounts: &'a [Mount],
-    /// The registry is asked for the image even on a node that has it: not everybody may have it.
+    /// Ask the registry for the image even on a node that has it: not every user may have access to it.
     pub always_pull: bool,
     pub owner: OwnerReference,
 }
 
-/// What is secret about a run: one secret for each worker's first attempt, and the user's own for all of them.
+/// The secrets of a run: one for each worker's first attempt, and the user's own secrets for all workers.
 #[derive(Clone)]
 pub struct RunSecrets<'a> {
     pub certificate: &'a str,
@@ -111,7 +111,7 @@ pub fn owner_reference(job: &Job, uid: &str) -> OwnerReference {
     }
 }
 
-/// The secret of a later attempt; those of the first are in the owner.
+/// The secret of a later attempt; those of first attempts are in the owner.
 pub fn later_secret(settings: &Settings, plan: &PodPlan, certificate: &str, secret: &str) -> Secret {
     let data = BTreeMap::from([
         (
@@ -136,12 +136,12 @@ fn secret_key(worker: &Worker) -> String {
     format!("{}-{}", worker.key.role, worker.key.index)
 }
 
-/// Never the key of a worker, which has no dot.
+/// Never equals the key of a worker, which has no dot.
 fn variable_key(name: &str) -> String {
     format!("env.{name}")
 }
 
-/// With what the nodes pull the image of a run.
+/// The secret with which nodes pull the image of a run.
 pub fn pull_secret(
     settings: &Settings,
     job: &Job,
@@ -169,7 +169,7 @@ pub fn pull_secret(
     }
 }
 
-/// Nodes know Docker's own registry, which images without a host come from, by another name than people do.
+/// Nodes use a different name than people for Docker Hub, where images without a host come from.
 fn registry_key(server: &str) -> &str {
     let host = server
         .trim_start_matches("https://")
@@ -182,7 +182,7 @@ fn registry_key(server: &str) -> &str {
     }
 }
 
-/// The pod of one attempt. Fails if there is no image to run it in.
+/// The pod of one attempt. Fails if neither the job nor the settings name an image.
 pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
     let image = plan.job.spec.image.as_ref().or(settings.default_image.as_ref());
     let image = image.ok_or(NoImage)?;
@@ -232,7 +232,7 @@ pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
     })
 }
 
-/// The job names no image, and the configuration has none for such jobs.
+/// The job names no image, and the configuration has no default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the job names no image, and the server has no `default_image`")]
 pub struct NoImage;
@@ -267,8 +267,8 @@ fn non_empty(map: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>>
     (!map.is_empty()).then(|| map.clone())
 }
 
-/// Only the node that our scheduler has chosen, or any but those that were to blame before. By its name as a field, not
-/// as a label, which anybody who may label nodes could give to another one.
+/// Requires the node that our scheduler chose, or excludes nodes that were blamed before. Matches the name as a field:
+/// users who may label nodes could give the same label to another node.
 fn affinity(plan: &PodPlan) -> Option<Affinity> {
     let by_name = |operator: &str, node: &str| NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
@@ -297,7 +297,7 @@ fn affinity(plan: &PodPlan) -> Option<Affinity> {
     })
 }
 
-/// Whether a pod may run on one node only, which our scheduler chose.
+/// Whether a pod is pinned to the one node that our scheduler chose.
 pub fn is_pinned(pod: &Pod) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let required = affinity
@@ -322,7 +322,7 @@ fn tolerations(settings: &Settings) -> Option<Vec<Toleration>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// Puts the launcher where any image finds it.
+/// Installs the launcher where every image can run it.
 fn launcher_container(settings: &Settings, plan: &PodPlan) -> Container {
     let resources = Resources {
         gpu: 0,
@@ -354,8 +354,8 @@ fn worker_container(settings: &Settings, plan: &PodPlan, image: &str) -> Contain
     }
 }
 
-/// The user's secrets first, so that none replaces what the launcher needs. Which they are it is told: they must not
-/// stand in its files.
+/// The user's secrets come first, so that none replaces what the launcher needs. The launcher gets their names, so that
+/// it keeps them out of its files.
 fn worker_variables(settings: &Settings, plan: &PodPlan) -> Vec<EnvVar> {
     let secrets = &plan.job.spec.secrets;
     let mut variables: Vec<EnvVar> = secrets
@@ -416,7 +416,7 @@ fn pod_address() -> EnvVar {
     }
 }
 
-/// Requests are limits: what a worker was promised is what it gets.
+/// Requests equal limits: a worker gets exactly the resources it was promised.
 fn requirements(resources: &Resources) -> ResourceRequirements {
     let mut amounts = BTreeMap::from([
         (
@@ -438,7 +438,7 @@ fn requirements(resources: &Resources) -> ResourceRequirements {
     }
 }
 
-/// What the level "restricted" asks of every container.
+/// What the level "restricted" requires of every container.
 fn security() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),

@@ -1,4 +1,4 @@
-//! What an administrator decides about the pods of this server.
+//! The administrator's settings for the pods of this server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use paddlecloud_core::names::UserName;
 use serde::{Deserialize, Serialize};
 
-/// Everything `render` needs beside the job.
+/// Everything that `render` needs besides the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Stands in every object's labels.
+    /// The server's name in the labels of every object.
     pub server: String,
     /// `host:port` at which pods reach the server's link.
     pub link: String,
-    /// Holds the launcher.
+    /// The image with the launcher.
     pub launcher_image: String,
     /// For jobs that name no image.
     pub default_image: Option<String>,
     pub volume: Volume,
-    /// Where the tree begins in the volume; empty: at its root.
+    /// Where the tree begins in the volume; empty for its root.
     pub sub_path: String,
     pub identity: PodIdentity,
     pub pods: PodSettings,
@@ -27,12 +27,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether our scheduler chooses nodes. It cannot where it does not see them all.
+    /// Whether our scheduler chooses nodes. It can only do so if it sees all of them.
     pub fn pins(&self) -> bool {
         self.placement == Placement::Pinned && self.sees_cluster()
     }
 
-    /// Whether the server may look at nodes and at pods of others.
+    /// Whether the server may read nodes and foreign pods.
     pub fn sees_cluster(&self) -> bool {
         self.namespaces == Namespaces::PerUser
     }
@@ -46,20 +46,20 @@ impl Settings {
     }
 }
 
-/// Users without a namespace of their own have this one's.
+/// The key for users without an entry of their own.
 pub const EVERYBODY_ELSE: &str = "*";
 
-/// Where users' objects are.
+/// The namespaces of users' objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// Every account has one, which the server makes and fences.
+    /// Every account has one, which the server creates and fences.
     PerUser,
-    /// An administrator made them, by user. The server has no right outside of them.
+    /// By user, created by an administrator. The server has no rights outside of them.
     Given(BTreeMap<String, String>),
 }
 
 impl Namespaces {
-    /// The namespace of a user's jobs; `own` is that of the account.
+    /// The namespace of a user's jobs; `own` returns that of the account.
     pub fn of(&self, user: &UserName, own: impl FnOnce() -> String) -> String {
         let given = match self {
             Namespaces::PerUser => None,
@@ -69,7 +69,7 @@ impl Namespaces {
     }
 }
 
-/// Who finds nodes for a gang.
+/// The system that finds nodes for a gang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
     /// Our scheduler: each pod is pinned to its node.
@@ -89,28 +89,28 @@ impl Placement {
     }
 }
 
-/// How long the cluster is waited for, and how often a worker may be restarted because of it.
+/// How long to wait for the cluster, and how often a worker may be restarted because of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a pod may be without a node before its whole gang is withdrawn.
+    /// How long a pod may have no node before its whole gang is withdrawn.
     pub seat: Duration,
     /// How long a launcher and the kubelet of its node may both be silent before an attempt is lost.
     pub lost: Duration,
-    /// How long a pod with a node may be in trouble before its attempt has failed.
+    /// How long a pod with a node may be stuck before its attempt fails.
     pub trouble: Duration,
-    /// How long an API server that cannot be reached is waited for.
+    /// How long to wait for an unreachable API server.
     pub api_server: Duration,
-    /// Restarts of one worker that are not its own fault.
+    /// The most restarts of one worker that are not its own fault.
     pub disruptions: u32,
 }
 
 impl Limits {
-    /// For a server whose configuration sets none.
+    /// The defaults.
     pub fn usual(placement: &Placement) -> Limits {
         Limits {
             seat: match placement {
                 Placement::Pinned => Duration::from_secs(30),
-                // A machine that boots takes minutes.
+                // A new machine takes minutes to boot.
                 _ => Duration::from_secs(900),
             },
             lost: Duration::from_secs(60),
@@ -121,7 +121,7 @@ impl Limits {
     }
 }
 
-/// Who pods run as: the server's own user, because both write to the same tree.
+/// The user that pods run as: the server's own, because both write to the same tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodIdentity {
     pub uid: u32,
@@ -149,7 +149,7 @@ pub enum Volume {
 }
 
 impl Volume {
-    /// The strictest level of pod security that permits it.
+    /// The strictest level of pod security that permits this volume.
     pub fn security_level(&self) -> &'static str {
         match self {
             Volume::Claim(_) | Volume::Csi { .. } => "restricted",
@@ -159,7 +159,7 @@ impl Volume {
     }
 }
 
-/// What every pod gets, as the configuration says.
+/// Settings for every pod, from the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PodSettings {
@@ -169,7 +169,7 @@ pub struct PodSettings {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A taint that pods put up with.
+/// A taint that pods tolerate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Toleration {

@@ -1,8 +1,8 @@
-//! Compares files with what the index says of them.
+//! Compares stored files with their rows in the file index.
 //!
-//! A file whose stamp changed was changed by someone; one whose bytes changed under the same stamp is damaged. A check
-//! changes no row, except that of a file behind a link, which is removed. What it found replaces a row once it was
-//! reported ([`Finding::settle`]).
+//! A file with a new stamp was changed by a user or a job; a file with other bytes under the same stamp is damaged. A check does
+//! not change rows, except that it removes the row of a file behind a link. After a finding is reported, [`Finding::settle`]
+//! updates the row.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,41 +16,41 @@ use crate::relpath::RelPath;
 use crate::root::{RootError, Stamp};
 use crate::store::{OpenSpace, ReadAt};
 
-/// How often a file that changes while it is read is read again.
+/// How often to read a file that changes during the read.
 const ATTEMPTS: usize = 3;
 
-/// What became of a file that was known.
+/// The state of an indexed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Content as remembered.
+    /// The content is as recorded.
     Sound,
-    /// Same content, but touched, moved over or rewritten in place.
+    /// The content is the same, but the file was touched, moved over or rewritten in place.
     Touched,
-    /// Someone gave it other content past the service: his right.
+    /// The content was changed without the service, which is allowed.
     ChangedOutside,
-    /// Someone removed it past the service.
+    /// The file was removed without the service.
     RemovedOutside,
-    /// Nobody changed it, and yet its bytes are others: the disk lies.
+    /// The stamp is unchanged but the bytes differ: the disk is corrupt.
     Damaged,
-    /// It is there and cannot be read.
+    /// The file exists and cannot be read.
     Unreadable,
-    /// Somebody writes to it all the time.
+    /// The file changed during every attempt to read it.
     Changing,
 }
 
-/// A known file and how it fares.
+/// An indexed file and its state.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// The row when the check began.
+    /// The row at the start of the check.
     pub indexed: IndexedFile,
     pub verdict: Verdict,
-    /// What is there, where it could be read.
+    /// The stamp and digest on disk, if the file could be read.
     found: Option<(Stamp, Digest)>,
 }
 
 impl Finding {
-    /// Records what is there in the place of the row that was read, unless that row has changed since. The row of a
-    /// damaged file stays: the bytes that were stored are the right ones.
+    /// Replaces the row by what was found, unless the row has changed since. The row of a damaged file stays: it has the digest
+    /// of the correct bytes.
     pub fn settle(&self, index: &dyn FileIndex) -> io::Result<()> {
         let found = match (self.verdict, self.found) {
             (Verdict::RemovedOutside, _) => None,
@@ -61,26 +61,25 @@ impl Finding {
     }
 }
 
-/// How far a check has come.
+/// The progress of a check.
 #[derive(Debug)]
 pub enum Step {
-    /// A file was read to its end, or cannot be.
+    /// A file was read completely, or is unreadable.
     Checked(Box<Finding>),
-    /// The time is up in the middle of a file.
+    /// The deadline passed in the middle of a file.
     Busy,
 }
 
-/// Reads known files one after the other, in the order of their places. Every file gets its verdict, whatever is wrong
-/// with another.
+/// Reads indexed files one after the other, ordered by their places. An error in one file does not affect the others.
 pub struct Checker {
     files: std::vec::IntoIter<IndexedFile>,
-    /// With nothing where a space cannot be opened.
+    /// `None` for a space that cannot be opened.
     spaces: BTreeMap<Space, Option<OpenSpace>>,
     reading: Option<Reading>,
 }
 
 impl Checker {
-    /// Begins to check all files that are known. Those of a space that cannot be opened are unreadable.
+    /// Starts a check of all indexed files. Files in a space that cannot be opened are unreadable.
     pub fn new(index: &dyn FileIndex, mut open: impl FnMut(&Space) -> Option<OpenSpace>) -> io::Result<Self> {
         let mut files = index.all()?;
         files.sort_by(|one, other| one.place.cmp(&other.place));
@@ -97,7 +96,7 @@ impl Checker {
         })
     }
 
-    /// Goes on until a file is checked or the time is up, if only by a little; `None` after the last file.
+    /// Continues until a file is checked or the deadline passes, with some progress each time; `None` after the last file.
     pub fn next(&mut self, index: &dyn FileIndex, until: Instant) -> Option<Step> {
         let mut reading = match self.reading.take() {
             Some(reading) => reading,
@@ -118,9 +117,9 @@ impl Checker {
         loop {
             let file = self.files.next()?;
             match self.spaces.get(&file.place.space)? {
-                // Links lead elsewhere tomorrow; what lies there has its own name.
+                // A link may point elsewhere later, and its target has its own row.
                 Some(space) if lies_behind_a_link(space, &file.place.path) => {
-                    // A row that cannot be removed now is removed by the next check.
+                    // If removing the row fails, the next check removes it.
                     let _ = index.forget(&file.place);
                 }
                 space => return Some(Reading::new(file, space.clone())),
@@ -129,7 +128,7 @@ impl Checker {
     }
 }
 
-/// Whether a folder on the way to it is a link.
+/// Whether a folder on the path is a symbolic link.
 fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
     let opened = root.open_no_links(path);
     matches!(opened, Err(RootError::ThroughLink(_))) && root.stat_link(path).is_ok_and(|meta| meta.is_file())
@@ -138,7 +137,7 @@ fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
 /// A file that is being read.
 struct Reading {
     indexed: IndexedFile,
-    /// Nothing where it cannot be opened.
+    /// `None` if the space cannot be opened.
     space: Option<OpenSpace>,
     attempts: usize,
     open: Option<Open>,
@@ -161,7 +160,7 @@ impl Reading {
         }
     }
 
-    /// Reads on until it is clear how the file fares; `None` when the time is up before.
+    /// Reads until the verdict is known; `None` if the deadline passes first.
     fn go_on(&mut self, until: Instant) -> Option<Outcome> {
         loop {
             if let Some(outcome) = self.read_on() {
@@ -173,7 +172,7 @@ impl Reading {
         }
     }
 
-    /// Reads one stretch.
+    /// Reads one stretch of the file.
     fn read_on(&mut self) -> Option<Outcome> {
         let Some(space) = &self.space else {
             return Some((Verdict::Unreadable, None));
@@ -199,7 +198,7 @@ impl Reading {
             Ok(Some(digest)) => digest,
         };
         let stamp = open.file.meta().stamp;
-        // Stamp and digest belong together only if nobody wrote meanwhile.
+        // Stamp and digest belong together only if the file was not written during the read.
         if space.stat_link(path).is_ok_and(|after| after.stamp == stamp) {
             return Some(self.compare(stamp, digest));
         }
@@ -296,7 +295,7 @@ mod tests {
         fs::write(folder.path().join("touched"), "content").unwrap();
         fs::write(folder.path().join("changed"), "another").unwrap();
         fs::remove_file(folder.path().join("removed")).unwrap();
-        // Bytes that do not fit a stamp that does: what a flipped bit on the disk looks like.
+        // Other bytes under the recorded stamp, like a flipped bit on the disk.
         fs::write(folder.path().join("damaged"), "cOntent").unwrap();
         known(&index, &root, "damaged", b"content");
 

@@ -1,6 +1,6 @@
-//! The name of content: a BLAKE3 digest, and how it is written.
+//! BLAKE3 digests, which name content, and their text form.
 //!
-//! Does not read files; see `content` for that.
+//! Does not read files; see `content`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,12 @@ impl Digest {
     /// Length in bytes.
     pub const LEN: usize = 32;
 
-    /// Digest of bytes that are already in memory.
+    /// The digest of bytes in memory.
     pub fn of(bytes: &[u8]) -> Self {
         blake3::hash(bytes).into()
     }
 
-    /// Takes the raw bytes, for example from a stream.
+    /// Creates a digest from raw bytes, for example from a stream.
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }

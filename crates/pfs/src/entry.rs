@@ -1,6 +1,6 @@
-//! One node of a tree as it travels: in a scan, a manifest and a pack stream alike.
+//! One node of a tree, as used in scans, manifests and pack streams.
 //!
-//! Knows nothing of how a node is stored.
+//! Independent of how a node is stored.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::escape::{Escaped, unescape};
 use crate::relpath::RelPath;
 
-/// A file, folder or symbolic link, and where it lies in its tree.
+/// A file, folder or symbolic link, and its path in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub path: RelPath,
@@ -21,7 +21,7 @@ pub struct Entry {
     pub mtime: Mtime,
 }
 
-/// What an entry is.
+/// The kind of an entry, with its attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Node {
@@ -30,7 +30,7 @@ pub enum Node {
         size: u64,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         executable: bool,
-        /// Absent when nobody has read the content yet.
+        /// Absent if the content has not been read yet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Digest>,
     },
@@ -40,13 +40,13 @@ pub enum Node {
 }
 
 impl Entry {
-    /// The entry at a path, among some in the order of [`RelPath`].
+    /// Finds the entry at a path in a list ordered by [`RelPath`].
     pub fn find<'a>(entries: &'a [Entry], path: &RelPath) -> Option<&'a Entry> {
         let found = entries.binary_search_by(|entry| entry.path.cmp(path));
         found.ok().map(|at| &entries[at])
     }
 
-    /// Bytes of content; only files have any.
+    /// The size of the content; zero except for files.
     pub fn size(&self) -> u64 {
         match self.node {
             Node::File { size, .. } => size,
@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// A time of last change, in nanoseconds since 1970; years outside 1678..2262 are moved to the edge.
+/// A modification time in nanoseconds since 1970. Years outside 1678..2262 are clamped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mtime(i64);
@@ -81,12 +81,12 @@ pub struct Mtime(i64);
 impl Mtime {
     const SECOND: i128 = 1_000_000_000;
 
-    /// From nanoseconds since 1970.
+    /// Creates a time from nanoseconds since 1970.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// From seconds and nanoseconds as the kernel gives them.
+    /// Creates a time from the kernel's seconds and nanoseconds.
     pub fn new(seconds: i64, nanos: u32) -> Self {
         let wide = i128::from(seconds) * Self::SECOND + i128::from(nanos);
         Self(wide.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
@@ -97,14 +97,14 @@ impl Mtime {
         self.0
     }
 
-    /// Whole seconds and the nanoseconds that remain (never negative).
+    /// Whole seconds and the remaining nanoseconds (never negative).
     pub const fn parts(self) -> (i64, u32) {
         let second = Self::SECOND as i64;
         (self.0.div_euclid(second), self.0.rem_euclid(second) as u32)
     }
 
-    /// Whether two times are the same as far as both are kept: some stores keep milliseconds only, Windows steps of
-    /// 100 ns.
+    /// Whether two times are equal at the coarser of their precisions: some stores keep only milliseconds, Windows steps of 100
+    /// ns.
     pub fn is_same_moment(self, other: Self) -> bool {
         let agree = |step: i64| {
             let is_coarse = self.0 % step == 0 || other.0 % step == 0;
@@ -113,7 +113,7 @@ impl Mtime {
         self == other || agree(1_000_000) || agree(100)
     }
 
-    /// How long before `now` this was; zero when it lies in the future.
+    /// The time from this to `now`; zero if this is in the future.
     pub fn age(self, now: Self) -> Duration {
         Duration::from_nanos(u64::try_from(now.0.saturating_sub(self.0)).unwrap_or(0))
     }
@@ -129,7 +129,7 @@ impl From<SystemTime> for Mtime {
     }
 }
 
-/// Where a symbolic link points, as written in it.
+/// The target of a symbolic link, as written in the link.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LinkTarget(Vec<u8>);
 
@@ -139,7 +139,7 @@ pub struct LinkTarget(Vec<u8>);
 pub struct LinkTargetError(String);
 
 impl LinkTarget {
-    /// Checks what the kernel asks of a target: not empty, no NUL, at most 4095 bytes.
+    /// Checks the kernel's rules for a target: not empty, no NUL, at most 4095 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, LinkTargetError> {
         if bytes.is_empty() || bytes.len() > RelPath::MAX_LEN || bytes.contains(&0) {
             return Err(LinkTargetError(

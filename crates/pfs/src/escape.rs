@@ -1,11 +1,11 @@
 //! A reversible text form for file names, which on Unix are bytes and need not be UTF-8.
 //!
-//! Bytes that are no UTF-8 and control characters become `\xNN`, a backslash becomes `\\`; everything
-//! else stands for itself. So a name can go through JSON and onto a terminal unharmed.
+//! Control characters and bytes that are not UTF-8 become `\xNN`, a backslash becomes `\\`; everything else is unchanged. So a
+//! name can be put into JSON and printed on a terminal safely.
 
 use std::fmt::{self, Write};
 
-/// Shows bytes in their text form.
+/// Displays bytes in their text form.
 pub(crate) struct Escaped<'a>(pub &'a [u8]);
 
 impl fmt::Display for Escaped<'_> {
@@ -28,7 +28,7 @@ fn write_bytes(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
 }
 
-/// Reads the text form back; `None` when an escape is broken.
+/// Parses the text form; `None` if an escape is invalid.
 pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,7 +1,7 @@
 //! Chunks, digests, manifests and the transfer engine of the file service.
 //!
-//! A leaf: it knows files and bytes, not jobs, users' rights or HTTP. Everything blocks; callers with an
-//! async runtime run it where blocking is allowed.
+//! A leaf: it knows files and bytes, not jobs, users' rights or HTTP. All calls block; async callers run them on threads that may
+//! block.
 
 pub mod check;
 pub mod content;

@@ -1,4 +1,4 @@
-//! Finds symbolic links that lead out of a tree, by walking them as the kernel would, on paper.
+//! Finds symbolic links that lead out of a tree, by resolving them as the kernel would, without touching the disk.
 //!
 //! Text alone is not enough: `up -> sub/..` is harmless unless `sub` is itself a link.
 
@@ -14,13 +14,13 @@ pub(crate) struct Links {
     bytes: u64,
 }
 
-/// A link whose target lies outside the tree, or cannot be told to lie inside.
+/// A link whose target is outside the tree, or could not be shown to be inside.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the symbolic link `{path}` {}", why(.target, *.tangled))]
 pub struct LinkOutside {
     pub path: RelPath,
     pub target: LinkTarget,
-    /// Whether it was given up, because the links of the tree lead through each other too often.
+    /// Whether resolving was given up, because the links of the tree lead through each other too often.
     pub tangled: bool,
 }
 
@@ -31,20 +31,20 @@ fn why(target: &LinkTarget, tangled: bool) -> String {
     }
 }
 
-/// Every link of a tree that leads out of it, also those that do so only through another, in the tree's order.
+/// All links of a tree that lead out of it, directly or through another link, in the tree's order.
 pub fn links_outside(entries: &[Entry]) -> Vec<LinkOutside> {
     Links::of(entries).outside()
 }
 
 impl Links {
-    /// More hops than the kernel follows (40): such a link opens nothing, so it leads nowhere.
+    /// More hops than the kernel follows (40). A longer chain cannot be opened, so it does not leave the tree.
     const MAX_HOPS: usize = 64;
 
-    /// Names that are gone through for all links of a tree together: enough for a hundred thousand ordinary ones,
-    /// and the work of seconds.
+    /// Limit on the names resolved for all links of a tree together: enough for a hundred thousand ordinary links, and a few
+    /// seconds of work.
     const MAX_STEPS: usize = 4_000_000;
 
-    /// Names that are gone through for one link, on the average over all of them, where they are this machine's own.
+    /// Names allowed per link, on average, in a tree on this machine.
     const MEAN_STEPS: usize = 64;
 
     /// The links among some entries.
@@ -67,12 +67,12 @@ impl Links {
         self.targets.len()
     }
 
-    /// Bytes of all paths and targets.
+    /// Total bytes of all paths and targets.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Fails with the first link (in path order) that leaves the tree; links to nowhere are fine.
+    /// Fails with the first link (in path order) that leaves the tree. Dangling links are fine.
     pub fn check(&self) -> Result<(), LinkOutside> {
         self.check_in(Self::MAX_STEPS)
     }
@@ -114,7 +114,7 @@ impl Links {
         outside
     }
 
-    /// Whether a link leaves the tree; one at which the steps run out is taken to.
+    /// Whether a link leaves the tree. If the steps run out, the answer is yes.
     fn leaves(&self, link: &RelPath, steps: &mut usize) -> bool {
         let mut here = RelPath::root();
         let mut ahead: VecDeque<&[u8]> = link.parts().collect();

@@ -1,19 +1,19 @@
-//! The order in which the entries of a tree are written down, and what that order proves.
+//! The order of the entries of a tree, and what that order proves.
 //!
-//! Paths strictly ascend and every folder is named before what it holds. So a reader that keeps only the
-//! folders it is in finds duplicates, orphans and "a file below a link" without remembering the tree.
+//! Paths strictly ascend and every folder precedes its contents. So a reader that remembers only the current folders detects
+//! duplicates, orphans and files below a link.
 
 use crate::entry::Entry;
 use crate::relpath::RelPath;
 
-/// Checks entries one after the other.
+/// Checks the order of entries one by one.
 #[derive(Debug, Default)]
 pub(crate) struct TreeOrder {
     last: Option<RelPath>,
     folders: Vec<RelPath>,
 }
 
-/// Why an entry cannot come next.
+/// Why an entry is out of order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     #[error("the tree's own folder is listed as an entry")]
@@ -27,7 +27,7 @@ pub enum OrderError {
 }
 
 impl TreeOrder {
-    /// Accepts the next entry, or says what is wrong with it.
+    /// Accepts the next entry, or returns what is wrong with it.
     pub fn accept(&mut self, entry: &Entry) -> Result<(), OrderError> {
         let Some(parent) = entry.path.parent() else {
             return Err(OrderError::Root);

@@ -1,6 +1,6 @@
-//! Paths as people write them (`/pfs/<datacenter>/home/<user>/…`) and who may use which.
+//! Paths of the file service (`/pfs/<datacenter>/home/<user>/…`) and who may access them.
 //!
-//! The text only chooses a space and a path inside it; that nothing leaves the space is seen to by `Root`.
+//! The text only selects a space and a path inside it; `Root` ensures that nothing leaves the space.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,8 +13,8 @@ use crate::root::STAGING;
 
 /// A path of the file service.
 ///
-/// `home` and `user` name the same place. `/pfs/public` is the public space of the current datacenter, so a
-/// datacenter cannot be called `public`.
+/// `home` and `user` are synonyms. `/pfs/public` is the public space of the current datacenter, so a datacenter cannot be called
+/// `public`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PfsPath {
     datacenter: Option<String>,
@@ -22,7 +22,7 @@ pub struct PfsPath {
     trailing_slash: bool,
 }
 
-/// A part of the file service that is confined for itself.
+/// A part of the file service that is confined on its own.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Space {
@@ -30,7 +30,7 @@ pub enum Space {
     Public,
 }
 
-/// The user a home belongs to: any name that can be a folder's.
+/// The user that owns a home: any valid folder name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HomeOwner(String);
@@ -42,7 +42,7 @@ pub struct Place {
     pub path: RelPath,
 }
 
-/// Who asks.
+/// The user who makes a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
     pub user: &'a str,
@@ -51,7 +51,7 @@ pub struct Caller<'a> {
     pub role: Role,
 }
 
-/// What a caller is beside a user.
+/// The role of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     #[default]
@@ -60,14 +60,14 @@ pub enum Role {
     Administrator,
 }
 
-/// What a caller wants to do.
+/// The access that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Read,
     Write,
 }
 
-/// Text that is no path of the file service.
+/// Why text is not a path of the file service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PfsPathError {
     #[error("`{0}` does not start with `/pfs/`")]
@@ -80,13 +80,13 @@ pub enum PfsPathError {
     Path(#[from] RelPathError),
 }
 
-/// Why a caller does not get to a path.
+/// Why a caller may not access a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// The same answer whether it exists or not.
+    /// The same reply whether or not the path exists.
     #[error("`{0}` does not exist")]
     NotFound(PfsPath),
-    /// The same answer whether there is such a user or not.
+    /// The same reply whether or not the user exists.
     #[error("`{path}` is not in your home, `{home}`")]
     NotYourHome { path: PfsPath, home: String },
     #[error("`{0}` is public: it can be read, and written by administrators only")]
@@ -94,7 +94,7 @@ pub enum AccessError {
 }
 
 impl PfsPath {
-    /// Reads a path. `//` and `/./` mean nothing; `..` is refused; nothing is decoded.
+    /// Parses a path. `//` and `/./` are ignored, `..` is refused, nothing is decoded.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PfsPathError> {
         let shown = || Escaped(&bytes[..bytes.len().min(200)]).to_string();
         let mut parts = bytes
@@ -132,17 +132,17 @@ impl PfsPath {
         self.datacenter.as_deref()
     }
 
-    /// Space and path, not yet checked against anyone's rights.
+    /// Space and path, before any access check.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Whether it was written with a slash at its end, which some commands give a meaning.
+    /// Whether the path ends with a slash, which is significant for some commands.
     pub fn has_trailing_slash(&self) -> bool {
         self.trailing_slash
     }
 
-    /// Lets the caller through to the place, or says what he is told instead.
+    /// Checks the caller's access; returns the place or the error to report.
     pub fn admit(&self, caller: &Caller<'_>, access: Access) -> Result<&Place, AccessError> {
         let not_found = || AccessError::NotFound(self.clone());
         if self.datacenter().is_some_and(|named| named != caller.datacenter) {
@@ -201,7 +201,7 @@ impl Space {
 }
 
 impl Place {
-    /// The folder above, in the same space; `None` for the space itself.
+    /// The parent folder in the same space; `None` for the space itself.
     pub fn parent(&self) -> Option<Self> {
         let path = self.path.parent()?;
         let space = self.space.clone();

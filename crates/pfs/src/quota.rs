@@ -1,8 +1,7 @@
-//! How much each space may hold and holds: exact for what goes through the service.
+//! Limits and usage of each space; exact for writes through the service.
 //!
-//! A write reserves its share before its first byte; a reservation that is not settled is given back. A write that takes
-//! the place of a file reserves only what it adds. What jobs write past the service is found by measuring and put in
-//! with [`Ledger::measured`].
+//! A write reserves its size before its first byte, and a reservation that is not settled is released. A write that replaces a
+//! file reserves only what it adds. Files that jobs write directly are found by measuring and entered with [`Ledger::measured`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +12,7 @@ use crate::path::{Place, Space};
 use crate::relpath::RelPath;
 use crate::root::Usage;
 
-/// Limits of a space; absent means none.
+/// Limits of a space; `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quota {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +38,7 @@ impl From<Usage> for Amount {
 }
 
 impl Amount {
-    /// Both together.
+    /// The sum.
     pub fn plus(self, other: Self) -> Self {
         let files = self.files.saturating_add(other.files);
         Self {
@@ -48,7 +47,7 @@ impl Amount {
         }
     }
 
-    /// What is left without the other; never less than nothing.
+    /// The difference, at least zero.
     pub fn minus(self, other: Self) -> Self {
         let files = self.files.saturating_sub(other.files);
         Self {
@@ -57,7 +56,7 @@ impl Amount {
         }
     }
 
-    /// What both have.
+    /// The minimum of both, for bytes and files separately.
     pub fn common(self, other: Self) -> Self {
         Self {
             bytes: self.bytes.min(other.bytes),
@@ -85,7 +84,7 @@ pub enum QuotaError {
     },
 }
 
-/// What does not fit; where more is used than may be, that is also what adds nothing.
+/// Describes what does not fit. Over the limit, even a write that adds nothing is refused.
 fn refused(asked: &u64, what: &str) -> String {
     match asked {
         0 => "nothing may be written until something is removed".to_owned(),
@@ -94,7 +93,7 @@ fn refused(asked: &u64, what: &str) -> String {
 }
 
 impl QuotaError {
-    /// The same as if what was set aside for the write before had been asked for just now, with the rest.
+    /// Reports the error as if the write's own reservation had been requested just now, with the rest.
     fn counting_as_asked(mut self, own: Amount) -> Self {
         let (asked, used, own) = match &mut self {
             Self::Bytes { asked, used, .. } => (asked, used, own.bytes),
@@ -110,15 +109,15 @@ impl QuotaError {
 struct Account {
     quota: Quota,
     used: Amount,
-    /// Promised to writes that still run.
+    /// Reserved by running writes.
     reserved: Amount,
-    /// What they write beside that and what does not count, as it takes the place of something that does.
+    /// What running writes write in addition, without being charged, because it replaces something counted in `used`.
     instead: Amount,
-    /// Files that a running write takes the place of.
+    /// Files that a running write will replace.
     giving_way: HashSet<RelPath>,
-    /// All that was ever written; tells what a measurement may have missed.
+    /// Total ever written; shows what a measurement may have missed.
     written: Amount,
-    /// All that writes were ever allowed; tells what they may have staged meanwhile.
+    /// Total ever reserved; shows what writes may have staged during a measurement.
     allowed: Amount,
 }
 
@@ -127,7 +126,7 @@ impl Account {
         self.used.plus(self.reserved)
     }
 
-    /// What of an amount gives way to one more write: nothing, if it does so to another already.
+    /// The part of an amount that is credited to a new write: none if another write already replaces the file.
     fn given_way(&self, place: &Place, amount: Amount) -> Amount {
         match self.giving_way.contains(&place.path) {
             true => Amount::default(),
@@ -142,12 +141,12 @@ impl Account {
     }
 }
 
-/// A measurement that has begun.
+/// A measurement in progress.
 #[derive(Debug)]
 pub struct Measuring {
     written: Amount,
     allowed: Amount,
-    /// What running writes may have staged then.
+    /// What running writes may have staged at its start.
     open: Amount,
 }
 
@@ -156,17 +155,17 @@ pub struct Measuring {
 pub struct Ledger(Arc<Mutex<HashMap<Space, Account>>>);
 
 impl Ledger {
-    /// A ledger in which nothing is limited yet.
+    /// A ledger without limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what a space may hold.
+    /// Sets the limits of a space.
     pub fn limit(&self, space: &Space, quota: Quota) {
         self.lock().entry(space.clone()).or_default().quota = quota;
     }
 
-    /// Begins to measure a space.
+    /// Starts to measure a space.
     pub fn measure(&self, space: &Space) -> Measuring {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
@@ -177,22 +176,22 @@ impl Ledger {
         }
     }
 
-    /// What of all that lies staged no write has set room aside for: somebody else put it there, and it counts.
+    /// The part of the staged bytes and files that no write has reserved: others put it there, and it counts.
     pub fn nobodys(&self, space: &Space, since: &Measuring, staged: Amount) -> Amount {
         let mut accounts = self.lock();
         let allowed = accounts.entry(space.clone()).or_default().allowed;
         staged.minus(since.open.plus(allowed.minus(since.allowed)))
     }
 
-    /// Puts in what a space was found to hold; running writes stay on top of it, and so does what was written while
-    /// it was measured, whether that was seen or not: the next measurement tells.
+    /// Sets the measured usage. Running writes are added to it, and so is what was written during the measurement, seen or not:
+    /// the next measurement corrects that.
     pub fn measured(&self, space: &Space, since: Measuring, used: Amount) {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
         account.used = used.plus(account.written.minus(since.written));
     }
 
-    /// What a space may hold, and what it holds with running writes counted in.
+    /// The limits of a space, and its usage including running writes.
     pub fn report(&self, space: &Space) -> (Quota, Amount) {
         let accounts = self.lock();
         accounts
@@ -201,20 +200,20 @@ impl Ledger {
             .unwrap_or_default()
     }
 
-    /// Whether a space already holds more than it may; then nothing new is begun.
+    /// Whether a space is over its limit; then no new write starts.
     pub fn is_over(&self, space: &Space) -> bool {
         let (quota, used) = self.report(space);
         quota.bytes.is_some_and(|limit| used.bytes > limit)
             || quota.files.is_some_and(|limit| used.files > limit)
     }
 
-    /// Whether so much would fit if as much as `going` were gone; says why not.
+    /// Checks whether an amount would fit if `going` were removed.
     pub fn would_fit(&self, space: &Space, asked: Amount, going: Amount) -> Result<(), QuotaError> {
         let (quota, used) = self.report(space);
         check(space, quota, used.minus(going), asked, Amount::default())
     }
 
-    /// Sets an amount aside for a write, or says why it does not fit.
+    /// Reserves an amount for a write; fails if it does not fit.
     pub fn reserve(&self, space: &Space, asked: Amount) -> Result<Reservation, QuotaError> {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
@@ -223,13 +222,13 @@ impl Ledger {
         Ok(self.reservation(space, asked))
     }
 
-    /// The same for a write to a place where now lies as much as `old`: it counts with what it adds.
+    /// Like [`Self::reserve`] for a write that replaces `old` at a place: only what it adds is charged.
     ///
-    /// Of several that are to replace one file, one counts so and the others in full: of all that is staged no more
-    /// than what is there comes on top of the limit.
+    /// Of concurrent writes to one file, the first is charged the difference and the others in full, so that staged bytes exceed
+    /// the limit by no more than the existing file.
     ///
-    /// What was not measured yet gives no way, and where more is used than may be, nothing does: a job makes a file of
-    /// any length that takes no room on the disk.
+    /// `old` is credited only as far as it was measured, and not at all over the limit: a job can create a file of any length
+    /// that takes no disk space.
     pub fn reserve_at(&self, place: &Place, asked: Amount, old: Amount) -> Result<Reservation, QuotaError> {
         let mut accounts = self.lock();
         let account = accounts.entry(place.space.clone()).or_default();
@@ -240,7 +239,7 @@ impl Ledger {
         Ok(self.begin_at(account, place, asked.minus(instead), instead))
     }
 
-    /// Sets an amount aside that is there already, whether it fits or not.
+    /// Reserves an amount for a write that began earlier, even if it does not fit.
     pub fn claim_at(&self, place: &Place, amount: Amount, old: Amount) -> Reservation {
         let mut accounts = self.lock();
         let account = accounts.entry(place.space.clone()).or_default();
@@ -269,7 +268,7 @@ impl Ledger {
         }
     }
 
-    /// Notes that something was removed.
+    /// Records a removal.
     pub fn removed(&self, space: &Space, amount: Amount) {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
@@ -281,7 +280,7 @@ impl Ledger {
     }
 }
 
-/// Whether so much fits, with what is written beside it in place of something.
+/// Checks whether `asked` fits, together with `instead`, which replaces something.
 fn check(
     space: &Space,
     quota: Quota,
@@ -312,29 +311,29 @@ fn check(
     }
 }
 
-/// An amount set aside. Dropped without [`Reservation::settle`], it is given back.
+/// A reserved amount. It is released on drop, unless [`Reservation::settle`] was called.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Ledger,
     space: Space,
     amount: Amount,
-    /// What is written beside that in place of what is there.
+    /// What is written in addition, in place of existing bytes and files.
     instead: Amount,
     replaces: Option<RelPath>,
 }
 
 impl Reservation {
-    /// The space it counts in.
+    /// The space that is charged.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// All that may be written, also what does not count because something gives way.
+    /// The total that may be written, including the part that is not charged because it replaces something.
     pub fn whole(&self) -> Amount {
         self.amount.plus(self.instead)
     }
 
-    /// Sets aside more, for writes whose size shows only on the way.
+    /// Reserves more, for writes whose size is not known in advance.
     pub fn grow(&mut self, more: Amount) -> Result<(), QuotaError> {
         self.grow_beside(more, Amount::default())
     }
@@ -348,8 +347,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Sees, just before the write takes its place, that all it adds is set aside: what was to give way may have gone
-    /// since, or become smaller, and its room may be somebody else's.
+    /// Ensures, just before publishing, that everything the write adds is reserved: the file to replace may have been removed or
+    /// become smaller, and its space taken by another write.
     pub fn fit(&mut self, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
         let own = self.amount;
         let beyond = written.minus(own);
@@ -357,7 +356,7 @@ impl Reservation {
         grown.map_err(|refused| refused.counting_as_asked(own))
     }
 
-    /// The write is done: what was really written is used now, what it replaced is not any more.
+    /// Ends the write: charges what was actually written and releases what it replaced.
     pub fn settle(mut self, written: Amount, replaced: Amount) {
         let ledger = self.ledger.clone();
         let mut accounts = ledger.lock();
@@ -367,7 +366,7 @@ impl Reservation {
         account.written = account.written.plus(written);
     }
 
-    /// Ends it; a second time does nothing.
+    /// Releases the reservation; a second call does nothing.
     fn give_back(&mut self, account: &mut Account) {
         account.reserved = account.reserved.minus(std::mem::take(&mut self.amount));
         account.instead = account.instead.minus(std::mem::take(&mut self.instead));

@@ -1,7 +1,6 @@
-//! A path relative to some root, proven harmless by its type: no `..`, no empty part, no NUL, no
-//! leading slash.
+//! A path relative to some root that is safe by construction: no `..`, no empty part, no NUL, no leading slash.
 //!
-//! Says nothing about symbolic links; those are the business of `Root`.
+//! Does not resolve symbolic links; `Root` does.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,8 +15,8 @@ use crate::sys;
 
 /// A path below a root. The empty path is the root itself.
 ///
-/// Ordered part by part, so that a folder comes directly before what it holds (`a`, `a/b`, `a.b`).
-/// The text form escapes bytes that are not UTF-8 (`caf\xe9`); [`FromStr`] reads that form back.
+/// Ordered part by part, so that a folder comes directly before its contents (`a`, `a/b`, `a.b`). The text form escapes bytes
+/// that are not UTF-8 (`caf\xe9`); [`FromStr`] parses that form.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct RelPath(Vec<u8>);
 
@@ -41,9 +40,9 @@ pub enum RelPathError {
 }
 
 impl RelPath {
-    /// Longest name of one file or folder, in bytes (what Linux file systems allow).
+    /// The longest name of a file or folder, in bytes (the limit of Linux file systems).
     pub const MAX_NAME: usize = 255;
-    /// Longest path, in bytes: what a Linux program can still open by name.
+    /// The longest path, in bytes: the most that a Linux program can open by name.
     pub const MAX_LEN: usize = 4095;
 
     /// The root itself.
@@ -62,7 +61,7 @@ impl RelPath {
         &self.0
     }
 
-    /// The path as the standard library wants it; `.` for the root, so it can be opened.
+    /// The path as a [`Path`]; `.` for the root, so that it can be opened.
     #[cfg(unix)]
     pub fn as_path(&self) -> &Path {
         use sys::OsStrExt;
@@ -70,8 +69,7 @@ impl RelPath {
         Path::new(std::ffi::OsStr::from_bytes(bytes))
     }
 
-    /// Where this lies below a folder of this machine, as its paths are written; an error where the system has no
-    /// such names.
+    /// The local path of this below a folder, in the system's notation; an error if the system does not allow such names.
     pub fn in_folder(&self, folder: &Path) -> Result<PathBuf, RootError> {
         let below = sys::local_path(&self.0).map_err(|errno| RootError::errno("name", self, errno))?;
         Ok(folder.join(below))
@@ -82,12 +80,12 @@ impl RelPath {
         self.0.is_empty()
     }
 
-    /// The names on the way down; none for the root.
+    /// The names from the root down; none for the root.
     pub fn parts(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.0.split(|byte| *byte == b'/').filter(|part| !part.is_empty())
     }
 
-    /// How many names deep the path is.
+    /// The number of names in the path.
     pub fn depth(&self) -> usize {
         self.parts().count()
     }
@@ -97,12 +95,12 @@ impl RelPath {
         self.parts().next_back()
     }
 
-    /// The folder this lies in; `None` for the root.
+    /// The parent folder; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         self.split_last().map(|(parent, _)| parent)
     }
 
-    /// Folder and last name; `None` for the root.
+    /// Parent folder and last name; `None` for the root.
     pub fn split_last(&self) -> Option<(Self, &[u8])> {
         let name = self.name()?;
         let end = (self.0.len() - name.len()).saturating_sub(1);
@@ -125,12 +123,12 @@ impl RelPath {
         Self::from_bytes(&[self.0.as_slice(), other.0.as_slice()].join(&b'/'))
     }
 
-    /// Whether this is `folder` or lies somewhere below it.
+    /// Whether this is `folder` or below it.
     pub fn is_within(&self, folder: &Self) -> bool {
         self.strip_prefix(folder).is_some()
     }
 
-    /// The rest of the path below `folder`; `None` when it does not lie there.
+    /// The rest of the path below `folder`; `None` if it is not below.
     pub fn strip_prefix(&self, folder: &Self) -> Option<Self> {
         if folder.is_root() {
             return Some(self.clone());
@@ -142,7 +140,7 @@ impl RelPath {
         }
     }
 
-    /// Whether the path is valid UTF-8, which some backends ask for.
+    /// Whether the path is valid UTF-8, which some backends require.
     pub fn is_utf8(&self) -> bool {
         std::str::from_utf8(&self.0).is_ok()
     }

@@ -1,7 +1,7 @@
-//! Links that let anyone who has them read one file for a while.
+//! Links that let anyone who has them read one file for a limited time.
 //!
-//! A link says nothing of what it leads to: it is the share's random id and a keyed BLAKE3 over that. What it allows and
-//! until when is known to the service alone, which keeps the shares that work.
+//! A link does not reveal its target: it is the share's random id and a keyed BLAKE3 of the id. The service stores the target and
+//! the expiry of each share.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Mtime;
 use crate::path::Place;
 
-/// The service's secret. Never shown, not even for debugging.
+/// The service's secret. Never printed, not even for debugging.
 #[derive(Clone)]
 pub struct ShareKey([u8; 32]);
 
@@ -21,7 +21,7 @@ impl fmt::Debug for ShareKey {
     }
 }
 
-/// The name under which a link can be taken back.
+/// The id by which a link can be revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ShareId(String);
@@ -45,7 +45,7 @@ impl FromStr for ShareId {
     }
 }
 
-/// What a link allows.
+/// The file that a link gives access to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     pub id: ShareId,
@@ -53,20 +53,20 @@ pub struct Share {
     pub expires: Mtime,
 }
 
-/// Why a link is not honoured.
+/// Why a link is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShareError {
     #[error("this link is not valid")]
     Invalid,
     #[error("this link has expired or was taken back")]
     Over,
-    /// The file is gone, or cannot be read any more. Strangers hear no more of it.
+    /// The file no longer exists or is unreadable. The holder of a link gets no details.
     #[error("this link leads to nothing any more")]
     Empty,
 }
 
 impl Share {
-    /// A link to be signed; whether its maker may share the place is decided before.
+    /// Creates a share. The caller has checked that the user may share the place.
     pub fn new(place: Place, expires: Mtime) -> Self {
         Self {
             id: ShareId(crate::root::fresh_name()),
@@ -77,22 +77,22 @@ impl Share {
 }
 
 impl ShareKey {
-    /// Takes 32 secret random bytes.
+    /// Creates a key from 32 secret random bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The text that goes into a link: letters, digits and one dot.
+    /// The token for a link: letters, digits and one dot.
     pub fn sign(&self, id: &ShareId) -> String {
         format!("{id}.{}", self.mac(id).to_hex())
     }
 
-    /// Which share a link of ours is for; whether it still works only the list of shares knows.
+    /// The id of the share in a token, if the signature is valid. The list of shares decides whether it still works.
     pub fn read(&self, token: &str) -> Result<ShareId, ShareError> {
         let (body, mac) = token.split_once('.').ok_or(ShareError::Invalid)?;
         let mac = blake3::Hash::from_hex(mac).map_err(|_| ShareError::Invalid)?;
         let id: ShareId = body.parse()?;
-        // Hashes compare in constant time.
+        // `blake3::Hash` compares in constant time.
         match self.mac(&id) == mac {
             true => Ok(id),
             false => Err(ShareError::Invalid),
@@ -107,7 +107,7 @@ impl ShareKey {
     }
 }
 
-/// What a link's signature begins with.
+/// The prefix of the signed bytes.
 const KIND: &[u8] = b"paddlecloud share v2\0";
 
 #[cfg(test)]

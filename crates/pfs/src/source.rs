@@ -1,16 +1,16 @@
-//! Bytes that can be read at any offset: a file of this machine, or one that lies in a remote store.
+//! Bytes that can be read at any offset: a local file or one in a remote store.
 
 use std::fs::File;
 use std::io;
 
 use crate::sys::FileExt;
 
-/// Something to read from, the same from many threads.
+/// A readable source, usable from many threads.
 pub trait Source: Send + Sync {
     /// Reads some bytes; zero at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// How many bytes there are, as far as is known now.
+    /// The current size, as far as known.
     fn len(&self) -> io::Result<u64>;
 
     /// Whether there are no bytes.
@@ -18,7 +18,7 @@ pub trait Source: Send + Sync {
         self.len().map(|len| len == 0)
     }
 
-    /// The file of this machine behind it, where there is one: the kernel then copies without us.
+    /// The local file behind the source, if any: the kernel can then copy it.
     fn file(&self) -> Option<&File> {
         None
     }

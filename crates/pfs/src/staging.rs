@@ -1,4 +1,4 @@
-//! What is unfinished below a root: its names, and how it is cleared away when nobody comes back for it.
+//! Unfinished files below a root: their ids, and how abandoned ones are removed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,17 +12,17 @@ use crate::relpath::RelPath;
 use crate::root::{self, Root, RootError, STAGING, Usage};
 use crate::sys::{self, Access, AtFlags, Errno};
 
-/// What is unfinished is kept so long after somebody last came back to it, on both sides.
+/// How long unfinished files are kept after their last change, on client and server.
 pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
 
 const OF_PACKAGE: &str = "package-";
 
-/// The name of an unfinished upload, given to the client so that it can go on.
+/// The id of an unfinished upload, which the client uses to resume it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StagedId(String);
 
-/// Text that is no such name.
+/// Text that is not such an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not the name of an unfinished upload")]
 pub struct StagedIdError(String);
@@ -32,12 +32,12 @@ impl StagedId {
         Self(root::fresh_name())
     }
 
-    /// What came of a package, whoever sent it. That is not an upload of a file, and its name none that is given away.
+    /// The id of a staged package, the same for every sender. It is not an upload of a file and never sent to clients.
     pub(crate) fn of_package(id: PackageId) -> Self {
         Self(format!("{OF_PACKAGE}{id}"))
     }
 
-    /// The package of which something came under this name.
+    /// The package that is staged under this name.
     pub(crate) fn package(name: &[u8]) -> Option<PackageId> {
         std::str::from_utf8(name)
             .ok()?
@@ -84,25 +84,25 @@ impl fmt::Display for StagedId {
     }
 }
 
-/// Something that was begun and not finished.
+/// A file whose upload is unfinished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
     pub id: StagedId,
-    /// When anything in it last changed.
+    /// The latest change of anything in it.
     pub touched: Mtime,
     pub bytes: u64,
 }
 
-/// A package of which something came.
+/// A package whose upload is unfinished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnfinishedPackage {
     pub id: PackageId,
-    /// When anything in it last changed.
+    /// The latest change of anything in it.
     pub touched: Mtime,
     pub usage: Usage,
 }
 
-/// Everything unfinished below a root, apart from packages. What others put into the staging folder is not.
+/// All unfinished files below a root, without packages. Foreign files in the staging folder are left out.
 pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
     look_at_all(root, id_of, |id, touched, usage| Unfinished {
         id,
@@ -111,7 +111,7 @@ pub fn unfinished(root: &Root) -> Result<Vec<Unfinished>, RootError> {
     })
 }
 
-/// Packages of which something came, also those that somebody is at.
+/// All unfinished packages, including those being sent.
 pub fn unfinished_packages(root: &Root) -> Result<Vec<UnfinishedPackage>, RootError> {
     look_at_all(root, StagedId::package, |id, touched, usage| UnfinishedPackage {
         id,
@@ -120,14 +120,14 @@ pub fn unfinished_packages(root: &Root) -> Result<Vec<UnfinishedPackage>, RootEr
     })
 }
 
-/// Their ids alone, without a look at what came.
+/// The ids of unfinished packages, without examining their contents.
 pub fn unfinished_package_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
     let names = open_staging(root)?.map(|staging| staging.names()).transpose()?;
     let names = names.unwrap_or_default();
     Ok(names.iter().filter_map(|name| StagedId::package(name)).collect())
 }
 
-/// Looks at what has a name of one kind.
+/// Examines all staged nodes whose name is of one kind.
 fn look_at_all<K, T>(
     root: &Root,
     kind: impl Fn(&[u8]) -> Option<K>,
@@ -148,13 +148,13 @@ fn id_of(name: &[u8]) -> Option<StagedId> {
     std::str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// When anything in a staged node last changed, and what it takes; `None` when it is gone.
+/// The latest change of anything in a staged node, and its usage; `None` if it is gone.
 fn look_at(staging: &Root, name: &[u8]) -> Option<(Mtime, Usage)> {
     let path = RelPath::root().child(name).ok()?;
     let meta = staging.stat_link(&path).ok()?;
     let mut usage = Usage::default();
     usage.add(&meta);
-    // The time of last change of content is whatever somebody says; that of the node is the clock's.
+    // Anyone can set the mtime; the ctime is set by the system clock.
     let mut touched = meta.stamp.ctime;
     if meta.is_dir() {
         for inner in staging.walk(&path).flatten() {
@@ -165,13 +165,13 @@ fn look_at(staging: &Root, name: &[u8]) -> Option<(Mtime, Usage)> {
     Some((touched, usage))
 }
 
-/// What was cleared away, and what was to be and could not. The next one tries again.
+/// What was removed, and what could not be; the next sweep retries that.
 #[derive(Debug, Default)]
 pub struct Cleared {
     pub gone: Vec<StagedId>,
-    /// How many nodes went that no upload had put there.
+    /// The number of removed nodes that no upload created.
     pub strange: u64,
-    /// With the name in the staging folder.
+    /// The name in the staging folder, and the error.
     pub stuck: Vec<(RelPath, RootError)>,
 }
 
@@ -193,7 +193,7 @@ impl Cleared {
     }
 }
 
-/// Clears away what nobody touched for `age`, by whatever name. Whoever is still at it keeps it young, or holds it.
+/// Removes everything unchanged for `age`, by any name. Active writers hold a lock or change their files.
 pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Cleared, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Cleared::default());
@@ -206,8 +206,8 @@ pub fn expire(root: &Root, age: Duration, now: Mtime) -> Result<Cleared, RootErr
     Ok(Cleared::clear(root, old))
 }
 
-/// Clears away what nobody can go on with and no living process works at: trees, single files and uploads without
-/// state or data that a killed process left. Unfinished uploads stay; they expire.
+/// Removes what cannot be resumed and no running process holds: trees, single files and uploads without state or data, left by a
+/// killed process. Unfinished uploads stay until they expire.
 pub fn clear_abandoned(root: &Root) -> Result<Cleared, RootError> {
     let abandoned = match open_staging(root)? {
         Some(staging) => find_abandoned(staging)?,
@@ -216,7 +216,7 @@ pub fn clear_abandoned(root: &Root) -> Result<Cleared, RootError> {
     Ok(Cleared::clear(root, abandoned))
 }
 
-/// Whoever begins something holds the staging folder until it holds what it began.
+/// A writer holds the staging folder until it holds what it created.
 fn find_abandoned(staging: Root) -> Result<Vec<Vec<u8>>, RootError> {
     if !root::is_free(staging.fd()) {
         return Ok(Vec::new());
@@ -232,7 +232,7 @@ fn find_abandoned(staging: Root) -> Result<Vec<Vec<u8>>, RootError> {
     Ok(found)
 }
 
-/// Whether a living process works at something of ours. Where nobody's hold is seen there is none.
+/// Whether a running process has locked one of our nodes. On a file system without locks, none has.
 fn is_held(staging: &Root, name: &[u8]) -> bool {
     let is_ours = id_of(name).is_some() || StagedId::package(name).is_some();
     let Some(path) = RelPath::root().child(name).ok().filter(|_| is_ours) else {
@@ -248,12 +248,12 @@ fn is_held(staging: &Root, name: &[u8]) -> bool {
     }
 }
 
-/// Whether somebody works at it or can go on with it; what cannot be looked at is left alone.
+/// Whether a node is locked or can be resumed. A node that cannot be examined counts as in use.
 fn is_in_use(staging: &Root, path: &RelPath, is_dir: bool) -> bool {
     if !is_dir {
         return match staging.open_file_no_links(path) {
             Ok((file, _)) => !root::is_free(&file),
-            // Whoever makes a link holds the folder until it has its place.
+            // A link is created while holding the folder, until it is published.
             Err(RootError::ThroughLink(_)) => false,
             Err(_) => true,
         };
@@ -276,7 +276,7 @@ pub(crate) fn staged_path(id: &StagedId) -> RelPath {
         .expect("hex digits are a plain name")
 }
 
-/// Removes something staged, file or folder; what is gone already is fine.
+/// Removes a staged file or folder, if it exists.
 pub(crate) fn remove_staged(root: &Root, id: &StagedId) -> Result<(), RootError> {
     remove_name(root, id.as_str().as_bytes())
 }
@@ -299,7 +299,7 @@ fn open_staging(root: &Root) -> Result<Option<Root>, RootError> {
     match root.descend(&staging_path()) {
         Ok(staging) => Ok(Some(staging)),
         Err(RootError::NotFound(_)) => Ok(None),
-        // Whatever a job put in its place: nothing is staged there.
+        // A job has put something else there, so nothing is staged.
         Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
         Err(error) => Err(error),
     }
@@ -374,7 +374,7 @@ mod tests {
                 (".pfs-staging/l -> /etc", ""),
             ],
         );
-        // Somebody who says that it will be changed in a hundred years.
+        // An mtime one hundred years in the future.
         let far = SystemTime::now() + Duration::from_secs(100 * 365 * 86_400);
         std::fs::File::open(staging.join("stash"))
             .unwrap()

@@ -1,23 +1,23 @@
-//! Decides what must travel to make one tree like another. Pure: lists in, a plan out.
+//! Plans what to transfer to make one tree like another. Pure: lists in, a plan out.
 //!
-//! What `--dry-run` prints is this plan, and nothing else is then done, so it tells the truth.
+//! `--dry-run` prints this plan, and a transfer does exactly what it lists.
 
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
 use crate::root::Existing;
 use crate::sys::KEEPS_EXECUTABLE_BITS;
 
-/// How two files are found to be the same.
+/// How to decide whether two files are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compare {
-    /// Same size and same time of last change.
+    /// Same size and modification time.
     #[default]
     SizeAndTime,
-    /// Same digest; both sides must have been read.
+    /// Same digest; both sides must have been hashed.
     Digest,
 }
 
-/// What happens to what only the target has.
+/// What to do with entries that only the target has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extra {
     #[default]
@@ -25,12 +25,12 @@ pub enum Extra {
     Delete,
 }
 
-/// How a plan is made.
+/// Options for a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct SyncOptions {
     pub compare: Compare,
     pub extra: Extra,
-    /// Whether files that are there already may be replaced.
+    /// Whether existing files may be replaced.
     pub existing: Existing,
 }
 
@@ -44,23 +44,23 @@ impl Default for SyncOptions {
     }
 }
 
-/// What is to be done, in this order: delete, then send.
+/// What to do, in this order: delete, then send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncPlan {
-    /// Whole nodes to remove; a folder stands for all below it. Under [`Extra::Keep`] these are files, and folders that seem
-    /// empty, in the place of something of another kind: listings leave things out, so whoever removes such a folder must
-    /// find it empty.
+    /// Nodes to remove; a folder includes everything below it. Under [`Extra::Keep`] these are only files and apparently empty
+    /// folders that an entry of another kind replaces. Listings may be incomplete, so such a folder must be removed only if it is
+    /// empty.
     pub delete: Vec<RelPath>,
-    /// Entries to send, folders before what they hold. Folders on the way to a file are among them.
+    /// Entries to send, including the parents of files; every folder precedes its contents.
     pub send: Vec<Entry>,
-    /// Files left alone because they may not be replaced.
+    /// Files left alone because they must not be replaced.
     pub kept: Vec<RelPath>,
-    /// What cannot be sent, with all it holds: a folder that holds something is in the way, and nothing may be deleted; or
-    /// a folder is in the place of something else, or something else in the place of a folder, and nothing may be replaced.
+    /// Entries that cannot be sent, with all their contents: a folder that is not empty is in the way and nothing may be deleted,
+    /// or folder and non-folder collide and nothing may be replaced.
     pub blocked: Vec<RelPath>,
-    /// Files and links that are the same on both sides.
+    /// Number of files and links that are the same on both sides.
     pub unchanged: u64,
-    /// Bytes of the files to send.
+    /// Total size of the files to send.
     pub bytes: u64,
 }
 
@@ -96,7 +96,7 @@ impl SyncPlan {
 
     fn on_extra(&mut self, extra: &Entry, options: SyncOptions) {
         let lies_in = |folder: &RelPath| extra.path.is_within(folder);
-        // What is in the way and stays does so with all it holds.
+        // The contents of a blocked folder stay too.
         let is_settled = self.delete.last().is_some_and(lies_in) || self.blocked.last().is_some_and(lies_in);
         if options.extra == Extra::Delete && !is_settled {
             self.delete.push(extra.path.clone());
@@ -114,7 +114,7 @@ impl SyncPlan {
         match other {
             Some(other) if is_same(entry, other, options.compare) => {
                 self.unchanged += u64::from(!entry.is_dir());
-                // Kept for now as the way to files below it.
+                // Kept for now as the parent of entries below it.
                 if entry.is_dir() {
                     self.send.push(entry.clone());
                 }
@@ -124,7 +124,7 @@ impl SyncPlan {
                 false => self.blocked.push(entry.path.clone()),
             },
             Some(other) => {
-                // One kind of node does not take the place of another by itself.
+                // A node cannot replace one of another kind.
                 if other.is_dir() != entry.is_dir() {
                     self.delete.push(entry.path.clone());
                 }
@@ -139,7 +139,7 @@ impl SyncPlan {
         self.send.push(entry.clone());
     }
 
-    /// Folders the target has are sent only where something is sent below them.
+    /// Drops folders that the target has, unless an entry below them is sent.
     fn drop_needless_folders(&mut self, target: &[Entry]) {
         let has = |path: &RelPath| Entry::find(target, path).is_some_and(Entry::is_dir);
         let mut kept: Vec<Entry> = Vec::with_capacity(self.send.len());
@@ -181,7 +181,7 @@ fn is_same(a: &Entry, b: &Entry, compare: Compare) -> bool {
     }
 }
 
-/// Some backends keep whole seconds only.
+/// Some backends keep only whole seconds.
 fn is_same_time(a: Mtime, b: Mtime) -> bool {
     let ((a_seconds, a_nanos), (b_seconds, b_nanos)) = (a.parts(), b.parts());
     a.is_same_moment(b) || (a_seconds == b_seconds && (a_nanos == 0 || b_nanos == 0))

@@ -1,4 +1,4 @@
-//! Small trees for tests, and a picture of a folder to compare them by.
+//! Small trees for tests, and snapshots of folders to compare them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::relpath::RelPath;
 use crate::root::{Durability, Root, Stamp};
 use crate::staging::{StagedId, expire};
 
-/// A temporary folder with a root opened on it that does not wait for the disk.
+/// A temporary folder with an open root that does not sync.
 pub(crate) fn scratch() -> (TempDir, Root) {
     let folder = tempfile::tempdir().unwrap();
     let root = Root::open(folder.path())
@@ -29,10 +29,10 @@ pub(crate) fn scratch() -> (TempDir, Root) {
     (folder, root)
 }
 
-/// Somebody who may not do everything.
+/// The id of an unprivileged user.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Works in a folder of their own as somebody whom modes concern, whoever runs the tests.
+/// Runs `work` in its own folder as a user to whom permissions apply, even if the tests run as root.
 pub(crate) fn as_ordinary_user(work: impl FnOnce(&Path, &Root) + Send) {
     let (folder, root) = scratch();
     std::thread::scope(|scope| {
@@ -40,7 +40,7 @@ pub(crate) fn as_ordinary_user(work: impl FnOnce(&Path, &Root) + Send) {
             if rustix::process::geteuid().is_root() {
                 std::os::unix::fs::chown(folder.path(), Some(NOBODY), None).unwrap();
                 let nobody = rustix::process::Uid::from_raw(NOBODY);
-                // Of this thread only: the kernel knows no other way.
+                // Affects only this thread, as the system call does.
                 rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             }
             work(folder.path(), &root);
@@ -48,7 +48,7 @@ pub(crate) fn as_ordinary_user(work: impl FnOnce(&Path, &Root) + Send) {
     });
 }
 
-/// Makes files (`name`, content), folders (`name/`) and links (`name -> target`) below a folder.
+/// Creates files (`name`, content), folders (`name/`) and links (`name -> target`) below a folder.
 pub(crate) fn plant(folder: &Path, nodes: &[(&str, &str)]) {
     for (name, content) in nodes {
         if let Some((link, target)) = name.split_once(" -> ") {
@@ -69,7 +69,7 @@ pub(crate) fn make_executable(file: &Path) {
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Everything below a folder that a transfer must keep: names, kinds, contents, bits and times.
+/// Everything below a folder that a transfer must preserve: names, kinds, contents, modes and times.
 pub(crate) fn picture(folder: &Path) -> BTreeMap<String, String> {
     let mut nodes = BTreeMap::new();
     add_to_picture(folder, folder, &mut nodes);
@@ -109,12 +109,12 @@ pub(crate) fn rel(text: &str) -> RelPath {
     text.parse().unwrap()
 }
 
-/// The names left below a folder, staging included; for "nothing stays behind".
+/// All names below a folder, including staging; to check that nothing stays behind.
 pub(crate) fn leftovers(folder: &Path) -> Vec<String> {
     picture(folder).into_keys().collect()
 }
 
-/// What expires, until so much has: a process that another test just forked off holds what was open here for a moment.
+/// Expires staged files until `count` are gone: a child process forked by another test briefly holds our descriptors.
 pub(crate) fn wait_until_expired(root: &Root, age: Duration, now: Mtime, count: usize) -> Vec<StagedId> {
     let (until, mut gone) = (Instant::now() + Duration::from_secs(60), Vec::new());
     while gone.len() < count {

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Elements from which a buffer is kept for the next one to use: fresh memory costs more than what is then read into it.
+/// Buffers with at least this many elements are kept for reuse: fresh memory costs more than reading data into it.
 const KEPT_FROM: usize = 16 * 1024;
 
 /// Shared by everything that holds data. Cheap to clone.
@@ -19,7 +19,7 @@ struct Counts {
     kept: Mutex<Kept>,
 }
 
-/// Buffers nobody uses, by their size; counted as used until somebody else needs the memory.
+/// Unused buffers by size; counted as used until the memory is needed elsewhere.
 type Kept = BTreeMap<usize, Vec<Vec<f32>>>;
 
 /// Why memory was refused.
@@ -34,18 +34,18 @@ pub struct OverBudget {
     pub limit: u64,
 }
 
-/// Counted memory, given back when dropped.
+/// Counted memory, released on drop.
 #[derive(Debug)]
 pub struct Reserved {
     budget: Budget,
     bytes: u64,
 }
 
-/// Counted numbers that are about to be overwritten: their first values are arbitrary.
+/// A counted buffer that is about to be overwritten: its initial values are arbitrary.
 #[derive(Debug)]
 pub struct Buffer {
     budget: Budget,
-    /// At least as long as asked for.
+    /// At least as long as requested.
     values: Vec<f32>,
     length: usize,
 }
@@ -67,7 +67,7 @@ impl Budget {
         self.0.limit
     }
 
-    /// Counts `bytes` for the tensor `what`, or says why they cannot be had.
+    /// Counts `bytes` for the tensor `what`; fails if they exceed the budget.
     pub fn reserve(&self, bytes: u64, what: &str) -> Result<Reserved, OverBudget> {
         let mut reserved = Reserved {
             budget: self.clone(),
@@ -77,7 +77,7 @@ impl Budget {
         Ok(reserved)
     }
 
-    /// A buffer for the tensor `what`, if possible one that was used before.
+    /// A buffer for the tensor `what`, reused if possible.
     pub fn buffer(&self, length: usize, what: &str) -> Result<Buffer, OverBudget> {
         let values = match self.take_kept(length) {
             Some(values) => values,
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!((second.as_ptr(), second.len()), (address, 40_000));
         assert_eq!(budget.used(), 200_000);
         drop(second);
-        // A much smaller one would waste it.
+        // A much smaller buffer does not reuse it: that would waste memory.
         let small = budget.buffer(20_000, "w").unwrap();
         assert_ne!(small.as_ptr(), address);
         let tensor = budget.reserve(320_000, "emb").unwrap();

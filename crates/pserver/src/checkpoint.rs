@@ -1,8 +1,8 @@
 //! Checkpoints on disk: `step-%012d/server-<i>-of-<n>`, one file per server, written front to back.
 //!
-//! A file is a sequence of records, each with a checksum, and ends with one that counts them. It is written under another name and renamed
-//! when it is complete and synced. A checkpoint is intact when the files of all its servers are; a checkpoint of changed rows also needs
-//! the one it is based on. What records mean is in `server::state`.
+//! A file is a sequence of records, each with a checksum; the last one counts them. It is written under a temporary
+//! name, synced and renamed. A checkpoint is intact if the files of all its servers are; a checkpoint of changed rows
+//! also needs its base. `server::checkpoints` defines what records mean.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::wire::{Reader, WireError, Writer};
 
 const MAGIC: [u8; 8] = *b"PDLCKPT2";
-/// Most bytes of a record's head and body.
+/// Maximum bytes of a record's head and body.
 const MAX_HEAD: u32 = 1 << 20;
 const MAX_BODY: u64 = 1 << 32;
 const END: u8 = 255;
@@ -29,21 +29,21 @@ pub enum CheckpointError {
     None(PathBuf),
 }
 
-/// A checkpoint that is complete as far as its names tell.
+/// A checkpoint that is complete, judging by its file names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Found {
     pub step: u64,
     pub servers: u32,
 }
 
-/// The file of one server.
+/// The path of one server's file.
 pub fn file(folder: &Path, step: u64, server: u32, servers: u32) -> PathBuf {
     folder
         .join(format!("step-{step:012}"))
         .join(format!("server-{server}-of-{servers}"))
 }
 
-/// All checkpoints whose files are all there, the latest first.
+/// All checkpoints that have all their files, the latest first.
 pub fn list(folder: &Path) -> Vec<Found> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -118,7 +118,7 @@ impl FileWriter {
         })
     }
 
-    /// Makes the file durable and gives it its name.
+    /// Makes the file durable and renames it to its final name.
     pub fn finish(mut self) -> Result<(), CheckpointError> {
         let count = self.records.to_le_bytes();
         let end = || -> io::Result<()> {
@@ -148,7 +148,7 @@ fn write_record(to: &mut impl Write, kind: u8, head: &[u8], body: &[&[u8]]) -> i
     to.write_all(&sum.finalize().to_le_bytes())
 }
 
-/// A record whose checksum was right.
+/// A record with a correct checksum.
 #[derive(Debug)]
 pub struct Record {
     pub kind: u8,
@@ -156,11 +156,11 @@ pub struct Record {
     pub body: Vec<u8>,
 }
 
-/// Reads a file record by record. The end is reached only where the file is intact.
+/// Reads a file record by record. Only an intact file can be read to its end.
 pub struct FileReader {
     path: PathBuf,
     file: BufReader<File>,
-    /// Bytes that are left; no record is larger.
+    /// Remaining bytes; no record is larger.
     left: u64,
     records: u64,
 }
@@ -241,7 +241,7 @@ impl FileReader {
     }
 }
 
-/// Reads a whole file to see whether it is intact.
+/// Reads a whole file to check that it is intact.
 pub fn verify(path: &Path) -> Result<(), CheckpointError> {
     let mut reader = FileReader::open(path)?;
     while reader.next()?.is_some() {}

@@ -1,13 +1,13 @@
-//! Gradients in fewer bytes: half precision of two kinds, and a selection of elements.
+//! Encodings of gradients in fewer bytes: two kinds of half precision, and a selection of elements.
 
 use std::io::{self, Read};
 
 use crate::message::Encoding;
 
-/// Bytes that are decoded at a time.
+/// Bytes decoded at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Rounds to the nearest, to even where two are as near.
+/// Rounds to nearest, ties to even.
 pub fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
@@ -21,7 +21,7 @@ pub fn from_bf16(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
-/// Rounds to the nearest, to even where two are as near; beyond 65504 is infinite.
+/// Rounds to nearest, ties to even; values beyond 65504 become infinite.
 pub fn to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = ((bits >> 16) & 0x8000) as u16;
@@ -62,7 +62,7 @@ pub fn encode_halves(values: &[f32], encoding: Encoding, to: &mut Vec<u8>) {
     to.extend(values.iter().flat_map(|value| halve(*value).to_le_bytes()));
 }
 
-/// Reads numbers of any encoding but plain floats. `values` is zero where nothing is sent.
+/// Decodes numbers of any encoding except plain floats. `values` must be zero where nothing is sent.
 pub fn read(stream: &mut impl Read, encoding: Encoding, values: &mut [f32]) -> io::Result<()> {
     let mut bytes = [0; CHUNK];
     match encoding {

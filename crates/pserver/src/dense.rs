@@ -8,10 +8,10 @@ use crate::optimizer::{Pace, Progress, Rule, Update};
 use crate::placement::{BLOCK, Layout};
 use crate::saving::{Piece, Saving};
 
-/// Below this many elements an update is not worth a thread.
+/// Updates of fewer elements are not worth a thread.
 const PARALLEL_FROM: usize = 1 << 20;
 
-/// A portion of a tensor. Blocks are locked one by one, so that pulls and pushes of other blocks go on.
+/// A portion of a tensor. Blocks are locked one by one, so that pulls and pushes of other blocks can proceed.
 #[derive(Debug)]
 pub struct Dense {
     pub spec: DenseSpec,
@@ -28,7 +28,7 @@ pub struct Dense {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DenseProgress {
-    /// It has its initial values.
+    /// Whether it has its initial values.
     pub assigned: bool,
     pub updates: Progress,
 }
@@ -36,9 +36,9 @@ pub struct DenseProgress {
 #[derive(Debug, Default, Clone)]
 pub struct Block {
     pub values: Vec<f32>,
-    /// Runs as long as `values`, as the optimizer needs them.
+    /// Optimizer state: runs that are each as long as `values`.
     pub state: Vec<f32>,
-    /// A checkpoint wants it as it is.
+    /// A checkpoint still needs the current content.
     marked: bool,
 }
 
@@ -51,7 +51,7 @@ impl Dense {
         budget: &Budget,
         saving: &Arc<Saving>,
     ) -> Result<Dense, OverBudget> {
-        // A dense tensor is not made of rows.
+        // A dense tensor has no rows.
         if let Rule::RowAdagrad { epsilon } = spec.optimizer.rule {
             spec.optimizer.rule = Rule::Adagrad { epsilon };
         }
@@ -92,7 +92,7 @@ impl Dense {
         read(&self.blocks[index])
     }
 
-    /// A block to change. A checkpoint that wants it as it is gets a copy first.
+    /// Locks a block for a change. If a checkpoint still needs it, a copy is sent first.
     fn block_mut(&self, index: usize) -> RwLockWriteGuard<'_, Block> {
         let mut block = self.blocks[index].write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut block.marked) {
@@ -110,7 +110,7 @@ impl Dense {
         }
     }
 
-    /// Marks all blocks for a checkpoint and says how many there are.
+    /// Marks all blocks for a checkpoint and returns their number.
     pub fn mark(&self) -> usize {
         for block in &self.blocks {
             block.write().unwrap_or_else(PoisonError::into_inner).marked = true;
@@ -118,13 +118,13 @@ impl Dense {
         self.blocks.len()
     }
 
-    /// A block that is still marked, for the writer. `None` also while somebody changes it, who will send it.
+    /// Takes a block that is still marked, for the writer. `None` also while another thread changes it; that thread sends it.
     pub fn take(&self, index: usize) -> Option<Piece> {
         let mut block = self.blocks[index].try_write().ok()?;
         std::mem::take(&mut block.marked).then(|| self.piece(index, &block))
     }
 
-    /// Puts a block of a checkpoint back if it belongs to this server; false if it does not fit the tensor.
+    /// Restores a block of a checkpoint if it belongs to this server; false if it does not fit the tensor.
     pub fn restore(&self, number: u64, values: &[f32], state: &[f32]) -> bool {
         let Some(index) = self.layout.local_index(self.server, number) else {
             return number < self.layout.blocks();
@@ -142,7 +142,7 @@ impl Dense {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the tensor values; the first ones count, unless `replace`.
+    /// Sets the values; without `replace`, only if the tensor has none.
     pub fn assign(&self, values: &[f32], replace: bool) {
         let mut progress = self.progress();
         if progress.assigned && !replace {
@@ -163,7 +163,7 @@ impl Dense {
         };
     }
 
-    /// One update with the sum of `gradients` in their order, or their mean over `divisor`.
+    /// Applies one update with the sum of `gradients` in their order, divided by `divisor` if there is one.
     pub fn update(&self, gradients: &[&[f32]], divisor: Option<f32>, pace: Pace, threads: usize) {
         let update = self.spec.optimizer.begin(&mut self.progress().updates, pace);
         let elements = gradients.first().map_or(0, |gradient| gradient.len());
@@ -218,7 +218,7 @@ impl Dense {
         update.apply(values, state, sum);
     }
 
-    /// The values, or their running average where one is kept.
+    /// The values, or their running average if `averaged` is set and an average is kept.
     pub fn shown<'a>(&self, block: &'a Block, averaged: bool) -> &'a [f32] {
         match averaged && self.spec.optimizer.average > 0 {
             true => &block.state[block.state.len() - block.values.len()..],
@@ -274,7 +274,7 @@ mod tests {
     fn gradients_are_summed_in_their_order() {
         let dense = dense(1, 0, 1);
         dense.assign(&[0.0], false);
-        // In another order the small one would be lost.
+        // In another order, the small value would be lost.
         dense.update(&[&[1e8], &[-1e8], &[1.0]], None, Pace::default(), 1);
         assert_eq!(values(&dense), [-1.0]);
         dense.update(&[&[2.0], &[4.0]], Some(2.0), Pace::default(), 1);

@@ -1,16 +1,16 @@
-//! The first words of a connection: versions, who the client is, and proof that both sides know the run's secret.
+//! The handshake of a connection: versions, the client's identity, and proof that both sides know the run's secret.
 //!
-//! The server sends a challenge, the client answers with a keyed digest of it and a challenge of its own, and the server
-//! answers that. The secret itself never travels. A run without a secret skips the digests; the server then checks the
-//! client's address.
+//! The server sends a challenge, the client answers with a keyed digest of it and a challenge of its own, and the
+//! server answers that. The secret itself is never sent. A run without a secret skips the digests; the server then
+//! checks the client's address.
 
 use std::io::{self, Read, Write};
 
 use crate::wire::{Reader, WireError, Writer};
 
-/// Changes whenever a message changes its meaning.
+/// Incremented whenever the meaning of a message changes.
 pub const PROTOCOL: u16 = 2;
-/// Of this program.
+/// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const MAGIC: [u8; 6] = *b"PDLPS\n";
@@ -18,7 +18,7 @@ const MAGIC: [u8; 6] = *b"PDLPS\n";
 const GREETING_BYTES: usize = 6 + 2 + 32 + 32;
 const HELLO_BYTES: usize = GREETING_BYTES + 6 * 4 + 32;
 
-/// What trainers and parameter servers of one run share.
+/// The secret that trainers and parameter servers of one run share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RunSecret([u8; 32]);
 
@@ -44,20 +44,20 @@ impl std::fmt::Debug for RunSecret {
     }
 }
 
-/// What a client says about itself.
+/// What a client claims to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub trainer: u32,
     pub trainers: u32,
     pub attempt: u32,
-    /// Which server it thinks this is, and of how many.
+    /// The server that the client expects, and the number of servers.
     pub server: u32,
     pub servers: u32,
     /// Connections of one client are numbered; 0 is the one it trains with.
     pub lane: u32,
 }
 
-/// `trainer` of a client that only looks.
+/// The `trainer` of a client that only observes.
 pub const OBSERVER: u32 = u32::MAX;
 
 impl Identity {
@@ -88,7 +88,7 @@ impl Identity {
     }
 }
 
-/// Why two programs do not talk.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HelloError {
     #[error("the connection broke: {0}")]
@@ -111,7 +111,7 @@ pub struct Accepted {
     pub proof: [u8; 32],
 }
 
-/// The server's side, up to its reply. Errors are for the log; a client learns of them by `refuse`.
+/// The server's side, up to its reply. The caller logs errors and refuses the client.
 pub fn accept(stream: &mut (impl Read + Write), secret: Option<&RunSecret>) -> Result<Accepted, HelloError> {
     let challenge = random();
     stream.write_all(&greeting(&challenge))?;
@@ -128,7 +128,7 @@ pub fn accept(stream: &mut (impl Read + Write), secret: Option<&RunSecret>) -> R
             proof: [0; 32],
         });
     };
-    // Comparing digests takes the same time wherever they differ.
+    // Digests are compared in constant time.
     if secret.proof("client", &challenge, &theirs, &identity) != blake3::Hash::from_bytes(proof) {
         return Err(HelloError::Credentials);
     }
@@ -139,7 +139,7 @@ pub fn accept(stream: &mut (impl Read + Write), secret: Option<&RunSecret>) -> R
     })
 }
 
-/// What the client expects as the first bytes of the server's first reply.
+/// The proof that the client expects at the start of the server's first reply.
 #[derive(Debug)]
 pub struct Expected(Option<blake3::Hash>);
 
@@ -152,7 +152,7 @@ impl Expected {
     }
 }
 
-/// The client's side.
+/// The client's side of the handshake.
 pub fn introduce(
     stream: &mut (impl Read + Write),
     secret: Option<&RunSecret>,
@@ -196,7 +196,7 @@ fn parse_greeting(bytes: &[u8]) -> Result<[u8; 32], HelloError> {
     reader.array().map_err(foreign)
 }
 
-/// Bytes nobody can guess.
+/// Unpredictable bytes.
 pub fn random() -> [u8; 32] {
     let mut bytes = [0; 32];
     let mut filled = 0;

@@ -1,6 +1,6 @@
 //! The parameter server of PaddleCloud and its client.
 //!
-//! Trainers push gradients and pull parameters; servers hold the parameters, each a portion. See
+//! Trainers push gradients and pull parameters; each server holds a portion of the parameters. See
 //! `docs/design/0012-parameter-server.md`. This crate knows nothing of jobs, datacenters or Python.
 
 pub mod budget;

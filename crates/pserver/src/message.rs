@@ -1,6 +1,6 @@
-//! What clients ask and servers answer, and how it is written into a head.
+//! Requests of clients, replies of servers, and their encoding in a head.
 //!
-//! A body follows the head where the comment says so. Its size is known from the head and what the server holds, and is
+//! A body follows the head where the comment says so. Its size follows from the head and the server's tensors, and is
 //! compared with the frame's before it is read.
 
 mod field;
@@ -14,9 +14,9 @@ pub use crate::tensor_name::is_name;
 pub use field::Field;
 pub use request::Request;
 
-/// Most floats in a row.
+/// Maximum floats in a row.
 pub const MAX_ROW: u32 = 1 << 16;
-/// Most elements of one dense tensor.
+/// Maximum elements of one dense tensor.
 pub const MAX_ELEMENTS: u64 = 1 << 40;
 
 /// What all trainers of a job agree on; the first to join decides.
@@ -25,9 +25,9 @@ pub struct Session {
     pub mode: Mode,
     /// Synchronous gradients are averaged over the trainers of the step, not summed.
     pub mean: bool,
-    /// Where checkpoints are written, as the servers see it; empty: nowhere.
+    /// The folder for checkpoints, as the servers see it; empty: no checkpoints.
     pub checkpoints: String,
-    /// Steps between two checkpoints; 0: none.
+    /// Steps between two checkpoints; 0: no checkpoints.
     pub checkpoint_every: u64,
 }
 
@@ -39,12 +39,12 @@ pub enum Init {
     Normal { mean: f32, deviation: f32 },
 }
 
-/// Which rows a table drops when it is full or when they are old.
+/// When a table drops rows: when it is full, or when they are old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// A row is created at its n-th training lookup; before, a lookup gives its initial values. 0 and 1: the first.
+    /// A row is created at its n-th training lookup; earlier lookups return its initial values. 0 and 1: at the first.
     pub admit_after: u32,
-    /// Most rows on all servers together; 0: no limit.
+    /// Maximum rows on all servers together; 0: no limit.
     pub rows: u64,
     /// A full table drops its least recently used rows instead of refusing new ones.
     pub evict: bool,
@@ -69,14 +69,14 @@ pub struct TableSpec {
     pub limits: Limits,
 }
 
-/// A tensor's number in messages, and for a dense one the server of its first block. Server 0 gives both out.
+/// A tensor's number in messages and, for a dense one, the server of its first block. Server 0 assigns both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub id: u32,
     pub first: u32,
 }
 
-/// How the numbers of a gradient travel.
+/// How the numbers of a gradient are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     F32,
@@ -94,7 +94,7 @@ pub struct Entry {
     pub tensor: u32,
     /// Overrides the schedule.
     pub rate: Option<f32>,
-    /// Samples the gradient is of; for schedules that count them.
+    /// The number of samples of the gradient, for schedules that count them.
     pub samples: u32,
     pub kind: EntryKind,
 }
@@ -110,7 +110,7 @@ pub enum EntryKind {
 }
 
 impl Encoding {
-    /// Bytes of `elements` numbers.
+    /// The size of `elements` numbers in bytes.
     pub fn bytes(self, elements: u64) -> u64 {
         match self {
             Encoding::F32 => 4 * elements,

@@ -1,6 +1,6 @@
 //! How a gradient changes values: the optimizers, regularization, clipping and averaging.
 //!
-//! This file says what an optimizer is and begins its updates; `update` has the arithmetic and `encoding` the way it travels.
+//! This file defines optimizers and begins their updates; `update` has the arithmetic and `encoding` the wire format.
 
 mod encoding;
 mod update;
@@ -20,7 +20,7 @@ pub enum Rule {
     Adagrad {
         epsilon: f32,
     },
-    /// One sum of squares for a whole row; for a dense tensor the same as `Adagrad`.
+    /// One sum of squares per row; for a dense tensor the same as `Adagrad`.
     RowAdagrad {
         epsilon: f32,
     },
@@ -54,15 +54,15 @@ pub enum Rule {
         l1: f32,
         l2: f32,
     },
-    /// The form of 2017: `v = momentum * v - rate_i * (g + l2 * w); w += v`, where `scale` makes a rate for each element from the gradients
-    /// without regularization.
+    /// The form of 2017: `v = momentum * v - rate_i * (g + l2 * w); w += v`, where `scale` computes a rate for each
+    /// element from the gradients without regularization.
     Velocity {
         momentum: f32,
         scale: Scale,
     },
 }
 
-/// What the rate of an element is multiplied by in [`Rule::Velocity`]. `s`: sums and running means of squares.
+/// The factor of an element's rate in [`Rule::Velocity`]. `s` stands for sums and running means of squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
     One,
@@ -70,12 +70,12 @@ pub enum Scale {
     Adagrad {
         epsilon: f32,
     },
-    /// `s = rho * s + (1 - rho) * g * g`, which begins with the first square; `1 / sqrt(s + epsilon)`
+    /// `s = rho * s + (1 - rho) * g * g`, starting with the first square; `1 / sqrt(s + epsilon)`
     DecayedAdagrad {
         rho: f32,
         epsilon: f32,
     },
-    /// As `DecayedAdagrad`, by the variance: `1 / sqrt(s - mean * mean + epsilon)`
+    /// As `DecayedAdagrad`, with the variance: `1 / sqrt(s - mean * mean + epsilon)`
     RmsProp {
         rho: f32,
         epsilon: f32,
@@ -96,7 +96,7 @@ impl Scale {
     }
 }
 
-/// Everything about the updates of one tensor.
+/// How a tensor is updated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Optimizer {
     pub rule: Rule,
@@ -105,11 +105,11 @@ pub struct Optimizer {
     pub l1: f32,
     /// Added to the gradient: `l2 * w`.
     pub l2: f32,
-    /// Every value moves towards 0 by `rate * proximal_l1` after each update, and stops there.
+    /// After each update, every value moves towards 0 by `rate * proximal_l1`, but not beyond.
     pub proximal_l1: f32,
-    /// Every element of a gradient is cut to ±clip first; 0: not.
+    /// Every element of a gradient is first clipped to ±clip; 0: no clipping.
     pub clip: f32,
-    /// Steps over which an average of the values is kept; 0: none.
+    /// Steps over which the values are averaged; 0: no average.
     pub average: u32,
 }
 
@@ -118,18 +118,18 @@ pub struct Optimizer {
 pub struct Progress {
     /// Updates so far.
     pub updates: u64,
-    /// Samples so far, as the pushes say.
+    /// Samples so far, as reported by the pushes.
     pub samples: u64,
     beta1_power: f32,
     beta2_power: f32,
 }
 
-/// What pushes say about an update.
+/// What pushes specify about an update.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pace {
     /// Overrides the schedule.
     pub rate: Option<f32>,
-    /// Samples the gradients are of.
+    /// The number of samples of the gradients.
     pub samples: u64,
 }
 
@@ -170,7 +170,7 @@ impl Optimizer {
         of_rule + usize::from(self.average > 0)
     }
 
-    /// Floats of state per row, whatever its length.
+    /// Floats of state per row, independent of its length.
     pub fn state_per_row(&self) -> usize {
         usize::from(matches!(self.rule, Rule::RowAdagrad { .. }))
     }

@@ -1,9 +1,9 @@
-//! Where data lies: dense tensors as blocks dealt out to the servers in turn, rows by a hash of their id.
+//! Where data is placed: dense tensors as blocks distributed to the servers in turn, rows by a hash of their id.
 
-/// Elements of a block: the unit of placement, locking and saving.
+/// Elements of a block, the unit of placement, locking and saving.
 pub const BLOCK: u64 = 64 * 1024;
 
-/// How one dense tensor is spread over the servers.
+/// How a dense tensor is spread over the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     pub elements: u64,
@@ -17,7 +17,7 @@ impl Layout {
         self.elements.div_ceil(BLOCK)
     }
 
-    /// The ranges of elements a server holds, in order. Together they are its local values.
+    /// The ranges of elements that a server holds, in order. Concatenated, they are its local values.
     pub fn ranges(&self, server: u32) -> impl Iterator<Item = std::ops::Range<u64>> + use<> {
         let (servers, elements, blocks) = (u64::from(self.servers), self.elements, self.blocks());
         let start = (u64::from(server) + servers - u64::from(self.first) % servers) % servers;
@@ -26,14 +26,14 @@ impl Layout {
             .map(move |block| block * BLOCK..((block + 1) * BLOCK).min(elements))
     }
 
-    /// The number, among all blocks, of a server's block.
+    /// The number of a server's block among all blocks.
     pub fn block_number(&self, server: u32, index: u64) -> u64 {
         let servers = u64::from(self.servers);
         let start = (u64::from(server) + servers - u64::from(self.first) % servers) % servers;
         start + index * servers
     }
 
-    /// Where a server keeps a block; `None` if it is another's.
+    /// The local index of a block; `None` if another server holds it.
     pub fn local_index(&self, server: u32, number: u64) -> Option<u64> {
         let servers = u64::from(self.servers);
         let is_here = (u64::from(self.first) + number) % servers == u64::from(server);
@@ -57,7 +57,7 @@ impl Layout {
     }
 }
 
-/// Spreads ids that are close together; the same everywhere and for ever, since checkpoints depend on it.
+/// Spreads ids that are close together. Must never change, because checkpoints depend on it.
 pub fn mix(id: u64) -> u64 {
     let mut x = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -65,9 +65,9 @@ pub fn mix(id: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The server of a row.
+/// The server that holds a row.
 pub fn server_of_row(id: u64, servers: u32) -> u32 {
-    // The upper half chooses the server, so that the lower one stays even within a server.
+    // The upper half chooses the server, so that the lower half stays uniform within a server.
     (((mix(id) >> 32) * u64::from(servers)) >> 32) as u32
 }
 

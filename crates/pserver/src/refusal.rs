@@ -1,16 +1,16 @@
-//! What a server answers other than data: the kinds of replies, and why a request was refused.
+//! Replies other than data: the kinds of replies, and why a request was refused.
 
 use crate::wire::{Reader, WireError, Writer};
 
-/// The kinds of a reply's frame.
+/// The kinds of reply frames.
 pub mod reply {
     pub const DONE: u8 = 128;
     pub const REFUSED: u8 = 129;
-    /// The answer takes longer; the head says whom it waits for.
+    /// The reply is delayed; the head says what it waits for.
     pub const WAITING: u8 = 130;
 }
 
-/// Why a request was refused, for programs.
+/// Why a request was refused, for programs to match on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     Other,
@@ -34,13 +34,13 @@ impl Code {
         Code::Credentials,
     ];
 
-    /// An unknown code of a newer server is `Other`.
+    /// An unknown code, from a newer server, becomes `Other`.
     fn from_u8(value: u8) -> Code {
         Code::ALL.get(usize::from(value)).copied().unwrap_or(Code::Other)
     }
 }
 
-/// A refusal as it travels.
+/// A refusal as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     pub code: Code,

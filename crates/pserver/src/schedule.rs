@@ -1,15 +1,15 @@
-//! Learning rates that depend on the number of updates so far, or of samples.
+//! Learning rates that depend on the number of updates or samples so far.
 
 use crate::wire::{Reader, WireError, Writer, bounded};
 
-/// Most steps of a piecewise schedule.
+/// Maximum steps of a piecewise schedule.
 const MAX_PIECES: usize = 1024;
 
-/// The shape of a schedule after its warm-up. `base` is the rate it starts from.
+/// The shape of a schedule after its warm-up. `base` is the initial rate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shape {
     Constant,
-    /// `base * decay ^ (t / every)`; `staircase` takes the whole part of the exponent.
+    /// `base * decay ^ (t / every)`; `staircase` truncates the exponent to an integer.
     Exponential {
         decay: f64,
         every: f64,
@@ -30,7 +30,7 @@ pub enum Shape {
         slope: f64,
         end: f64,
     },
-    /// From `base` to `end` within `steps`, as the given power of what is left.
+    /// From `base` to `end` within `steps`, by the given power of the remaining fraction.
     Polynomial {
         end: f64,
         steps: u64,
@@ -41,20 +41,20 @@ pub enum Shape {
         end: f64,
         steps: u64,
     },
-    /// `base` before the first boundary; from each boundary on its rate.
+    /// `base` before the first boundary; from each boundary on, the rate given with it.
     Piecewise(Vec<(u64, f64)>),
 }
 
-/// What `t` is in a schedule.
+/// What `t` counts in a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
     /// Updates before this one.
     Updates,
-    /// Samples of all updates up to and with this one.
+    /// Samples of all updates, including this one.
     Samples,
 }
 
-/// A learning rate for every update. Worked out in `f64` and rounded once.
+/// A learning rate for every update. Computed in `f64` and rounded once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     pub base: f64,
@@ -74,7 +74,7 @@ impl Schedule {
         }
     }
 
-    /// The rate of an update after `updates` others, with which `samples` have been seen.
+    /// The rate of an update after `updates` others; `samples` includes its own.
     pub fn rate(&self, updates: u64, samples: u64) -> f32 {
         let t = match self.counts {
             Counts::Updates => updates,

@@ -1,7 +1,8 @@
-//! One server's rows of a table: any 64-bit id, created at its first training lookup, dropped when old or too many.
+//! One server's rows of a table: any 64-bit id, created at its first training lookup, dropped when idle or when the
+//! table is full.
 //!
 //! A table is divided into shards with a lock each. A shard keeps rows in slabs that never move, and finds them by an
-//! open-addressing index of row numbers; the ids themselves lie beside the rows.
+//! open-addressing index of row numbers; the ids are stored beside the rows.
 
 mod initial;
 mod shard;
@@ -18,19 +19,19 @@ use crate::saving::{Piece, Saving};
 use initial::InitialValues;
 use shard::{CANDIDATE_BYTES, Candidate, FIRST_SLOTS, RowShape, SLAB_BYTES, Shard};
 
-/// A full shard drops this share of its rows at once, the least recently used.
+/// A full shard evicts one in this many of its rows at once, the least recently used.
 const EVICTED_SHARE: usize = 16;
 
 #[derive(Debug)]
 pub struct Table {
     pub spec: TableSpec,
     pub place: Place,
-    /// Rows this server may hold; 0: no limit but memory.
+    /// Maximum rows on this server; 0: limited only by memory.
     rows_here: u64,
     values: InitialValues,
     shards: Vec<Mutex<Shard>>,
     progress: Mutex<Progress>,
-    /// The latest step anybody was at: what a row's stamp is set to.
+    /// The latest step of any trainer; rows are stamped with it.
     clock: AtomicU32,
 }
 
@@ -89,13 +90,13 @@ impl Table {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rows are stamped with the latest step that was heard of.
+    /// Advances the clock with which rows are stamped; ignores an earlier step.
     pub fn set_clock(&self, step: u64) {
         let step = u32::try_from(step).unwrap_or(u32::MAX);
         self.clock.fetch_max(step, Ordering::Relaxed);
     }
 
-    /// Puts the rows of `ids` into `out`. Training creates those that are missing; evaluation shows their initial values.
+    /// Copies the rows of `ids` to `out`. Training creates missing rows; evaluation returns their initial values.
     pub fn lookup(&self, ids: &[u64], purpose: Purpose, out: &mut [f32]) -> Result<(), OverBudget> {
         let row = self.row();
         self.by_shard(ids, |shard, positions| {
@@ -115,12 +116,12 @@ impl Table {
         })
     }
 
-    /// Begins an update that may come in several portions, each with other ids.
+    /// Begins an update that may be applied in several portions, each with other ids.
     pub fn begin(&self, pace: Pace) -> Update {
         self.spec.optimizer.begin(&mut self.progress(), pace)
     }
 
-    /// Changes rows. An id that has no row (not admitted, or dropped meanwhile) is passed over.
+    /// Updates rows. Skips ids without a row (not admitted, or dropped meanwhile).
     pub fn update(&self, update: &Update, ids: &[u64], gradients: &[f32]) {
         let row = self.row();
         let stamp = self.clock.load(Ordering::Relaxed);
@@ -138,7 +139,7 @@ impl Table {
         done.expect("nothing is allocated for rows that exist");
     }
 
-    /// Gives rows values, as from a saved model.
+    /// Sets the values of rows, for example from a saved model.
     pub fn assign(&self, ids: &[u64], rows: &[f32]) -> Result<(), OverBudget> {
         let row = self.row();
         self.by_shard(ids, |shard, positions| {
@@ -154,7 +155,7 @@ impl Table {
         })
     }
 
-    /// Puts a row back with its state, as from a checkpoint.
+    /// Restores a row with its state from a checkpoint.
     pub fn restore(&self, id: u64, stamp: u32, data: &[f32]) -> Result<(), OverBudget> {
         let mut shard = self.shard(self.shard_of(id));
         let number = self.create(&mut shard, id)?;
@@ -163,7 +164,7 @@ impl Table {
         Ok(())
     }
 
-    /// The ids that wait for a row, and how often each was seen.
+    /// The ids without a row, and how often each was seen.
     pub fn sightings(&self) -> Vec<(u64, u32)> {
         let of_shard = |index| -> Vec<(u64, u32)> {
             let shard = self.shard(index);
@@ -172,7 +173,7 @@ impl Table {
         (0..self.shards.len()).flat_map(of_shard).collect()
     }
 
-    /// Puts back how often an id without a row was seen, as from a checkpoint.
+    /// Restores from a checkpoint how often an id without a row was seen.
     pub fn restore_sightings(&self, id: u64, seen: u32) -> Result<(), OverBudget> {
         let mut shard = self.shard(self.shard_of(id));
         shard.memory.grow(CANDIDATE_BYTES, &self.spec.name)?;
@@ -182,13 +183,13 @@ impl Table {
         Ok(())
     }
 
-    /// Floats of a row with its state.
+    /// Floats per row, including its state.
     pub fn width(&self) -> usize {
         self.shard(0).shape.width
     }
 
-    /// Walks over the rows from `from` on and calls `each` with id, stamp and data for at most `limit` of them that
-    /// were stamped at `since` or later. Returns where to go on, or `None` at the end.
+    /// Visits the rows from `from` on and calls `each` with id, stamp and data for at most `limit` rows that were
+    /// stamped at `since` or later. Returns where to continue, or `None` at the end.
     pub fn scan(
         &self,
         from: u64,
@@ -215,7 +216,7 @@ impl Table {
         None
     }
 
-    /// Marks all rows for a checkpoint and says in how many pieces.
+    /// Marks all rows for a checkpoint and returns the number of pieces.
     pub fn mark(&self) -> usize {
         let mark = |index| {
             let mut shard = self.shard(index);
@@ -229,7 +230,8 @@ impl Table {
         self.shards.len()
     }
 
-    /// The next marked piece of a shard from `from` on, for the writer, and where to go on. `Err` while the shard is in use.
+    /// Takes the next marked piece of a shard from `from` on, for the writer, and returns where to continue. `Err`
+    /// while the shard is locked.
     pub fn take(&self, shard: usize, from: usize) -> Result<Option<(Piece, usize)>, InUse> {
         let mut shard = self.shards[shard].try_lock().map_err(|_| InUse)?;
         let marked = (from..shard.slabs.len()).find(|index| shard.slabs[*index].marked);
@@ -243,7 +245,7 @@ impl Table {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Whether a row can disappear: then a checkpoint of changed rows would bring it back.
+    /// Whether rows can be dropped: a checkpoint of changed rows would bring them back.
     pub fn drops_rows(&self) -> bool {
         let limits = self.spec.limits;
         limits.evict || limits.idle_steps > 0
@@ -254,11 +256,11 @@ impl Table {
             self.shard(index).clear();
         }
         *self.progress() = Progress::default();
-        // What comes next may be an earlier step: its rows are to be as old as they were the first time.
+        // Training may resume at an earlier step, and its rows must get the same stamps as the first time.
         self.clock.store(0, Ordering::Relaxed);
     }
 
-    /// Drops rows that nobody has asked for within the table's limit. All rows are looked at, so not at every step.
+    /// Drops rows that were not used within the table's limit. Visits all rows, so it does not run at every step.
     pub fn drop_idle(&self, step: u64) {
         let idle = u32::try_from(self.spec.limits.idle_steps).unwrap_or(u32::MAX);
         if idle == 0 || !step.is_multiple_of(u64::from(idle / 8).max(1)) {
@@ -361,17 +363,17 @@ impl Table {
     }
 }
 
-/// Why rows are looked up.
+/// The purpose of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Evaluate,
     Train {
-        /// A synchronous step may be repeated, and several trainers take part in it: an id that waits for a row is counted once.
+        /// Counts an id without a row once per step: a synchronous step may be repeated, and several trainers take part in it.
         once_per_step: bool,
     },
 }
 
-/// Somebody changes the shard and will send what the writer wants.
+/// Another thread changes the shard and will send the pieces that the writer needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InUse;
 

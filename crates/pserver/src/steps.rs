@@ -1,19 +1,19 @@
 //! Steps and membership of one server, as a pure state machine: no I/O, no time, no tensors.
 //!
-//! A trainer pushes the parts of a step to every server and says `ready` only when all of them have acknowledged all
+//! A trainer pushes the parts of a step to every server and reports `ready` only when all of them have acknowledged all
 //! parts. A server commits a step when every participant is ready. Therefore two servers are never more than one step
-//! apart, and where one has committed, the others hold everything they need to follow.
+//! apart, and if one has committed a step, the others hold everything they need to commit it too.
 
 use std::fmt;
 
-/// How the pushes of several trainers come together.
+/// How the pushes of several trainers are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// A step changes the model when all trainers are ready; the result does not depend on the order of arrival.
     Sync,
     /// A push changes the model at once.
     Async,
-    /// As `Async`, but no trainer pulls when it is more than this many steps ahead of the slowest.
+    /// As `Async`, but a trainer waits before it pulls if it is more than this many steps ahead of the slowest.
     Bounded(u32),
 }
 
@@ -27,12 +27,12 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Who sends: a later attempt of a trainer fences off the earlier ones.
+/// The sender of a message. A later attempt of a trainer fences off the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
     pub trainer: u32,
     pub attempt: u32,
-    /// Counts rollbacks; a message of an earlier one is about steps that no longer exist.
+    /// Counts rollbacks. A message with an earlier epoch is about steps that no longer exist.
     pub epoch: u64,
 }
 
@@ -68,13 +68,13 @@ pub enum Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Accept,
-    /// It counted already: acknowledge it and change nothing.
+    /// Already counted: acknowledge it and change nothing.
     Duplicate,
     /// Ask again after the next change.
     Wait,
 }
 
-/// What a trainer that joins learns about itself.
+/// What a joining trainer learns about its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub epoch: u64,
@@ -82,7 +82,7 @@ pub struct Standing {
     pub step: u64,
     /// The first step this trainer has not finished here.
     pub next: u64,
-    /// Parts of `next` that count already.
+    /// Parts of `next` that are already counted.
     pub parts: u32,
     pub left: bool,
 }
@@ -93,7 +93,7 @@ struct Member {
     attempt: u32,
     /// The first step this trainer is not ready with.
     next: u64,
-    /// Parts received of `next`, and the attempt they are from.
+    /// Received parts of `next`, and the attempt that sent them.
     parts: u32,
     parts_by: u32,
     left: Option<u64>,
@@ -135,7 +135,7 @@ impl Steps {
         }
     }
 
-    /// Lets an attempt of a trainer in, or in again after its connection broke.
+    /// Admits an attempt of a trainer, also after its connection broke.
     pub fn join(&mut self, trainer: u32, attempt: u32) -> Result<Standing, Refusal> {
         let (step, epoch) = (self.step(), self.epoch);
         let member = self.member_mut(trainer)?;
@@ -156,9 +156,9 @@ impl Steps {
         })
     }
 
-    /// Has the parts of an earlier attempt count no more, since its step is repeated. True if there were some.
+    /// Discards the parts of an earlier attempt, because its step is repeated. Returns whether there were any.
     ///
-    /// Not for a step that another server knows to be ready: there all parts are needed, from every sender.
+    /// Not for a step that another server has as ready: that step needs all parts, from every sender.
     pub fn discard(&mut self, sender: Sender, step: u64) -> Result<bool, Refusal> {
         let member = self.checked(sender)?;
         let is_stale = step == member.next && member.parts > 0 && member.parts_by < sender.attempt;
@@ -168,7 +168,7 @@ impl Steps {
         Ok(is_stale)
     }
 
-    /// Counts a part of a step, once.
+    /// Counts a part of a step once.
     pub fn push(&mut self, sender: Sender, step: u64, part: u32) -> Result<Verdict, Refusal> {
         let (mode, current) = (self.mode, self.step);
         let member = self.checked(sender)?;
@@ -185,10 +185,10 @@ impl Steps {
             return Ok(Verdict::Wait);
         }
         if step > member.next {
-            // An asynchronous trainer that says nothing about its steps' ends.
+            // An asynchronous trainer that does not report the end of its steps.
             (member.next, member.parts) = (step, 0);
         }
-        // An asynchronous server that went back to a checkpoint has lost the parts between.
+        // An asynchronous server that resumed from a checkpoint has lost the parts in between.
         if mode != Mode::Sync {
             member.parts = part;
         }
@@ -205,7 +205,8 @@ impl Steps {
         Ok(Verdict::Accept)
     }
 
-    /// Notes that all parts of a step are at all servers. The step commits when [`Steps::participants`] says so.
+    /// Records that all servers have all parts of a trainer's step. The step can be committed once
+    /// [`Steps::participants`] returns them.
     pub fn ready(&mut self, sender: Sender, step: u64) -> Result<Verdict, Refusal> {
         let (mode, current) = (self.mode, self.step);
         let member = self.checked(sender)?;
@@ -219,7 +220,7 @@ impl Steps {
         Ok(Verdict::Accept)
     }
 
-    /// Whose parts make up the current step, in order, if it can be committed now.
+    /// The trainers whose parts make up the current step, in order, if it can be committed now.
     pub fn participants(&self) -> Option<Vec<u32>> {
         if self.mode != Mode::Sync {
             return None;
@@ -232,14 +233,14 @@ impl Steps {
         (all_ready && !of_step.is_empty()).then_some(of_step)
     }
 
-    /// The current step has changed the model.
+    /// Records that the current step has changed the model.
     pub fn committed(&mut self) {
         self.step += 1;
     }
 
     /// Whether a trainer may see the model of its step.
     pub fn pull(&mut self, sender: Sender, step: u64) -> Result<Verdict, Refusal> {
-        // Who has left sees the model as it is.
+        // A trainer that has left sees the current model.
         if self.checked(sender)?.left.is_some() {
             return Ok(Verdict::Accept);
         }
@@ -260,7 +261,7 @@ impl Steps {
         Ok(if ahead { Verdict::Wait } else { Verdict::Accept })
     }
 
-    /// A trainer takes no part in `step` and later ones.
+    /// Removes a trainer from `step` and all later ones.
     pub fn leave(&mut self, sender: Sender, step: u64) -> Result<(), Refusal> {
         let member = self.checked(sender)?;
         let left = member.left.unwrap_or(step).min(step);
@@ -287,7 +288,7 @@ impl Steps {
         Ok(if all_there { Verdict::Accept } else { Verdict::Wait })
     }
 
-    /// Goes back to a checkpoint. A rollback that was made already changes nothing.
+    /// Rolls back to a checkpoint. Repeating a rollback changes nothing.
     pub fn roll_back(&mut self, epoch: u64, step: u64, left: &[Option<u64>]) -> bool {
         if epoch <= self.epoch {
             return false;
@@ -304,7 +305,7 @@ impl Steps {
         true
     }
 
-    /// Takes up the trainers' progress of an asynchronous checkpoint.
+    /// Restores the trainers' progress from an asynchronous checkpoint.
     pub fn restore_progress(&mut self, next: &[u64]) {
         for (member, next) in self.members.iter_mut().zip(next) {
             (member.next, member.parts) = (*next, 0);
@@ -319,7 +320,7 @@ impl Steps {
             .collect()
     }
 
-    /// The trainers that keep `step` from being committed, or a trainer at `step` from going on.
+    /// The trainers that keep `step` from being committed, or a trainer at `step` from continuing.
     pub fn awaited(&self, step: u64) -> Vec<u32> {
         let reached = match self.mode {
             Mode::Sync => self.step.min(step) + 1,
@@ -353,7 +354,7 @@ impl Steps {
             .ok_or(Refusal::NoSuchTrainer { trainer, trainers })
     }
 
-    /// Whether a message of this sender is still about the present.
+    /// Checks that the sender's attempt and epoch are current.
     pub fn check(&mut self, sender: Sender) -> Result<(), Refusal> {
         self.checked(sender).map(drop)
     }

@@ -1,17 +1,17 @@
-//! Whole transfers in few system calls: scattered memory to a connection and back.
+//! Complete transfers in few system calls, between scattered memory and a connection.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A machine that is silent for so long, and then does not answer `PROBES` questions at this interval, is gone.
+/// A peer that is silent for this long, and then does not answer `PROBES` probes at this interval, is gone.
 const SILENCE: Duration = Duration::from_secs(30);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// Sets a connection up: small messages leave at once, and a machine that vanished is noticed.
+/// Configures a connection: small messages are sent at once, and a vanished peer is noticed.
 pub fn prepare(stream: &TcpStream) {
-    // Each only improves matters.
+    // Each option is only an improvement, so failures are ignored.
     let _ = stream.set_nodelay(true);
     #[cfg(unix)]
     {
@@ -23,7 +23,7 @@ pub fn prepare(stream: &TcpStream) {
     }
 }
 
-/// Most slices the system takes at once.
+/// Maximum slices per system call.
 const AT_ONCE: usize = 1024;
 
 /// Writes all slices, in order.
@@ -41,7 +41,7 @@ pub fn write_vectored(stream: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -
     Ok(())
 }
 
-/// Fills all slices, in order. `interrupted` is asked after every signal whether to give up.
+/// Fills all slices, in order. After every signal, `interrupted` decides whether to give up.
 pub fn read_vectored(
     stream: &mut impl Read,
     mut slices: &mut [IoSliceMut<'_>],

@@ -1,11 +1,11 @@
-//! Names of tensors: each is also the name of a file.
+//! Names of tensors, which are also file names.
 
 use crate::wire::{Reader, WireError, bounded};
 
-/// Longest name of a tensor: it becomes a file name.
+/// Maximum length of a tensor's name, which becomes a file name.
 pub const MAX_NAME: usize = 200;
 
-/// A tensor's name is also its file's name.
+/// Reads the name of a tensor, which is also a file name.
 pub fn name(from: &mut Reader<'_>) -> Result<String, WireError> {
     let name = from.text("the name of a tensor")?;
     bounded("the length of a name", name.len() as u64, MAX_NAME as u64)?;

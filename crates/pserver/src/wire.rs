@@ -1,15 +1,15 @@
-//! Bytes on a connection: the values of a message's head, and the frame around head and body.
+//! The bytes of a connection: the values of a message's head, and the frame around head and body.
 //!
-//! Every number is little-endian. A length is compared with its bound before anything is allocated; what a length means
-//! is left to `message`.
+//! All numbers are little-endian. A length is compared with its bound before anything is allocated; `message` defines
+//! what a length means.
 
 use std::io::{self, Read};
 
-/// Most bytes of a head: names, ids of tensors and numbers, never tensor data.
+/// Maximum bytes of a head: names, tensor ids and numbers, never tensor data.
 pub const MAX_HEAD: usize = 1 << 20;
-/// Most bytes of a body. What a request may really carry follows from the tensors it names.
+/// Maximum bytes of a body. The actual limit of a request follows from the tensors it names.
 pub const MAX_BODY: u64 = 1 << 40;
-/// Most bytes of a name or a message in a head.
+/// Maximum bytes of a name or a message in a head.
 pub const MAX_TEXT: usize = 4096;
 /// Bytes of a frame before its head.
 pub const FRAME_BYTES: usize = 16;
@@ -33,7 +33,7 @@ pub enum WireError {
     NotText(&'static str),
 }
 
-/// What precedes a message: its kind and the sizes of its two portions.
+/// The start of a message: its kind and the sizes of head and body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     pub kind: u8,
@@ -113,7 +113,7 @@ impl Writer {
         self.u64(value.to_bits())
     }
 
-    /// Text is cut at its bound, so that an error about a long name still fits.
+    /// Writes text, truncated to its bound, so that an error about a long name still fits.
     pub fn text(&mut self, value: &str) -> &mut Writer {
         let mut end = value.len().min(MAX_TEXT);
         while !value.is_char_boundary(end) {
@@ -133,7 +133,7 @@ impl Writer {
     }
 }
 
-/// Takes a head apart; never reads beyond it.
+/// Parses a head; never reads beyond it.
 #[derive(Debug, Clone)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         Ok(text.to_owned())
     }
 
-    /// A count of items that each take at least `least` bytes of what is left.
+    /// Reads a count of items that each take at least `least` of the remaining bytes.
     pub fn count(&mut self, what: &'static str, least: usize) -> Result<usize, WireError> {
         let count = self.u32()?;
         bounded(what, u64::from(count), (self.0.len() / least) as u64)?;
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads a frame's first bytes; `None` when the other side closed between two messages.
+/// Reads the start of a frame; `None` if the other side closed the connection between two messages.
 pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Frame>> {
     let mut bytes = [0; FRAME_BYTES];
     let first = loop {
@@ -242,7 +242,7 @@ pub fn invalid(error: WireError) -> io::Error {
 #[cfg(target_endian = "big")]
 compile_error!("tensors travel as they lie in memory, which is little-endian");
 
-/// Floats as the bytes they travel as.
+/// The bytes of floats, as they are sent.
 pub fn bytes_of(values: &[f32]) -> &[u8] {
     // SAFETY: every bit pattern is valid as bytes, and a byte needs no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) }
@@ -253,7 +253,7 @@ pub fn bytes_of_mut(values: &mut [f32]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), std::mem::size_of_val(values)) }
 }
 
-/// Row ids as the bytes they travel as.
+/// The bytes of row ids, as they are sent.
 pub fn bytes_of_ids(ids: &[u64]) -> &[u8] {
     // SAFETY: every bit pattern is valid as bytes, and a byte needs no alignment.
     unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), std::mem::size_of_val(ids)) }

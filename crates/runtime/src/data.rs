@@ -1,6 +1,6 @@
-//! `paddle-data`: divides a data set among the nodes of a job, as a job.
+//! `paddle-data`: splits a data set among the nodes of a job, as a job.
 //!
-//! Settings come from the environment, as the document has it; the files stand on the command line.
+//! Settings come from the documented environment variables, files from the command line.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ Environment:
   SPLIT_HEADER  yes for --header, no for --no-header
 ";
 
-/// Why a data set is not divided.
+/// Why a data set was not split.
 #[derive(Debug, thiserror::Error)]
 enum DataFailure {
     #[error("`{0}` is not set")]
@@ -46,7 +46,7 @@ enum DataFailure {
 }
 
 impl DataFailure {
-    /// 2 for what is wrong with the call, 1 for what is wrong with the data.
+    /// 2 for an invalid call, 1 for invalid data.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Data(_) => 1,
@@ -66,14 +66,14 @@ impl DataFailure {
     }
 }
 
-/// What the command line asks for.
+/// What the command line requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Call {
     Help,
     Divide(Wish),
 }
 
-/// What is to be divided, as far as the command line says.
+/// What to split, as far as the command line states it.
 #[derive(Debug, PartialEq, Eq)]
 struct Wish {
     by: Option<String>,

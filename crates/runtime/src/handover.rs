@@ -1,10 +1,10 @@
-//! Hands a command on: to the next `paddle` in `PATH`, the one PaddlePaddle's wheel installs, or to Python.
+//! Passes a command on: to the next `paddle` in `PATH`, which PaddlePaddle's wheel installs, or to Python.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Replaces this process by the other `paddle`; returns only if there is none.
+/// Replaces this process with the other `paddle`; returns only on failure.
 pub fn to_next_paddle(args: &[OsString]) -> ExitCode {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::current_exe().ok();
@@ -26,7 +26,7 @@ pub fn to_next_paddle(args: &[OsString]) -> ExitCode {
     }
 }
 
-/// Replaces this process by the trainer of v1 configurations, a module of the wheel `paddlecloud`.
+/// Replaces this process with the trainer of v1 configurations, a module of the wheel `paddlecloud`.
 pub fn to_v1_trainer(args: &[OsString]) -> ExitCode {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let python = ["python", "python3"]
@@ -38,7 +38,7 @@ pub fn to_v1_trainer(args: &[OsString]) -> ExitCode {
     run(Path::new(python), &words)
 }
 
-/// The first `paddle` in `PATH` that is another file than ours.
+/// The first `paddle` in `PATH` that is a different file than ours.
 fn next_paddle(path: &std::ffi::OsStr, own: Option<&Path>) -> Option<PathBuf> {
     let own = own.and_then(|own| own.canonicalize().ok());
     std::env::split_paths(path)

@@ -1,7 +1,7 @@
 //! The programs `paddle` and `paddle-data` inside a worker: parameter server, trainer, data preparation, and the
-//! way on to PaddlePaddle's own `paddle`.
+//! hand-over to PaddlePaddle's own `paddle`.
 //!
-//! It knows nothing of the server or the engine: what it needs stands in its flags and its environment.
+//! They know nothing about the server or the engine: everything they need is in their flags and environment.
 
 #[cfg(feature = "data")]
 mod data;
@@ -58,7 +58,7 @@ Options, each with the variable that is read if it is not given:
 Other options are ignored. It listens on POD_IP, or on all addresses.
 ";
 
-/// Runs `paddle <args>` and says how it ended.
+/// Runs `paddle <args>` and returns its exit code.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let command = args.first().and_then(|word| word.to_str()).unwrap_or("help");
     match command {
@@ -138,7 +138,7 @@ fn serve_main(args: &[OsString]) -> ExitCode {
     }
 }
 
-/// One line of JSON per parameter server.
+/// Prints one line of JSON per parameter server.
 fn stat_main(args: &[OsString]) -> ExitCode {
     let mut is_fine = true;
     for reply in pserver::stat(args, |name| std::env::var(name).ok()) {

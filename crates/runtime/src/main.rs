@@ -1,4 +1,4 @@
-//! The program `paddle` alone, small and static, as it is delivered into pods. It answers to the names a worker calls.
+//! The standalone program `paddle`, small and static, for pods. Runs the program of the name by which it is called.
 
 use std::ffi::OsString;
 use std::path::Path;

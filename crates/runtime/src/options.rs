@@ -1,4 +1,4 @@
-//! The flags of `paddle pserver`, in the spelling of 2017, with the environment behind them.
+//! The flags of `paddle pserver`, in the spelling of 2017, with the environment as fallback.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,36 +24,36 @@ pub enum PserverError {
     Listen(#[from] ListenError),
 }
 
-/// Where to listen, for whom, and with how much memory.
+/// Where to listen, who may connect, and how much memory to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub address: IpAddr,
     pub port: u16,
     /// Dense and sparse ports together.
     pub ports: u16,
-    /// This server's number, and how many there are.
+    /// This server's index, and the number of servers.
     pub index: u32,
     pub servers: u32,
     pub trainers: u32,
-    /// Which start of this worker it is.
+    /// The number of this worker's attempt.
     pub attempt: u32,
     pub cores: usize,
     /// Bytes for parameters; `u64::MAX`: no limit.
     pub memory: u64,
     pub secret: Option<String>,
-    /// Addresses of the job's workers; who may connect where there is no secret.
+    /// Addresses of the job's workers; without a secret, only they may connect.
     pub peers: Vec<IpAddr>,
-    /// Where Prometheus reads; `None`: nowhere.
+    /// The port for Prometheus; `None` for no metrics.
     pub metrics_port: Option<u16>,
     pub until_trainers_leave: bool,
     pub patience: Duration,
 }
 
-/// What the program itself and its connections need, apart from parameters.
+/// Memory for the program itself and its connections.
 const OWN_MEMORY: u64 = 16 << 20;
 
 impl Options {
-    /// Reads `--port=7164` or `--port 7164`; unknown flags are the trainer's and are passed over.
+    /// Reads `--port=7164` or `--port 7164`. Unknown flags are the trainer's and are ignored.
     pub fn parse(args: &[OsString], env: impl Fn(&str) -> Option<String>) -> Result<Options, PserverError> {
         let words: Vec<&str> = args
             .iter()
@@ -110,7 +110,7 @@ impl<E: Fn(&str) -> Option<String>> Given<'_, E> {
         }
     }
 
-    /// The first port, and how many there are: dense ones first, then sparse ones.
+    /// The first port and the number of ports: dense ones first, then sparse ones.
     fn ports(&self) -> Result<(u16, u16), PserverError> {
         let port = |flag: &'static str, variable, default| {
             self.number(flag, variable, default).map_err(|error| match error {
@@ -131,7 +131,7 @@ impl<E: Fn(&str) -> Option<String>> Given<'_, E> {
         Ok((first, count))
     }
 
-    /// This server's number and the number of servers: told, or found by its address in the list of them.
+    /// This server's index and the number of servers. The index is given, or found by address in the list of servers.
     fn position(&self, address: IpAddr) -> Result<(u32, u32), PserverError> {
         let servers = self.servers();
         let found = servers.iter().position(|server| *server == address.to_string());

@@ -1,6 +1,6 @@
-//! `paddle pserver`: a parameter server that finds its job in flags and environment.
+//! `paddle pserver`: a parameter server that reads its job from flags and environment.
 //!
-//! What it does with parameters is in `paddlecloud_pserver`.
+//! The work on parameters is in `paddlecloud_pserver`.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use paddlecloud_pserver::server::{self, Admission, Server};
 
 use crate::options::{Options, PserverError};
 
-/// How long a server that is asked for its state may be out of reach.
+/// How long to wait for an unreachable server when asking for its state.
 const STAT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves until the process is ended; with `--until_trainers_leave`, until the last trainer has signed off.
+/// Serves until the process is killed; with `--until_trainers_leave`, until the last trainer has signed off.
 pub fn serve(options: Options) -> Result<(), PserverError> {
     let server = Server::new(server::Config {
         index: options.index,
@@ -63,7 +63,7 @@ pub fn serve(options: Options) -> Result<(), PserverError> {
     }
 }
 
-/// What the named servers, or those of this job, say about themselves.
+/// The states of the named servers, or of those of this job.
 pub fn stat(args: &[OsString], env: impl Fn(&str) -> Option<String>) -> Vec<Result<String, ClientError>> {
     let named: Vec<String> = args
         .iter()

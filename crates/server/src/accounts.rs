@@ -1,7 +1,7 @@
-//! Accounts that can be changed: those of the database, kept in memory beside those of the configuration.
+//! Changes of accounts: those of the database, kept in memory together with those of the configuration.
 //!
-//! A change is made durable with its audit entry first, then it is visible, even if who asked for it is gone by then.
-//! Who may make it is decided by the caller.
+//! A change becomes durable together with its audit entry and is visible afterwards, even if the client disconnects in between.
+//! The caller decides who may make a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,7 +18,7 @@ use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUs
 use crate::store::{AuditEntry, Heir, Store};
 use crate::users::{self, Account, AccountTable, Group, LimitError, Limits, Origin, RETIRED, Record, Users};
 
-/// Why accounts stay as they are.
+/// Why a change of accounts is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     #[error("there is no user `{0}`")]
@@ -45,31 +45,31 @@ pub enum AccountError {
     Store(#[from] StoreError),
 }
 
-/// All accounts, and the way to change those of the database.
+/// All accounts. Those of the database can be changed.
 pub struct Accounts {
     store: Store,
     table: Arc<AccountTable>,
     configured: Vec<Account>,
     defaults: Limits,
     system_users: SystemUserMap,
-    /// Held while a change is made: one after the other.
+    /// Held during a change, so that changes are serialized.
     state: Arc<Mutex<State>>,
-    /// What the engine's nodes have together; `None` until they are known.
+    /// The total resources of the engine's nodes; `None` until they are known.
     capacity: RwLock<Option<Guarantee>>,
 }
 
 #[derive(Default, Clone)]
 struct State {
-    /// By folded name; without deleted ones.
+    /// By folded name, without deleted accounts.
     records: BTreeMap<String, Record>,
     groups: BTreeMap<String, Group>,
     last_id: u64,
-    /// Folded names that deleted accounts had.
+    /// Folded names of deleted accounts.
     left: BTreeSet<String>,
 }
 
 impl Accounts {
-    /// Reads the accounts of the database and puts them beside those of the configuration.
+    /// Reads the accounts of the database and adds those of the configuration.
     pub async fn open(
         store: Store,
         config: &Config,
@@ -102,7 +102,7 @@ impl Accounts {
         Ok(Arc::new(accounts))
     }
 
-    /// What the nodes have together now: guarantees are checked against it.
+    /// Sets the total resources of the nodes, against which guarantees are checked.
     pub fn set_capacity(&self, capacity: Guarantee) {
         *self.capacity.write().unwrap_or_else(PoisonError::into_inner) = Some(capacity);
     }
@@ -122,7 +122,7 @@ impl Accounts {
         self.state.lock().await.records.get(&users::folded(name)).cloned()
     }
 
-    /// Adds an account; `fill` says what it is like.
+    /// Adds an account; `fill` sets its fields.
     pub async fn add(
         self: &Arc<Self>,
         name: UserName,
@@ -164,7 +164,7 @@ impl Accounts {
         self.save(state, record, entry).await
     }
 
-    /// Deletes an account: its name is free, its number is not. With an heir, its jobs get another owner.
+    /// Deletes an account. Its name becomes free, its number does not. With an heir, its jobs get a new owner.
     pub async fn retire(
         self: &Arc<Self>,
         name: &UserName,
@@ -215,7 +215,7 @@ impl Accounts {
         Ok(shown)
     }
 
-    /// Removes a group; its members leave it.
+    /// Removes a group and the membership of its users.
     pub async fn group_remove(self: &Arc<Self>, name: &str, entry: AuditEntry) -> Result<(), AccountError> {
         let state = self.lock().await;
         if !state.groups.contains_key(name) {
@@ -261,8 +261,8 @@ impl Accounts {
         Ok(shown)
     }
 
-    /// Writes a change, then makes it visible. A task of its own: who asked may be gone between the two, and what is
-    /// durable must count at once.
+    /// Writes a change, then makes it visible. Runs as its own task: the client may disconnect between the two, and a durable
+    /// change must take effect at once.
     async fn commit(
         self: &Arc<Self>,
         mut state: OwnedMutexGuard<State>,
@@ -322,7 +322,7 @@ impl Accounts {
         }
     }
 
-    /// The sum of all guarantees fits the nodes. A change that raises none is made even if nodes were lost meanwhile.
+    /// Checks that the nodes can fulfil all guarantees. A change that raises none is allowed even if nodes were lost.
     fn check_guarantees(&self, state: &State, change: impl FnOnce(&mut State)) -> Result<(), AccountError> {
         let capacity = *self.capacity.read().unwrap_or_else(PoisonError::into_inner);
         let Some(there) = capacity else { return Ok(()) };
@@ -345,7 +345,7 @@ impl Accounts {
         }
     }
 
-    /// The sum of all users' guarantees, disabled users included: they may come back.
+    /// The sum of all users' guarantees, including disabled users: they may be enabled again.
     fn guaranteed(&self, state: &State) -> Guarantee {
         let guarantees = self.limits_of_all(state).map(|limits| limits.guarantee());
         guarantees.fold(Guarantee::default(), |sum, one| Guarantee {
@@ -362,14 +362,14 @@ impl Accounts {
         self.configured.iter().map(|account| account.limits).chain(stored)
     }
 
-    /// Their own limits, then those of their groups, then the server's defaults.
+    /// The effective limits: the user's own, then those of their groups, then the server's defaults.
     fn limits(&self, state: &State, record: &Record) -> Limits {
         let groups = record.groups.iter().filter_map(|name| state.groups.get(name));
         let limits = groups.fold(record.limits, |limits, group| limits.or(&group.limits));
         limits.or(&self.defaults)
     }
 
-    /// Nobody could undo the removal of the last one.
+    /// Refuses to remove the last administrator, which no one could undo.
     fn check_administrators(&self, state: &State, changed: &Record) -> Result<(), AccountError> {
         let rules = |record: &Record| record.admin && !record.disabled && !record.deleted;
         let others = state.records.values().filter(|record| record.id != changed.id);

@@ -1,7 +1,6 @@
-//! The server's own certificate authority: created once, kept in its data folder.
+//! The server's own certificate authority, created once and kept in the data folder.
 //!
-//! A certificate it signed is trusted only by programs that were given the authority's certificate. Its key never
-//! leaves the folder.
+//! Its certificates are trusted only by programs that have the authority's certificate. Its key never leaves the folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -24,7 +23,7 @@ const CERTIFICATE: &str = "ca.crt";
 const KEY: &str = "ca.key";
 const NAME: &str = "PaddleCloud server";
 
-/// Why there is no authority.
+/// Why the authority cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     #[error("cannot use the certificate authority in `{path}`", path = .path.display())]
@@ -43,7 +42,7 @@ pub enum AuthorityError {
     Request,
 }
 
-/// A certificate for a user, signed.
+/// A signed user certificate.
 #[derive(Debug)]
 pub struct Signed {
     pub pem: String,
@@ -78,7 +77,7 @@ impl Authority {
     fn make(data: &Path) -> Result<Authority, AuthorityError> {
         let key = KeyPair::generate()?;
         let certificate = authority_params().self_signed(&key)?.pem();
-        // The key last: a folder with a key has both.
+        // The key is written last: a folder with a key has both files.
         for (name, text) in [(CERTIFICATE, &certificate), (KEY, &key.serialize_pem())] {
             store(data, name, text).map_err(|source| AuthorityError::File {
                 path: data.join(name),
@@ -93,7 +92,7 @@ impl Authority {
         &self.certificate
     }
 
-    /// `SHA256:` and the digest of the certificate, by which people recognise it.
+    /// `SHA256:` and the digest of the certificate, for comparison by users.
     pub fn fingerprint(&self) -> Result<String, AuthorityError> {
         let der = CertificateDer::from_pem_slice(self.certificate.as_bytes())
             .map_err(|error| AuthorityError::Tls(rustls::Error::General(error.to_string())))?;
@@ -102,8 +101,8 @@ impl Authority {
         Ok(format!("SHA256:{}", words.join(":")))
     }
 
-    /// Makes a certificate for a server of these names, with its key, and stores both: the certificate is followed by the
-    /// authority's own, so that clients can be shown whom to trust.
+    /// Issues a certificate and a key for a server with these names and stores both. The file includes the authority's
+    /// certificate, so that clients can be shown what to trust.
     pub fn issue(&self, names: &[String], files: &TlsFiles) -> Result<(), AuthorityError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(names.to_vec())?;
@@ -125,7 +124,7 @@ impl Authority {
         Ok(())
     }
 
-    /// Signs a certificate for a user, valid between two times in Unix seconds. Of the request only the key counts: who it is for is not for the request to say.
+    /// Signs a certificate for a user, valid between two Unix times. Only the request's key is used; the caller sets the name.
     pub fn sign(&self, request: &str, user: &str, validity: (i64, i64)) -> Result<Signed, AuthorityError> {
         let time =
             |seconds: i64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds.unsigned_abs());
@@ -137,7 +136,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.not_before = time(validity.0);
         params.not_after = time(validity.1);
-        // A serial number is positive: the first bit is not set.
+        // A serial number is positive, so the first bit is 0.
         let mut serial = crate::auth::random_bytes()[..8].to_vec();
         serial[0] = serial[0] & 0x7f | 0x40;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
@@ -151,7 +150,7 @@ impl Authority {
         })
     }
 
-    /// A TLS configuration for this name. Its key is created now and never stored.
+    /// A TLS configuration for this name. Its key is generated now and never stored.
     pub fn server_config(&self, name: &str) -> Result<Arc<rustls::ServerConfig>, AuthorityError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new([name.to_owned()])?;
@@ -179,8 +178,8 @@ fn authority_params() -> CertificateParams {
     params
 }
 
-/// A certificate inside a running pod cannot be renewed, and clocks of nodes may be wrong. The holder of the key can
-/// revoke it by removing the key.
+/// A certificate inside a running pod cannot be renewed, and clocks of nodes may be wrong. The holder of the key can revoke it by
+/// removing the key.
 fn never_expires(params: &mut CertificateParams) {
     params.not_before = rcgen::date_time_ymd(2000, 1, 1);
     params.not_after = rcgen::date_time_ymd(2999, 1, 1);

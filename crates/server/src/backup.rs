@@ -1,4 +1,4 @@
-//! `paddlecloud-server backup|restore`: the database as a file, and back.
+//! `paddlecloud-server backup|restore`: writes the database to a file and restores it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError};
 use crate::store::{self, AuditEntry, BackupError, OpenError, Store};
 
-/// Why there is no backup, or why it was not restored.
+/// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupCommandError {
     #[error(transparent)]
@@ -25,7 +25,7 @@ pub enum BackupCommandError {
 }
 
 impl BackupCommandError {
-    /// What to do about it.
+    /// How to fix it.
     pub fn hint(&self) -> Option<String> {
         match self {
             BackupCommandError::Data(TakeError::Locked { .. }) => {
@@ -40,14 +40,14 @@ impl BackupCommandError {
     }
 }
 
-/// Writes a backup; the server may run.
+/// Writes a backup; the server may be running.
 pub fn back_up(config: &Config, file: &Path) -> Result<String, BackupCommandError> {
     let runtime = crate::start::runtime().map_err(BackupCommandError::Threads)?;
     let rows = runtime.block_on(store::back_up(&config.database, file))?;
     Ok(format!("wrote {rows} rows to {}", file.display()))
 }
 
-/// Restores a backup; the server must not run.
+/// Restores a backup; the server must not be running.
 pub fn restore(config: &Config, file: &Path) -> Result<String, BackupCommandError> {
     let runtime = crate::start::runtime().map_err(BackupCommandError::Threads)?;
     let data = DataFolder::take(&config.data)?;

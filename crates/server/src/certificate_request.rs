@@ -1,4 +1,4 @@
-//! Reads certificate requests (PKCS #10): the key somebody wants a certificate for, and the proof that they have it.
+//! Parses certificate requests (PKCS #10): the public key, and the proof that the requester holds its private key.
 
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
@@ -15,23 +15,23 @@ const P256: &[u8] = &[
 /// 1.3.101.112
 const ED25519_KEY: &[u8] = &[0x06, 0x03, 0x2b, 0x65, 0x70];
 
-/// The public key of a request whose signature is that of the key.
+/// The public key of a request that was signed with this key.
 pub struct RequestedKey {
     bits: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
 }
 
 impl RequestedKey {
-    /// `None`: it is no request, its key is of another kind, or whoever made it does not have the key.
+    /// Returns `None` if the text is not a request, the kind of key is not supported, or the signature does not match the key.
     pub fn from_pem(text: &str) -> Option<RequestedKey> {
         let request = CertificateSigningRequestDer::from_pem_slice(text.as_bytes()).ok()?;
         let mut request = Der(Der(&request).expect(SEQUENCE)?);
         let signed = request.whole()?;
-        // The signature's algorithm: the key decides which one is right.
+        // Skip the signature algorithm: it follows from the key.
         request.next()?;
         let signature = request.bits()?;
         let mut asked = Der(Der(signed).expect(SEQUENCE)?);
-        // Version and name.
+        // Skip version and name.
         asked.next()?;
         asked.next()?;
         let mut key = Der(asked.expect(SEQUENCE)?);

@@ -1,7 +1,7 @@
-//! Limits the number of connections: in total, from one address, of one user.
+//! Limits the number of connections: in total, per address and per user.
 //!
-//! Every connection takes a file descriptor, and its request some more. The rest is reserved for the server's own work:
-//! the database, supervisors, starting workers.
+//! Every connection takes a file descriptor, and its requests take some more. The rest is reserved for the server's own work: the
+//! database, supervisors, starting workers.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use paddlecloud_core::names::UserName;
 use rustix::process::{Resource, getrlimit};
 
-/// Never more than this, however many file descriptors there are: each connection also takes memory.
+/// Upper bound, regardless of file descriptors: each connection also takes memory.
 const MOST: usize = 16 << 10;
-/// Never fewer, or nobody could work.
+/// Lower bound, below which the server would be unusable.
 const LEAST: usize = 16;
 
-/// The limits, each a part of the previous one, so that nobody can lock out all others.
+/// The limits, each a part of the previous one, so that no user or address can lock out all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
     altogether: usize,
@@ -25,7 +25,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// A quarter of the file descriptors for connections: a request opens a few files, and the rest is reserved.
+    /// Uses a quarter of the file descriptors for connections: a request opens a few files, and the rest is reserved.
     fn of(descriptors: usize) -> Limits {
         let altogether = (descriptors / 4).clamp(LEAST, MOST);
         Limits {
@@ -36,7 +36,7 @@ impl Limits {
     }
 }
 
-/// All connections of a server.
+/// The open connections of a server.
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
@@ -51,7 +51,7 @@ struct Open {
 }
 
 impl Connections {
-    /// As many as this process has file descriptors for.
+    /// Limits for the file descriptors of this process.
     pub fn of_this_process() -> Arc<Connections> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Connections::with(Limits::of(usize::try_from(descriptors).unwrap_or(usize::MAX)))
@@ -64,7 +64,7 @@ impl Connections {
         })
     }
 
-    /// A connection starts. `None`: there are too many, in total or from its address.
+    /// Registers a new connection. Returns `None` if there are too many, in total or from its address.
     pub fn begin(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Arc<Connection>> {
         let address = address.map(network);
         let mut open = self.open();
@@ -96,7 +96,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A request on it belongs to this user. False: the user has too many connections.
+    /// Assigns the connection to the user of a request. Returns false if the user has too many connections.
     pub fn is_for(&self, user: &UserName) -> bool {
         let mut known = self.user.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() == Some(user) {
@@ -127,7 +127,7 @@ impl Drop for Connection {
     }
 }
 
-/// One more, unless the limit is reached.
+/// Increments a count, unless the limit is reached.
 fn count<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: K, most: usize) -> Option<()> {
     let count = counts.entry(key).or_default();
     *count += 1;
@@ -147,7 +147,7 @@ fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-/// The network of an IPv6 address: one person can have any number of addresses.
+/// The /64 network of an IPv6 address: one person can have any number of addresses.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),

@@ -1,7 +1,7 @@
-//! The server's data folder: locked by one server at a time, and released when it is removed.
+//! The server's data folder: locked by one server at a time. The server stops when the folder is removed.
 //!
-//! A server whose folder is gone would answer from a database that cannot be found again, and keep running workers that
-//! nobody owns. The kernel reports when the lock file is unlinked or moved; nothing is polled.
+//! Without its folder, a server would answer from a database that no longer has a name, and keep running workers without an
+//! owner. The kernel reports when the lock file is unlinked or moved; nothing is polled.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -33,14 +33,14 @@ pub enum TakeError {
     Locked { path: PathBuf, pid: Option<String> },
 }
 
-/// A data folder that belongs to this server as long as this value lives.
+/// A data folder that this server holds while this value lives.
 pub struct DataFolder {
     path: PathBuf,
     lock: File,
 }
 
 impl DataFolder {
-    /// Makes the folder private and takes its lock.
+    /// Makes the folder private and locks it.
     pub fn take(path: &Path) -> Result<DataFolder, TakeError> {
         let mut lock = open_lock(path).map_err(|source| unusable(path, source))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -60,13 +60,13 @@ impl DataFolder {
         })
     }
 
-    /// Releases the folder to the next server now, even if a watching task or a forked child still holds this value.
+    /// Unlocks the folder for the next server now, even if a watching task or a forked child still holds this value.
     pub fn release(&self) {
-        // It is released with the last holder anyway.
+        // On failure, the lock is released with its last holder.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 
-    /// Whether the path still leads to the locked folder.
+    /// Whether the path still refers to the locked folder.
     fn is_ours(&self) -> bool {
         let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         let named = std::fs::metadata(self.path.join(LOCK)).map(number);
@@ -104,11 +104,11 @@ impl DataFolder {
 
     fn watch(&self) -> io::Result<AsyncFd<OwnedFd>> {
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        // A file that is held open is unlinked, not deleted: its link count changes.
+        // Unlinking an open file does not delete it: only its link count changes.
         let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
         inotify::add_watch(&changes, self.path.join(LOCK), flags)?;
         inotify::add_watch(&changes, &self.path, flags)?;
-        // SAFETY: the descriptor is owned, so it stays what it is as long as it is registered.
+        // SAFETY: the descriptor is owned, so it stays valid while it is registered.
         Ok(unsafe { AsyncFd::register(changes) }?)
     }
 }
@@ -122,7 +122,7 @@ fn unusable(path: &Path, source: io::Error) -> TakeError {
 
 fn open_lock(path: &Path) -> io::Result<File> {
     durable::make_folders(path, 0o700)?;
-    // An existing folder may be open to everyone, and users' jobs run on this machine.
+    // An existing folder may be accessible to everyone, and users' jobs run on this machine.
     std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
     durable::sync_names(path);
     let mut options = File::options();
@@ -130,7 +130,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
     options.mode(0o600).open(path.join(LOCK))
 }
 
-/// Which event it was is looked up separately; only its arrival matters here.
+/// Discards all events: only their arrival matters, and the caller checks what changed.
 fn drain(changes: &OwnedFd) {
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     while rustix::io::read(changes, &mut buffer).is_ok_and(|(read, _)| !read.is_empty()) {}
@@ -170,7 +170,7 @@ mod tests {
             error.contains(&format!("(process {})", std::process::id())),
             "{error}"
         );
-        // Also while a forked child or a watcher still holds it.
+        // The release works even if a forked child or a watcher still holds the lock.
         let copy = held.lock.try_clone().unwrap();
         held.release();
         DataFolder::take(around.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Reads DER, as far as certificates and requests for them need it.
+//! A minimal DER parser for certificates and certificate requests.
 
 pub const BITS: u8 = 0x03;
 pub const OBJECT_ID: u8 = 0x06;
@@ -8,7 +8,7 @@ pub const IA5: u8 = 0x16;
 pub const SEQUENCE: u8 = 0x30;
 pub const SET: u8 = 0x31;
 
-/// What is left to read.
+/// The bytes that are left to parse.
 pub struct Der<'a>(pub &'a [u8]);
 
 impl<'a> Der<'a> {
@@ -39,14 +39,14 @@ impl<'a> Der<'a> {
         (found == tag).then_some(content)
     }
 
-    /// The next element as it is, with its tag and length.
+    /// The whole next element, including its tag and length.
     pub fn whole(&mut self) -> Option<&'a [u8]> {
         let before = self.0;
         self.next()?;
         before.get(..before.len() - self.0.len())
     }
 
-    /// The next element, a string of whole bytes.
+    /// The next element, a bit string of whole bytes.
     pub fn bits(&mut self) -> Option<&'a [u8]> {
         let (unused, bytes) = self.expect(BITS)?.split_first()?;
         (*unused == 0).then_some(bytes)

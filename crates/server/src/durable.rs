@@ -26,8 +26,8 @@ pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Replaces the content of a small file atomically. When it returns, the new content survives a power cut; before, the
-/// old one does.
+/// Replaces the content of a small file atomically. After a power cut, the file has the old content or the new one; once this has
+/// returned, the new one.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let fresh = beside(path);
     let written = File::options()
@@ -41,7 +41,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         })
         .and_then(|()| std::fs::rename(&fresh, path));
     written.inspect_err(|_| {
-        // On a full disk a part of it may exist.
+        // On a full disk, a part of the file may exist.
         let _ = std::fs::remove_file(&fresh);
     })?;
     sync_entry(path)
@@ -54,7 +54,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_extension(format!("{}-{number}.new", std::process::id()))
 }
 
-/// Syncs the folder in which a path has its name.
+/// Syncs the folder that contains a path's name.
 pub fn sync_entry(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(above) if !above.as_os_str().is_empty() => File::open(above)?.sync_all(),
@@ -62,8 +62,8 @@ pub fn sync_entry(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Syncs the names in a folder and its own name in its parent, which a client may have created a moment ago. Folders
-/// that this program may not read are older than that.
+/// Syncs the names in a folder and its own name in its parent, which a client may have just created. Folders that this program
+/// may not read are older.
 pub fn sync_names(path: &Path) {
     for made in path.ancestors().take(2).filter(|made| made.parent().is_some()) {
         let _ = sync_entry(made);

@@ -1,4 +1,4 @@
-//! `paddlecloud-server init`: makes the first administrator of a server that does not run yet.
+//! `paddlecloud-server init`: creates the first administrator before the server's first start.
 
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
@@ -11,16 +11,16 @@ use crate::data_folder::{DataFolder, TakeError};
 use crate::store::{AuditEntry, OpenError, Store, jobs_below};
 use crate::users::Record;
 
-/// What was made.
+/// What `init` created.
 pub struct Initialized {
     pub admin: UserName,
-    /// A password that was made up, to be shown once.
+    /// A generated password, to be shown once.
     pub password: Option<String>,
-    /// Of the server's own certificate authority.
+    /// The fingerprint of the server's own certificate authority.
     pub fingerprint: String,
 }
 
-/// Why nothing was made.
+/// Why `init` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub enum InitError {
 }
 
 impl InitError {
-    /// What to do about it.
+    /// How to fix it.
     pub fn hint(&self) -> Option<String> {
         match self {
             InitError::Data(TakeError::Locked { .. }) => {
@@ -58,7 +58,7 @@ impl InitError {
     }
 }
 
-/// Makes the administrator; without a password, one is made up.
+/// Creates the administrator, with a generated password if none is given.
 pub fn init(config: &Config, admin: UserName, password: Option<String>) -> Result<Initialized, InitError> {
     if password
         .as_ref()

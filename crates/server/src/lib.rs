@@ -1,7 +1,7 @@
 //! The program `paddlecloud-server`: jobs, users, quotas, logs, packages, and the engine that runs workers.
 //!
-//! `http` parses requests and calls `app`; `app` contains the use cases; only `reconcile` changes jobs; `store` stores
-//! them; `engine` runs their workers.
+//! `http` parses requests and calls `app`; `app` contains the use cases; only `reconcile` changes jobs; `store` makes them
+//! durable; `engine` runs their workers.
 
 pub mod accounts;
 pub mod app;

@@ -1,4 +1,4 @@
-//! Locks on one upload, one package or one space: one holder at a time, the others wait without a thread.
+//! Locks on an upload, a package or a space: one holder at a time; others wait without occupying a thread.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
@@ -12,23 +12,23 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 /// What is locked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// To end an upload, one way or the other. A repeated request waits for its result.
+    /// For committing or discarding an upload. A repeated request waits for the result.
     Upload(StagedId),
-    /// To read what came of a user's package, send it, end it, or give it up.
+    /// For reading the received part of a user's package, and for sending, finishing or dropping the package.
     Package(UserName, PackageId),
-    /// To measure a space. The others find it measured.
+    /// For measuring a space. Waiting callers then find it measured.
     Space(Space),
 }
 
-/// Held as long as it lives. It goes along with the work, which may outlive the request.
+/// Held while this value lives. It moves along with the work, which may outlive the request.
 pub type Lock = OwnedMutexGuard<()>;
 
-/// All such locks. What nobody holds or waits for is forgotten. Cheap to clone.
+/// All these locks. Unused ones are evicted. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Locks(Arc<std::sync::Mutex<HashMap<Key, Weak<Mutex<()>>>>>);
 
 impl Locks {
-    /// Waits until nobody else holds it, in the order in which it was asked for.
+    /// Waits for the lock, in the order of the calls.
     pub async fn lock(&self, key: Key) -> Lock {
         self.of(key).lock_owned().await
     }

@@ -7,17 +7,17 @@ use paddlecloud_core::job::Job;
 
 use crate::store::WriterCounts;
 
-/// Counters that grow while the server runs.
+/// Counters since the start of the server.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    /// By the first digit of the status.
+    /// By the first digit of the status code.
     requests: [AtomicU64; 6],
     in_flight: AtomicU64,
     submits: AtomicU64,
     repeated: AtomicU64,
 }
 
-/// A request being served; counts until it is dropped.
+/// A request in flight, counted until this is dropped.
 pub struct InFlight<'a>(&'a AtomicU64);
 
 impl Drop for InFlight<'_> {
@@ -37,18 +37,18 @@ impl Metrics {
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests being served now.
+    /// The number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// An accepted job, or one that had been accepted before.
+    /// Counts an accepted job, or a repeated submit of one.
     pub fn count_submit(&self, created: bool) {
         let counter = if created { &self.submits } else { &self.repeated };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The exposition format.
+    /// All metrics in Prometheus' text format.
     pub fn text<'a>(&self, jobs: impl Iterator<Item = &'a Job>, store: WriterCounts) -> String {
         let mut text = String::new();
         head(

@@ -1,12 +1,12 @@
-//! Guesses which known word was meant.
+//! Finds the known word that is closest to a misspelled one.
 
-/// No name of ours is longer than this, typing errors included.
+/// No known name is longer than this, even with typing errors.
 const LONGEST: usize = 64;
 
-/// The candidate that is close enough, if there is one.
+/// The closest candidate, if one is close enough.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = if word.len() <= 3 { 1 } else { 2 };
-    // Comparing costs the product of both lengths, and the word comes from an untrusted client.
+    // The comparison costs the product of both lengths, and the word comes from an untrusted client.
     if word.len() > LONGEST {
         return None;
     }
@@ -17,7 +17,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         .map(|(_, candidate)| candidate)
 }
 
-/// Treats upper and lower case as equal, and `-`, `_` and no separator.
+/// The edit distance, ignoring case, `-` and `_`.
 fn distance(left: &str, right: &str) -> usize {
     let plain = |word: &str| word.to_lowercase().replace(['-', '_'], "");
     strsim::damerau_levenshtein(&plain(left), &plain(right))

@@ -31,7 +31,7 @@ impl Modify for Logins {
     }
 }
 
-/// The OpenAPI document as JSON, always in the same order.
+/// The OpenAPI document as JSON, in a stable order.
 pub fn document() -> String {
     let mut document = crate::http::routes().into_openapi();
     document.info.version = crate::VERSION.to_owned();
@@ -51,7 +51,7 @@ pub fn document() -> String {
     text
 }
 
-/// Every operation can fail, and all errors have the same body. Which ones are possible follows from its parameters.
+/// Adds the errors of an operation. All errors have the same body, and the parameters determine which ones are possible.
 fn add_errors(operation: &mut Operation) {
     let needs_login = operation.security.is_none();
     let parameters = operation.parameters.as_deref().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Which programs the workers of this machine find in their `PATH`.
+//! Finds out which programs the workers of this machine have in their `PATH`.
 //!
-//! Only searches; `app` refuses jobs because of it, and `engine::local` provides programs to workers.
+//! Only searches; `app` refuses jobs based on the result, and `engine::local` provides programs to workers.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,17 +8,17 @@ use std::path::Path;
 use paddlecloud_core::command::program_by_name;
 use paddlecloud_core::spec::JobSpec;
 
-/// The `PATH` of workers if nothing sets one.
+/// The default `PATH` of workers.
 pub const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The programs in our own folder, first in every worker's `PATH`.
+/// Programs in our own folder, which is first in every worker's `PATH`.
 const OURS: [&str; 2] = ["paddle", "paddle-data"];
 
-/// The programs of a job's commands on this machine.
+/// Whether the programs of a job's commands exist on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lookup {
     Found,
-    /// Only `python3` exists; workers get it as `python` too.
+    /// Only `python3` exists; workers also get it as `python`.
     PythonIsPython3,
     Missing {
         program: String,
@@ -52,12 +52,12 @@ pub fn look_up(spec: &JobSpec) -> Lookup {
     lookup
 }
 
-/// Whether `python` is missing there and `python3` can replace it.
+/// Whether `python` is missing in this `PATH` and `python3` can replace it.
 pub fn lacks_python(path: &str) -> bool {
     !is_there(path, "python") && is_there(path, "python3")
 }
 
-/// The `PATH` of a job's workers, without our own folders in it.
+/// The `PATH` of a job's workers, without our own folders.
 fn path_of(spec: &JobSpec) -> &str {
     let of_job = spec.envs.get("PATH").or_else(|| spec.shell_env.get("PATH"));
     of_job.map_or(DEFAULT_PATH, String::as_str)
@@ -67,7 +67,7 @@ fn is_there(path: &str, program: &str) -> bool {
     path.split(':')
         .filter(|folder| folder.starts_with('/'))
         .any(|folder| is_program(&Path::new(folder).join(program)))
-        // A relative folder depends on where the worker starts, which is not here.
+        // A relative folder depends on the worker's working directory, so it may have the program.
         || path.split(':').any(|folder| !folder.starts_with('/'))
 }
 

@@ -1,8 +1,8 @@
-//! The one queue in front of work that keeps a thread or much memory for long: a request has a class and a user, and
-//! waits until both have a place. What is short, such as a look at a folder, never comes here.
+//! The one queue for work that occupies a thread or much memory for long. A request has a class and a user, and waits until both
+//! have a free slot. Short work, such as listing a folder, does not use it.
 //!
-//! Who waits here has no thread. A lock ([`crate::locks`]) is taken before a turn; who has a turn at a thread waits for no
-//! lock.
+//! A waiting request holds no thread. Locks ([`crate::locks`]) are taken before a turn; a request with a turn at a thread never
+//! waits for a lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,26 +12,26 @@ use paddlecloud_core::names::UserName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
-/// How often a waiting client hears something. Clients take a connection for dead that is silent for a minute.
+/// How often a waiting client receives a byte. Clients treat a connection as dead after a minute of silence.
 pub const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
-/// What a request keeps while it is at work.
+/// The resource that a request occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// A thread, perhaps for hours: copies, digests, checks, commits to another store.
     Long,
-    /// A thread for minutes at most: the ends of uploads, measuring, and what is bounded in each request. Who has sent all
-    /// there is does not wait for copies.
+    /// A thread for minutes at most: the ends of uploads, measurements, and other bounded work. A client that has sent everything
+    /// does not wait for copies.
     End,
-    /// A thread to remove a tree: who makes room on a full disk waits for nobody who fills it, and nobody who has sent all
-    /// there is waits for a million files to go.
+    /// A thread to remove a tree. A user who frees space on a full disk does not wait for writers, and the end of an upload does
+    /// not wait for a million removals.
     Removal,
-    /// Memory for a package's long list of files, while it comes, is compared, or its package is sent.
+    /// Memory for a package's long manifest, while it is received or compared, or its package is sent.
     List,
 }
 
-/// How many of a class are at work at a time, and how many of these are one user's: who copies many large files does not
-/// keep everybody else waiting.
+/// How many requests of a class run at a time, and how many of one user: a user who copies many large files does not block all
+/// others.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     pub at_once: usize,
@@ -60,12 +60,12 @@ const LIMITS: [Limit; 4] = [
     },
 ];
 
-/// Threads that all classes may have together.
+/// The most threads that all classes use together.
 pub const THREADS: usize =
     Class::Long.limit().at_once + Class::End.limit().at_once + Class::Removal.limit().at_once;
 
 impl Class {
-    /// How many of it there may be.
+    /// The limits of this class.
     pub const fn limit(self) -> Limit {
         LIMITS[self as usize]
     }
@@ -77,11 +77,11 @@ pub struct Queue(Arc<Inner>);
 
 struct Inner {
     all: [Arc<Semaphore>; LIMITS.len()],
-    /// What nobody has or waits for is forgotten.
+    /// Unused entries are dropped.
     users: Mutex<HashMap<(Class, UserName), Weak<Semaphore>>>,
 }
 
-/// A place in a class, as long as it lives.
+/// A slot in a class, while this value lives.
 #[derive(Debug)]
 pub struct Turn {
     _own: OwnedSemaphorePermit,
@@ -98,7 +98,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Waits for a turn of a user's, in the order in which they were asked for.
+    /// Waits for a turn, in the order of requests.
     pub async fn turn(&self, class: Class, user: &UserName) -> Turn {
         let own = self.of_user(class, user);
         Turn {
@@ -107,8 +107,8 @@ impl Queue {
         }
     }
 
-    /// Does something on a thread that may block when it is the user's turn. It is done to its end, also when nobody
-    /// waits for it any more, and has its turn until then.
+    /// Runs `work` on a thread that may block, at the user's turn. The work always runs to its end, even if the caller is gone,
+    /// and keeps its turn until then.
     pub async fn blocking<T: Send + 'static>(
         &self,
         class: Class,
@@ -118,7 +118,7 @@ impl Queue {
         self.turn(class, user).await.blocking(work).await
     }
 
-    /// How many more of a class could be at work now.
+    /// The number of free slots of a class.
     pub fn free(&self, class: Class) -> usize {
         self.0.all[class as usize].available_permits()
     }
@@ -137,7 +137,7 @@ impl Queue {
 }
 
 impl Turn {
-    /// Uses the turn for something on a thread that may block.
+    /// Runs `work` on a thread that may block, and releases the turn at its end.
     pub async fn blocking<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,

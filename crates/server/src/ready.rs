@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::FromRawFd;
 
-/// A pipe to the parent, used once; optional.
+/// An optional pipe to the parent, used once.
 pub struct Ready(Option<File>);
 
 impl Ready {
-    /// Takes over a file descriptor that the starter left open for this.
+    /// Takes ownership of a file descriptor that the parent left open for this.
     pub fn new(fd: Option<i32>) -> Ready {
         let fd = fd.filter(|fd| *fd > 2);
-        // SAFETY: the number was given on the command line for this purpose alone; nothing else in this
-        // process has opened or will close it, and numbers of standard streams are refused above.
+        // SAFETY: the number was passed on the command line for this purpose alone; nothing else in this process has opened or
+        // will close it, and the numbers of standard streams are refused above.
         Ready(fd.map(|fd| unsafe { File::from_raw_fd(fd) }))
     }
 
@@ -27,7 +27,7 @@ impl Ready {
 
     fn say(self, line: &serde_json::Value) {
         if let Some(mut pipe) = self.0 {
-            // A parent that exited does not need to know.
+            // The parent may have exited.
             let _ = pipe.write_all(format!("{line}\n").as_bytes());
         }
     }

@@ -112,7 +112,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Some(Command::HashPassword) => print_hash(),
         Some(Command::CreateObjects { namespace }) => create_objects(namespace.as_deref()),
         Some(Command::Openapi) => {
-            // A reader that closes the pipe early has what it wanted.
+            // A closed pipe is no error: the reader has what it wanted.
             let _ = std::io::stdout().write_all(crate::openapi::document().as_bytes());
             ExitCode::SUCCESS
         }
@@ -120,7 +120,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Where `init` finds the administrator's password.
+/// The variable with the administrator's password for `init`.
 const ADMIN_PASSWORD: &str = "PADDLECLOUD_ADMIN_PASSWORD";
 
 fn initialize(file: &Path, admin: UserName) -> ExitCode {
@@ -184,7 +184,7 @@ fn print_hash() -> ExitCode {
     }
 }
 
-/// For the Python package, which plans jobs without a server.
+/// Creates objects in a cluster for the Python package, which plans jobs without a server.
 fn create_objects(namespace: Option<&str>) -> ExitCode {
     let objects: Vec<serde_json::Value> = match serde_json::from_reader(std::io::stdin().lock()) {
         Ok(objects) => objects,
@@ -230,7 +230,7 @@ fn configuration(how: &How) -> Result<Config, ConfigError> {
     }
 }
 
-/// Events go to standard error, which for the embedded server is its log.
+/// Sends events to standard error, which is the log of the embedded server.
 fn start_tracing() {
     let filter =
         EnvFilter::try_from_env("PADDLECLOUD_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
@@ -240,7 +240,7 @@ fn start_tracing() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colours);
-    // A second start in one process, as tests do it, keeps the first subscriber.
+    // A second start in one process, as in tests, keeps the first subscriber.
     let _ = subscriber.try_init();
 }
 

@@ -1,7 +1,7 @@
-//! Secrets of users, sealed before they reach the database and opened only for the workers of their owner.
+//! Secrets of users: sealed before they reach the database, opened only for the workers of their owner.
 //!
-//! The key is read from a file, a variable or a command; it is in neither the database nor its backup. Several keys may be
-//! given, one per line: the first seals, all open.
+//! The key is read from a file, a variable or a command; it is neither in the database nor in a backup. Several keys may be
+//! given, one per line: the first one seals, and all of them open.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ use crate::store::{AuditEntry, SecretRow, Store};
 /// What a secret is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A variable of workers.
+    /// An environment variable of workers.
     Secret,
     /// The credentials of an image registry.
     Registry,
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// Why a secret cannot be kept or opened. Never says what is in it.
+/// Why a secret cannot be stored or opened. Never contains the secret's value.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretsError {
     #[error("the key of the secrets cannot be read from {place}: {problem}")]
@@ -59,9 +59,9 @@ pub struct Secrets(Arc<Inner>);
 struct Inner {
     store: Store,
     source: KeySource,
-    /// The first seals.
+    /// The first key seals; all of them open.
     keys: RwLock<Vec<Key>>,
-    /// Held while something is sealed and stored, so that nothing is sealed with a key that is being replaced.
+    /// Held while a secret is sealed and stored, so that nothing is sealed with a key that is being replaced.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -72,7 +72,7 @@ struct Key {
 }
 
 impl Secrets {
-    /// Reads the key; where it is the server's own file, makes it first.
+    /// Reads the keys. If the source is the server's own file, creates the file first.
     pub fn open(store: Store, source: KeySource) -> Result<Secrets, SecretsError> {
         let keys = read_keys(&source)?;
         Ok(Secrets(Arc::new(Inner {
@@ -83,7 +83,7 @@ impl Secrets {
         })))
     }
 
-    /// Stores a secret of a user, in place of one of the same name.
+    /// Stores a user's secret and overwrites one of the same name.
     pub async fn set(
         &self,
         owner: &UserName,
@@ -103,12 +103,12 @@ impl Secrets {
         Ok(self.0.store.secret_save(vec![row], entry).await?)
     }
 
-    /// A user's secrets of one kind, sealed.
+    /// A user's secrets of one kind, still sealed.
     pub async fn list(&self, owner: &UserName, kind: Kind) -> Result<Vec<SecretRow>, SecretsError> {
         Ok(self.0.store.secrets_of(owner, kind.as_str()).await?)
     }
 
-    /// `false`: there is none of this name.
+    /// Removes a secret. Returns `false` if it does not exist.
     pub async fn remove(
         &self,
         owner: &UserName,
@@ -122,7 +122,7 @@ impl Secrets {
         }
     }
 
-    /// What is in a secret; `None`: there is none of this name.
+    /// Opens a secret. Returns `None` if it does not exist.
     pub async fn reveal(
         &self,
         owner: &UserName,
@@ -134,7 +134,7 @@ impl Secrets {
             return Ok(None);
         };
         match self.unseal(&row) {
-            // It may have been sealed anew between being read and being opened.
+            // A concurrent rotation may have resealed it after it was read.
             Err(_) => Ok(find().await?.map(|row| self.unseal(&row)).transpose()?),
             opened => opened.map(Some),
         }
@@ -149,7 +149,7 @@ impl Secrets {
             .is_some())
     }
 
-    /// Stores the credentials of a registry, in place of those of the same name.
+    /// Stores the credentials of a registry and overwrites those of the same name.
     pub async fn set_login(
         &self,
         owner: &UserName,
@@ -166,7 +166,7 @@ impl Secrets {
         self.set(owner, Kind::Registry, name, &text, entry).await
     }
 
-    /// The credentials in a row that was listed.
+    /// Opens the credentials of a listed row.
     pub fn open_login(&self, row: &SecretRow) -> Result<RegistryLogin, SecretsError> {
         let lost = || SecretsError::Sealed(row.name.clone());
         let value: serde_json::Value = serde_json::from_str(&self.unseal(row)?).map_err(|_| lost())?;
@@ -178,8 +178,8 @@ impl Secrets {
         })
     }
 
-    /// How a job's image is pulled. Whoever stores credentials for a registry makes its images private: a node that has one
-    /// of them must ask the registry before another user gets it.
+    /// How a job's image is pulled. Once a user stores credentials for a registry, its images count as private: a node that has
+    /// cached one must ask the registry before another user gets it.
     async fn image_access(&self, job: &Job) -> Result<ImageAccess, SecretsError> {
         let Some(image) = &job.spec.image else {
             return Ok(ImageAccess::default());
@@ -187,7 +187,7 @@ impl Secrets {
         let mut access = ImageAccess::default();
         for row in self.0.store.registries_all().await? {
             let is_named = row.owner == job.user.as_str() && job.spec.registry.as_ref() == Some(&row.name);
-            // One that cannot be opened opens no registry.
+            // Credentials that cannot be opened grant nothing.
             let Ok(login) = self.open_login(&row) else {
                 continue;
             };
@@ -199,10 +199,10 @@ impl Secrets {
         Ok(access)
     }
 
-    /// Reads the keys again and seals everything with the first. Gives how many secrets that were. If one cannot be
-    /// opened, nothing changes.
+    /// Reads the keys again and reseals every secret with the first one. Returns the number of secrets. If one cannot be opened,
+    /// nothing changes.
     pub async fn rotate(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
-        // A task of its own: it must not stop between the database and the keys in memory.
+        // In its own task, so that a cancelled request cannot stop it between the database and the keys in memory.
         let secrets = self.clone();
         let rotated = tokio::spawn(async move { secrets.seal_anew(entry).await });
         rotated.await.map_err(|panic| StoreError::Write(panic.into()))?
@@ -219,7 +219,7 @@ impl Secrets {
             row.sealed = seal(&keys[0], &row.owner, &row.kind, &row.name, &value);
         }
         let count = rows.len();
-        // Readers see rows of both kinds until all is stored, and after a write of which nobody knows whether it was made.
+        // Readers may see rows sealed with old or new keys until everything is stored, or after a write with an unknown result.
         let old = self.keys();
         self.set_keys(old.iter().chain(&keys).cloned().collect());
         self.0.store.secret_save(rows, entry).await?;
@@ -241,7 +241,7 @@ impl Secrets {
     }
 }
 
-/// Bound to its owner, kind and name: a row that is moved cannot be opened.
+/// Seals a value. Owner, kind and name are authenticated too, so a row that was moved cannot be opened.
 fn seal(key: &Key, owner: &str, kind: &str, name: &str, value: &str) -> String {
     let mut nonce = [0; NONCE_LEN];
     nonce.copy_from_slice(&crate::auth::random_bytes()[..NONCE_LEN]);
@@ -266,7 +266,7 @@ fn unseal(keys: &[Key], row: &SecretRow) -> Result<String, SecretsError> {
     String::from_utf8(value.to_vec()).map_err(|_| lost())
 }
 
-/// A database that does not answer is a reason to wait; a secret that cannot be opened is the job's end.
+/// A job waits for a database that does not answer, and fails if a secret cannot be opened.
 fn not_opened(error: SecretsError) -> PrepareError {
     match error {
         SecretsError::Store(_) => PrepareError::Shortage("its secrets cannot be read now".to_owned()),
@@ -294,10 +294,10 @@ impl SecretSource for Secrets {
     }
 }
 
-/// Docker's own registry, where images without a host come from.
+/// Docker's own registry, the default for images without a host.
 const USUAL_REGISTRY: &str = "docker.io";
 
-/// The host of an image's registry. A first part without a dot or port is not one.
+/// The host of an image's registry. A first path component without a dot or a port is not a host.
 fn image_host(image: &str) -> &str {
     match image.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => usual(host),

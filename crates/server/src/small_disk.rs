@@ -1,4 +1,4 @@
-//! A small disk for a test, to be filled.
+//! A small disk that a test can fill.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// A disk of 8 MiB that is gone when dropped.
+/// A disk of 8 MiB, unmounted when dropped.
 pub(crate) struct Disk(tempfile::TempDir);
 
 impl Disk {
-    /// `None`, with a message, if mounting is not permitted.
+    /// Returns `None` and prints a message if mounting is not permitted.
     pub fn mount() -> Option<Disk> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root can mount a disk");
@@ -32,13 +32,13 @@ impl Disk {
         self.0.path()
     }
 
-    /// Writes until there is no room left.
+    /// Fills the disk.
     pub fn fill(&self) {
         let mut file = File::create(self.stone()).unwrap();
         while file.write_all(&[0; 1024]).is_ok() {}
     }
 
-    /// Removes what filled it.
+    /// Removes the file that fills the disk.
     pub fn make_room(&self) {
         std::fs::remove_file(self.stone()).unwrap();
     }

@@ -40,7 +40,7 @@ use crate::tls::{Tls, TlsError};
 const THREADS: usize = 2;
 /// Threads for short blocking work: reading a folder, checking a password, a piece of a file.
 const SHORT_THREADS: usize = 6;
-/// Threads for what blocks. Whatever moves bytes or takes long leaves some to what is short.
+/// Threads for blocking work. Transfers and long work leave some of them to short work.
 const BLOCKING_THREADS: usize = lane::LANES + queue::THREADS + SHORT_THREADS;
 
 /// How often unfinished uploads are checked.
@@ -100,10 +100,10 @@ pub enum StartError {
     Threads(#[source] io::Error),
 }
 
-/// Runs a server until it is asked to stop. Reports on `ready` when it can be used, or why it cannot.
+/// Runs a server until it is asked to stop. Reports on `ready` when the server is ready, or why it failed.
 pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
     allow_many_files();
-    // Forks, so it comes before the threads.
+    // Forks, so it must run before threads start.
     let isolation = paddlecloud_supervisor::probe();
     let result = runtime().map_err(StartError::Threads).and_then(|runtime| {
         let stop = CancellationToken::new();
@@ -142,14 +142,14 @@ pub struct Server {
     sockets: Vec<Bound>,
     tls: Option<Tls>,
     reconciler: Reconciler,
-    /// Held until the end: nobody else may use it.
+    /// Held until the end: no other process may use the folder.
     data: Arc<DataFolder>,
-    /// So is this.
+    /// Held until the end as well.
     storage: StorageLock,
 }
 
 impl Server {
-    /// Everything up to the point where the first request can be answered.
+    /// Starts everything that is needed to answer the first request.
     pub async fn start(
         config: Config,
         isolation: Isolation,
@@ -160,7 +160,7 @@ impl Server {
                 SystemUsers::find(&config.users, &isolation)?,
                 SystemUserMap::new(config.system_uids, &isolation),
             ),
-            // Pods are isolated by what they mount.
+            // Pods are isolated by their mounts.
             EngineKind::Kubernetes(_) => (SystemUsers::default(), SystemUserMap::none()),
         };
         let data = DataFolder::take(&config.data)?;
@@ -255,12 +255,12 @@ impl Server {
         self.app.stop.clone()
     }
 
-    /// Where it listens, with real ports.
+    /// The addresses it listens on, with actual ports.
     pub fn addresses(&self) -> &[String] {
         &self.app.listen
     }
 
-    /// The parts behind the sockets, for tests of a whole server.
+    /// The application behind the sockets, for tests of a whole server.
     pub fn app(&self) -> &Arc<App> {
         &self.app
     }
@@ -271,7 +271,7 @@ impl Server {
         serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
-        // The last handle to the jobs is dropped with the app, and with it the loop ends.
+        // The last handle to the jobs is dropped with the app, which ends the loop.
         drop(self.app);
         self.reconciler.ended().await;
         store.close().await;
@@ -281,8 +281,8 @@ impl Server {
     }
 }
 
-/// A missing storage folder although the database has jobs is a disk that is not mounted: nothing is created in its
-/// place.
+/// Refuses to start if the storage folder is missing although the database has jobs: the disk is probably not mounted, and
+/// nothing may be created in its place.
 async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), StartError> {
     if config.storage.exists() {
         return Ok(());
@@ -300,7 +300,7 @@ async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), Start
     }
 }
 
-/// Beyond this machine passwords and tokens travel encrypted, unless the configuration says otherwise.
+/// Refuses to send passwords and tokens unencrypted to other machines, unless the configuration allows it.
 fn refuse_plain_http(config: &Config, sockets: &[Bound]) -> Result<(), StartError> {
     let outside = sockets.iter().find(|socket| socket.is_reachable_from_outside());
     match outside.filter(|_| config.tls.is_none()) {
@@ -313,7 +313,7 @@ fn refuse_plain_http(config: &Config, sockets: &[Bound]) -> Result<(), StartErro
     }
 }
 
-/// What every engine is started with.
+/// What every engine needs to start.
 struct EngineParts<'a> {
     config: &'a Config,
     store: &'a Store,
@@ -322,7 +322,7 @@ struct EngineParts<'a> {
     secrets: &'a Secrets,
 }
 
-/// The loop around an engine.
+/// The running loop of an engine.
 struct Started {
     jobs: Jobs,
     reconciler: Reconciler,
@@ -331,7 +331,7 @@ struct Started {
 }
 
 impl EngineParts<'_> {
-    /// Starts the configured engine: the one place that names it.
+    /// Starts the configured engine. This is the only place that names the engines.
     async fn start(&self, isolation: Isolation, secret: &Secret) -> Result<Started, StartError> {
         match &self.config.engine {
             EngineKind::Local => {
@@ -404,10 +404,10 @@ fn local_engine(
     Ok(LocalEngine::new(settings, storage.clone(), logs.clone(), secret))
 }
 
-/// Our programs that workers call by name.
+/// Programs that workers call by name; all are this executable.
 const WORKERS_PROGRAMS: [&str; 2] = ["paddle", "paddle-data"];
 
-/// A folder in which `paddle` and its other names are this program, first in the workers' `PATH`.
+/// Creates the folder that is first in the workers' `PATH`. Its entries, such as `paddle`, are links to this program.
 fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
     let folder = data.join("bin");
     std::fs::create_dir_all(&folder)?;
@@ -425,7 +425,7 @@ fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// A `python` for machines that have only `python3`, whichever that is in a worker's `PATH`.
+/// Creates a `python` for machines that have only `python3`. It runs the `python3` of the worker's `PATH`.
 fn make_python(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let (script, fresh) = (folder.join("python"), folder.join(".python.new"));
@@ -436,7 +436,7 @@ fn make_python(folder: &Path) -> io::Result<()> {
     std::fs::rename(fresh, script)
 }
 
-/// Followers of logs hold files open; the usual limit of 1024 is too low for a server.
+/// Raises the limit of open files: followers of logs hold files open, and the usual limit of 1024 is too low.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -476,20 +476,20 @@ async fn trim_logs(app: std::sync::Weak<App>, stop: CancellationToken) {
     }
 }
 
-/// Removes unneeded files of runs and packages: once, in case the last server did not stop cleanly.
+/// Removes unneeded files of runs and packages, once, in case the last server did not stop cleanly.
 async fn sweep_homes(app: std::sync::Weak<App>) {
     if let Some(app) = app.upgrade() {
         app.sweep_homes().await;
     }
 }
 
-/// Derived from the data folder's path, so that it stays the same after a restart.
+/// A seed derived from the data folder's path, so that it survives a restart.
 fn address_seed(data: &Path) -> u64 {
     let hash = blake3::hash(data.as_os_str().as_encoded_bytes());
     u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
 }
 
-/// Whenever the process ends, the next server finds everything that was accepted.
+/// Stops the server on SIGTERM and SIGINT. A second signal ends the process at once, which loses nothing that was accepted.
 fn stop_on_signals(stop: CancellationToken) {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let stop = stop.clone();

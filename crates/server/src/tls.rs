@@ -1,4 +1,4 @@
-//! TLS from the files the configuration names. A certificate that is replaced is used from the next connection on.
+//! TLS from the files that the configuration names. A replaced certificate is used from the next connection on.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 use crate::auth::ClientCertificate;
 use crate::config::TlsFiles;
 
-/// How often it is looked whether the files changed, at most.
+/// Minimum time between two checks for changed files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why TLS cannot be offered.
@@ -41,12 +41,12 @@ pub enum TlsError {
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,
-    /// Verifies certificates of the configuration's authority alone.
+    /// Verifies only certificates of the configured authority.
     configured: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Tls {
-    /// Client certificates of the server's own authority, `own` in PEM, and of a configured one are requested, not required.
+    /// Client certificates of the server's own authority (`own`, in PEM) and of a configured one are requested, but not required.
     pub fn new(files: &TlsFiles, own: &str) -> Result<Tls, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -60,7 +60,7 @@ impl Tls {
             .map(certificates)
             .transpose()?
             .unwrap_or_default();
-        // What the server signs itself is revoked by its own list, which a configured authority does not know.
+        // The server's own certificates are revoked by its own list, which must apply even if the same authority is configured.
         all.retain(|authority| *authority != own);
         let configured = match all.is_empty() {
             true => None,
@@ -80,7 +80,7 @@ impl Tls {
         self.acceptor.accept(stream)
     }
 
-    /// The certificate that a client showed in its handshake.
+    /// The client certificate of a connection.
     pub fn certificate(&self, connection: &ServerConnection) -> Option<ClientCertificate> {
         let (first, rest) = connection.peer_certificates()?.split_first()?;
         let verified = |verifier: &Arc<dyn ClientCertVerifier>| {
@@ -105,7 +105,7 @@ fn verifier(
         .map_err(|error| TlsError::ClientCa(error.into()))
 }
 
-/// The server's certificate as its files have it.
+/// The server's certificate, reloaded when its files change.
 #[derive(Debug)]
 struct Reloading {
     files: TlsFiles,
@@ -115,7 +115,7 @@ struct Reloading {
 #[derive(Debug)]
 struct Current {
     pair: Arc<CertifiedKey>,
-    /// When the files were last changed, when they were read.
+    /// The modification times of the files when they were read.
     changed: [Option<SystemTime>; 2],
     looked: Instant,
 }
@@ -133,7 +133,7 @@ impl Reloading {
         })
     }
 
-    /// The pair to answer with. One that cannot be read, for example because it is half written, leaves the old one.
+    /// The current pair. If the new files cannot be read, for example because they are half written, the old pair stays.
     fn pair(&self) -> Arc<CertifiedKey> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.looked.elapsed() < LOOK_EVERY {
@@ -207,7 +207,7 @@ mod tests {
         std::fs::write(&files.key, key.serialize_pem()).unwrap();
     }
 
-    /// As if nobody had looked for a while, at files of another time.
+    /// Makes the next call check the files and find them changed.
     fn age(reloading: &Reloading) {
         let mut current = reloading.current.lock().unwrap();
         current.looked = Instant::now().checked_sub(LOOK_EVERY).unwrap();

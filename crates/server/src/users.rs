@@ -1,7 +1,7 @@
-//! Who may use this server, and what each may have: the only authority on users.
+//! The accounts of this server and their limits: the only authority on users.
 //!
-//! Nothing keeps a copy of an account. What depends on one asks for it when it is needed; what must react to a change
-//! watches [`UserStore::changes`].
+//! No other module keeps a copy of an account. Code that depends on an account looks it up when needed; code that must react to a
+//! change watches [`UserStore::changes`].
 
 mod record;
 
@@ -21,7 +21,7 @@ pub use record::{Group, RETIRED, Record, UserCertificate};
 use crate::config::{Credential, SystemUsers, User};
 pub use crate::config::{LimitError, Limits};
 
-/// Who keeps an account.
+/// Where an account is defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The configuration file; it changes only there.
@@ -33,7 +33,7 @@ pub enum Origin {
 #[derive(Debug, Clone)]
 pub struct Account {
     pub name: UserName,
-    /// No other account ever has it; 0 for all of the configuration.
+    /// Never reused for another account; 0 for all accounts of the configuration.
     pub id: u64,
     /// A deleted account had this name before.
     pub reuses_name: bool,
@@ -41,19 +41,19 @@ pub struct Account {
     /// A program's account: it has tokens and no password.
     pub service: bool,
     pub groups: Vec<String>,
-    /// What counts for this user: their own limits, those of their groups, then the server's defaults.
+    /// The effective limits: the user's own, those of their groups, then the server's defaults.
     pub limits: Limits,
-    /// `None`: no password opens this account, only a certificate or the server's own socket.
+    /// `None`: password login is disabled; only a certificate or the server's own socket works.
     pub credential: Option<Credential>,
-    /// Certificates of the server's own authority that are logins of this user.
+    /// Certificates issued by the server's own authority with which this user can log in.
     pub certificates: Vec<UserCertificate>,
     /// The most that any credential of the user grants.
     pub scopes: Scopes,
-    /// A disabled user has no access; what is stored for them stays.
+    /// A disabled user has no access; their data stays.
     pub disabled: bool,
-    /// What the user's jobs may take.
+    /// Limits on the user's jobs.
     pub quota: Quota,
-    /// What the user may store.
+    /// Limits on the user's files.
     pub storage: StorageQuota,
     /// The system user that owns the home and runs the workers; `None`: the server's own.
     pub run_as: Option<RunAs>,
@@ -80,7 +80,7 @@ impl Account {
         }
     }
 
-    /// The namespace of this account's jobs in a cluster. That of a deleted account goes to nobody else.
+    /// The namespace of this account's jobs in a cluster. A deleted account's namespace is never reused.
     pub fn namespace(&self) -> String {
         match self.reuses_name {
             true => record::retired_name(&self.name, self.id).namespace(),
@@ -116,14 +116,14 @@ pub trait UserStore: Send + Sync + 'static {
     /// The account of this name as it is now, disabled or not.
     fn find(&self, name: &UserName) -> Option<Arc<Account>>;
 
-    /// Every account there is now.
+    /// All accounts.
     fn all(&self) -> Vec<Arc<Account>>;
 
     /// A number that grows with every change. A change is visible to `find` and `all` before the number grows.
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
-/// The accounts, for everybody who needs one.
+/// A shared handle to the accounts.
 #[derive(Clone)]
 pub struct Users(Arc<dyn UserStore>);
 
@@ -148,7 +148,7 @@ impl Users {
             .map_or_else(|| name.namespace(), |account| account.namespace())
     }
 
-    /// The account of this name, if it may be used.
+    /// The account of this name, unless it is disabled.
     pub fn enabled(&self, name: &UserName) -> Option<Arc<Account>> {
         self.find(name).filter(|account| !account.disabled)
     }
@@ -161,7 +161,7 @@ impl Users {
         self.0.changes()
     }
 
-    /// Which state of the accounts this is.
+    /// The current version of the accounts, see [`UserStore::changes`].
     pub fn version(&self) -> u64 {
         *self.changes().borrow()
     }
@@ -176,7 +176,7 @@ impl fmt::Debug for Users {
 }
 
 impl Default for Users {
-    /// Nobody.
+    /// No users.
     fn default() -> Users {
         Users::new(AccountTable::default())
     }
@@ -209,7 +209,7 @@ impl AccountTable {
         self.changes.send_modify(|version| *version += 1);
     }
 
-    /// Replaces all of them.
+    /// Replaces all accounts.
     pub fn set(&self, all: impl IntoIterator<Item = Account>) {
         *self.accounts.write().unwrap_or_else(PoisonError::into_inner) = by_name(all);
         self.changes.send_modify(|version| *version += 1);

@@ -1,12 +1,12 @@
 //! One small process per worker: isolates it, captures its output, records its exit.
 //!
 //! The server writes a [`protocol::WorkerPlan`] into a folder for the attempt and starts `paddlecloud-supervise
-//! <folder>`. From then on the worker depends on that process alone: the server may die, come back and connect again.
-//! *Not* here: which workers exist, when a job ends, retries, and any network beyond loopback.
+//! <folder>`. From then on the worker depends only on that process: the server may exit, restart and reconnect. *Not*
+//! here: which workers exist, when a job ends, retries, and any network beyond loopback.
 //!
 //! How the server uses it:
 //!
-//! 1. `probe` once, at start; the result goes into every plan, its sentences to the user.
+//! 1. `probe` once, at start; the result goes into every plan, and its `degraded` sentences are shown to the user.
 //! 2. For an attempt: create a folder, [`protocol::WorkerPlan::store`], run `paddlecloud-supervise <folder>` and wait
 //!    for it: 0 means that the supervisor, now detached, accepts connections.
 //! 3. `connect(folder)`; the first line is a [`protocol::Report::State`]. The exit is [`protocol::Report::Exited`] or,
@@ -20,8 +20,8 @@
 //!
 //! [`protocol`] and [`log`] are portable; the rest needs Linux.
 
-/// Writes to stderr, the supervisor's own error file. Unlike `eprintln!` it does not panic if that fails: the disk may
-/// be full at that time.
+/// Writes to stderr, the supervisor's own error file. Unlike `eprintln!`, it does not panic if the write fails: the
+/// disk may be full.
 macro_rules! trouble {
     ($($message:tt)*) => {{
         let mut line = format!($($message)*);

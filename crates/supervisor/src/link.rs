@@ -1,8 +1,8 @@
 //! The messages between a launcher in a pod and the server, and their framing. No I/O.
 //!
-//! The link carries the supervisor's own protocol ([`crate::protocol`]) over TLS, and what a pod needs in addition
-//! because it shares no folder with the server: the plan, the peers' addresses and the log. A frame is a length (four
-//! bytes, big endian, of what follows), a kind (one byte) and a body: JSON, or bytes of the log.
+//! The link carries the supervisor's own protocol ([`crate::protocol`]) over TLS. A pod shares no folder with the
+//! server, so the link also carries the plan, the peers' addresses and the log. A frame is the length of the rest (four
+//! bytes, big endian), a kind (one byte) and a body: JSON or log bytes.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -24,19 +24,19 @@ pub const SILENT_AFTER: std::time::Duration = std::time::Duration::from_secs(20)
 /// The longest body of a frame. The longest message is a plan with thousands of peers.
 pub const LONGEST_FRAME: usize = 8 << 20;
 
-/// Bytes of log in one frame at most.
+/// The most log bytes in one frame.
 pub const LOG_BLOCK: usize = 64 << 10;
 
-/// Bytes of log that may be sent and not yet acknowledged.
+/// The most log bytes in flight: sent but not yet acknowledged.
 pub const LOG_WINDOW: u64 = 4 << 20;
 
-/// First on every connection: the launcher's identity and its proof.
+/// The first message on every connection: the launcher's identity and its proof.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     pub version: u32,
     /// `<job>.<role>-<index>.<attempt>`.
     pub attempt: String,
-    /// Known to this attempt and to the server only.
+    /// Known only to this attempt and the server.
     pub secret: String,
     /// The worker's address for its peers.
     pub address: std::net::Ipv4Addr,
@@ -76,7 +76,7 @@ pub enum FromLauncher {
         from: u64,
         to: u64,
     },
-    /// The kubelet is stopping this pod; the program was asked to stop.
+    /// The kubelet is stopping this pod; the program has been asked to stop.
     Evicted,
     /// The plan could not be carried out; nothing was started.
     Unable {
@@ -93,10 +93,10 @@ pub enum FromServer {
     Welcome {
         /// What to run. Only for a new attempt.
         plan: Option<Box<WorkerPlan>>,
-        /// The end of the server's copy of the log: send from here on.
+        /// The end of the server's copy of the log; the launcher sends from this offset.
         log_end: u64,
     },
-    /// This attempt is not wanted (any more): kill what runs, and exit.
+    /// This attempt is not, or no longer, wanted: kill its processes and exit.
     Leave {
         reason: String,
     },
@@ -105,7 +105,7 @@ pub enum FromServer {
         hosts: Vec<(String, std::net::Ipv4Addr)>,
     },
     Command(Command),
-    /// The log up to here is stored.
+    /// The log is stored up to this offset.
     Stored {
         offset: u64,
     },
@@ -121,7 +121,7 @@ pub enum Frame<M> {
     Log(Chunk),
 }
 
-/// Why bytes are not a frame. The connection cannot be used afterwards.
+/// Why the received bytes are not a frame. The connection is unusable afterwards.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     #[error("a frame of {0} bytes is longer than {LONGEST_FRAME}")]

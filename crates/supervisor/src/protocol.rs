@@ -9,26 +9,26 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Set for a supervisor that reads secret variables of its worker from stdin: a JSON object.
+/// If set, the supervisor reads its worker's secret variables from stdin, as a JSON object.
 pub const SECRETS_VARIABLE: &str = "PADDLECLOUD_SECRETS";
 
 /// The environment variable that identifies every process of an attempt.
 pub const MARKER_VARIABLE: &str = "PADDLECLOUD_ATTEMPT";
 
-/// The exit code of a supervisor that could not get a process or file descriptor (`EX_TEMPFAIL`): try later.
+/// The exit code of a supervisor that could not get a process or file descriptor (`EX_TEMPFAIL`): retry later.
 pub const NO_ROOM: u8 = 75;
 
 /// Names of the files in an attempt's folder.
 pub mod files {
     /// What to run: written by the server before it starts the supervisor.
     pub const PLAN: &str = "plan.json";
-    /// How it exited: written once, durable before any report says so.
+    /// How the attempt exited: written once, durable before it is reported.
     pub const EXIT: &str = "exit.json";
-    /// Space reserved for it, in case the disk is full by then.
+    /// Space reserved for `exit.json`, in case the disk is full by then.
     pub const EXIT_DRAFT: &str = "exit.json.new";
-    /// Where the supervisor listens while it lives.
+    /// Where the supervisor listens while it runs.
     pub const SOCKET: &str = "sock";
-    /// `<pid> <start time>` of the supervisor while it lives.
+    /// `<pid> <start time>` of the supervisor while it runs.
     pub const PID: &str = "pid";
     /// The folder of the worker's output, see [`crate::log`].
     pub const LOG: &str = "log";
@@ -39,7 +39,7 @@ pub mod files {
 /// Everything a supervisor needs to know about its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerPlan {
-    /// The attempt's id, unique on this machine forever; a plain file name.
+    /// The attempt's id, never reused on this machine; a plain file name.
     pub marker: String,
     /// The worker's name, which is also its host name.
     pub worker: String,
@@ -65,13 +65,13 @@ pub struct WorkerPlan {
     /// True: the program starts only after [`Command::Go`].
     #[serde(default)]
     pub wait_for_go: bool,
-    /// What the server says in [`Command::Go`]: kept for a server that reconnects.
+    /// The lines that the server sends with [`Command::Go`], stored for a server that reconnects.
     #[serde(default)]
     pub preamble: Vec<String>,
     /// The worker counts as ready when it listens on all of these.
     #[serde(default)]
     pub ready_ports: Vec<u16>,
-    /// How long after SIGTERM a stop sends SIGKILL, unless the stop says otherwise.
+    /// Time between SIGTERM and SIGKILL of a stop that does not set its own.
     #[serde(default = "default_grace_ms")]
     pub grace_ms: u64,
     #[serde(default)]
@@ -101,7 +101,7 @@ pub enum Role {
     Pserver,
 }
 
-/// A system user, with all groups of the worker.
+/// A system user with all its groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAs {
     pub uid: u32,
@@ -113,7 +113,7 @@ pub struct RunAs {
 /// A folder or file of this machine that the worker sees at another path.
 ///
 /// A missing target inside another bind's target is created in that bind's source. A source inside another bind's
-/// source is looked up from there, and no link on the way leads out of it.
+/// source is resolved below it, and no link on the way leads out of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     pub source: PathBuf,
@@ -129,7 +129,7 @@ pub struct PrivateFile {
     pub contents: String,
 }
 
-/// What the worker may use; absent means unlimited.
+/// The worker's resource limits; absent means unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -140,7 +140,7 @@ pub struct Limits {
     pub processes: Option<u64>,
 }
 
-/// How much output is kept, and the size of the parts that are dropped.
+/// How much output is kept, and the size of the segments in which it is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogLimits {
@@ -181,7 +181,7 @@ pub struct Namespaces {
     pub pid: bool,
 }
 
-/// The folder in which an attempt's control group is made.
+/// The folder in which an attempt's control group is created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupParent {
     pub version: CgroupVersion,
@@ -201,8 +201,8 @@ pub enum CgroupVersion {
 pub enum Command {
     /// Write these lines to the log, then start the program. Ignored once started.
     Go { lines: Vec<String> },
-    /// SIGTERM to every process of the worker now, SIGKILL after the grace period. A second stop
-    /// can only bring the SIGKILL forward.
+    /// SIGTERM to every process of the worker now, SIGKILL after the grace period. A second stop can only bring the
+    /// SIGKILL forward.
     Stop { grace_ms: Option<u64> },
     /// Answer with [`Report::Grown`] on this connection when the log is longer than `offset`. A later watch on the same
     /// connection replaces an earlier one.
@@ -281,9 +281,9 @@ pub struct Exit {
     pub dropped_bytes: u64,
     /// Another process held one of the worker's ports when it failed.
     pub clash: Option<Clash>,
-    /// Why it could not start, or was killed by us.
+    /// Why the worker could not start, or why we killed it.
     pub message: Option<String>,
-    /// It had been asked to stop when it exited; unknown in records of older supervisors.
+    /// Whether the worker had been asked to stop when it exited; unknown in records of older supervisors.
     #[serde(default)]
     pub stopped: Option<bool>,
 }
@@ -340,7 +340,7 @@ impl WorkerPlan {
 }
 
 impl Exit {
-    /// Reserves space for `exit.json`; more than it needs, too little to matter.
+    /// Reserves space for `exit.json`: more than it needs, but negligible.
     pub fn reserve(dir: &Path) -> io::Result<()> {
         fs::write(dir.join(files::EXIT_DRAFT), [0; 4096])
     }
@@ -387,7 +387,7 @@ fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
     })
 }
 
-/// The old contents or the new, never a part, whenever the power fails.
+/// Replaces a file atomically: after a power failure it has the old contents or the new, never a mix.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("json.new");
     // Overwrites a draft and truncates it afterwards: its space is available even on a full disk.

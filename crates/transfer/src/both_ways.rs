@@ -1,4 +1,4 @@
-//! The course of a transfer, whichever way the bytes go.
+//! The steps of a transfer that are the same in both directions.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use super::item::{Item, Tree, batches};
 use super::patience::{Patience, may_pass};
 use super::{Outcome, TransferError};
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Up,
@@ -19,7 +19,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The path on the side an item comes from, as people read it.
+    /// The source path of an item, for display.
     pub(super) fn source(self, item: &Item) -> String {
         match self {
             Way::Up => item.shown(&item.local),
@@ -28,14 +28,14 @@ impl Way {
     }
 }
 
-/// Files and bytes among entries.
+/// Number and bytes of the files among entries.
 pub(super) fn amount_of(entries: &[Entry]) -> (u64, u64) {
     let files = entries.iter().filter(|entry| !entry.is_dir());
     files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.size()))
 }
 
 impl Engine<'_> {
-    /// The items of a tree. Links that lead out of it are told as failures.
+    /// The items of a tree. Links that lead out of it are reported as failures.
     pub(super) fn items_of(&self, tree: Tree, entries: Vec<Entry>) -> Vec<Item> {
         let tree = Arc::new(tree);
         let outside = links_outside(&entries);
@@ -52,7 +52,7 @@ impl Engine<'_> {
         items
     }
 
-    /// Tells what will be looked at: what is at hand, and files and bytes of what comes when that is done.
+    /// Reports the planned amount: these items, and files and bytes of what follows.
     pub(super) fn plan(&self, items: &[Item], later: impl Iterator<Item = (u64, u64)>) {
         let files = items.iter().filter(|item| !item.is_dir()).count() as u64;
         let now = (files, items.iter().map(Item::size).sum());
@@ -60,7 +60,7 @@ impl Engine<'_> {
         self.tally.planned(files, bytes);
     }
 
-    /// Tells what would be transferred.
+    /// Reports what would be transferred.
     pub(super) fn pretend(&self, way: Way, wanted: &[Item]) {
         for item in wanted.iter().filter(|item| !item.is_dir()) {
             self.tally
@@ -68,7 +68,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Small items in packs first, then large ones alone, with those that must travel alone after all.
+    /// Moves small items in packs first, then large ones one by one, together with those that turned out not to fit a pack.
     pub(super) async fn small_then_large(&self, way: Way, items: Vec<Item>) {
         let (large, small): (Vec<Item>, Vec<Item>) = items.into_iter().partition(Item::is_large);
         let late = Mutex::new(Vec::new());
@@ -85,9 +85,9 @@ impl Engine<'_> {
         .await;
     }
 
-    /// Moves a batch in one request. What must travel alone after all is handed back.
+    /// Moves a batch in one request. Returns the items that must be sent one by one.
     ///
-    /// A connection that breaks costs at most the batch, and the next try takes it in halves.
+    /// A broken connection costs at most the batch, and the next attempt sends it in halves.
     async fn in_packs(&self, way: Way, batch: Vec<Item>) -> Vec<Item> {
         let mut late = Vec::new();
         let mut waiting = vec![batch];
@@ -135,7 +135,7 @@ impl Engine<'_> {
         late
     }
 
-    /// This machine's own trouble is every file's.
+    /// A problem of this machine fails every file.
     fn fail_all(&self, way: Way, items: &[Item], error: &TransferError) {
         for item in items {
             let own = item.local.clone();

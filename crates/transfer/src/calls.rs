@@ -19,34 +19,34 @@ use serde::de::DeserializeOwned;
 use super::FileClient;
 use super::listing::Listing;
 
-/// How many paths one removal names; more go in further requests.
+/// The most paths in one removal request; more need further requests.
 const REMOVED_AT_ONCE: usize = 1000;
 
 /// How a folder is listed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListOptions {
-    /// Everything below, not only what lies directly in it.
+    /// List everything below, not only direct entries.
     pub recursive: bool,
-    /// With digests; the server reads what it does not know.
+    /// With digests; the server computes those it does not know.
     pub digests: bool,
 }
 
-/// How things are removed.
+/// How paths are removed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RemoveOptions {
-    /// Folders go with all they hold.
+    /// Remove folders with everything below them.
     pub recursive: bool,
-    /// Only find out what would go.
+    /// Only report what would be removed.
     pub dry_run: bool,
 }
 
 impl<'a> FileClient<'a> {
-    /// What is at a path; links are followed as far as they stay inside.
+    /// The metadata of a path; links are followed if they stay inside.
     pub async fn stat(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
         self.get(Self::at("stat", path)).await
     }
 
-    /// What a path itself is: a link is told as a link.
+    /// The metadata of a path itself: a link is not followed.
     pub async fn stat_link(&self, path: &PfsPath) -> Result<FileMeta, ClientError> {
         self.get(Self::at("stat", path).pair("link", true)).await
     }
@@ -62,7 +62,7 @@ impl<'a> FileClient<'a> {
         self.get(Self::at("stat", path).pair("known", true)).await
     }
 
-    /// What is in a folder, as a stream: in order, folders before what they hold. A server that goes away is waited for.
+    /// The entries of a folder, as a stream: sorted, each folder before its content. An unreachable server is retried.
     pub async fn list(&self, path: &PfsPath, options: ListOptions) -> Result<Listing<'a>, ClientError> {
         Listing::open(*self, path.clone(), options).await
     }
@@ -73,21 +73,21 @@ impl<'a> FileClient<'a> {
             .await
     }
 
-    /// Makes a folder; with `parents` also those on the way, and one that is there is fine.
+    /// Creates a folder; with `parents`, also missing parents, and an existing folder is not an error.
     pub async fn mkdir(&self, path: &PfsPath, parents: bool) -> Result<(), ClientError> {
         let body = MkdirRequest {
             path: path.into(),
             parents,
         };
-        // Without `parents` a repeated request would find its own folder in the way.
+        // Without `parents`, a repeated request would fail because of its own folder.
         let replay = if parents { Replay::Safe } else { Replay::Never };
         let _: String = self.post("mkdir", &body, replay).await?;
         Ok(())
     }
 
-    /// Removes files, links and folders. One that cannot go does not stop the others.
+    /// Removes files, links and folders. A failure does not stop the others.
     ///
-    /// Patient work asks again when a reply was lost, and what is gone then counts as removed.
+    /// A patient client retries when a reply was lost; paths that are missing then count as removed.
     pub async fn remove(
         &self,
         paths: &[PfsPath],
@@ -120,8 +120,7 @@ impl<'a> FileClient<'a> {
         Ok(removed)
     }
 
-    /// Somebody may have made another file of the name between two requests: a risk worth taking only where much else is
-    /// to be done.
+    /// Another client may have created a file of the same name between two requests. That risk is only taken in long transfers.
     fn remove_replay(&self, dry_run: bool) -> Replay {
         match (dry_run, self.absence) {
             (true, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
@@ -129,7 +128,7 @@ impl<'a> FileClient<'a> {
         }
     }
 
-    /// Removes folders that are really empty, whatever a listing said of them; everything else is refused.
+    /// Removes folders that are really empty, whatever a listing said; everything else is refused.
     pub async fn remove_empty_folders(&self, paths: &[PfsPath]) -> Result<Vec<Removed>, ClientError> {
         self.remove_in_parts(paths, |paths| RemoveRequest {
             paths,
@@ -140,7 +139,7 @@ impl<'a> FileClient<'a> {
         .await
     }
 
-    /// Gives a file or folder another place, in one step.
+    /// Renames a file or folder.
     pub async fn rename(&self, from: &PfsPath, to: &PfsPath, existing: Existing) -> Result<(), ClientError> {
         let _: String = self
             .post("rename", &move_request(from, to, existing), Replay::Never)
@@ -148,7 +147,7 @@ impl<'a> FileClient<'a> {
         Ok(())
     }
 
-    /// Copies a file or a whole folder inside the storage.
+    /// Copies a file or a whole folder on the server.
     pub async fn copy(
         &self,
         from: &PfsPath,
@@ -163,7 +162,7 @@ impl<'a> FileClient<'a> {
         .await
     }
 
-    /// Copies one link as a link.
+    /// Copies a link as a link.
     pub async fn copy_link(
         &self,
         from: &PfsPath,
@@ -177,8 +176,8 @@ impl<'a> FileClient<'a> {
         self.post("copy", &request, self.copy_replay(existing)).await
     }
 
-    /// A repeated copy that must keep what is there may find what the first one made, and says that it was there: worth
-    /// it where much else is to be done.
+    /// A repeated copy with `Keep` may find its own first result and report it as existing. That is only accepted in long
+    /// transfers.
     fn copy_replay(&self, existing: Existing) -> Replay {
         match (existing, self.absence) {
             (Existing::Replace, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
@@ -192,26 +191,26 @@ impl<'a> FileClient<'a> {
         self.message(&call.lasting(TREES)).await
     }
 
-    /// What the caller may store and stores: the server measures all of it.
+    /// The caller's limits and usage, which the server measures.
     pub async fn quota(&self) -> Result<StorageView, ClientError> {
         let call = Call::get(Target::new(FILES).word("quota"));
         self.message(&call.lasting(TREES)).await
     }
 
-    /// The caller's uploads that were begun and not ended, the one that was longest left alone first.
+    /// The caller's unfinished uploads, the one that was idle longest first.
     pub async fn unfinished(&self) -> Result<Vec<UnfinishedUpload>, ClientError> {
         let call = Call::get(Target::new(FILES).word("uploads"));
         self.message(&call.lasting(AS_LONG_AS_ANY)).await
     }
 
-    /// Gives an unfinished upload up, with all that arrived.
+    /// Discards an unfinished upload with all received bytes.
     pub async fn give_up(&self, upload: &StagedId) -> Result<(), ClientError> {
         let target = Target::new(FILES).word("uploads").word(&upload.to_string());
         let call = Call::new(Method::DELETE, target.into_string());
         self.bytes(&call.lasting(AS_LONG_AS_ANY)).await.map(drop)
     }
 
-    /// Makes a link that anybody can read one of the caller's files by, for a while.
+    /// Publishes a link by which anybody can read one of the caller's files, for a limited time.
     pub async fn publish(&self, path: &PfsPath, lifetime: Duration) -> Result<ShareView, ClientError> {
         let body = ShareRequest {
             path: path.into(),
@@ -223,12 +222,12 @@ impl<'a> FileClient<'a> {
         Ok(share)
     }
 
-    /// The links that were made and still work.
+    /// The caller's valid links.
     pub async fn published(&self) -> Result<Vec<ShareView>, ClientError> {
         self.get(Target::new(FILES).word("shares")).await
     }
 
-    /// Takes a link back.
+    /// Revokes a link.
     pub async fn unpublish(&self, id: &str) -> Result<(), ClientError> {
         let target = Target::new(FILES).word("shares").word(id).into_string();
         self.bytes(&Call::new(Method::DELETE, target)).await.map(drop)
@@ -260,14 +259,14 @@ impl<'a> FileClient<'a> {
         self.client.tried(call, self.absence).await
     }
 
-    /// The data of a reply that was read elsewhere.
+    /// Parses the data of a reply.
     pub(super) fn parse<T: DeserializeOwned>(&self, bytes: &Bytes) -> Result<T, ClientError> {
         let envelope: Envelope<T> = self.client.read(bytes)?;
         Ok(envelope.msg)
     }
 }
 
-/// What an earlier request has removed is not there for this one.
+/// A path that an earlier request removed is missing for this one.
 fn forgive_absence(removed: &mut Removed) {
     let name = removed.error.as_ref().map(|body| body.error);
     if name == Some(ErrorName::NotFound) {

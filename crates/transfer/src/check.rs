@@ -26,7 +26,7 @@ pub struct TreeDifference {
     pub only_left: Vec<RelPath>,
     pub only_right: Vec<RelPath>,
     pub different: Vec<RelPath>,
-    /// Files whose bytes on the server's disk are not what was stored: they are compared with nothing.
+    /// Files that are damaged on the server's disk: they are not compared.
     pub damaged: Vec<RelPath>,
     /// Files and links that are the same.
     pub same: u64,
@@ -43,12 +43,12 @@ impl TreeDifference {
 
 type Nodes = BTreeMap<RelPath, FileMeta>;
 
-/// What is on one side.
+/// The content of one side.
 #[derive(Debug, Default)]
 struct Seen {
     nodes: Nodes,
     damaged: BTreeSet<RelPath>,
-    /// Where a folder of the cluster really lies.
+    /// The real path of a remote folder.
     place: Option<PfsPath>,
 }
 
@@ -69,8 +69,7 @@ impl Seen {
 }
 
 impl FileClient<'_> {
-    /// Compares two folders, or two files. Both sides are read where they are. What is the server's own in a home takes no
-    /// part.
+    /// Compares two folders, or two files. Each side is read where it is. The server's own folder in a home is ignored.
     pub async fn check(&self, left: &Side, right: &Side) -> Result<TreeDifference, TransferError> {
         let files = self.patient();
         let (one, other) = tokio::join!(files.look(left), files.look(right));
@@ -118,7 +117,7 @@ impl FileClient<'_> {
             match inside {
                 Some(inside) if is_ours(&place, &inside) => {}
                 Some(inside) if unread.error.error == ErrorName::Damaged => drop(seen.damaged.insert(inside)),
-                // Who knows what else it hides.
+                // An unreadable entry may hide further differences.
                 _ => return Err(ClientError::Refused(unread.error).into()),
             }
         }
@@ -166,7 +165,7 @@ fn local_meta(root: &Root, path: &RelPath) -> Result<FileMeta, TransferError> {
     })
 }
 
-/// Compares all that is not damaged on either side.
+/// Compares everything that is undamaged on both sides.
 fn compare_sound(mut left: Seen, mut right: Seen) -> TreeDifference {
     let damaged: BTreeSet<RelPath> = left.damaged.union(&right.damaged).cloned().collect();
     left.retain(|path| !damaged.contains(path));

@@ -1,8 +1,7 @@
-//! A file's bytes in order, for pipes: no byte is handed out before its chunk was checked, and a connection that breaks
-//! is only a pause.
+//! A file's bytes in order, for pipes: each chunk is checked before it is returned, and a broken connection is retried.
 //!
-//! One request carries many chunks of the file as it was when it was opened for it: what others write meanwhile, or put
-//! in its place, does not disturb the reader.
+//! One request returns many chunks of the file that the server opened for it, so that concurrent writes and replacements do not
+//! disturb the reader.
 
 use std::ops::Range;
 
@@ -18,34 +17,34 @@ use paddlecloud_pfs::{Digest, PfsPath};
 use super::FileClient;
 use super::patience::Patience;
 
-/// Chunks one request asks for; the server gives no more.
+/// Chunks per request, which is also the server's limit.
 const AT_ONCE: u64 = 64;
 /// How often one chunk may arrive damaged.
 const MOST_DAMAGED: u32 = 5;
 
-/// The bytes of a file on their way.
+/// The content of a file that is being read.
 pub struct Content<'a> {
     files: FileClient<'a>,
     path: PfsPath,
-    /// Bytes that are wanted.
+    /// The requested bytes.
     range: Range<u64>,
-    /// Chunks that have not come.
+    /// The chunks that have not arrived.
     chunks: Range<u64>,
-    /// All bytes are of this state of the file, told by the first reply.
+    /// The state of the file that all bytes must have, from the first reply.
     state: Option<State>,
     reply: Option<Asked>,
-    /// What has come of the first of them.
+    /// The received part of the next chunk.
     buffer: BytesMut,
-    /// Those that have, from the file's beginning; nothing where others were not asked for.
+    /// Names of the received chunks, if they start at the beginning of the file.
     names: Vec<ChunkName>,
     damaged: u32,
     patience: Patience<'a>,
 }
 
-/// A reply on its way.
+/// A reply in flight.
 struct Asked {
     reply: Opened,
-    /// The chunk behind its last.
+    /// The chunk after its last.
     end: u64,
 }
 
@@ -53,7 +52,7 @@ struct Asked {
 struct State {
     version: HeaderValue,
     layout: Layout,
-    /// The server's own word on the whole file, where it gave it.
+    /// The digest of the whole file, if the server knows it.
     digest: Option<Digest>,
 }
 
@@ -69,12 +68,10 @@ impl State {
 }
 
 impl<'a> FileClient<'a> {
-    /// Reads a file, or a range of it; the end may lie beyond the file's. A range that holds no byte of the file, or none
-    /// at all, is read as nothing.
+    /// Reads a file, or a range of it, which may end beyond the file. A range without any byte of the file yields nothing.
     ///
-    /// All bytes are of one file, as it was when it was opened and as the server sent them; what somebody writes over in it
-    /// meanwhile may be among them. Where the server knows the digest of the file, all of it is checked by that before its
-    /// last chunk is handed out.
+    /// All bytes come from one file, the one that was opened first; concurrent writes into it may be among them. If the server
+    /// knows the file's digest and the whole file is read, it is verified before the last chunk is returned.
     pub async fn cat(&self, path: &PfsPath, range: Option<Range<u64>>) -> Result<Content<'a>, ClientError> {
         let range = range.unwrap_or(0..u64::MAX);
         let chunks = self.chunks_now(path, &range).await?;
@@ -95,7 +92,7 @@ impl<'a> FileClient<'a> {
                 content.pause(error).await?;
                 continue;
             }
-            // A file that was cut or replaced since has no such chunks, but others.
+            // A file that was truncated or replaced since then has other chunks.
             let chunks = self.chunks_now(path, &content.range).await?;
             if chunks == content.chunks {
                 return Err(error);
@@ -105,10 +102,10 @@ impl<'a> FileClient<'a> {
         Ok(content)
     }
 
-    /// The chunks that a range lies in, of the file as it is now.
+    /// The chunks that contain a range of the file as it is now.
     async fn chunks_now(&self, path: &PfsPath, range: &Range<u64>) -> Result<Range<u64>, ClientError> {
         let meta = self.stat(path).await?;
-        // What is no file is asked for nothing: the server says why not even that can be had.
+        // For anything but a file, request no chunks: the server's reply says why it cannot be read.
         Ok(match meta.is_file() {
             true => chunks_of(range, meta.size),
             false => 0..0,
@@ -117,7 +114,7 @@ impl<'a> FileClient<'a> {
 }
 
 impl Content<'_> {
-    /// The next bytes; `None` at the end. A server that goes away meanwhile is waited for.
+    /// The next bytes; `None` at the end. An unreachable server is retried.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while !self.chunks.is_empty() {
             match self.next_chunk().await {
@@ -132,13 +129,13 @@ impl Content<'_> {
             }
         }
         if let Some(mut asked) = self.reply.take() {
-            // The connection is free again once its reply was read to the end. Nothing is missing if it is not.
+            // Reading a reply to its end frees the connection. An error here loses nothing.
             drop(asked.reply.piece(self.files.client).await);
         }
         Ok(None)
     }
 
-    /// The part of a chunk that lies in the range.
+    /// The part of a chunk that is inside the range.
     fn wanted(&self, offset: u64, bytes: Bytes) -> Bytes {
         let within = |at: u64| {
             let at = at.saturating_sub(offset).min(bytes.len() as u64);
@@ -148,7 +145,7 @@ impl Content<'_> {
         bytes.slice(from.min(to)..to)
     }
 
-    /// The next chunk, whole and right, and where it lies.
+    /// The next chunk, complete and verified, and its offset.
     async fn next_chunk(&mut self) -> Result<(u64, Bytes), ClientError> {
         let client = self.files.client;
         loop {
@@ -167,7 +164,7 @@ impl Content<'_> {
         }
     }
 
-    /// Asks for the chunks that have not come, as many as one request may carry.
+    /// Requests the chunks that have not arrived, up to the limit of one request.
     async fn ask(&mut self) -> Result<(), ClientError> {
         let client = self.files.client;
         let first = self.chunks.start;
@@ -185,7 +182,7 @@ impl Content<'_> {
         if self.state.is_none() {
             let state = State::told_by(reply.headers());
             let state = state.ok_or_else(|| client.broken("sent parts and does not say of what"))?;
-            // Only now it is known which file is read: it may be another than the one that was looked at before.
+            // Only the reply says which file was opened: it may not be the one that `stat` saw.
             self.chunks = chunks_of(&self.range, state.layout.size());
             self.state = Some(state);
         }
@@ -193,7 +190,7 @@ impl Content<'_> {
         Ok(())
     }
 
-    /// Drops what of a chunk cannot be gone on from: there must be something left to send. Says how much stays.
+    /// Truncates a partial chunk so that at least one byte is left to send. Returns the bytes that are kept.
     fn keep_arrived(&mut self) -> usize {
         let layout = self.state.as_ref().map(|state| state.layout);
         let len = layout.and_then(|layout| layout.range(self.chunks.start));
@@ -202,7 +199,7 @@ impl Content<'_> {
         self.buffer.len()
     }
 
-    /// The first chunk that has not been handed out, once all of it has come.
+    /// The next chunk, once all of it has arrived.
     fn take_chunk(&mut self) -> Result<Option<(u64, Bytes)>, ClientError> {
         let Some(state) = &self.state else {
             return Ok(None);
@@ -234,7 +231,7 @@ impl Content<'_> {
         }
     }
 
-    /// Waits before the next try; gives the error back when there is no point in another one.
+    /// Waits before the next attempt; returns the error if a retry is pointless.
     async fn pause(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.reply = None;
         match error.refusal() {
@@ -265,7 +262,7 @@ impl Content<'_> {
     }
 }
 
-/// The chunks that a range of a file of `size` bytes lies in.
+/// The chunks that contain a range of a file of `size` bytes.
 fn chunks_of(range: &Range<u64>, size: u64) -> Range<u64> {
     let end = range.end.min(size);
     match range.start < end {

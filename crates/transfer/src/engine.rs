@@ -1,4 +1,4 @@
-//! What all parts of a transfer share: options, the account, the rate, and how many requests run at a time.
+//! The state that all parts of a transfer share: options, tally, rate limit, and the number of concurrent requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,21 +16,20 @@ use super::paced::{PacedBody, Throttle};
 use super::tally::{Flow, Tally};
 use super::{FileClient, TransferError, TransferOptions};
 
-/// How often whoever watches hears of bytes that are on their way.
+/// How often progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Bytes of a reply that go to a thread that may block in one go: handing them over costs as much as hashing
-/// some ten kilobytes.
+/// Bytes of a reply that are handed to a blocking thread at once: each handover costs as much as hashing some ten kilobytes.
 const AT_ONCE: usize = 512 << 10;
 
-/// Pieces of a reply that came together.
+/// Pieces of a reply that arrived together.
 pub(super) struct Batch {
     pub(super) pieces: Vec<Bytes>,
     /// How the reply ended, if it did.
     pub(super) end: Option<Result<(), ClientError>>,
 }
 
-/// What comes in, counted, and kept to the transfer's rate.
+/// Counts incoming bytes and limits their rate.
 pub(super) struct Arrivals {
     bytes: Arc<AtomicU64>,
     throttle: Option<Arc<Throttle>>,
@@ -81,13 +80,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The right to run one more request.
+    /// A permit to run one more request.
     pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
         let permit = self.permits.acquire().await;
         permit.expect("nobody closes it")
     }
 
-    /// Works on many things, as many at a time as requests may run.
+    /// Processes many things, as many at a time as requests may run.
     pub(super) async fn for_each<T, F: Future<Output = ()>>(
         &self,
         things: impl IntoIterator<Item = T>,
@@ -98,7 +97,7 @@ impl<'a> Engine<'a> {
             .await;
     }
 
-    /// Sends a body once and counts what leaves while it leaves.
+    /// Sends a body once and counts its bytes as they leave.
     pub(super) async fn send(&self, call: &Call, body: PacedBody) -> Result<Bytes, ClientError> {
         let (sent, mut flow) = (body.progress(), self.tally.flow(body.content()));
         let request = self.files.client.send_body(call, body.boxed_unsync(), &sent);
@@ -109,7 +108,7 @@ impl<'a> Engine<'a> {
         reply
     }
 
-    /// Receives something on a thread of its own, with a client for that thread, and counts what comes while it comes.
+    /// Receives on a separate thread, with that thread's own client, and counts bytes as they arrive.
     pub(super) async fn receiving<T: Send + 'static>(
         &self,
         flow: &mut Flow<'_>,
@@ -126,7 +125,7 @@ impl<'a> Engine<'a> {
         .await
     }
 
-    /// Does something on a thread of its own, with a client for that thread, and tells what it counts meanwhile.
+    /// Runs `work` on a separate thread, with that thread's own client, and reports its counter meanwhile.
     pub(super) async fn aside<T: Send + 'static>(
         &self,
         flow: &mut Flow<'_>,
@@ -140,7 +139,7 @@ impl<'a> Engine<'a> {
         self.counted(&counter, flow, work).await
     }
 
-    /// Waits for something and tells what a counter says meanwhile.
+    /// Awaits `work` and reports a counter meanwhile.
     async fn counted<F: Future>(&self, counter: &AtomicU64, flow: &mut Flow<'_>, work: F) -> F::Output {
         let mut work = std::pin::pin!(work);
         let mut tell = || flow.passed(counter.load(Ordering::Relaxed));
@@ -155,7 +154,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The next pieces of a reply, counted. What came before a break is handed over with it.
+    /// The next pieces of a reply, counted. Pieces that arrived before an error are returned with it.
     pub(super) async fn receive(&self, reply: &mut Opened, flow: &mut Flow<'_>) -> Batch {
         let mut batch = Batch {
             pieces: Vec::new(),
@@ -177,14 +176,14 @@ impl<'a> Engine<'a> {
         batch
     }
 
-    /// Waits where bytes came too fast.
+    /// Waits if bytes arrived too fast.
     async fn hold_back(&self, bytes: u64) {
         if let Some(throttle) = &self.throttle {
             tokio::time::sleep(throttle.delay(bytes)).await;
         }
     }
 
-    /// Fails everything that has not been tried once nothing can succeed any more.
+    /// Fails all remaining items once nothing can succeed any more.
     pub(super) fn give_up<'i>(
         &self,
         items: impl IntoIterator<Item = &'i Item>,
@@ -196,13 +195,13 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Does something on a thread that may block.
+/// Runs `work` on a thread that may block.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let done = tokio::task::spawn_blocking(work).await;
     done.expect("the work does not panic and is not aborted")
 }
 
-/// The same error once more, for every file that shared a request.
+/// Duplicates an error, for every file that shared a request.
 pub(super) fn same_again(error: &ClientError) -> ClientError {
     match error {
         ClientError::Refused(body) => ClientError::Refused(body.clone()),

@@ -1,4 +1,4 @@
-//! Why one file of a transfer did not get there.
+//! Errors of single files in a transfer.
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
@@ -11,7 +11,7 @@ use paddlecloud_pfs::pack::PackError;
 pub enum TransferError {
     #[error(transparent)]
     Server(#[from] ClientError),
-    /// This machine's own files.
+    /// The file system of this machine.
     #[error(transparent)]
     Local(#[from] RootError),
     #[error("cannot {action}")]
@@ -35,10 +35,10 @@ pub enum TransferError {
     Damaged,
     #[error("it is not a regular file")]
     NotAFile,
-    /// What is in its place must not be replaced by a file.
+    /// The destination must not be replaced by a file.
     #[error("`{path}` {reason}")]
     NotReplaced { path: String, reason: String },
-    /// Something of another kind is there, and nothing is to be overwritten.
+    /// The destination is of another kind, and overwriting is disabled.
     #[error("a {0} is in its place")]
     InItsPlace(&'static str),
     #[error("the transfer was broken off")]
@@ -46,7 +46,7 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Whether the whole transfer is pointless after it, not only this file.
+    /// Whether the whole transfer is pointless after this error.
     pub(super) fn ends_everything(&self) -> bool {
         match self {
             TransferError::Server(ClientError::Refused(body)) => body.error == ErrorName::Unauthorized,
@@ -55,8 +55,8 @@ impl TransferError {
         }
     }
 
-    /// Whether what arrived of the file is of no use to a later try, or in its way: wrong bytes, those of a file that is
-    /// another by now, and a disk that is full with them.
+    /// Whether the received part of the file is useless or in the way of a retry: it has wrong bytes, belongs to a file that has
+    /// changed, or fills the disk.
     pub(super) fn spoils_what_arrived(&self) -> bool {
         match self {
             TransferError::Damaged

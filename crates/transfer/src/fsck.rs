@@ -1,7 +1,7 @@
-//! A check of all known files as it goes on: findings come while the rest is still being read.
+//! A check of all indexed files, whose findings arrive while it runs.
 //!
-//! It is asked for once. What it found is found again by the next one until somebody says that it was told, so a
-//! connection that breaks loses nothing.
+//! It is requested once. A finding is reported again by the next check until the client confirms it, so a broken connection loses
+//! nothing.
 
 use paddlecloud_api::client::{Call, ClientError, Replay, TREES, Target};
 use paddlecloud_api::files::{FILES, FsckEnd, FsckFinding, FsckLine, FsckReply};
@@ -9,7 +9,7 @@ use paddlecloud_api::files::{FILES, FsckEnd, FsckFinding, FsckLine, FsckReply};
 use super::FileClient;
 use super::lines::Lines;
 
-/// A check under way.
+/// A check in progress.
 pub struct Fsck<'a> {
     files: FileClient<'a>,
     lines: Lines<'a>,
@@ -17,7 +17,7 @@ pub struct Fsck<'a> {
 }
 
 impl<'a> FileClient<'a> {
-    /// Begins to read every file the server knows the digest of; for administrators.
+    /// Starts to check every file whose digest the server knows; for administrators.
     pub async fn fsck_begin(&self) -> Result<Fsck<'a>, ClientError> {
         let call = Call::post(Target::new(FILES).word("fsck"), &serde_json::json!({}));
         let reply = self.client.open(&call.replay(Replay::Never)).await?;
@@ -28,7 +28,7 @@ impl<'a> FileClient<'a> {
         })
     }
 
-    /// Reads every file the server knows the digest of and says which are not as they were; for administrators.
+    /// Checks every file whose digest the server knows and returns those that differ; for administrators.
     pub async fn fsck(&self) -> Result<FsckReply, ClientError> {
         let mut fsck = self.fsck_begin().await?;
         let mut findings = Vec::new();
@@ -36,14 +36,14 @@ impl<'a> FileClient<'a> {
             findings.push(finding);
         }
         let checked = fsck.checked();
-        // Where that does not get there, the next check finds the same again. Nothing is lost, as these would be.
+        // If the confirmation fails, the next check reports the same. Failing here would lose these findings.
         let _ = fsck.told().await;
         Ok(FsckReply { checked, findings })
     }
 }
 
 impl Fsck<'_> {
-    /// The next file that is not as it was; `None` when all were read.
+    /// The next finding; `None` when all files were checked.
     pub async fn next(&mut self) -> Result<Option<FsckFinding>, ClientError> {
         while self.end.is_none() {
             match self.lines.take()? {
@@ -59,12 +59,12 @@ impl Fsck<'_> {
         Ok(None)
     }
 
-    /// How many files were read; known at the end.
+    /// The number of checked files; known at the end.
     pub fn checked(&self) -> u64 {
         self.end.as_ref().map_or(0, |end| end.checked)
     }
 
-    /// Says that people know: what changed or went past the service is not found again. Damage is.
+    /// Confirms the findings: files that were changed or removed outside the service are not reported again. Damaged ones are.
     pub async fn told(self) -> Result<(), ClientError> {
         let Some(end) = self.end else { return Ok(()) };
         let target = Target::new(FILES).word("fsck").word(&end.id).word("told");

@@ -1,5 +1,7 @@
-//! What a transfer moves in one go. Files that were named one by one share the folders they lie in, so that many of one
-//! folder travel as the folder itself would; and no more folders are open than a program may have.
+//! Collects the items of a transfer that move together.
+//!
+//! Files that were named one by one share their folder's tree, so that they are packed like the folder itself. The number of open
+//! folders is limited.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,28 +12,28 @@ use paddlecloud_pfs::{PfsPath, Root};
 use super::TransferError;
 use super::item::{Item, Tree};
 
-/// Folders that are open at a time. Some systems give a program 256 descriptors, and connections need some of them.
+/// The most folders that are open at a time. Some systems allow a process 256 descriptors, and connections need some of them.
 const OPEN_AT_ONCE: usize = 64;
 
-/// Items of some sources, and the folders that are open for them.
+/// Items, and the folders that are open for them.
 #[derive(Default)]
 pub(super) struct Gathering {
     items: Vec<Item>,
-    /// Folders of this machine that several files may lie in.
+    /// Local folders that several files may share.
     roots: HashMap<PathBuf, Root>,
-    /// Trees that several files may be of.
+    /// Trees that several files may share.
     trees: HashMap<(PathBuf, PfsPath, String), Arc<Tree>>,
     /// Folders that were opened for one source alone.
     apart: usize,
 }
 
 impl Gathering {
-    /// Whether what is still to come has to wait until this has moved.
+    /// Whether further sources must wait until these items are done.
     pub(super) fn is_full(&self) -> bool {
         self.roots.len() + self.apart >= OPEN_AT_ONCE
     }
 
-    /// Adds what a folder holds.
+    /// Adds the items of a folder.
     pub(super) fn add_tree(&mut self, items: Vec<Item>) {
         self.apart += 1;
         self.items.extend(items);
@@ -41,7 +43,7 @@ impl Gathering {
         self.items.push(item);
     }
 
-    /// The folder of this machine that a file lies in, opened once for all of them.
+    /// The local folder of a file, opened once for all its files.
     pub(super) fn root(
         &mut self,
         folder: &Path,
@@ -55,14 +57,14 @@ impl Gathering {
         Ok(root)
     }
 
-    /// The tree of all files of `folder` that lie in the same folder on the other side and are shown alike.
+    /// The tree of all files of `folder` with the same remote folder and display path.
     pub(super) fn shared(&mut self, folder: &Path, tree: Tree) -> Arc<Tree> {
         let key = (folder.to_owned(), tree.remote.clone(), tree.shown.clone());
         let tree = self.trees.entry(key).or_insert_with(|| Arc::new(tree));
         tree.clone()
     }
 
-    /// Everything: what is of one tree together, in the order of the names there, as packs want it.
+    /// All items, grouped by tree and sorted by their remote names, as packs require.
     pub(super) fn into_items(self) -> Vec<Item> {
         let mut items = self.items;
         let mut turns = HashMap::new();

@@ -1,4 +1,4 @@
-//! One node on its way, either way, and how many of them share a request.
+//! An item of a transfer, in either direction, and how items share a request.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use paddlecloud_pfs::{
 
 use super::TransferError;
 
-/// Two folders that correspond, one on each side.
+/// Two corresponding folders, one on each side.
 pub(super) struct Tree {
     pub(super) local: Root,
     pub(super) remote: PfsPath,
-    /// How paths of the side it comes from begin, as people read them.
+    /// The prefix of source paths, for display.
     pub(super) shown: String,
 }
 
-/// A file, folder or link of a tree. Its names differ only when a single file is renamed on the way.
+/// A file, folder or link of a tree. Its local and remote names differ only if a single file is renamed.
 #[derive(Clone)]
 pub(super) struct Item {
     pub(super) tree: Arc<Tree>,
@@ -28,13 +28,13 @@ pub(super) struct Item {
     pub(super) mtime: Mtime,
 }
 
-/// What to do with an item, given what is on the other side.
+/// What to do with an item, given its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Transfer,
     Unchanged,
     Keep,
-    /// This is in its place, and stays.
+    /// The destination is of this kind and must stay.
     Refuse(FileKind),
 }
 
@@ -56,7 +56,7 @@ impl Item {
         }
     }
 
-    /// Of its content, where whoever listed it said so.
+    /// The digest of its content, if the listing contained it.
     pub(super) fn digest(&self) -> Option<Digest> {
         match self.node {
             Node::File { digest, .. } => digest,
@@ -72,7 +72,7 @@ impl Item {
         matches!(self.node, Node::File { .. })
     }
 
-    /// Whether it travels alone, in chunks.
+    /// Whether it is sent alone, in chunks.
     pub(super) fn is_large(&self) -> bool {
         self.size() > SMALL_FILE
     }
@@ -81,7 +81,7 @@ impl Item {
         below(&self.tree.remote, &self.remote)
     }
 
-    /// As it is named in a pack.
+    /// Its entry in a pack.
     pub(super) fn entry(&self) -> Entry {
         Entry {
             path: self.remote.clone(),
@@ -90,7 +90,7 @@ impl Item {
         }
     }
 
-    /// The path as people read it.
+    /// The path for display.
     pub(super) fn shown(&self, name: &RelPath) -> String {
         match (self.tree.shown.as_str(), name.is_root()) {
             ("", _) => name.to_string(),
@@ -99,7 +99,7 @@ impl Item {
         }
     }
 
-    /// Compares with the other side; `same_content` is asked only when sizes and kinds agree.
+    /// Compares with the destination; `same_content` matters only if sizes and kinds agree.
     pub(super) fn judge(&self, there: Option<&FileMeta>, same_content: bool, no_overwrite: bool) -> Verdict {
         let Some(there) = there else {
             return Verdict::Transfer;
@@ -117,7 +117,7 @@ impl Item {
         let is_other_kind = match there.kind {
             FileKind::Folder => !self.is_dir(),
             FileKind::File => self.is_dir(),
-            // A link may lead to a folder, and into that.
+            // A link may lead to a folder, and files go into that.
             FileKind::Link | FileKind::Special => false,
         };
         match (same, no_overwrite) {
@@ -129,7 +129,7 @@ impl Item {
         }
     }
 
-    /// Why it does not take the place of what is at `path`.
+    /// Why it does not replace what is at `path`.
     pub(super) fn refused_at(&self, path: String, there: FileKind) -> TransferError {
         let reason = match (there, self.is_dir()) {
             (FileKind::Folder, _) => return TransferError::InItsPlace("folder"),
@@ -143,7 +143,7 @@ impl Item {
         }
     }
 
-    /// Whether it lies in a folder that does not get to its place.
+    /// Whether it is inside a refused folder.
     pub(super) fn lies_in(&self, refused: Option<&Item>) -> bool {
         refused.is_some_and(|folder| {
             folder.is_dir() && Arc::ptr_eq(&self.tree, &folder.tree) && self.local.is_within(&folder.local)
@@ -151,8 +151,8 @@ impl Item {
     }
 }
 
-/// Cuts small items into groups that travel in one request each. Items of one tree come together, in order; a name that
-/// comes twice is in two groups, as a pack holds it once.
+/// Splits small items into batches of one request each. Items of one tree must be adjacent and sorted; a name that occurs twice
+/// goes into two batches, because a pack has each name once.
 pub(super) fn batches(items: Vec<Item>) -> Vec<Vec<Item>> {
     let mut batches: Vec<Vec<Item>> = Vec::new();
     let mut bytes = 0;
@@ -175,9 +175,9 @@ pub(super) fn batches(items: Vec<Item>) -> Vec<Vec<Item>> {
     batches
 }
 
-/// The entries of a pack: the items, and before each the folders it lies in.
+/// The entries of a pack: the items, each preceded by its folders.
 ///
-/// The second part is the index of the item; folders that are only on the way have none.
+/// The second part is the index of the item; `None` for a folder that is no item itself.
 pub(super) fn pack_entries(items: &[Item]) -> Vec<(Entry, Option<usize>)> {
     let mut entries = Vec::with_capacity(items.len());
     let mut seen: HashSet<RelPath> = HashSet::from([RelPath::root()]);
@@ -207,7 +207,7 @@ pub(super) fn pack_entries(items: &[Item]) -> Vec<(Entry, Option<usize>)> {
     entries
 }
 
-/// Those folders that hold files which are on their way, and the rest.
+/// Separates folders that contain files to fetch from the rest.
 pub(super) fn with_files(bare: Vec<Item>, files: &[Item]) -> (Vec<Item>, Vec<Item>) {
     let mut full = HashSet::new();
     for file in files {

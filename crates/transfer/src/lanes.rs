@@ -1,5 +1,5 @@
-//! Threads with a connection each, for replies of many bytes: what comes is hashed and written by the thread that
-//! received it, while the processor has it at hand.
+//! Threads with one connection each, for large replies: the receiving thread hashes and writes each piece while it is in the
+//! core's cache.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 use super::TransferError;
 use super::engine::blocking;
 
-/// Those that wait for work. As many are made as work runs at a time.
+/// Idle lanes. There are as many lanes as requests ran at a time.
 #[derive(Default)]
 pub(super) struct Lanes(Mutex<Vec<Lane>>);
 
 struct Lane {
     client: Client,
-    /// Only taken out at the end.
+    /// Taken out only when dropped.
     runtime: Option<Runtime>,
 }
 
 impl Lanes {
-    /// Does something on a thread that may block, with a client whose connections live there. Dropped, it ends at the
-    /// next chance.
+    /// Runs `work` on a thread that may block, with a client whose connections belong to that thread. Dropping the future stops
+    /// the work at its next await.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         client: &Client,
@@ -74,7 +74,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // Nothing runs on it any more; waiting for that is forbidden where transfers end.
+        // Nothing runs on it any more; a blocking shutdown is not allowed in async code, where transfers end.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,7 +1,7 @@
 //! The client of the file service: single calls, and transfers of whole trees.
 //!
-//! Transfers run many requests at a time, go on after a lost connection where they were, check every byte and
-//! never stop for one bad file. What blocks (reading, hashing, writing) runs on threads that may block.
+//! Transfers run many requests at a time, resume after a lost connection, check every byte and do not stop for a bad file.
+//! Blocking work (reading, hashing, writing) runs on threads that may block.
 
 mod both_ways;
 mod calls;
@@ -63,8 +63,8 @@ impl FileService for Client {
 }
 
 impl FileClient<'_> {
-    /// The same for work of many calls: a server that vanishes between two of them is waited for as if it had vanished
-    /// during one. Transfers do so by themselves.
+    /// The same for work of many calls: a server that becomes unreachable between two calls is retried, as during one. Transfers
+    /// do this by themselves.
     pub fn patient(self) -> Self {
         FileClient {
             absence: Absence::IsWaitedOut,

@@ -1,16 +1,16 @@
-//! A reply of many lines of JSON as it comes in, in memory that does not grow with it.
+//! A reply of many JSON lines, parsed as it arrives, in constant memory.
 
 use bytes::{Buf, BytesMut};
 use paddlecloud_api::client::{Client, ClientError, Opened};
 use serde::de::DeserializeOwned;
 
-/// No line is longer; what is, is not ours.
+/// The longest valid line.
 const LONGEST: usize = 1 << 20;
 
-/// Lines on their way.
+/// Lines of a reply that is being received.
 pub(super) struct Lines<'a> {
     client: &'a Client,
-    /// What they are, for people.
+    /// What the lines contain, for messages.
     what: &'static str,
     reply: Opened,
     buffer: BytesMut,
@@ -26,7 +26,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The next line that says something, if it is here. Empty ones only say that the server is at it.
+    /// The next non-empty line, if it has arrived. Empty lines only show that the server is still working.
     pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
         while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
             let line = self.buffer.split_to(end);
@@ -42,7 +42,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Waits for more of them; `false` when there is no more.
+    /// Waits for more bytes; `false` at the end of the reply.
     pub(super) async fn more(&mut self) -> Result<bool, ClientError> {
         let piece = self.reply.piece(self.client).await?;
         if let Some(piece) = &piece {
@@ -51,8 +51,7 @@ impl<'a> Lines<'a> {
         Ok(piece.is_some())
     }
 
-    /// The last line was read. The connection is free again once its reply was read to the end; nothing is missing if it
-    /// is not.
+    /// Called after the last line. Reading a reply to its end frees the connection; an error here loses nothing.
     pub(super) async fn end(&mut self) {
         drop(self.reply.piece(self.client).await);
     }

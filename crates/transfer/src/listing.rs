@@ -1,6 +1,6 @@
-//! A listing as it comes in: line by line, in memory that does not grow with the folder.
+//! A listing that is parsed line by line as it arrives, in constant memory.
 //!
-//! Entries come in order, so a listing that breaks off is asked for again and goes on behind the last one.
+//! Entries are sorted, so a listing that breaks off is requested again from the last entry.
 
 use paddlecloud_api::client::{Call, Client, ClientError};
 use paddlecloud_api::files::{ListEntry, ListLine, UnreadEntry};
@@ -16,9 +16,9 @@ pub struct Listing<'a> {
     folder: PfsPath,
     options: ListOptions,
     lines: Lines<'a>,
-    /// The last entry that was handed out.
+    /// The last entry that was returned.
     last: Option<RelPath>,
-    /// What the server had to leave out.
+    /// Entries that the server could not read.
     unread: Vec<UnreadEntry>,
     patience: Patience<'a>,
     ended: bool,
@@ -35,7 +35,7 @@ impl<'a> Listing<'a> {
         let reply = loop {
             match client.open(&call(&folder, options, None)).await {
                 Ok(reply) => break reply,
-                // Nobody was ever there.
+                // The server was not reachable in the first place.
                 Err(error @ ClientError::Unreachable { .. }) => return Err(error),
                 Err(error) => patience.after(error).await?,
             }
@@ -52,8 +52,8 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// The next entry; `None` when there are no more. A server that goes away meanwhile is waited for; a listing that
-    /// stays cut is an error, and so is, after all others, what could not be read.
+    /// The next entry; `None` at the end. An unreachable server is retried. A listing that stays incomplete is an error; so is,
+    /// after all other entries, an unreadable one.
     pub async fn next(&mut self) -> Result<Option<ListEntry>, ClientError> {
         match self.next_readable().await? {
             Some(entry) => Ok(Some(entry)),
@@ -62,12 +62,12 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// What was left out so far, for callers of [`Listing::next_readable`].
+    /// The unreadable entries so far, for callers of [`Listing::next_readable`].
     pub fn take_unread(&mut self) -> Vec<UnreadEntry> {
         std::mem::take(&mut self.unread)
     }
 
-    /// The next entry; what cannot be read is only noted.
+    /// The next entry; unreadable ones are only collected.
     pub async fn next_readable(&mut self) -> Result<Option<ListEntry>, ClientError> {
         while !self.ended {
             if let Some(line) = self.lines.take()? {
@@ -78,7 +78,7 @@ impl<'a> Listing<'a> {
                         self.patience.renew();
                         return Ok(Some(entry));
                     }
-                    // A listing that was cut tells it again.
+                    // A resumed listing reports it again.
                     ListLine::Unread(unread) if self.is_told(&unread) => {}
                     ListLine::Unread(unread) => self.unread.push(unread),
                     ListLine::Error(error) => return Err(ClientError::Refused(error)),
@@ -106,7 +106,7 @@ impl<'a> Listing<'a> {
         self.last.as_ref().is_some_and(|last| path <= last)
     }
 
-    /// Asks for the rest, as soon as somebody answers.
+    /// Requests the rest, as soon as the server is reachable.
     async fn begin_anew(&mut self, mut error: ClientError) -> Result<(), ClientError> {
         loop {
             self.patience.after(error).await?;
@@ -121,7 +121,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Reads all that is left.
+    /// Reads all remaining entries.
     pub async fn collect(mut self) -> Result<Vec<ListEntry>, ClientError> {
         let mut entries = Vec::new();
         while let Some(entry) = self.next().await? {

@@ -1,22 +1,21 @@
-//! The side of a transfer that lies on this machine: what a folder holds, and where a file may go.
+//! The local side of a transfer: walks folders, and decides where a file may be written.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
 
-/// What a folder holds, and what of it cannot travel.
+/// The content of a folder, and what cannot be transferred.
 #[derive(Debug, Default)]
 pub struct Walked {
     pub entries: Vec<Entry>,
-    /// What cannot be read, and why.
+    /// Unreadable entries.
     pub unread: Vec<RootError>,
-    /// Sockets, pipes and devices; nobody expects them to travel.
+    /// Sockets, pipes and devices, which are never transferred.
     pub special: Vec<RelPath>,
 }
 
-/// Looks through a folder. What cannot be read is told and does not stop the rest; what an interrupted download left
-/// anywhere in it is no part of it.
+/// Walks a folder. Unreadable entries are collected and do not stop the walk; leftovers of interrupted downloads are skipped.
 pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     let root = Root::open(folder)?;
     let mut walked = Walked::default();
@@ -32,12 +31,12 @@ pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     Ok(walked)
 }
 
-/// Where a file that replaces what is at `path` has to be put: a link is followed, as cp(1) does. The error is what is
-/// wrong with the path.
+/// The path to write to in order to replace what is at `path`: a link is followed, as cp(1) does. The error says what is wrong
+/// with the path.
 ///
-/// What is no file stays: a device or a pipe would be gone for everybody who uses it.
+/// A device or a pipe is refused: replacing it would break its other users.
 pub fn replaceable(path: &Path) -> Result<PathBuf, String> {
-    // What cannot be looked at is told when it is written.
+    // A path that cannot be inspected fails when it is written.
     let Ok(found) = std::fs::symlink_metadata(path) else {
         return Ok(path.to_owned());
     };

@@ -1,4 +1,4 @@
-//! What a transfer is told, and what it tells.
+//! The options, sources and results of a transfer.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use super::TransferError;
 /// How files are sent and fetched.
 #[derive(Debug, Clone)]
 pub struct TransferOptions {
-    /// Compare by digest; otherwise a file of the same size and time is taken for the same.
+    /// Compare by digest; otherwise a file of the same size and time counts as unchanged.
     pub checksum: bool,
-    /// Leave alone what is there.
+    /// Keep existing files.
     pub no_overwrite: bool,
-    /// Bytes per second over all connections.
+    /// Limit in bytes per second over all connections.
     pub bwlimit: Option<u64>,
-    /// Requests at a time.
+    /// Concurrent requests.
     pub transfers: NonZeroUsize,
-    /// Find out what would be done, and do nothing.
+    /// Only report what would be transferred.
     pub dry_run: bool,
 }
 
@@ -38,11 +38,11 @@ impl Default for TransferOptions {
 /// Something to send.
 #[derive(Debug, Clone)]
 pub enum Upload {
-    /// One file, which becomes exactly `remote`.
+    /// One file, stored at exactly `remote`.
     File { local: PathBuf, remote: PfsPath },
-    /// Entries of the folder `local`, which appear below the folder `remote`.
+    /// Entries of the folder `local`, stored below the folder `remote`.
     ///
-    /// Entries ascend, and every folder that holds one is among them; digests are not needed.
+    /// Entries are sorted and include the parent folders of each; digests are not needed.
     Tree {
         local: PathBuf,
         remote: PfsPath,
@@ -53,15 +53,15 @@ pub enum Upload {
 /// Something to fetch.
 #[derive(Debug, Clone)]
 pub enum Download {
-    /// One file, which becomes exactly `local`.
+    /// One file, stored at exactly `local`.
     File { remote: PfsPath, local: PathBuf },
-    /// The same for one that was just looked at, links followed: what it is is not asked again.
+    /// The same for a file whose metadata, with links followed, is already known.
     Known {
         remote: PfsPath,
         local: PathBuf,
         meta: FileMeta,
     },
-    /// Entries of the folder `remote`, which appear below the folder `local`; ordered as for uploads.
+    /// Entries of the folder `remote`, stored below the folder `local`; sorted as for uploads.
     Tree {
         remote: PfsPath,
         local: PathBuf,
@@ -69,45 +69,45 @@ pub enum Download {
     },
 }
 
-/// What became of one file.
+/// The outcome of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was transferred, or those parts of it that were not there. In a dry run: it would be.
+    /// It was transferred, or its missing parts were. In a dry run: it would be.
     Transferred,
-    /// The same file was there already.
+    /// The same file already existed.
     Unchanged,
-    /// Another file was there and was to stay.
+    /// Another file existed and was kept.
     Kept,
 }
 
-/// A file that did not get there, and why. The others did.
+/// A file that failed, and why. The others are not affected.
 #[derive(Debug)]
 pub struct Failure {
-    /// The path on the side it comes from, as people read it.
+    /// The source path, for display.
     pub path: String,
     pub error: TransferError,
 }
 
-/// Watches a transfer. Called from several threads; must not block.
+/// Observes a transfer. Called from several threads; must not block.
 pub trait Progress: Send + Sync {
-    /// So many files and bytes of content will be looked at; may be called again with more.
+    /// This many files and bytes of content will be processed; may be called again with more.
     fn planned(&self, _files: u64, _bytes: u64) {}
-    /// Bytes of content went over the wire.
+    /// Bytes of content were sent or received.
     fn moved(&self, _bytes: u64) {}
-    /// Of the bytes that were told as moved so many were lost, and go again.
+    /// This many bytes that were reported as moved are lost and will be sent again.
     fn again(&self, _bytes: u64) {}
-    /// Bytes of content were there already and need not go over the wire.
+    /// Bytes of content already existed and need not be sent.
     fn spared(&self, _bytes: u64) {}
     /// A file is done.
     fn finished(&self, _path: &str, _outcome: Outcome) {}
-    /// A file is given up; the others go on.
+    /// A file failed; the others continue.
     fn failed(&self, _failure: &Failure) {}
 }
 
-/// Nobody watches.
+/// No observer.
 impl Progress for () {}
 
-/// What a transfer did.
+/// The result of a transfer.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Files and links that were transferred.
@@ -116,9 +116,9 @@ pub struct Summary {
     pub kept: u64,
     /// Bytes of content of the transferred files.
     pub bytes: u64,
-    /// Bytes of content that really went over the wire, each counted once.
+    /// Bytes of content that were really sent or received, each counted once.
     pub moved: u64,
-    /// Bytes of content that went in vain, because a connection broke or a bit flipped.
+    /// Bytes of content that were wasted because a connection broke or a bit flipped.
     pub again: u64,
     pub failures: Vec<Failure>,
 }

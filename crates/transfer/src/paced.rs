@@ -1,4 +1,4 @@
-//! Request bodies that keep to a rate and count what leaves.
+//! Request bodies that limit their rate and count the bytes that leave.
 
 use std::io;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use hyper::body::{Body, Frame, SizeHint};
 use paddlecloud_api::client::UploadBody;
 use tokio::time::{Instant, Sleep};
 
-/// A rate shared by all connections of a transfer. What a pause leaves unused is not made up for.
+/// A rate limit shared by all connections of a transfer. Unused time is not made up for.
 #[derive(Debug)]
 pub struct Throttle {
     bytes_per_second: u64,
-    /// When everything that was let through so far will have gone at that rate.
+    /// When everything admitted so far will have been sent at that rate.
     busy_until: Mutex<Instant>,
 }
 
@@ -28,7 +28,7 @@ impl Throttle {
         }
     }
 
-    /// Lets bytes through and says how long to wait first.
+    /// Admits bytes and returns how long to wait first.
     pub fn delay(&self, bytes: u64) -> Duration {
         let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -37,7 +37,7 @@ impl Throttle {
         start - now
     }
 
-    /// Takes back bytes that were let through and do not go: those that wait behind them would wait for nothing.
+    /// Returns bytes that were admitted but are not sent, so that others do not wait for them.
     fn take_back(&self, bytes: u64) {
         let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
         let before = busy_until.checked_sub(self.time_of(bytes));
@@ -48,8 +48,8 @@ impl Throttle {
         Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64)
     }
 
-    /// Bytes that go at a time: a tenth of a second's. Every connection waits for a piece of each other one, and a
-    /// server that hears nothing for a while, or a client that sees nothing go, gives up.
+    /// Bytes per piece: a tenth of a second's worth. Each connection waits for a piece of every other one, and a server or client
+    /// that sees no progress for a while gives up.
     fn piece(&self) -> usize {
         usize::try_from(self.bytes_per_second / 10)
             .unwrap_or(PACED_PIECE)
@@ -57,20 +57,20 @@ impl Throttle {
     }
 }
 
-/// Bytes that are handed over at a time: small enough that whoever watches sees them go.
+/// Bytes per piece without a rate limit: small enough for smooth progress.
 const PIECE: usize = 256 << 10;
-/// A clock that ticks in milliseconds makes more of less, and a high rate is never reached.
+/// Shorter waits are skipped: a timer with millisecond ticks would prolong them, and high rates would never be reached.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// With a rate, pieces are smaller: the rate is kept over every fraction of a second.
+/// The largest piece with a rate limit, so that the rate holds over every fraction of a second.
 const PACED_PIECE: usize = 32 << 10;
 
 enum Source {
     Whole(Bytes),
-    /// A stream, and what is left of its last frame.
+    /// A stream, and the rest of its last frame.
     Stream(UploadBody, Bytes),
 }
 
-/// A body in memory or a stream, paced.
+/// A body in memory or a stream, with a rate limit.
 pub(super) struct PacedBody {
     source: Source,
     throttle: Option<Arc<Throttle>>,
@@ -90,7 +90,7 @@ impl PacedBody {
         }
     }
 
-    /// A stream that carries so many bytes of content, and what surrounds it.
+    /// A stream with this many bytes of content, plus framing.
     pub(super) fn stream(body: UploadBody, content: u64, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
             content,
@@ -101,18 +101,18 @@ impl PacedBody {
         }
     }
 
-    /// Counts with others what leaves.
+    /// Adds the bytes that leave to a shared counter.
     pub(super) fn counted_by(mut self, sent: &Arc<AtomicU64>) -> PacedBody {
         self.sent = sent.clone();
         self
     }
 
-    /// Bytes of files in it.
+    /// Bytes of file content in it.
     pub(super) fn content(&self) -> u64 {
         self.content
     }
 
-    /// Counts bytes as they leave.
+    /// The counter of bytes that left.
     pub(super) fn progress(&self) -> Arc<AtomicU64> {
         self.sent.clone()
     }
@@ -136,7 +136,7 @@ impl PacedBody {
         Poll::Ready((len > 0).then(|| Ok(left.split_to(len))))
     }
 
-    /// Hands a piece over; only now it counts as one that left.
+    /// Hands a piece over; only now it counts as sent.
     fn leave(&self, piece: Bytes) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         self.sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(piece))))
@@ -176,7 +176,7 @@ impl Body for PacedBody {
                 .map(|throttle| throttle.delay(piece.len() as u64));
             match delay {
                 None => return self.leave(piece),
-                // It is booked all the same: the next one waits for both.
+                // The piece was still booked, so the next one waits for both.
                 Some(delay) if delay < SHORTEST_WAIT => return self.leave(piece),
                 Some(delay) => self.waiting = Some((Box::pin(tokio::time::sleep(delay)), piece)),
             }
@@ -262,11 +262,11 @@ mod tests {
         }
     }
 
-    /// A pack on its way: frames of 256 KiB, written by another thread.
+    /// A pack that is being sent: frames of 256 KiB, written by another thread.
     fn stream(len: usize, throttle: Option<Arc<Throttle>>) -> PacedBody {
         let (mut writer, body) = upload_channel();
         std::thread::spawn(move || {
-            // Whoever has seen enough does not read to the end.
+            // A test may drop the body before its end.
             let _ = writer.write_all(&vec![7; len]).and_then(|()| writer.finish());
         });
         PacedBody::stream(body, len as u64, throttle)
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(sent.load(Ordering::Relaxed), 300_000);
     }
 
-    /// The longest time without a byte of it, over some pieces.
+    /// The longest pause between pieces, over some pieces.
     async fn longest_silence(mut body: PacedBody) -> Duration {
         let mut longest = Duration::ZERO;
         for _ in 0..20 {

@@ -1,9 +1,9 @@
-//! Trying again: as long as something moves now and then, a broken connection is only a pause.
+//! Retries: as long as there is some progress, a broken connection is only a pause.
 
 use paddlecloud_api::client::{Client, ClientError, Waiting};
 use paddlecloud_api::error::ErrorName;
 
-/// How long one piece of work goes on trying.
+/// How long one piece of work is retried.
 pub struct Patience<'a> {
     client: &'a Client,
     waiting: Waiting,
@@ -19,17 +19,17 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Something got through: patience is as fresh as at the beginning.
+    /// Called after progress: starts over with full patience.
     pub fn renew(&mut self) {
         *self = Patience::new(self.client);
     }
 
-    /// How often it was tried again since something got through.
+    /// The number of retries since the last progress.
     pub(super) fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// Waits before the next try; gives the error back when there is no point in another one.
+    /// Waits before the next attempt; returns the error if a retry is pointless.
     pub async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
         if !may_pass(&error) || !self.waiting.pause(self.client).await {
             return Err(error);
@@ -39,7 +39,7 @@ impl<'a> Patience<'a> {
     }
 }
 
-/// Whether the same request can succeed later.
+/// Whether the same request may succeed later.
 pub(super) fn may_pass(error: &ClientError) -> bool {
     match error {
         ClientError::Broken { .. } | ClientError::Unreachable { .. } => true,

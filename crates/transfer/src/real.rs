@@ -1,4 +1,4 @@
-//! Where a path of the cluster really lies, once links are followed.
+//! Resolves the links of a remote path.
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
@@ -7,11 +7,11 @@ use paddlecloud_pfs::{LinkTarget, PfsPath, RelPath};
 
 use super::FileClient;
 
-/// Links on one way; more go round in a circle.
+/// The most links in one path; more are taken for a cycle.
 const MOST_LINKS: usize = 40;
 
 impl FileClient<'_> {
-    /// A path without links on its way. What cannot be followed lies where it says.
+    /// The path with all links resolved. A link that cannot be resolved stands for itself.
     pub async fn real_path(&self, path: &PfsPath) -> Result<PfsPath, ClientError> {
         let real = self.real_place(path).await?;
         Ok(below(&space_of(path), &real).unwrap_or_else(|_| path.clone()))
@@ -49,7 +49,7 @@ impl FileClient<'_> {
         Ok(here)
     }
 
-    /// What a link says; nothing where no link can be seen. What is not about this path alone is an error.
+    /// The target of a link; `None` if it is not a link or cannot be inspected. An error that is not about this path is returned.
     async fn target_of(&self, path: &PfsPath) -> Result<Option<LinkTarget>, ClientError> {
         match self.stat_link(path).await {
             Ok(meta) => Ok(meta.target),
@@ -61,7 +61,7 @@ impl FileClient<'_> {
     }
 }
 
-/// The home or public folder that a path lies in.
+/// The home or public folder of a path.
 pub fn space_of(path: &PfsPath) -> PfsPath {
     let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
     above.last().unwrap_or_else(|| path.clone())

@@ -1,7 +1,7 @@
-//! A stretch of a file's plain bytes, for whoever reads here and there: no more travels than is asked for.
+//! A range of a file's plain bytes, for random access: only the requested bytes are transferred.
 //!
-//! Nobody checks the bytes; [`FileClient::cat`] does. A connection that breaks is only a pause: the rest is asked for, of
-//! the same version of the file.
+//! The bytes are not verified; [`FileClient::cat`] does that. After a broken connection, the rest is requested from the same
+//! version of the file.
 
 use std::ops::Range;
 
@@ -14,24 +14,23 @@ use paddlecloud_pfs::PfsPath;
 use super::FileClient;
 use super::patience::Patience;
 
-/// Bytes on their way.
+/// A range that is being read.
 pub struct Stretch<'a> {
     client: &'a Client,
     path: PfsPath,
-    /// What has not come; to the end of the file where nobody said how long it is.
+    /// The bytes that have not arrived; the first reply corrects the end.
     rest: Range<u64>,
-    /// All bytes are of it, once it is known.
+    /// The version of all bytes, once it is known.
     version: Option<HeaderValue>,
     reply: Option<Opened>,
     patience: Patience<'a>,
 }
 
 impl<'a> FileClient<'a> {
-    /// Reads a stretch of a file; its end may lie beyond the file's. One that holds no byte of the file is read as nothing.
+    /// Reads a range of a file, which may end beyond the file. A range without any byte of the file yields nothing.
     ///
-    /// All bytes are of one version of the file, unless somebody writes into it while a reply is on its way: whoever minds
-    /// looks at its version again. A reply that is cut is gone on with; one that stays cut is an error, never
-    /// a short one.
+    /// All bytes belong to one version of the file, unless it is modified in place during a reply: to detect that, compare its
+    /// version afterwards. A broken reply is resumed; if that fails, the result is an error, never a short read.
     pub async fn stretch(&self, path: &PfsPath, range: Range<u64>) -> Result<Stretch<'a>, ClientError> {
         let meta = self.stat(path).await?;
         if meta.is_file() && (range.is_empty() || range.start >= meta.size) {
@@ -40,8 +39,8 @@ impl<'a> FileClient<'a> {
         self.stretch_of_version(path, range, None).await
     }
 
-    /// Reads a stretch of the version of a file that [`FileClient::stat`] told; refused when the file
-    /// is another by now. Without a version any will do.
+    /// Reads a range of the version that [`FileClient::stat`] returned; fails if the file has changed since. Without a version,
+    /// any is accepted.
     pub async fn stretch_of_version(
         &self,
         path: &PfsPath,
@@ -54,7 +53,7 @@ impl<'a> FileClient<'a> {
         }
         stretch.version = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
         while let Err(error) = stretch.ask().await {
-            // Nobody was ever there.
+            // The server was not reachable in the first place.
             if matches!(error, ClientError::Unreachable { .. }) {
                 return Err(error);
             }
@@ -76,7 +75,7 @@ impl<'a> FileClient<'a> {
 }
 
 impl Stretch<'_> {
-    /// The next bytes; `None` at the end. A server that goes away meanwhile is waited for.
+    /// The next bytes; `None` at the end. An unreachable server is retried.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while !self.rest.is_empty() {
             match self.next_piece().await {
@@ -89,7 +88,7 @@ impl Stretch<'_> {
             }
         }
         if let Some(mut reply) = self.reply.take() {
-            // The connection is free again once its reply was read to the end. Nothing is missing if it is not.
+            // Reading a reply to its end frees the connection. An error here loses nothing.
             drop(reply.piece(self.client).await);
         }
         Ok(None)
@@ -104,7 +103,7 @@ impl Stretch<'_> {
         piece.ok_or_else(|| self.client.broken("cut a file off"))
     }
 
-    /// Asks for what has not come. How much that is and of which version, the first reply says.
+    /// Requests the missing bytes. The first reply tells their number and version.
     async fn ask(&mut self) -> Result<(), ClientError> {
         let mut call = Call::get(FileClient::at("content", &self.path));
         call.headers.push((RANGE, range_value(&self.rest)));
@@ -121,10 +120,10 @@ impl Stretch<'_> {
         Ok(())
     }
 
-    /// Waits before the next try; gives the error back when there is no point in another one.
+    /// Waits before the next attempt; returns the error if a retry is pointless.
     async fn pause(&mut self, error: ClientError) -> Result<(), ClientError> {
         self.reply = None;
-        // Without a version what would come now could be another file's.
+        // Without a version, the next reply could belong to another file.
         if self.version.is_none() {
             return Err(error);
         }
@@ -137,7 +136,7 @@ impl Stretch<'_> {
 
     async fn pause_once_more(&mut self, error: ClientError) -> Result<(), ClientError> {
         match error.refusal() {
-            // What the disk there has made of a file stays so.
+            // A damaged file on the server's disk stays damaged.
             Some(ErrorName::Damaged) => Err(error),
             _ => self.patience.after(error).await,
         }

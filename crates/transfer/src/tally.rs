@@ -1,11 +1,11 @@
-//! Counts what a transfer does and tells whoever watches.
+//! Counts what a transfer does and reports it to its observer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Failure, Outcome, Progress, Summary, TransferError};
 
-/// The running account of one transfer, shared by all its parts.
+/// The running totals of one transfer, shared by all its parts.
 pub(super) struct Tally<'a> {
     progress: &'a dyn Progress,
     summary: Mutex<Summary>,
@@ -25,7 +25,7 @@ impl<'a> Tally<'a> {
         self.progress.planned(files, bytes);
     }
 
-    /// Counts what one request moves, of so many bytes of content.
+    /// Counts the bytes of one request that carries this much content.
     pub(super) fn flow(&self, content: u64) -> Flow<'_> {
         Flow {
             tally: self,
@@ -40,7 +40,7 @@ impl<'a> Tally<'a> {
         self.progress.moved(bytes);
     }
 
-    /// So many bytes that moved were in vain.
+    /// This many moved bytes were wasted.
     pub(super) fn again(&self, bytes: u64) {
         {
             let mut summary = self.lock();
@@ -78,7 +78,7 @@ impl<'a> Tally<'a> {
         self.lock().failures.push(failure);
     }
 
-    /// Whether nothing more can succeed: the server is gone for good.
+    /// Whether nothing more can succeed: the server is unreachable or rejects the login.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -92,8 +92,8 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// What one request moves. Told while it moves, and never more than there is: names and digests on the wire are no
-/// content, and what has to go again is taken back.
+/// The progress of one request. It never exceeds the content, because names and digests on the wire do not count, and bytes that
+/// must be sent again are subtracted.
 pub(super) struct Flow<'a> {
     tally: &'a Tally<'a>,
     content: u64,
@@ -102,7 +102,7 @@ pub(super) struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// So many bytes have passed since it began.
+    /// This many bytes have passed since the start.
     pub(super) fn passed(&mut self, bytes: u64) {
         self.passed = bytes;
         let now = bytes.min(self.content);
@@ -112,12 +112,12 @@ impl Flow<'_> {
         }
     }
 
-    /// So many more bytes have passed.
+    /// This many more bytes have passed.
     pub(super) fn passed_on(&mut self, bytes: u64) {
         self.passed(self.passed + bytes);
     }
 
-    /// It broke: only so many bytes of content are there for good.
+    /// The request failed: only this many bytes of content are kept.
     pub(super) fn broke_but(self, stay: u64) {
         if self.told > stay {
             self.tally.again(self.told - stay);
@@ -137,7 +137,7 @@ mod tests {
         broken.passed_on(30);
         broken.broke_but(40);
         let mut whole = tally.flow(60);
-        // What surrounds the content passes too.
+        // Framing passes too.
         whole.passed(75);
         let summary = tally.into_summary();
         assert_eq!((summary.moved, summary.again), (100, 20));

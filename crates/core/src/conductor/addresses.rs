@@ -1,5 +1,5 @@
-//! The addresses of workers: chosen at admission, before anything runs, so that every worker can be given the addresses
-//! of all others.
+//! Assigns addresses to workers at admission, before anything runs, so that every worker can be given the addresses of
+//! all others.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -8,13 +8,13 @@ use crate::job::{Job, WorkerKey, worker_name};
 
 /// Gives every worker an address. Two live workers never share one.
 pub trait Addresses: Send {
-    /// An address for the worker at this position of the job (parameter servers first).
+    /// Takes an address for the worker at this position of the job (parameter servers first).
     fn take(&mut self, job: &Job, position: u32) -> String;
 
-    /// A running worker already has this address.
+    /// Marks an address as used by a running worker.
     fn keep(&mut self, address: &str);
 
-    /// The job of the worker that had this address is final.
+    /// Releases the address of a worker whose job is final.
     fn give_back(&mut self, address: &str);
 }
 
@@ -48,8 +48,8 @@ impl Loopback {
         }
     }
 
-    /// Goes round, so that an address stays unused as long as possible. There are more than sixteen million: more than
-    /// all live workers of a machine.
+    /// Wraps around, so that an address stays unused as long as possible. There are more than sixteen million
+    /// addresses: more than the live workers of a machine.
     fn advance(&mut self) -> u32 {
         loop {
             let candidate = self.next;

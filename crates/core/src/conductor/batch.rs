@@ -16,7 +16,7 @@ pub(super) struct Batch {
     /// Jobs to write, in the order of their first change.
     marked: Vec<JobId>,
     seen: HashSet<JobId>,
-    /// Jobs that have left the conductor: nothing can change these writes any more.
+    /// Jobs that have left the conductor: these writes no longer change.
     finished: HashMap<JobId, Write>,
     actions: Vec<(JobId, Action)>,
     /// Orders for attempts of jobs that the conductor does not know.
@@ -26,14 +26,14 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The job must be written.
+    /// Records that the job must be written.
     pub(super) fn mark(&mut self, id: &JobId) {
         if self.seen.insert(id.clone()) {
             self.marked.push(id.clone());
         }
     }
 
-    /// The last write of a job.
+    /// Records the last write of a job.
     pub(super) fn finish(&mut self, id: JobId, write: Write) {
         self.mark(&id);
         self.finished.insert(id, write);

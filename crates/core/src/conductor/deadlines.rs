@@ -1,4 +1,4 @@
-//! The deadlines of jobs: which job needs the time next.
+//! The deadlines of jobs: which job needs the next tick.
 
 use std::collections::BTreeSet;
 

@@ -6,7 +6,7 @@
 //! 2. then carry out the `commands`, those for one worker in the order given;
 //! 3. then send the `replies`.
 //!
-//! If the writes cannot be made durable, nothing of the output may be used: drop this conductor and
+//! If the writes cannot be made durable, no part of the output may be used: drop this conductor and
 //! [`Conductor::restore`] a new one from the store and the engine. Only kills and removals may be carried out anyway,
 //! see [`Unrecorded`]. The conductor does no I/O and reads no clock. The cost of an input does not depend on the number
 //! of queued jobs.
@@ -39,7 +39,7 @@ use deadlines::Deadlines;
 use tables::{Keys, Names};
 pub use unrecorded::Unrecorded;
 
-/// How far the clock may go back before all running jobs are given the time again.
+/// How far the clock may go back before every job with a deadline gets a tick.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
 /// A submitted job.
@@ -80,7 +80,7 @@ pub enum Input {
     NodeChanged(NodeChange),
 }
 
-/// The answer of the conductor when it did what was asked.
+/// The reply when the conductor did what was requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// The job is stored and will run.
@@ -93,7 +93,7 @@ pub enum Reply {
     Noted,
 }
 
-/// Why the conductor did not do what was asked.
+/// Why the conductor refused an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("the name `{name}` is taken by {holder}, which has not ended yet")]
@@ -135,7 +135,7 @@ pub struct Output {
     pub commands: Vec<EngineCommand>,
     /// One reply per input, in the same order.
     pub replies: Vec<Result<Reply, Refusal>>,
-    /// When [`Input::Tick`] is due next. Earlier or later does no harm.
+    /// When the next [`Input::Tick`] is due. An early or late tick does no harm.
     pub wake_at: Option<Timestamp>,
 }
 
@@ -171,7 +171,7 @@ impl Conductor {
         self.close(batch)
     }
 
-    /// The machine's clock was changed by this much. Limits are not affected from the next `now` on.
+    /// Reports that the machine's clock was changed by this much. From the next `now` on, limits are not affected by it.
     pub fn clock_was_set(&mut self, by: SignedDuration) {
         let before = self.clock_set.unwrap_or_default();
         self.clock_set = Some(before.checked_add(by).unwrap_or(by));
@@ -211,7 +211,7 @@ impl Conductor {
         Ok(self.scheduler.would_run_alone(&request))
     }
 
-    /// The limits that count at the submit alone.
+    /// Checks the limits that apply only at submit.
     fn check_queue(&self, request: &Request) -> Result<(), Refusal> {
         let quota = self.scheduler.quota(&request.user);
         if let Some(most) = quota.priority.filter(|most| request.priority > *most) {
@@ -234,7 +234,7 @@ impl Conductor {
         self.scheduler.capacity()
     }
 
-    /// What a user's jobs hold now.
+    /// The resources that a user's jobs hold now.
     pub fn usage(&self, user: &UserName) -> Usage {
         self.scheduler.usage(user)
     }
@@ -406,7 +406,7 @@ impl Conductor {
         }
     }
 
-    /// Stops jobs that borrow for one within its owner's guarantee.
+    /// Stops borrowing jobs for a job within its owner's guarantee.
     fn reclaim(&mut self, now: Timestamp, batch: &mut Batch) {
         for id in self.scheduler.reclaim(now) {
             self.change(&id, now, batch, |job| job.on_event(Event::Reclaimed, now));
@@ -446,7 +446,7 @@ impl Conductor {
         }
     }
 
-    /// A job found no room after all, or borrowed its room: it returns its resources and gets its old place in the queue.
+    /// Releases the resources of a job and queues it again at its old place: it found no room, or its borrowed room is needed.
     fn queue_again(&mut self, id: &JobId, held: Vec<String>, now: Timestamp) {
         for address in held {
             self.addresses.give_back(&address);
@@ -457,7 +457,7 @@ impl Conductor {
         self.scheduler.enqueue(request, now);
     }
 
-    /// A job became final: it leaves every table, and its resources are free.
+    /// Removes a final job from every table and frees its resources.
     fn retire(&mut self, id: &JobId, phase_before: Phase, now: Timestamp, batch: &mut Batch) {
         let Some(job) = self.jobs.remove(id) else {
             return;

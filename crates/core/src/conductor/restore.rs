@@ -1,5 +1,5 @@
-//! Creates a conductor from the stored jobs and the engine's state. The first conductor of a new server is created here
-//! too, from nothing.
+//! Creates a conductor from the stored jobs and the engine's state. Also creates the first conductor of a new server,
+//! from an empty store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Conductor {
         (conductor, output)
     }
 
-    /// Repeats orders that were carried out. A job that no longer exists needs no record.
+    /// Applies orders that were already carried out. A job that no longer exists needs no record.
     fn record(&mut self, unrecorded: &Unrecorded, now: Timestamp, batch: &mut Batch) {
         if bug(Planted::UnrecordedKillForgotten) {
             return;

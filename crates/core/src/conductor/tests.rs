@@ -107,7 +107,7 @@ fn saved(output: &Output) -> Vec<(JobId, Phase)> {
     output.writes.iter().map(row).collect()
 }
 
-/// Runs the job's only trainer to this end.
+/// Runs the job's only trainer until this exit.
 fn run_through(conductor: &mut Conductor, number: u32, exit: Exit) -> Output {
     conductor.handle([news(number, News::Up), news(number, News::Started)], seconds(1));
     conductor.handle([news(number, News::Exited(exit))], seconds(2))

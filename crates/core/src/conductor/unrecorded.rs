@@ -1,10 +1,10 @@
-//! Orders that stop something, carried out although the store refuses writes: a job that fills the disk must be
-//! stoppable.
+//! Orders that stop something, carried out although the store refuses writes: it must be possible to stop a job that
+//! fills the disk.
 //!
 //! Everything else follows "store, then act". Stopping a job's workers, or deleting the logs of an ended job, frees the
 //! space that its record needs, so here the action comes first. A restored conductor is given these orders again and
-//! stores them. If the server stops before that, the order is forgotten, and the job looks as if its workers had ended
-//! by themselves. The reply tells callers that the order is not recorded yet.
+//! stores them. If the server stops before that, the order is lost, and the job looks as if its workers had ended by
+//! themselves. The reply says that the order is not recorded yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Unrecorded {
         self.stop_again(job, now)
     }
 
-    /// The commands that stop the workers of a killed job again: a command may have been lost.
+    /// The commands that stop the workers of a killed job again, because a command may have been lost.
     pub fn stop_again(&self, job: &Arc<Job>, now: Timestamp) -> Vec<EngineCommand> {
         let Some(after) = self.kills.get(&job.id) else {
             return Vec::new();

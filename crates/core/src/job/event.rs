@@ -21,13 +21,13 @@ pub enum Event {
         /// By how much it exceeds the machines, if it runs alone because of that.
         alone: Option<Excess>,
     },
-    /// The engine reports about one attempt.
+    /// A report of the engine about one attempt.
     Worker {
         worker: WorkerKey,
         attempt: u32,
         news: News,
     },
-    /// The room that it borrowed is needed by a job within its owner's guarantee: it is stopped and queued again.
+    /// A job within its owner's guarantee needs the room that this job borrowed: this job is stopped and queued again.
     Reclaimed,
     /// A user asked to kill it.
     KillRequested(AfterKill),
@@ -37,7 +37,7 @@ pub enum Event {
     Tick,
     /// The machine's clock was changed by this much, although no time has passed.
     ClockSet(SignedDuration),
-    /// The machine restarted: whatever ran on it is gone.
+    /// The machine restarted: everything that ran on it is gone.
     Rebooted,
 }
 
@@ -47,9 +47,9 @@ pub enum Event {
 pub enum News {
     /// The engine has accepted the order; nothing runs yet.
     Launched,
-    /// It has no place yet; the text says why. The start limit does not count until every worker has one.
+    /// It has no seat yet; the text says why. The start limit does not run until every worker has one.
     Unseated(String),
-    /// It has a place; the text says what it waits for there, or is empty.
+    /// It has a seat; the text says what it waits for there, or is empty.
     Seated(String),
     /// Its supervisor is running.
     Up,
@@ -57,7 +57,7 @@ pub enum News {
     Started,
     /// It listens on all its ports (parameter servers).
     Ready,
-    /// Its program exited, its log is complete, and nothing of it is left.
+    /// Its program exited, its log is complete, and no process of it is left.
     Exited(Exit),
     /// It is gone, and its exit was not observed; the text says what is known.
     Lost(String),
@@ -69,7 +69,7 @@ pub enum News {
 }
 
 impl News {
-    /// Whether nothing of the attempt is running any more.
+    /// Whether no part of the attempt is running any longer.
     pub fn is_end(&self) -> bool {
         matches!(
             self,
@@ -100,6 +100,6 @@ pub enum Action {
         attempt: u32,
         grace: SignedDuration,
     },
-    /// Its exit is stored: delete everything of it except the log.
+    /// Its exit is stored: delete everything about it except the log.
     Clean { worker: WorkerKey, attempt: u32 },
 }

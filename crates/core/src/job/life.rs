@@ -17,14 +17,14 @@ use super::{
     Action, AfterKill, Event, Job, News, Outcome, Phase, Role, Worker, WorkerKey, WorkerStatus, words,
 };
 
-/// How long after the grace period the engine may still be busy before it is asked again to stop a worker.
+/// How long to wait after the grace period before the engine is asked again to stop a worker.
 const STOP_MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
 impl Job {
     /// Advances the job by one event and returns the actions to perform, in order.
     ///
-    /// A job in a final phase ignores every event: late reports are normal. So does a worker that gets a report about
-    /// an attempt other than its current one. An event that changes nothing leaves `revision` alone.
+    /// A job in a final phase ignores every event: late reports are normal. Reports about an attempt other than the
+    /// worker's current one are ignored too. An event that changes nothing does not change `revision`.
     pub fn on_event(&mut self, event: Event, now: Timestamp) -> Vec<Action> {
         if self.phase.is_final() && !bug(Planted::FinalCanChange) {
             return Vec::new();
@@ -52,7 +52,7 @@ impl Job {
         }
     }
 
-    /// When the job needs the time next, if nothing happens before.
+    /// When the job needs its next tick, if nothing happens before.
     pub fn deadline(&self) -> Option<Timestamp> {
         let after = |since: Option<Timestamp>, limit: SignedDuration| since?.checked_add(limit).ok();
         match self.phase {
@@ -149,7 +149,7 @@ impl Job {
         }
     }
 
-    /// All or nothing: a job that has not started returns its resources and is queued again at its old place.
+    /// All or nothing: a job that has not started releases its resources and is queued again at its old place.
     fn no_room(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
         if self.phase == Phase::Starting && self.started_at.is_none() {
             self.withdraw(&why, now);
@@ -161,7 +161,7 @@ impl Job {
         self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now)
     }
 
-    /// No failure of its own: it uses no retry, and starts again from its place in the queue.
+    /// Being reclaimed is not a failure: it uses no retry, and the job starts again from its place in the queue.
     fn reclaim(&mut self, now: Timestamp) -> Vec<Action> {
         if !self.phase.wants_workers() {
             return Vec::new();
@@ -304,7 +304,7 @@ impl Job {
         actions
     }
 
-    /// Nothing may follow this: the last attempt is gone and the last byte of its log is written.
+    /// The last transition of a job: its last attempt is gone, and the last byte of its log is written.
     fn finish_when_all_are_gone(&mut self) -> Vec<Action> {
         if self.phase == Phase::Withdrawing {
             self.wait_again();
@@ -313,7 +313,7 @@ impl Job {
         let gone = self.live_workers().next().is_none() || bug(Planted::FinalTooEarly);
         if let (Phase::Stopping(outcome), true) = (self.phase, gone) {
             self.phase = Phase::Final(outcome);
-            // The note described how the job runs.
+            // The note described the running job.
             self.note = None;
             let last = self.workers.iter().filter_map(|worker| worker.ended_at).max();
             self.finished_at = Some(last.unwrap_or(self.changed_at));
@@ -362,13 +362,13 @@ impl Job {
                 self.phase = Phase::Stopping(Outcome::Killed);
                 Vec::new()
             }
-            // The workers' earlier results stay true.
+            // The outcome that was decided first stays.
             Phase::Stopping(_) | Phase::Final(_) => Vec::new(),
             _ => self.stop_all(Outcome::Killed, "killed on request".into(), now),
         }
     }
 
-    /// Asks the engine again to stop the remaining workers: it uses the shortest grace period it was given.
+    /// Asks the engine again to stop the remaining workers: the engine uses the shortest grace period it was given.
     fn skip_grace(&mut self, now: Timestamp) -> Vec<Action> {
         if self.skip_grace || !matches!(self.phase, Phase::Stopping(_)) {
             return Vec::new();
@@ -414,7 +414,7 @@ impl Job {
         since.is_some_and(|since| now.duration_since(since) >= self.spec.start_limit)
     }
 
-    /// Limits count elapsed time, not the clock.
+    /// Shifts all timers: limits measure elapsed time, not clock time.
     fn set_clock(&mut self, by: SignedDuration, now: Timestamp) -> Vec<Action> {
         let timers = &mut self.timers;
         let all = [

@@ -199,7 +199,7 @@ impl Job {
         }
     }
 
-    /// Whether it blocks its name for other jobs of the user.
+    /// Whether it still holds its name, so that no other job of the user can use it.
     pub fn holds_name(&self) -> bool {
         !self.phase.is_final() && !self.kill_requested
     }

@@ -19,7 +19,7 @@ pub enum Phase {
     Withdrawing,
     /// Its workers are being stopped; the outcome takes effect when the last one is gone.
     Stopping(Outcome),
-    /// Ended. Nothing changes it any more.
+    /// Ended. The job never changes again.
     Final(Outcome),
 }
 
@@ -42,7 +42,7 @@ impl Phase {
         matches!(self, Phase::Final(_))
     }
 
-    /// Whether its workers should be running.
+    /// Whether the job's workers should be running.
     pub fn wants_workers(self) -> bool {
         matches!(self, Phase::Starting | Phase::Running)
     }

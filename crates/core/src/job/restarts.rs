@@ -15,7 +15,7 @@ const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 /// A worker that is disrupted more often than this counts as failed: something is wrong with it or its cluster. Engines
 /// have a lower limit of their own, which administrators set.
 const MOST_DISRUPTIONS: u32 = 1000;
-/// A worker that ran this long is restarted at once: its failure was not caused by starting too early.
+/// A worker that ran this long is restarted at once: it did not fail because it started too early.
 const LONG_RUN: SignedDuration = SignedDuration::from_mins(10);
 
 impl Job {
@@ -86,7 +86,7 @@ impl Job {
         actions
     }
 
-    /// A clock that was set back makes no worker wait longer than the longest pause. Returns whether anything changed.
+    /// Caps every pause at the longest one, in case the clock was set back. Returns whether anything changed.
     pub(super) fn restart_no_later_than(&mut self, now: Timestamp) -> bool {
         let latest = now.checked_add(LONGEST_PAUSE).unwrap_or(now);
         if self.timers.restart_at.is_none_or(|at| at <= latest) {

@@ -109,7 +109,7 @@ impl Job {
         }
     }
 
-    /// After the machine restarted, only recorded exits are true; every other attempt is gone.
+    /// After the machine restarted, only recorded exits count; every other attempt is lost.
     fn bury(&mut self, current: Vec<FoundAttempt>, before: &Before, now: Timestamp) -> Vec<Action> {
         let mut actions = Vec::new();
         for one in current
@@ -121,7 +121,7 @@ impl Job {
         let mut lost = self.live_attempts();
         lost.retain(|attempt| before.had(*attempt));
         actions.extend(self.lose_to_reboot(&lost, now));
-        // Nothing of that time is left to stop.
+        // Attempts from before the restart need no stop order.
         actions.retain(|action| match action {
             Action::Stop { worker, attempt, .. } => !before.had((*worker, *attempt)),
             _ => true,

@@ -1,13 +1,13 @@
-//! Places that come late: a worker that was launched may have to wait for a machine.
+//! Late seats: a launched worker may have to wait for a machine.
 //!
-//! The start limit is for workers that do not come up where they are. It does not count while one has no place.
+//! The start limit is for workers that have a seat but do not come up. It does not run while a worker has no seat.
 
 use jiff::Timestamp;
 
 use super::{Action, Job, WorkerKey, WorkerStatus};
 
 impl Job {
-    /// A worker got its place, or has none yet; `why` says what it waits for.
+    /// A worker got its seat, or still has none; `why` says what it waits for.
     pub(super) fn seat_changed(
         &mut self,
         key: WorkerKey,
@@ -38,7 +38,7 @@ impl Job {
         Vec::new()
     }
 
-    /// Called when a worker has stopped waiting for a place.
+    /// Called when a worker no longer waits for a seat.
     pub(super) fn count_from_the_last_seat(&mut self, now: Timestamp) {
         if self.awaits_seats() || self.timers.assembling_since.is_none() {
             return;

@@ -55,7 +55,7 @@ fn stop(worker: WorkerKey, attempt: u32) -> Action {
     }
 }
 
-/// Everybody who still runs ends as a stopped program does.
+/// Every running worker exits as a stopped program does.
 fn all_stop(job: &mut Job) {
     for worker in everybody(job) {
         let attempt = job.worker(worker).unwrap().attempt;
@@ -435,7 +435,7 @@ fn a_restart_of_the_machine_starts_a_job_with_retries_again() {
 fn a_resumed_job_adopts_what_runs_and_gives_lost_orders_again() {
     let mut job = starting(1, spec("job", 0, 2));
     job.on_event(first(T0, News::Up), seconds(2));
-    // The engine has both, but was never told to go, and the report of the second never came.
+    // The engine has both attempts but never received `go`, and the report of the second one was lost.
     let found = [T0, T1].map(|worker| FoundAttempt {
         worker,
         attempt: 1,

@@ -1,4 +1,4 @@
-//! What happened to a job and when, for people. Bounded, so that a job that restarts forever does not grow.
+//! The events of a job and their times, for people. Bounded, so that a job that restarts forever does not grow.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use crate::spec::JobSpec;
 
 use super::{Job, Outcome, Role, Worker, WorkerStatus};
 
-/// How many missing workers a message names before it only counts.
+/// How many missing workers a message names before it only counts them.
 const NAMED: usize = 5;
 
 /// A note for the owner of a job that is larger than the machines.
@@ -17,7 +17,7 @@ pub fn runs_alone(excess: &Excess) -> String {
     format!("{excess}: it runs alone, other jobs wait")
 }
 
-/// Why a job that borrowed was stopped. Names no other user.
+/// Why a borrowing job was stopped. Names no other user.
 pub(super) const RECLAIMED: &str =
     "the room that it borrowed beyond its owner's guarantee is needed for another user's guarantee";
 

@@ -44,7 +44,7 @@ impl fmt::Display for WorkerKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerStatus {
-    /// The launch was ordered and the engine has not answered yet.
+    /// The launch was ordered, and the engine has not replied yet.
     Waiting,
     /// Its supervisor is running. A trainer waits for `Go`.
     Up,
@@ -61,7 +61,7 @@ pub enum WorkerStatus {
 }
 
 impl WorkerStatus {
-    /// Whether something of this attempt may still be running.
+    /// Whether part of this attempt may still be running.
     pub fn is_live(self) -> bool {
         self < WorkerStatus::Ended
     }
@@ -93,7 +93,7 @@ pub struct Worker {
     /// Fences reports: a report about an earlier attempt changes nothing. The first is 1.
     pub attempt: u32,
     pub status: WorkerStatus,
-    /// How often it was restarted, at most the job's retries.
+    /// How often it was restarted; at most the job's retries.
     pub restarts: u32,
     /// Restarts that were not its fault and use no retry.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -107,7 +107,7 @@ pub struct Worker {
     /// It has failed and will be restarted at this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_at: Option<Timestamp>,
-    /// Its current attempt has no place yet.
+    /// Its current attempt has no seat yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unseated: bool,
 }

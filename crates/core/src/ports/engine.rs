@@ -57,7 +57,7 @@ pub enum EngineCommand {
     },
 }
 
-/// One attempt to start, with everything that was prepared for it.
+/// One attempt to start, with everything prepared for it.
 #[derive(Debug, Clone)]
 pub struct Assignment {
     pub job: Arc<Job>,
@@ -136,8 +136,8 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
-    /// Changes when files that were written but not synced may be lost together with all workers: a run is then
-    /// prepared again. An engine whose nodes are not the server's own machine always returns the same value.
+    /// Changes when all workers, and files that were written but not synced, may have been lost: runs are then prepared
+    /// again. An engine whose nodes are not the server's own machine always returns the same value.
     fn era(&self) -> String {
         "always".to_owned()
     }

@@ -102,9 +102,9 @@ pub trait LogStore: Send + Sync {
     /// The bytes that all logs of a job occupy; unreadable ones count as zero.
     fn occupied(&self, job: &JobId) -> u64;
 
-    /// Deletes the oldest parts of the logs of these jobs until they occupy at most `most` bytes, and returns how many
-    /// bytes were deleted. Readers find a [`Gap`]. The latest part of each log stays, because more may be appended to
-    /// it.
+    /// Deletes the oldest parts of the logs of these jobs until they occupy at most `most` bytes, and returns the
+    /// number of deleted bytes. Readers find a [`Gap`]. The latest part of each log stays, because more may be appended
+    /// to it.
     fn trim(&self, jobs: &[JobId], most: u64) -> u64;
 
     /// Removes all logs of a job. It is not an error if there are none.
@@ -116,7 +116,7 @@ pub trait LogReader: Send {
     /// The offset after the last byte.
     fn length(&self) -> Result<u64, LogError>;
 
-    /// What follows `offset`, at most `most` bytes; nothing at or beyond the end.
+    /// The pieces from `offset` on, at most `most` bytes; none at or beyond the end.
     ///
     /// Pieces are contiguous and begin at `offset`: missing bytes are a [`Gap`].
     fn read(&mut self, offset: u64, most: usize) -> Result<Vec<Piece>, LogError>;
@@ -131,7 +131,6 @@ pub trait LogReader: Send {
 
 /// Waits for the growth of one log.
 pub trait Follower: Send {
-    /// Resolves when the log has grown since the last call, or is complete. `None`: no further growth will be reported
-    /// notifications.
+    /// Resolves when the log has grown since the last call, or is complete. `None`: no further growth will be reported.
     fn changed(&mut self) -> Pin<Box<dyn Future<Output = Option<LogMark>> + Send + '_>>;
 }

@@ -1,8 +1,8 @@
 //! What the domain needs from outside: an engine that runs workers, the logs they write, the folders of runs, and a
 //! store for jobs. `docs/design/0011-engine-ports.md` is for authors of engines.
 //!
-//! Every implementation passes the suite of its port in [`crate::testing`]. No implementation and no async runtime is
-//! here: a method that waits returns a plain future.
+//! Every implementation passes the suite of its port in [`crate::testing`]. This module contains no implementation and
+//! no async runtime: a method that waits returns a plain future.
 
 mod engine;
 mod logs;

@@ -43,7 +43,7 @@ impl PreparedRun {
 pub enum PrepareError {
     #[error("{0}")]
     Failed(String),
-    /// The server lacks something, such as disk space: it may work later.
+    /// The server lacks something, such as disk space; a retry may succeed.
     #[error("{0}")]
     Shortage(String),
 }

@@ -1,4 +1,4 @@
-//! The port of secrets: values in the environment of workers and credentials for images, which are shown to no one else.
+//! The port for secrets: values in the environment of workers and credentials for images, which no one else may see.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use super::PrepareError;
 use crate::job::Job;
 
-/// What is secret about a worker: variables, and how its image is pulled. Printing shows how many variables there are.
+/// The secrets of a worker: variables, and access to its image. `Debug` shows only the number of variables.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretEnv {
     variables: BTreeMap<String, String>,
@@ -17,9 +17,9 @@ pub struct SecretEnv {
 /// How the image of a job may be pulled.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ImageAccess {
-    /// The stored registry that the job names; `None`: it names none, or that is not there any more.
+    /// The credentials of the stored registry that the job names; `None` if it names none, or the registry was deleted.
     pub login: Option<RegistryLogin>,
-    /// Somebody has stored credentials for the image's registry: a node's copy of the image is for those who have some.
+    /// Credentials for the image's registry are stored: a node's copy of the image is only for jobs that have some.
     pub is_private: bool,
 }
 
@@ -36,12 +36,12 @@ impl SecretEnv {
         SecretEnv { variables, image }
     }
 
-    /// The variables themselves: for the engine only.
+    /// The variables, for the engine only.
     pub fn reveal(&self) -> &BTreeMap<String, String> {
         &self.variables
     }
 
-    /// How the image is pulled: for engines that pull images.
+    /// How the image is pulled, for engines that pull images.
     pub fn image(&self) -> &ImageAccess {
         &self.image
     }
@@ -58,10 +58,10 @@ impl fmt::Debug for SecretEnv {
     }
 }
 
-/// Opens the secrets of a job when its workers start.
+/// Provides the secrets of a job when its workers start.
 pub trait SecretSource: Send + Sync {
-    /// The secrets of a job's workers, or why there are none, in words without any secret. Secrets that cannot be read now
-    /// are a shortage: the worker waits.
+    /// The secrets of a job's workers, or an error that contains no secret. Secrets that cannot be read now are a
+    /// [`PrepareError::Shortage`]: the worker waits.
     fn secrets<'a>(
         &'a self,
         job: &'a Job,

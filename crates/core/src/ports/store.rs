@@ -7,7 +7,7 @@ use crate::conductor::Write;
 use crate::job::{IdempotencyKey, Job};
 use crate::names::{JobId, JobName, UserName};
 
-/// Why the store did not do what was asked.
+/// Why a store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was changed.

@@ -1,6 +1,6 @@
-//! Who may take how much, and which of a user's jobs waits for their quota.
+//! The quotas and usage of users, and which of a user's jobs waits for the quota.
 //!
-//! Knows of each line of jobs only the first one; the queue tells it which that is.
+//! Knows only the first job of each line of jobs; the queue reports which one that is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -10,28 +10,28 @@ use super::quota::{Quota, Tally};
 use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
 
-/// Stands for a user in here; names are long.
+/// Identifies a user inside the scheduler; names are long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct UserId(usize);
 
-/// What is known about one user.
+/// The state of one user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Account {
     quota: Quota,
     used: Tally,
-    /// The weighted dominant share of what runs; the queue knows it, see [`Queue::reshare`](super::queue::Queue::reshare).
+    /// The weighted dominant share of the running jobs. Set by [`Queue::reshare`](super::queue::Queue::reshare).
     share: u64,
-    /// Jobs that wait.
+    /// The number of queued jobs.
     pub waiting: u64,
-    /// The first job that waits for the quota. No later job of the user passes it.
+    /// The first job that waits for the quota. No later job of the user overtakes it.
     hold: Option<Key>,
-    /// Where in the queue this user has jobs: the first of each line.
+    /// The first job of each of the user's lines.
     lines: BTreeMap<Key, (GroupId, Tally)>,
-    /// Those that the quota could ever allow, in order, with the most that any of them asks for.
+    /// Those that the quota could ever allow, in order, with the largest request among them.
     possible: SummaryTree<Key, Tally>,
-    /// Lines that are not offered because they had to wait for the quota when last checked.
+    /// Lines that are not offered because they waited for the quota when last checked.
     pub parked: BTreeMap<Key, GroupId>,
-    /// The first parked job that need not wait any more, as the queue knows it.
+    /// The first parked job that no longer waits for the quota, as listed in the queue.
     pub sleeper: Option<Key>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Account {
 pub(super) struct Accounts {
     ids: HashMap<UserName, UserId>,
     accounts: Vec<Account>,
-    /// Those with a guarantee.
+    /// Users with a guarantee.
     guaranteed: BTreeSet<UserId>,
 }
 
@@ -69,17 +69,17 @@ impl Account {
         self.share
     }
 
-    /// To be called by the queue only, which has listed the user's jobs by it.
+    /// Called only by the queue, which sorts the user's jobs by the share.
     pub fn set_share(&mut self, share: u64) {
         self.share = share;
     }
 
-    /// Where a job of the user stands in the queue.
+    /// The rank of one of the user's jobs in the queue.
     pub fn rank(&self, key: Key) -> Rank {
         key.rank(self.share)
     }
 
-    /// The first jobs of the user's lines.
+    /// The first job of each of the user's lines.
     pub fn heads(&self) -> impl Iterator<Item = (Key, GroupId)> {
         self.lines.iter().map(|(key, (group, _))| (*key, *group))
     }
@@ -88,7 +88,7 @@ impl Account {
         self.hold
     }
 
-    /// Whether a job of the user waits for the quota, or behind one that does.
+    /// Whether a job of the user waits for the quota, or behind a job that does.
     pub fn holds(&self, key: Key) -> bool {
         self.hold.is_some_and(|hold| hold <= key)
     }
@@ -98,23 +98,23 @@ impl Account {
         self.lines.values().map(|(group, _)| *group)
     }
 
-    /// False when even an idle user could not start it.
+    /// False if the quota would not allow the job even if the user had nothing running.
     pub fn could_ever(&self, asked: Tally) -> bool {
         self.quota.is_unlimited() || self.quota.allows(Tally::default(), asked)
     }
 
-    /// Whether a job need not wait for the quota.
+    /// Whether a job does not have to wait for the quota.
     pub fn lets(&self, key: Key) -> bool {
         self.hold.is_none_or(|hold| key < hold)
     }
 
-    /// The first parked job from here on, if it need not wait any more.
+    /// The first parked job in the range, if it no longer waits for the quota.
     pub fn next_sleeper(&self, from: Bound<Key>) -> Option<(Key, GroupId)> {
         let (key, group) = self.parked.range((from, Bound::Unbounded)).next()?;
         self.lets(*key).then_some((*key, *group))
     }
 
-    /// Another job became the first of a line.
+    /// Replaces the first job of a line.
     pub fn change_line(&mut self, before: Option<Key>, after: Option<Key>, group: GroupId, asked: Tally) {
         if let Some(before) = before {
             self.lines.remove(&before);
@@ -149,7 +149,8 @@ impl Account {
         self.hold = self.find_hold();
     }
 
-    /// The limits are looked at one by one, so the most that several jobs ask for breaks one if any of them does.
+    /// Finds the first job that waits for the quota. Each limit is checked separately, so the maximum over several jobs
+    /// exceeds a limit exactly if one of them does.
     fn find_hold(&self) -> Option<Key> {
         let waits = |asked: &Tally| !self.quota.allows(self.used, *asked);
         self.possible.first(waits).copied()
@@ -180,7 +181,7 @@ impl Accounts {
         self.guaranteed.iter().copied()
     }
 
-    /// To be called when a user's quota was set.
+    /// Called after a user's quota was set.
     pub fn list_guarantee(&mut self, id: UserId) {
         match self.get(id).quota().guarantee.is_nothing() {
             true => self.guaranteed.remove(&id),

@@ -1,6 +1,6 @@
-//! The smallest change to a waiting job that would start it now.
+//! Finds the smallest change to a waiting job that would start it now.
 //!
-//! Every proposal was tried with the same rules and the same search for a place as a real decision.
+//! Every proposal is tried with the same rules and the same placement as a real decision.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,17 +17,17 @@ use super::why::Change;
 use super::{Scheduler, estimate};
 use crate::quantity::{Bytes, Cpu};
 
-/// A change that would start the job, and how much of what it asked for is left, in thousandths.
+/// A change that would start the job, and how much of the request it keeps, in thousandths.
 struct Proposal {
     change: Change,
     kept: u64,
 }
 
-/// A shorter runtime takes nothing from the job if it is short anyway: better than losing half of the workers.
+/// What a shorter runtime counts as. It costs nothing if the job is short anyway: better than losing half of the workers.
 const KEPT_WITH_SHORTER_RUNTIME: u64 = 500;
 const MINUTE: i128 = 60_000_000_000;
 
-/// The smallest change of the job itself, or `None` when no single one would do.
+/// The smallest change of the job itself; `None` if no single change is enough.
 pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Change> {
     let trial = Trial::new(scheduler, key, now);
     let request = &scheduler.queue.get(key).request;
@@ -43,7 +43,7 @@ pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
     Some(best.change)
 }
 
-/// The end of the job that runs alone, if that is all it takes: beside such a job no smaller request helps.
+/// Ends the job that runs alone, if that is enough: beside such a job, no smaller request helps.
 pub(super) fn end_what_runs_alone(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Change> {
     let alone = scheduler.alone.as_ref()?;
     estimate::starts_without(scheduler, &alone.id, key, now).then(|| Change::End(alone.id.clone()))
@@ -58,7 +58,7 @@ fn fewer_trainers(trial: &Trial, request: &Request) -> Option<Proposal> {
     })
 }
 
-/// Fewer parameter servers, but not none: a job without them is another kind of job.
+/// Fewer parameter servers, but at least one: a job without them is a different kind of job.
 fn fewer_servers(trial: &Trial, request: &Request) -> Option<Proposal> {
     let [(asked, _), _] = request.roles.as_slice() else {
         return None;
@@ -76,7 +76,7 @@ fn fewer_servers(trial: &Trial, request: &Request) -> Option<Proposal> {
     })
 }
 
-/// Fewer cards for each trainer, but not none: a program for cards needs one.
+/// Fewer GPU cards per trainer, but at least one: a GPU program needs one.
 fn fewer_cards(trial: &Trial, request: &Request) -> Option<Proposal> {
     let asked = request.roles.last()?.1.gpu;
     let with = |cards: u64| {
@@ -139,12 +139,12 @@ fn shorter(trial: &Trial, request: &Request) -> Option<Proposal> {
     })
 }
 
-/// A count below one that was asked for, which fits.
+/// Converts a count that is smaller than the requested one.
 fn fewer(count: u64) -> u32 {
     u32::try_from(count).expect("fewer than were asked for")
 }
 
-/// The largest multiple of the first unit for which one passes, else of the next.
+/// The largest multiple of a unit that passes, trying the units in order.
 fn largest_multiple(asked: u64, units: &[u64], passes: impl Fn(u64) -> bool) -> Option<u64> {
     units.iter().find_map(|unit| {
         let bound = asked.div_ceil(*unit);
@@ -165,7 +165,7 @@ struct Trial<'a> {
     now: Timestamp,
 }
 
-/// The stuck job ahead and what is kept for it.
+/// The stuck job ahead and its reservation.
 struct Ahead {
     quota_kept: QuotaKept,
     kept: Reservation,

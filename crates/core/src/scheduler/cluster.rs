@@ -1,7 +1,7 @@
-//! The nodes and what runs on them: takes room and cards for a job, gives them back.
+//! The nodes and what runs on them: assigns room and GPU cards to jobs and releases them.
 //!
-//! Knows no queue and no quota. What runs may exceed a node (adoption after the inventory shrank, a job that
-//! runs alone on too little); then the node has no free room, and giving back is still exact.
+//! Knows neither queue nor quota. The load of a node may exceed its capacity (jobs adopted after the inventory shrank,
+//! a job that runs alone on too little). Such a node has no free room, and releases are still exact.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use super::room::{Load, Room, Shape};
 use super::tree::RoomTree;
 use crate::names::NodeName;
 
-/// All nodes, those with fewer cards first: work without cards then leaves the cards usable.
+/// All nodes, those with fewer GPU cards first, so that jobs without GPUs leave the cards usable.
 #[derive(Debug, Clone)]
 pub(super) struct Cluster {
     machines: Vec<Machine>,
     places: HashMap<NodeName, usize>,
     free: RoomTree,
     idle: RoomTree,
-    /// What would be free if only the jobs without an end ran.
+    /// What would be free if only jobs without a maximum runtime ran.
     lasting: RoomTree,
 }
 
@@ -26,32 +26,32 @@ pub(super) struct Cluster {
 struct Machine {
     node: Node,
     capacity: Room,
-    /// What others hold.
+    /// What other workloads hold.
     taken: Load,
     used: Load,
-    /// What of it jobs without an end use.
+    /// The part of `used` held by jobs without a maximum runtime.
     endless: Load,
-    /// How many jobs hold each card: one at most, unless adopted jobs disagree.
+    /// How many jobs hold each card: at most one, unless adopted jobs overlap.
     holders: Vec<u32>,
 }
 
-/// What one job holds.
+/// The resources that one job holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Holding {
-    /// By node, sorted.
+    /// Sorted by node.
     pub loads: Vec<(usize, Load)>,
     cards: Vec<(usize, u32)>,
-    /// The job has no end.
+    /// The job has no maximum runtime.
     is_endless: bool,
 }
 
-/// What a change of a node changed.
+/// The effect of a node change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Difference {
     None,
-    /// Only what is free now.
+    /// Only the free room changed.
     Free,
-    /// What there is at all: jobs may fit that did not, or no longer.
+    /// The capacity changed: jobs may fit that did not before, or no longer fit.
     Capacity,
 }
 
@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// What is left beside what others hold and this.
+    /// The room left beside other workloads and `used`.
     fn beside(&self, used: &Load) -> Room {
         let mut all = self.taken;
         all.add(used);
@@ -103,7 +103,7 @@ fn taken(node: &Node) -> Load {
 impl Cluster {
     pub fn new(inventory: Inventory) -> Cluster {
         let mut machines: Vec<Machine> = inventory.nodes.into_iter().map(Machine::new).collect();
-        // A stable sort: nodes with as many cards stay in the inventory's order.
+        // The sort is stable: nodes with equally many cards keep the inventory's order.
         machines.sort_by_key(|machine| machine.holders.len());
         let names = machines.iter().enumerate();
         let places = names
@@ -129,17 +129,17 @@ impl Cluster {
         &self.free
     }
 
-    /// What there is: what would be free if nothing ran, here or of others.
+    /// The capacity: what would be free if nothing ran, neither our jobs nor other workloads.
     pub fn idle(&self) -> &RoomTree {
         &self.idle
     }
 
-    /// What would be free if every job with an end were gone.
+    /// What would be free if every job with a maximum runtime had ended.
     pub fn lasting(&self) -> &RoomTree {
         &self.lasting
     }
 
-    /// What would be free on a node without a part of what runs there.
+    /// What would be free on a node without part of its load.
     pub fn room_without(&self, node: usize, gone: &Load) -> Room {
         let machine = &self.machines[node];
         let mut used = machine.used;
@@ -147,7 +147,7 @@ impl Cluster {
         machine.beside(&used)
     }
 
-    /// What would be free on a node if something more ran there.
+    /// What would be free on a node with additional load.
     pub fn room_with(&self, node: usize, more: &Load) -> Room {
         let machine = &self.machines[node];
         let mut used = machine.used;
@@ -155,7 +155,7 @@ impl Cluster {
         machine.beside(&used)
     }
 
-    /// Whether a job would not fit even if nothing of ours ran, because of what others hold.
+    /// Whether a job would not fit even without our jobs, because of other workloads.
     pub fn waits_for_others(&self, shape: &Shape) -> bool {
         let is_shared = self
             .machines
@@ -172,7 +172,7 @@ impl Cluster {
         is_shared && super::placing::place(&without_ours(), shape).is_none()
     }
 
-    /// Spreads a job over idle nodes that are too small for it, the least loaded first. Only cards must suffice.
+    /// Spreads a job over idle nodes that are too small for it, least loaded first. Only the GPU cards must suffice.
     pub fn squeeze(&self, shape: &Shape) -> Option<Vec<Share>> {
         let mut used = vec![Load::default(); self.machines.len()];
         let mut shares = Vec::new();
@@ -200,7 +200,7 @@ impl Cluster {
         by_load.map(|(node, _)| node)
     }
 
-    /// Turns shares into seats and takes them.
+    /// Turns shares into seats and occupies them.
     pub fn seat(&mut self, request: &Request, shape: &Shape, shares: &[Share]) -> (Placement, Holding) {
         let mut by_role: Vec<Vec<Seat>> = request.roles.iter().map(|_| Vec::new()).collect();
         let mut holding = Holding {
@@ -237,7 +237,7 @@ impl Cluster {
         Seat { node, gpus }
     }
 
-    /// Takes the seats of a job that already runs. Seats on unknown nodes take nothing.
+    /// Occupies the seats of a job that already runs. Ignores seats on unknown nodes.
     pub fn adopt(&mut self, request: &Request, placement: &Placement) -> Holding {
         let needs = request
             .roles
@@ -276,7 +276,7 @@ impl Cluster {
         }
     }
 
-    /// Takes again what was just given back, for a job that will not stay.
+    /// Occupies again what was just released, for a job that is being stopped.
     pub fn take_for_now(&mut self, holding: &mut Holding) {
         holding.is_endless = false;
         for (node, card) in &holding.cards {
@@ -285,7 +285,7 @@ impl Cluster {
         self.take(holding);
     }
 
-    /// Gives back what a job held.
+    /// Releases what a job held.
     pub fn give(&mut self, holding: &Holding) {
         for (node, card) in &holding.cards {
             self.machines[*node].holders[*card as usize] -= 1;
@@ -305,10 +305,10 @@ impl Cluster {
         self.lasting.set(node, machine.beside(&machine.endless));
     }
 
-    /// Follows a change of one node; what ran on a node that is gone is dropped. Says what of it matters.
+    /// Applies a change of one node and returns its effect. The load of a removed node is dropped.
     ///
-    /// Other numbers for a known node cost a logarithm, other nodes or other cards cost as much as all nodes and
-    /// all that runs.
+    /// New amounts for a known node cost logarithmic time. A new or removed node, or another number of cards, costs a
+    /// walk over all nodes and running jobs.
     pub fn change<'a>(
         &mut self,
         change: NodeChange,
@@ -354,7 +354,7 @@ impl Cluster {
         Difference::Capacity
     }
 
-    /// Changes to other nodes; those of the same name keep what runs there, what ran elsewhere is dropped.
+    /// Replaces all nodes. Nodes with the same name keep their load; all other load is dropped.
     pub fn replace<'a>(&mut self, inventory: Inventory, holdings: impl Iterator<Item = &'a mut Holding>) {
         let mut next = Cluster::new(inventory);
         let moves: Vec<Option<usize>> = self

@@ -1,7 +1,7 @@
-//! One round of decisions: who starts now.
+//! One round of decisions: which jobs start now.
 //!
-//! Jobs start in the order of the queue until one does not fit. That one gets a reservation; those behind it start
-//! only if they fit beside it, or are over before it begins.
+//! Jobs start in queue order until one does not fit. That job gets a reservation; jobs behind it start only if they fit
+//! beside the reservation or end before it begins.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Scheduler {
         admitted
     }
 
-    /// Starts jobs up to the first that does not fit, and returns that.
+    /// Starts jobs up to the first one that does not fit, and returns that one.
     fn start_in_order(&mut self, now: Timestamp, admitted: &mut Vec<Admission>) -> Option<Key> {
         while self.alone.is_none() {
             let (key, group) = self.queue.first(&mut self.accounts)?;
@@ -60,7 +60,7 @@ impl Scheduler {
         }
     }
 
-    /// Starts those behind a stuck job that do not delay it.
+    /// Starts jobs behind a stuck job that do not delay it.
     fn start_behind(&mut self, stuck: (Key, GroupId), now: Timestamp, admitted: &mut Vec<Admission>) {
         if !self.may_any_start() {
             return;
@@ -75,7 +75,7 @@ impl Scheduler {
         self.spare = spare;
     }
 
-    /// False when what is free is not enough for the least that is asked for.
+    /// False if certainly no queued job fits into the free room.
     fn may_any_start(&self) -> bool {
         let least = self.queue.index.summary();
         let may_fit = least.is_some_and(|least| least.first_in(0, self.cluster.free()).is_some());
@@ -110,7 +110,7 @@ impl Scheduler {
         found.start
     }
 
-    /// Works out what is kept for a stuck job.
+    /// Computes the reservation of a stuck job.
     pub(super) fn reserve(
         &self,
         (key, group): (Key, GroupId),

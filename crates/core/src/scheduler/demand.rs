@@ -1,6 +1,6 @@
-//! The least that the groups of one part of the queue ask for.
+//! The smallest demand of the groups in one part of the queue.
 //!
-//! Where not even that fits, none of them does: the search passes over all of them at once.
+//! If not even that fits, none of these groups fits, and the search skips all of them at once.
 
 use std::cmp::min;
 
@@ -13,16 +13,16 @@ use super::running::after;
 use super::summary_tree::{Code, Summary};
 use super::tree::RoomTree;
 
-/// Lower bounds, each taken for itself: no single group need have all of them.
+/// Lower bounds, each computed separately: they may come from different groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Demand {
-    /// The first job in the order of the queue.
+    /// The first job in queue order.
     pub first: (Rank, GroupId),
     runtime: SignedDuration,
-    /// One worker of the part that needs most, and how many such workers there are.
+    /// One worker of the largest part, and the number of such workers.
     worker: Room,
     count: u32,
-    /// The most of each kind that one worker of any part needs.
+    /// The most of each resource that one worker of any part needs.
     widest: Room,
     total: Room,
 }
@@ -41,8 +41,8 @@ impl Demand {
         }
     }
 
-    /// The first node at or after `from` with room for any of the workers, or `None` when certainly none of the groups
-    /// can start behind this reservation.
+    /// The first node at or after `from` with room for one of the workers; `None` if certainly none of the groups can
+    /// start behind this reservation.
     pub fn first_node(&self, from: usize, beside: &Beside) -> Option<usize> {
         self.first_in(from, beside.tree(self.runtime)?)
     }
@@ -53,7 +53,7 @@ impl Demand {
         may_fit.then(|| tree.first_of(from, &self.worker, self.count))?
     }
 
-    /// True when both say the same about whether there is room.
+    /// Whether both demands get the same answer about room.
     pub fn asks_the_same(&self, other: &Demand) -> bool {
         (self.runtime, self.worker, self.count) == (other.runtime, other.worker, other.count)
             && (self.widest, self.total) == (other.widest, other.total)
@@ -73,19 +73,19 @@ impl Summary for Demand {
     }
 }
 
-/// What jobs behind a reservation may take.
+/// The room that jobs behind a reservation may use.
 #[derive(Clone, Copy)]
 pub(super) struct Beside<'a> {
     pub kept: &'a Reservation,
-    /// For those that are over before it begins.
+    /// For jobs that end before it begins.
     pub free: &'a RoomTree,
-    /// For the others.
+    /// For all other jobs.
     pub spare: &'a RoomTree,
     pub now: Timestamp,
 }
 
 impl<'a> Beside<'a> {
-    /// Where a job of this runtime may go; [`SignedDuration::MAX`] stands for no end.
+    /// The room for a job with this runtime; [`SignedDuration::MAX`] means no maximum.
     pub fn tree(&self, runtime: SignedDuration) -> Option<&'a RoomTree> {
         let is_over = runtime < SignedDuration::MAX
             && self
@@ -99,7 +99,7 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// Similar groups get similar codes: those below one fork of the index ask for about the same.
+/// Similar groups get similar codes, so that groups below one fork of the index have similar demands.
 pub(super) fn code(group: &Group, id: GroupId) -> Code {
     let main = main_part(group);
     let seconds = group.max_runtime.map_or(u64::MAX, |limit| {
@@ -115,7 +115,7 @@ pub(super) fn code(group: &Group, id: GroupId) -> Code {
     [interleave(near), id.number(), 0]
 }
 
-/// The part with the largest sum.
+/// The part with the largest total.
 fn main_part(group: &Group) -> Part {
     let sum = |part: &&Part| {
         let sum = Load::of(&part.need, part.count);
@@ -135,7 +135,7 @@ fn main_part(group: &Group) -> Part {
         .unwrap_or(nobody)
 }
 
-/// Too large sums are cut: a smaller bound is still a bound.
+/// Clamps sums that are too large: a smaller bound is still a lower bound.
 fn narrow(load: &Load) -> Room {
     let cut = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
     Room {
@@ -147,7 +147,7 @@ fn narrow(load: &Load) -> Room {
 
 const LEVEL_BITS: u32 = 9;
 
-/// The size of a number: eight steps from each power of two to the next.
+/// The magnitude of a number: eight levels per power of two.
 fn level(amount: u64) -> u64 {
     match amount.checked_ilog2() {
         Some(power) if power >= 3 => u64::from(power - 2) * 8 + (amount >> (power - 3)) % 8,
@@ -155,7 +155,7 @@ fn level(amount: u64) -> u64 {
     }
 }
 
-/// The highest bit of each, then the next of each.
+/// The highest bit of each level, then the next bit of each.
 fn interleave(levels: [u64; 5]) -> u64 {
     let bits = (0..LEVEL_BITS)
         .rev()

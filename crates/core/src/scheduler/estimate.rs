@@ -1,7 +1,7 @@
-//! When a waiting job's turn comes: the queue played forward.
+//! Estimates when a waiting job starts, by simulating the queue.
 //!
-//! Jobs ahead start in order, without backfilling; jobs usually end early, so the real start is mostly earlier.
-//! There is no estimate where it hangs on a job without an end, or where playing forward would take too long.
+//! Jobs ahead start in order, without backfilling. Jobs usually end early, so the real start is mostly earlier. There
+//! is no estimate if it depends on a job without a maximum runtime, or if the simulation would take too long.
 
 use std::collections::{BTreeMap, HashMap};
 use std::iter::Peekable;
@@ -19,16 +19,16 @@ use super::running::{Run, after};
 use super::tree::RoomTree;
 use crate::names::JobId;
 
-/// How many workers may be placed and jobs ended before giving up; a few milliseconds.
+/// How many placed workers and ended jobs are simulated before giving up; a few milliseconds.
 const EFFORT: u64 = 10_000;
 
 pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Timestamp> {
     Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key)
 }
 
-/// Whether a job would start at once if the job that runs alone were gone.
+/// Whether a job would start at once if the job that runs alone ended.
 pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now: Timestamp) -> bool {
-    // What the end of a job gives back to its user's quota, jobs ahead may take first.
+    // Jobs ahead may be the first to use the quota that the ended job releases.
     let is_held = |(key, ahead): (Key, &Waiting)| scheduler.accounts.get(ahead.user).holds(key);
     let before = scheduler.queue.before(key, &scheduler.accounts);
     if before.into_iter().any(is_held) {
@@ -38,33 +38,33 @@ pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now
     play.turn_of(key) == Some(now)
 }
 
-/// Jobs that wait for their own user's quota, or forever, do not delay others.
+/// Whether a job ahead delays others. A job that waits for its own user's quota, or forever, does not.
 fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
     let group = scheduler.queue.group(ahead.group);
     let account = scheduler.accounts.get(ahead.user);
     group.fit != Fit::Never && account.could_ever(group.asked) && !account.holds(key)
 }
 
-/// The future, one start or end at a time.
+/// The simulated future, one start or end at a time.
 struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
     scheduler: &'a Scheduler,
     user: UserId,
     used: Tally,
     now: Timestamp,
     tree: RoomTree,
-    /// What running jobs gave back and what started jobs took, by node.
+    /// What ended jobs released and what started jobs took, by node.
     gone: HashMap<usize, Load>,
     taken: HashMap<usize, Load>,
     ends: Peekable<Ends>,
     started: BTreeMap<(Timestamp, u64), Started>,
-    /// The job that started last has all nodes to itself.
+    /// The latest started job has all nodes to itself.
     is_alone: bool,
     /// A running job has no known end.
     has_unknown: bool,
     effort: u64,
 }
 
-/// A job that started while playing.
+/// A job that started during the simulation.
 struct Started {
     loads: Vec<(usize, Load)>,
     user: UserId,
@@ -90,7 +90,7 @@ impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
         }
     }
 
-    /// As if the job that runs alone were over.
+    /// Simulates as if the job that runs alone had ended.
     fn without(scheduler: &'a Scheduler, alone: &'a JobId, user: UserId, now: Timestamp) -> Self {
         let running = &scheduler.running;
         let rest = running.known().filter(move |(_, run)| run.id != *alone);
@@ -110,7 +110,7 @@ impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
 }
 
 impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
-    /// Plays on until the job starts, after those ahead of it.
+    /// Simulates until the job starts, after those ahead of it.
     fn turn_of(mut self, key: Key) -> Option<Timestamp> {
         let scheduler = self.scheduler;
         for (key, ahead) in scheduler.queue.before(key, &scheduler.accounts) {
@@ -122,7 +122,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         self.start(scheduler.queue.get(key))
     }
 
-    /// Waits until the job fits, starts it, and says when that is.
+    /// Waits until the job fits, starts it, and returns the time.
     fn start(&mut self, waiting: &Waiting) -> Option<Timestamp> {
         let group = self.scheduler.queue.group(waiting.group);
         let runs_alone = group.fit != Fit::Beside;
@@ -176,7 +176,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         self.started.insert(key, Started { loads, user, asked });
     }
 
-    /// Lets the next job end; `None` if its end is unknown.
+    /// Ends the next job; `None` if its end is unknown.
     fn end_next(&mut self) -> Option<()> {
         let running = self.ends.peek().map(|(end, _)| *end);
         let started = self.started.first_key_value().map(|((end, _), _)| *end);

@@ -1,4 +1,4 @@
-//! How a job asks for more than there is: the amounts, and the words for them.
+//! How a job exceeds the machines: the amounts and their texts.
 //!
 //! They name no job, so they can be shown to every user.
 
@@ -8,7 +8,7 @@ use super::room::{Load, Shape};
 use super::tree::RoomTree;
 use crate::quantity::{bare_cores, counted, readable_bytes, readable_cores};
 
-/// What can be short, and what a quota can limit.
+/// A resource that can be short or limited by a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceKind {
     /// Counted in thousandths of a core.
@@ -32,7 +32,7 @@ impl ResourceKind {
         }
     }
 
-    /// The same where it is clear what is counted: `2`, `4 GiB`, `1`.
+    /// The amount alone, where the resource is clear: `2`, `4 GiB`, `1`.
     pub fn number(self, amount: u128) -> String {
         match self {
             ResourceKind::Cpu => bare_cores(amount),
@@ -42,7 +42,7 @@ impl ResourceKind {
     }
 }
 
-/// Something of which more is asked than there is.
+/// A resource of which more is requested than exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
     pub kind: ResourceKind,
@@ -51,7 +51,7 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// What is short, cpu first.
+    /// All shortages, cpu first.
     pub(super) fn all(asked: &Load, there: &Load) -> Vec<Shortage> {
         let kinds = [
             (ResourceKind::Cpu, asked.cpu, there.cpu),
@@ -64,7 +64,7 @@ impl Shortage {
             .collect()
     }
 
-    /// How much more would have to be there.
+    /// The missing amount.
     pub fn lack(&self) -> u128 {
         self.asked.saturating_sub(self.there)
     }
@@ -73,16 +73,16 @@ impl Shortage {
 /// How a job exceeds the machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Excess {
-    /// It asks for more than all machines have together.
+    /// It requests more than all machines have together.
     Together(Vec<Shortage>),
     /// One of its workers is larger than the largest machine.
     OneWorker(Shortage),
-    /// Neither, but its workers do not all fit.
+    /// Neither of these, but its workers do not all fit.
     OneByOne,
 }
 
 impl Excess {
-    /// How a shape exceeds all nodes together, or the largest of them.
+    /// How a shape exceeds all nodes together, or else the largest node.
     pub(super) fn together(shape: &Shape, idle: &RoomTree) -> Excess {
         let short = Shortage::all(&shape.total, idle.total());
         match short.is_empty() {
@@ -91,7 +91,7 @@ impl Excess {
         }
     }
 
-    /// The same, the largest node first.
+    /// The same, but checks the largest node first.
     pub(super) fn one_by_one(shape: &Shape, idle: &RoomTree) -> Excess {
         larger_than_any(shape, idle).unwrap_or_else(|| Excess::together(shape, idle))
     }

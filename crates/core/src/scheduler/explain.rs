@@ -1,6 +1,6 @@
 //! Finds out why a job waits.
 //!
-//! Read-only; costs at most a walk over the jobs ahead and those that run. `server::app::why` has the sentences.
+//! Read-only; costs at most a walk over the jobs ahead and the running jobs. `server::app::why` writes the sentences.
 
 use std::cmp::Reverse;
 
@@ -14,9 +14,9 @@ use super::why::{Holders, Reason, Why};
 use super::{Scheduler, change, estimate, placing, too_big};
 use crate::names::JobId;
 
-/// How many of the jobs ahead are named.
+/// How many jobs ahead are named.
 const NAMED_AHEAD: usize = 10;
-/// How many of the jobs that hold what is missing are named.
+/// How many jobs that hold the missing resource are named.
 const NAMED_HOLDERS: usize = 3;
 
 pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Option<Why> {
@@ -50,7 +50,7 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
     })
 }
 
-/// A job that waits for its user's quota is behind jobs of that user only.
+/// Whether a job waits for its user's quota. Then only jobs of that user are ahead of it.
 fn waits_for_quota(reason: &Reason) -> bool {
     matches!(
         reason,
@@ -102,7 +102,7 @@ fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
     }
 }
 
-/// Too little is free in sum, or not where whole workers could use it.
+/// Too little room is free in total, or it is free where no whole worker fits.
 fn no_room(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> Reason {
     let (free, idle) = (scheduler.cluster.free(), scheduler.cluster.idle());
     if let Some(short) = Shortage::all(&shape.total, free.total()).into_iter().next() {
@@ -130,7 +130,7 @@ fn no_room(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> Reason {
     }
 }
 
-/// Who has what a job waits for: those of its own user first, then those that have most of it.
+/// The running jobs that hold a resource: those of the same user first, then those that hold most.
 fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Holders {
     let held = |run: &Run| match kind {
         ResourceKind::Cpu => run.asked.cpu,
@@ -153,7 +153,7 @@ fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Hold
     }
 }
 
-/// The jobs whose turn comes before.
+/// The jobs ahead in the queue.
 struct Ahead {
     named: Vec<JobId>,
     total: usize,

@@ -1,8 +1,7 @@
 //! The nodes as they will be when a job that does not fit now can start.
 //!
-//! Running jobs are taken to go in a certain order; the future begins when the job fits for the first time. It is
-//! kept while that job waits, and moved a little with every start and end, because recomputing it would cost
-//! a walk over all that runs.
+//! Running jobs are assumed to end in a given order; the future is the first moment at which the job fits. It is kept
+//! while that job waits and adjusted at every start and end, because recomputing it would walk over all running jobs.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -20,26 +19,26 @@ use super::tree::RoomTree;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Future {
     goal: Option<Goal>,
-    /// What is free now, plus what those give back that will be gone.
+    /// What is free now, plus what the jobs that will have ended release.
     tree: RoomTree,
     order: Order,
-    /// Who is gone: everybody up to here.
+    /// All running jobs up to this one will have ended.
     upto: Option<Turn>,
     gone: HashMap<usize, Load>,
-    /// How many workers of each part would fit if the others did not need the same room. Exact where there is one
-    /// part only; of several, those that suffice at once are not counted further.
+    /// Per part: how many workers would fit if the other parts did not use the same room. Exact for a job with one
+    /// part; with several parts, counting stops once there are enough.
     fitting: Vec<u64>,
     /// The same for the first part and what is free now.
     fitting_now: u64,
     /// The nodes that changed since the last query; all of them after a change of goal.
     changed: Changed,
-    /// Something started or ended since the last look.
+    /// A job started or ended since the last [`Future::settle`].
     is_stale: bool,
-    /// A job without an end ended since the last look.
+    /// A job without a maximum runtime ended since the last [`Future::settle`].
     has_hope: bool,
 }
 
-/// Which nodes have another room than before.
+/// The nodes whose room changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Changed {
     #[default]
@@ -66,12 +65,12 @@ impl Future {
         &self.tree
     }
 
-    /// The nodes with another room than at the last call.
+    /// Returns the nodes whose room changed since the last call.
     pub fn take_changed(&mut self) -> Changed {
         std::mem::replace(&mut self.changed, Changed::These(Vec::new()))
     }
 
-    /// Looks forward to the start of this job.
+    /// Sets the job whose start is predicted.
     pub fn aim(&mut self, cluster: &Cluster, key: Key, shape: &Arc<Shape>) {
         if self.goal.as_ref().is_some_and(|goal| goal.key == key) {
             return;
@@ -86,20 +85,19 @@ impl Future {
         self.is_stale = true;
     }
 
-    /// Whether this one will be gone.
+    /// Whether this job will have ended.
     pub fn is_gone(&self, turn: Turn) -> bool {
         self.upto.is_some_and(|upto| self.order.is_upto(turn, upto))
     }
 
-    /// True when this job of equal workers certainly does not fit now; looking for a place would only tell how far
-    /// from it the job is.
+    /// True if this job of equal workers certainly does not fit now, so that its placement need not be tried.
     pub fn is_too_big_now(&self, key: Key) -> bool {
         let goal = self.goal.as_ref().filter(|goal| goal.key == key);
         let part = goal.and_then(|goal| goal.shape.only_part());
         part.is_some_and(|part| self.fitting_now < u64::from(part.count))
     }
 
-    /// Recounts what fits on some nodes now; `before` tells their room until now.
+    /// Recounts what fits on some nodes now; `before` returns their previous room.
     fn recount(&mut self, cluster: &Cluster, loads: &[(usize, Load)], before: impl Fn(usize, &Load) -> Room) {
         let Some(part) = self.goal.as_ref().and_then(|goal| goal.shape.only_part()) else {
             return;
@@ -111,7 +109,7 @@ impl Future {
         }
     }
 
-    /// Follows a start that the cluster knows already.
+    /// Applies a start that the cluster already contains.
     pub fn started(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
         self.recount(cluster, loads, |node, load| cluster.room_without(node, load));
         if self.is_gone(turn) {
@@ -121,7 +119,7 @@ impl Future {
         self.is_stale = true;
     }
 
-    /// Follows an end that the cluster knows already.
+    /// Applies an end that the cluster already contains.
     pub fn ended(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
         self.recount(cluster, loads, |node, load| cluster.room_with(node, load));
         if self.is_gone(turn) {
@@ -132,8 +130,8 @@ impl Future {
         self.has_hope |= turn.0 == End::Unknown;
     }
 
-    /// Moves on, or back, to the first moment at which the job fits, and says when that is: `Some(None)` when it
-    /// hangs on a job without an end, `None` when there is no such moment.
+    /// Moves to the first moment at which the job fits and returns its time: `Some(None)` if it depends on a job
+    /// without a maximum runtime, `None` if there is no such moment.
     pub fn settle(&mut self, cluster: &Cluster, running: &Running) -> Option<Option<Timestamp>> {
         let shape = Arc::clone(&self.goal.as_ref()?.shape);
         match shape.parts.len() {
@@ -150,7 +148,7 @@ impl Future {
         }
     }
 
-    /// For jobs of equal workers: more room never harms them, so the moment can be found from where we are.
+    /// For jobs of equal workers. More room never hurts them, so the moment can be searched from the current one.
     fn shift(&mut self, cluster: &Cluster, running: &Running, shape: &Shape) -> Option<()> {
         let needed = u64::from(shape.parts[0].count);
         let has_hope = std::mem::take(&mut self.has_hope);
@@ -173,8 +171,7 @@ impl Future {
         Some(())
     }
 
-    /// For jobs of several parts: first fit may fail with more room where it passed with less, so every moment is
-    /// tried.
+    /// For jobs of several parts. First fit may fail with more room where it succeeded with less, so every moment is tried.
     fn walk(&mut self, cluster: &Cluster, running: &Running, shape: &Shape) -> Option<()> {
         let orders = [Order::ByEnd, Order::ByStart];
         let best = best_order(cluster, shape);
@@ -194,7 +191,7 @@ impl Future {
         parts.all(|(fitting, part)| *fitting >= u64::from(part.count))
     }
 
-    /// Back to the present.
+    /// Returns to the present.
     fn rewind(&mut self, cluster: &Cluster, order: Order) {
         self.order = order;
         self.upto = None;
@@ -208,7 +205,7 @@ impl Future {
         }
     }
 
-    /// One more is gone.
+    /// Assumes that one more job has ended.
     fn advance(&mut self, cluster: &Cluster, running: &Running) -> Option<()> {
         let (turn, run) = running.next(self.order, self.upto)?;
         self.upto = Some(turn);
@@ -217,7 +214,7 @@ impl Future {
         Some(())
     }
 
-    /// The last one is still there.
+    /// Assumes that the last job still runs.
     fn retreat(&mut self, cluster: &Cluster, running: &Running, last: Turn, run: &Run) {
         let before = running.last(self.order, Bound::Excluded(last));
         self.upto = before.map(|(turn, _)| turn);
@@ -225,7 +222,7 @@ impl Future {
         self.refresh(cluster, &run.holding.loads);
     }
 
-    /// How many workers of the first part would no longer fit if this one were still there.
+    /// How many workers of the first part would no longer fit if this job still ran.
     fn loss(&self, cluster: &Cluster, shape: &Shape, run: &Run) -> u64 {
         let need = &shape.parts[0].need;
         let lost = run.holding.loads.iter().map(|(node, load)| {
@@ -280,7 +277,7 @@ impl Future {
     }
 }
 
-/// By ends, if the job could start once everything with an end is gone.
+/// By end, if the job can start once every job with a maximum runtime has ended.
 fn best_order(cluster: &Cluster, shape: &Shape) -> Order {
     let fits = |part: &super::room::Part| cluster.lasting().has(&part.need, part.count);
     match shape.parts.iter().all(fits) {

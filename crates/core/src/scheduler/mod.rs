@@ -1,13 +1,13 @@
-//! Decides which queued job starts when and where.
+//! Decides which queued job starts, when and where.
 //!
-//! Whole jobs (all workers or none), each worker on one node, within the user's quota, by priority. Within one
-//! priority the user with the smallest weighted dominant share is next, and within a user it is first in, first out.
-//! The first job that does not fit gets a reservation; a later one passes it only if it fits beside that reservation or
-//! is over before it begins. A job that waits for its own user's quota keeps no room from others, and no later job of
-//! that user passes it. A job within its owner's guarantee that has waited long enough goes before all others, and
-//! jobs that borrow are stopped for it (`reclaim`).
+//! Jobs start as a whole (all workers or none), each worker on one node, within the user's quota, by priority. Within
+//! one priority the user with the smallest weighted dominant share is next, and within a user it is first in, first
+//! out. The first job that does not fit gets a reservation; a later job overtakes it only if it fits beside that
+//! reservation or ends before it begins. A job that waits for its own user's quota reserves nothing, and no later job
+//! of that user overtakes it. A job within its owner's guarantee that has waited long enough goes before all others,
+//! and borrowing jobs are stopped for it (`reclaim`).
 //!
-//! Values in, values out: it neither starts anything nor asks the clock.
+//! Values in, values out: it starts nothing and reads no clock.
 
 mod accounts;
 mod change;
@@ -53,10 +53,10 @@ use reservation::Spare;
 use room::Shape;
 use running::{End, Run, Running, Turn};
 
-/// The queue, the nodes and what runs on them.
+/// The queue, the nodes and the running jobs.
 ///
-/// Every call but [`Scheduler::explain`], [`Scheduler::set_quota`] and [`Scheduler::change_node`] costs no more
-/// with a longer queue (beyond a logarithm): see `docs/design/0009-scheduler.md`.
+/// The cost of every call except [`Scheduler::explain`], [`Scheduler::set_quota`] and [`Scheduler::change_node`] grows
+/// at most logarithmically with the queue: see `docs/design/0009-scheduler.md`.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     policy: Policy,
@@ -66,10 +66,10 @@ pub struct Scheduler {
     accounts: Accounts,
     /// The running job that has all nodes to itself.
     alone: Option<Alone>,
-    /// The first job that did not fit in the last round: what it needs is kept for it.
+    /// The first job that did not fit in the last round: room is reserved for it.
     stuck: Option<Key>,
     spare: Spare,
-    /// When jobs to stop were looked for the last time.
+    /// When jobs to stop were last searched for.
     reclaimed_at: Option<Timestamp>,
 }
 
@@ -96,10 +96,10 @@ impl Scheduler {
         }
     }
 
-    /// Refuses what could not start even if nothing else ran.
+    /// Refuses a job that could not start even if nothing else ran.
     ///
-    /// Where big jobs run alone, too much cpu or memory is no reason; cards that do not exist and the user's quota
-    /// always are.
+    /// If the policy lets large jobs run alone, too much cpu or memory is no reason; missing GPU cards and the user's
+    /// quota always are.
     pub fn check_fits_ever(&self, request: &Request) -> Result<(), TooBig> {
         too_big::check(self, request)
     }
@@ -110,7 +110,7 @@ impl Scheduler {
         (self.fit(&shape) == Fit::Alone).then(|| self.excess(&shape))
     }
 
-    /// Queues a job that waits since then. The same id again replaces the first; a job that runs is not queued.
+    /// Queues a job that has waited since then. Replaces a queued job with the same id; a running job is not queued.
     pub fn enqueue(&mut self, request: Request, since: Timestamp) {
         if self.running.contains(&request.id) {
             return;
@@ -124,14 +124,14 @@ impl Scheduler {
             });
     }
 
-    /// Takes a queued job out. Unknown and running jobs are left alone.
+    /// Removes a queued job. Ignores unknown and running jobs.
     pub fn withdraw(&mut self, id: &JobId) {
         if let Some(key) = self.queue.key(id) {
             self.queue.remove(key, &mut self.accounts);
         }
     }
 
-    /// Takes over a job that already runs, whether or not there is room for it.
+    /// Adopts a job that already runs, whether or not there is room for it.
     pub fn occupy(&mut self, request: Request, placement: Placement, started: Timestamp) {
         self.withdraw(&request.id);
         self.end(&request.id);
@@ -156,17 +156,17 @@ impl Scheduler {
         self.spare.started(&self.cluster, turn, &loads);
     }
 
-    /// Gives back what a job held, once its last process is gone. Other jobs are left alone.
+    /// Releases what a job held, once its last process is gone. Ignores jobs that do not run.
     pub fn release(&mut self, id: &JobId, _now: Timestamp) {
         self.end(id);
     }
 
-    /// The jobs that start now, in the order of the decisions; they count as running from here on.
+    /// Returns the jobs that start now, in the order of the decisions. They count as running from then on.
     pub fn decide(&mut self, now: Timestamp) -> Vec<Admission> {
         self.decide_round(now)
     }
 
-    /// Why a queued job does not run; `None` for a job that is not queued. Ask after [`Scheduler::decide`].
+    /// Why a queued job does not run; `None` for a job that is not queued. Call after [`Scheduler::decide`].
     pub fn explain(&self, id: &JobId, now: Timestamp) -> Option<Why> {
         explain::explain(self, id, now)
     }
@@ -178,7 +178,7 @@ impl Scheduler {
         self.reshare(user);
     }
 
-    /// How many jobs of the user wait.
+    /// How many jobs of the user are queued.
     pub fn queued(&self, user: &UserName) -> u64 {
         self.accounts.find(user).map_or(0, |account| account.waiting)
     }
@@ -190,7 +190,7 @@ impl Scheduler {
             .unwrap_or_default()
     }
 
-    /// What the user has running.
+    /// What the user's running jobs use.
     pub fn usage(&self, user: &UserName) -> Usage {
         let used = self.accounts.find(user).map(|account| account.used());
         used.unwrap_or_default().usage()
@@ -206,7 +206,7 @@ impl Scheduler {
         }
     }
 
-    /// A node was added, has changed or is gone. Running jobs stay on the nodes of the same name.
+    /// A node was added, changed or removed. Running jobs stay on nodes with the same name.
     pub fn change_node(&mut self, change: NodeChange) {
         let difference = self.cluster.change(change, self.running.holdings_mut());
         if difference == Difference::None {
@@ -229,13 +229,13 @@ impl Scheduler {
         Excess::together(shape, self.cluster.idle())
     }
 
-    /// The job that room is kept for, if it still waits.
+    /// The job that has the reservation, if it is still queued.
     fn stuck(&self) -> Option<(Key, GroupId)> {
         let stuck = self.stuck.filter(|stuck| self.queue.contains(*stuck))?;
         Some((stuck, self.queue.get(stuck).group))
     }
 
-    /// Counts a job as running.
+    /// Adds a running job.
     fn count(&mut self, run: Run, end: End) -> Turn {
         let (user, asked) = (run.user, run.asked);
         let turn = self.running.insert(run, end);
@@ -262,7 +262,7 @@ impl Scheduler {
         self.queue.quota_moved(user, &mut self.accounts);
     }
 
-    /// Moves a user's jobs to where their share puts them.
+    /// Moves a user's jobs to the ranks of their current share.
     fn reshare(&mut self, user: UserId) {
         if !self.policy.fair_share {
             return;
@@ -274,7 +274,7 @@ impl Scheduler {
         self.queue.reshare(user, share, &mut self.accounts);
     }
 
-    /// Whether one waiting job stands before another.
+    /// Whether one waiting job is ahead of another.
     fn is_before(&self, one: Key, other: Key) -> bool {
         let rank = |key: Key| self.accounts.get(self.queue.get(key).user).rank(key);
         rank(one) < rank(other)

@@ -1,11 +1,11 @@
-//! Finds a place for a whole job, or none: every worker on one node, first fit, largest workers first.
+//! Finds a place for a whole job: every worker on one node, first fit, largest workers first.
 //!
-//! Read-only; the caller takes the room.
+//! Read-only; the caller occupies the room.
 
 use super::room::{Load, Part, Room, Shape};
 use super::tree::RoomTree;
 
-/// Some workers of one part of a shape on one node.
+/// Workers of one part of a shape on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     /// Index into the shape's parts.
@@ -14,7 +14,7 @@ pub(super) struct Share {
     pub count: u32,
 }
 
-/// Places all workers of the shape, or says that they do not fit.
+/// Places all workers of the shape; `None` if they do not fit.
 pub(super) fn place(tree: &RoomTree, shape: &Shape) -> Option<Vec<Share>> {
     if !may_fit(tree, shape) {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn place(tree: &RoomTree, shape: &Shape) -> Option<Vec<Share>> {
     Some(shares)
 }
 
-/// A quick look: false means that the shape certainly does not fit.
+/// A quick check: false means that the shape certainly does not fit.
 pub(super) fn may_fit(tree: &RoomTree, shape: &Shape) -> bool {
     tree.total().holds(&shape.total) && shape.parts.iter().all(|part| tree.most().holds(&part.need))
 }
@@ -86,7 +86,7 @@ pub(super) fn loads(parts: &[Part], shares: &[Share]) -> Vec<(usize, Load)> {
     loads
 }
 
-/// The largest number from 1 up to, not including, `bound` that passes; larger numbers are harder to pass.
+/// The largest number in `1..bound` that passes. If a number passes, every smaller one must pass too.
 pub(super) fn largest_below(bound: u64, passes: impl Fn(u64) -> bool) -> Option<u64> {
     let (mut good, mut bad) = (0, bound);
     while bad.saturating_sub(good) > 1 {

@@ -1,10 +1,10 @@
 //! The waiting jobs, arranged so that a decision touches only those that could change it.
 //!
-//! Jobs of one shape and one runtime form a group: they fit or fail together. In a group every user has a line, and
-//! only the first job of each line stands for it. Groups lie in an index by what they ask for, see `demand.rs`.
+//! Jobs with the same shape and runtime form a group: they fit or fail together. Within a group every user has a line,
+//! which its first job represents. Groups are indexed by their demand, see `demand.rs`.
 //!
-//! A line that has to wait for its user's quota is parked when a search finds it, and offered again when its
-//! turn comes: what happens to a quota costs the same however many jobs wait for it. Where a job would go is not
+//! A line that has to wait for its user's quota is parked when a search finds it, and offered again when its turn
+//! comes, so the cost of a quota change does not depend on the number of waiting jobs. Where a job would run is not
 //! decided here.
 
 use std::cmp::Reverse;
@@ -22,7 +22,7 @@ use super::room::Shape;
 use super::summary_tree::{Code, SummaryTree};
 use crate::names::JobId;
 
-/// The order of one user's jobs: higher priority first, then first in, first out. Also names the job.
+/// The order of one user's jobs: higher priority first, then first in, first out. Also identifies the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pub priority: Reverse<i32>,
@@ -32,7 +32,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The place of the job in the queue when its user has this share.
+    /// The rank of the job in the queue if its user has this share.
     pub fn rank(self, share: u64) -> Rank {
         Rank {
             priority: self.priority,
@@ -52,7 +52,7 @@ impl Key {
 
 /// The order of the queue: higher priority first, then the user with the smallest share, then first in, first out.
 ///
-/// It moves with what the user has running; the key in it does not.
+/// A rank changes with the user's share; its key does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Rank {
     priority: Reverse<i32>,
@@ -71,7 +71,7 @@ impl Rank {
     }
 }
 
-/// Stands for a group as long as it has jobs.
+/// Identifies a group while it has jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct GroupId(usize);
 
@@ -84,9 +84,9 @@ impl GroupId {
 /// How a shape relates to all nodes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
-    /// Fits when enough of the others are gone.
+    /// Fits when enough other jobs have ended.
     Beside,
-    /// Larger than everything; may run alone on less than it asked for.
+    /// Larger than all nodes; may run alone on less than it requested.
     Alone,
     /// Cannot run on these nodes.
     Never,
@@ -109,9 +109,9 @@ pub(super) struct Group {
     pub max_runtime: Option<SignedDuration>,
     pub fit: Fit,
     lines: HashMap<UserId, Line>,
-    /// The first job of every line that is offered.
+    /// The first job of every offered line.
     pub offered: BTreeMap<Rank, UserId>,
-    /// Under which job the group is listed.
+    /// The rank under which the group is listed.
     listed: Option<Rank>,
 }
 
@@ -124,12 +124,12 @@ struct Line {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Standing {
-    /// Stands in the index; may have to wait for the quota nevertheless.
+    /// Listed in the index, although it may have to wait for the quota.
     #[default]
     Offered,
     /// Waited for the quota when last checked.
     Parked,
-    /// Asks for more than the whole quota.
+    /// Exceeds the whole quota.
     Beyond,
 }
 
@@ -144,14 +144,14 @@ pub(super) struct Queue {
     waiting: BTreeMap<Key, Waiting>,
     keys: HashMap<JobId, Key>,
     groups: Vec<Option<Group>>,
-    /// Places in `groups` that can be used again.
+    /// Free slots in `groups`.
     vacant: Vec<GroupId>,
     kinds: HashMap<Kind, GroupId>,
-    /// The groups with a job on offer, by what they ask for.
+    /// The groups with an offered job, by demand.
     pub index: SummaryTree<GroupId, Demand>,
-    /// Those of them that can only run alone.
+    /// The groups with an offered job that can only run alone.
     alone: BTreeSet<(Rank, GroupId)>,
-    /// Of every user the first parked job that need not wait any more.
+    /// For every user, the first parked job that no longer waits for the quota.
     pub sleepers: BTreeSet<(Rank, UserId)>,
     serial: u64,
 }
@@ -173,11 +173,11 @@ impl Queue {
         self.groups[id.0].as_ref().expect(ALIVE)
     }
 
-    /// The jobs before this one, in the order of the queue as it is now.
+    /// The jobs ahead of this one, in the current queue order.
     pub fn before(&self, key: Key, accounts: &Accounts) -> Vec<(Key, &Waiting)> {
         let rank = |key: Key, waiting: &Waiting| accounts.get(waiting.user).rank(key);
         let own = rank(key, self.get(key));
-        // No job of a lower priority is before it.
+        // No job of a lower priority is ahead.
         let last = Key {
             priority: key.priority,
             order: u64::MAX,
@@ -196,7 +196,7 @@ impl Queue {
             .collect()
     }
 
-    /// Adds a job; `fit` is asked only for a shape that is not queued yet.
+    /// Adds a job; `fit` is called only for a new group.
     pub fn insert(
         &mut self,
         request: Request,
@@ -266,7 +266,7 @@ impl Queue {
         self.groups[id.0].as_mut().expect(ALIVE)
     }
 
-    /// Takes a job out.
+    /// Removes a job.
     pub fn remove(&mut self, key: Key, accounts: &mut Accounts) -> Waiting {
         let waiting = self.waiting.remove(&key).expect("only queued jobs are removed");
         self.keys.remove(&waiting.request.id);
@@ -292,7 +292,7 @@ impl Queue {
         }
     }
 
-    /// Tells everybody which job is now the first of a line.
+    /// Updates the account and the index after the first job of a line changed.
     fn line_changed(&mut self, id: GroupId, user: UserId, before: Option<Key>, accounts: &mut Accounts) {
         let group = self.group_mut(id);
         let (first, standing, asked) = (
@@ -318,7 +318,7 @@ impl Queue {
         self.quota_moved(user, accounts);
     }
 
-    /// Lists a group under the first job on offer.
+    /// Lists a group under its first offered job.
     fn relist(&mut self, id: GroupId) {
         let group = self.group_mut(id);
         let first = group.offered.first_key_value().map(|(rank, _)| *rank);
@@ -344,7 +344,7 @@ impl Queue {
         }
     }
 
-    /// To be called after a change of what a user has running.
+    /// Called after a change of what a user has running.
     pub fn quota_moved(&mut self, user: UserId, accounts: &mut Accounts) {
         let account = accounts.get_mut(user);
         let sleeper = account.next_sleeper(Bound::Unbounded).map(|(key, _)| key);
@@ -357,7 +357,7 @@ impl Queue {
         }
     }
 
-    /// The user's share is another one: what they offer moves in the queue. Costs a step for each of their lines.
+    /// Moves the user's offered jobs to the ranks of a new share. Costs a step for each of the user's lines.
     pub fn reshare(&mut self, user: UserId, share: u64, accounts: &mut Accounts) {
         let account = accounts.get_mut(user);
         let before = account.share();
@@ -378,7 +378,7 @@ impl Queue {
         }
     }
 
-    /// Sets a quota and looks again at everything the user has.
+    /// Sets a quota and re-evaluates all lines of the user.
     pub fn set_quota(&mut self, user: UserId, quota: Quota, accounts: &mut Accounts) {
         accounts.get_mut(user).set_quota(quota);
         accounts.get_mut(user).parked.clear();
@@ -398,7 +398,7 @@ impl Queue {
         self.quota_moved(user, accounts);
     }
 
-    /// The first job that need not wait for a quota and can run at all.
+    /// The first job that does not wait for a quota and can run on these nodes.
     pub fn first(&mut self, accounts: &mut Accounts) -> Option<(Key, GroupId)> {
         loop {
             let beside = self.index.summary().map(|demand| demand.first);
@@ -418,7 +418,7 @@ impl Queue {
         }
     }
 
-    /// Takes back the offer of a line, by its first job, that waits for the quota.
+    /// Stops offering the line with this first job, because it waits for the quota.
     pub fn park(&mut self, first: Key, accounts: &mut Accounts) {
         let Waiting { user, group: id, .. } = *self.get(first);
         self.line_mut(id, user).standing = Standing::Parked;
@@ -428,7 +428,7 @@ impl Queue {
         self.quota_moved(user, accounts);
     }
 
-    /// Offers a parked line again, by its first job.
+    /// Offers the parked line with this first job again.
     pub fn wake(&mut self, first: Key, accounts: &mut Accounts) {
         let Waiting { user, group: id, .. } = *self.get(first);
         self.line_mut(id, user).standing = Standing::Offered;
@@ -440,7 +440,7 @@ impl Queue {
         self.quota_moved(user, accounts);
     }
 
-    /// Sorts all groups again after a change of nodes.
+    /// Reclassifies all groups after a change of nodes.
     pub fn refit(&mut self, fit: impl Fn(&Shape) -> Fit) {
         for id in self.kinds.values().copied().collect::<Vec<_>>() {
             let listed = self.group_mut(id).listed.take();
@@ -452,7 +452,7 @@ impl Queue {
     }
 }
 
-/// How a line begins.
+/// The initial standing of a line.
 fn standing_of(group: &Group, user: UserId, accounts: &Accounts) -> Standing {
     match accounts.get(user).could_ever(group.asked) {
         true => Standing::Offered,

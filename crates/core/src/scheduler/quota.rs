@@ -1,6 +1,6 @@
-//! What a user may take at once and what they take now.
+//! What a user may use at once, and what they use now.
 //!
-//! Who has to wait because of it is decided by the queue.
+//! The queue decides which jobs wait because of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,18 +14,18 @@ pub struct Quota {
     pub cpu: Option<Cpu>,
     pub memory: Option<Bytes>,
     pub gpu: Option<u32>,
-    /// Trainers at once.
+    /// Trainers that run at once.
     pub parallelism: Option<u32>,
     /// Jobs that run at once.
     #[serde(default)]
     pub jobs: Option<u32>,
-    /// Jobs that wait at once; a submit beyond it is refused.
+    /// Jobs that are queued at once; a submit beyond this is refused.
     #[serde(default)]
     pub queued: Option<u32>,
     /// The highest priority of a job.
     #[serde(default)]
     pub priority: Option<i32>,
-    /// The share beside other users: twice the weight, twice the share. `None` is 1.
+    /// The weight among other users: twice the weight, twice the share. `None` is 1.
     #[serde(default)]
     pub weight: Option<u32>,
     /// What the user can count on. Use above it is borrowed, see `reclaim`.
@@ -33,7 +33,7 @@ pub struct Quota {
     pub guarantee: Guarantee,
 }
 
-/// Amounts that a user gets back from those who borrowed them.
+/// Amounts that a user can reclaim from borrowers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantee {
     pub cpu: Cpu,
@@ -62,7 +62,7 @@ pub(super) struct Tally {
     pub jobs: u128,
 }
 
-/// The limit that stands in a job's way, with the numbers that explain it.
+/// The limit that blocks a job, with the numbers that explain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     pub kind: ResourceKind,
@@ -82,7 +82,7 @@ impl Tally {
         }
     }
 
-    /// The largest part that this is of any resource of `all`, in 2⁻³² parts.
+    /// The largest fraction that this is of any resource of `all`, in units of 2⁻³².
     pub fn dominant_share(&self, all: &Load) -> u128 {
         let parts = [
             (self.cpu, all.cpu),
@@ -103,7 +103,7 @@ impl Tally {
         }
     }
 
-    /// Takes away what [`Tally::plus`] added before.
+    /// Subtracts what [`Tally::plus`] added.
     pub fn minus(self, other: Tally) -> Tally {
         Tally {
             cpu: self.cpu - other.cpu,
@@ -131,7 +131,7 @@ impl Guarantee {
         *self == Guarantee::default()
     }
 
-    /// Whether all of this is guaranteed.
+    /// Whether the guarantee covers all of this.
     pub(super) fn covers(&self, used: Tally) -> bool {
         used.cpu <= u128::from(self.cpu.as_millis())
             && used.memory <= u128::from(self.memory.as_u64())
@@ -140,7 +140,7 @@ impl Guarantee {
 }
 
 impl Quota {
-    /// True for a quota that never stands in anyone's way.
+    /// True for a quota that never blocks a job.
     pub(super) fn is_unlimited(&self) -> bool {
         let limits = [self.gpu, self.parallelism, self.jobs];
         self.cpu.is_none() && self.memory.is_none() && limits.iter().all(Option::is_none)
@@ -150,7 +150,7 @@ impl Quota {
         self.in_the_way(used, asked).is_none()
     }
 
-    /// The first limit that `asked` on top of `used` would break.
+    /// The first limit that `asked` on top of `used` would exceed.
     pub(super) fn in_the_way(&self, used: Tally, asked: Tally) -> Option<Limit> {
         let limits = [
             (

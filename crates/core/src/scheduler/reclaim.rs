@@ -1,8 +1,8 @@
 //! Guarantees: a job within its owner's guarantee that has waited long enough is a claim.
 //!
-//! Claims start before all other jobs. For one that does not fit, the jobs to stop are chosen here: the newest of those
-//! whose owners use more than they are guaranteed, as few as suffice, and none if all of them would not. Who stops them
-//! and queues them again is not decided here.
+//! Claims start before all other jobs. For a claim that does not fit, this module chooses the jobs to stop: the newest
+//! of those whose owners exceed their guarantee, as few as suffice, and none if all of them would not suffice. The
+//! caller stops them and queues them again.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use super::tree::RoomTree;
 use crate::names::JobId;
 use crate::testing::planted::{Planted, bug};
 
-/// Looking for jobs to stop walks over all that run, so it is not repeated at every event.
+/// The search for jobs to stop walks over all running jobs, so it is not repeated at every event.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
 /// A waiting job within its owner's guarantee.
@@ -44,8 +44,8 @@ impl Scheduler {
         None
     }
 
-    /// The running jobs that must be stopped for the first claim that is due. They count as about to end from here on.
-    /// Ask after [`Scheduler::decide`].
+    /// Returns the running jobs to stop for the first due claim. They count as about to end from then on. Call after
+    /// [`Scheduler::decide`].
     pub fn reclaim(&mut self, now: Timestamp) -> Vec<JobId> {
         let claim = self.first_claim().filter(|claim| claim.due <= now);
         let paused = self
@@ -62,14 +62,14 @@ impl Scheduler {
         chosen
     }
 
-    /// When [`Scheduler::reclaim`] should be asked again, if nothing happens before.
+    /// When to call [`Scheduler::reclaim`] again, if nothing happens before.
     pub fn reclaim_at(&self) -> Option<Timestamp> {
         let due = self.first_claim()?.due;
         let pause = self.reclaimed_at.map(|at| after(at, PAUSE));
         Some(pause.map_or(due, |pause| due.max(pause)))
     }
 
-    /// A running job is being stopped to make room: it ends soon, whatever its runtime.
+    /// Marks a running job as being stopped to make room: it ends soon, whatever its runtime.
     pub fn leave(&mut self, id: &JobId, now: Timestamp) {
         let Some((turn, mut run)) = self.running.remove(id) else {
             return;
@@ -83,7 +83,7 @@ impl Scheduler {
         self.spare.started(&self.cluster, turn, &loads);
     }
 
-    /// The claim that is due first. Looks at the first job of each line of the users with a guarantee.
+    /// The claim that is due first. Checks the first job of each line of the users with a guarantee.
     fn first_claim(&self) -> Option<Claim> {
         let wait = self.policy.reclaim?;
         let claims = self
@@ -132,7 +132,7 @@ impl Scheduler {
         if !room.fits(shape) {
             return Vec::new();
         }
-        // Those whose room turned out not to help stay.
+        // Jobs whose room is not needed after all keep running.
         let mut needed: Vec<JobId> = Vec::new();
         for run in chosen {
             room.with(run);
@@ -152,7 +152,7 @@ impl Scheduler {
     }
 }
 
-/// What would be free without some of what runs.
+/// What would be free without some of the running jobs.
 struct Room<'a> {
     scheduler: &'a Scheduler,
     tree: RoomTree,

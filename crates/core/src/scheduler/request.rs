@@ -1,6 +1,6 @@
 //! Input and output of the scheduler: requests, machines, placements.
 //!
-//! Plain values. Nothing here decides anything.
+//! Plain values; no decisions are made here.
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -10,18 +10,18 @@ use crate::names::{JobId, NodeName, UserName};
 use crate::quantity::{Bytes, Cpu};
 use crate::spec::{JobSpec, Resources};
 
-/// A job as the scheduler sees it: who wants how much, how urgently, for how long.
+/// A job as the scheduler sees it: its owner, size, priority and runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub id: JobId,
     pub user: UserName,
-    /// Higher goes first.
+    /// Higher values go first.
     pub priority: i32,
     /// The submit sequence: first in, first out within one priority.
     pub order: u64,
-    /// How many workers of which size. The last role are the trainers, those before it serve them.
+    /// The number and size of the workers of each role. The last role is the trainers; earlier roles serve them.
     pub roles: Vec<(u32, Resources)>,
-    /// When the job is ended at the latest, counted from its start.
+    /// The job is ended at the latest this long after its start.
     pub max_runtime: Option<SignedDuration>,
 }
 
@@ -55,12 +55,12 @@ pub struct Node {
     pub cpu: Cpu,
     pub memory: Bytes,
     pub gpus: u32,
-    /// What of it is in use by others than this server's jobs. Jobs wait for it; they are not refused because of it.
+    /// What other workloads use. Jobs wait for it; they are not refused because of it.
     #[serde(default)]
     pub taken: Taken,
 }
 
-/// An amount that others hold on a node.
+/// The amounts that other workloads use on a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     pub cpu: Cpu,
@@ -68,22 +68,22 @@ pub struct Taken {
     pub gpus: u32,
 }
 
-/// One node is added, has changed or is gone.
+/// A node was added, changed or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeChange {
-    /// Added, or replaces the node of this name. Running workers are not affected.
+    /// Adds the node, or replaces the one with this name. Running workers are not affected.
     Set(Node),
     Removed(NodeName),
 }
 
-/// All machines, each under a name of its own.
+/// All machines, with unique names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     pub nodes: Vec<Node>,
 }
 
 impl Inventory {
-    /// Follows one change. A node that is new comes last.
+    /// Applies one change. A new node comes last.
     pub fn apply(&mut self, change: NodeChange) {
         match change {
             NodeChange::Removed(name) => self.nodes.retain(|node| node.name != name),
@@ -95,18 +95,18 @@ impl Inventory {
     }
 }
 
-/// Where every worker of one job goes.
+/// Where every worker of a job runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// In the order of the request's roles: all workers of the first role, then of the next.
     pub workers: Vec<Seat>,
 }
 
-/// Where one worker goes.
+/// Where one worker runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
     pub node: NodeName,
-    /// The cards of that node which are this worker's own.
+    /// The GPU cards of the node that are assigned to this worker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<u32>,
 }
@@ -120,16 +120,15 @@ pub struct Admission {
     pub alone: Option<Excess>,
 }
 
-/// What differs between servers.
+/// Settings that differ between servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// A job bigger than everything there is runs alone, on less than it asked for, instead of being refused.
+    /// A job larger than all machines runs alone, on less than it requested, instead of being refused.
     pub oversubscribe_alone: bool,
-    /// Among equal priorities the user with the smallest weighted dominant share is next; otherwise the first in.
+    /// Within one priority, the user with the smallest weighted dominant share is next, instead of the first job in.
     #[serde(default)]
     pub fair_share: bool,
-    /// How long a job within its owner's guarantee waits before jobs that borrow are stopped for it; `None`: they are
-    /// not.
+    /// How long a job within its owner's guarantee waits before borrowing jobs are stopped for it; `None`: never.
     #[serde(default)]
     pub reclaim: Option<SignedDuration>,
 }

@@ -1,9 +1,9 @@
-//! What is kept for the first job that does not fit, and what is left beside it.
+//! The reservation of the first job that does not fit, and the room left beside it.
 //!
-//! Running jobs are taken to end when their `-max-runtime` says. The first moment at which the job fits is its
-//! start; the nodes it would get then are its reservation. If it also needs the room of jobs without an end, nobody
-//! knows the start; then jobs are taken to go in the order in which they came, so that those who pass later never
-//! count among those that will make room.
+//! Running jobs are assumed to end at their `-max-runtime`. The first moment at which the job fits is its start; the
+//! nodes it would get then are its reservation. If it also needs the room of jobs without a maximum runtime, the start
+//! is unknown. Jobs are then assumed to end in the order they started, so that a job that overtakes later never counts
+//! among those that make room.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use super::tree::RoomTree;
 /// A promise to the first job that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reservation {
-    /// When it starts at the latest; `None` when that hangs on a job without an end.
+    /// The latest start; `None` if it depends on a job without a maximum runtime.
     pub start: Option<Timestamp>,
-    /// It needs all nodes: nothing fits beside it.
+    /// The job needs all nodes: nothing fits beside it.
     pub everything: bool,
 }
 
 impl Reservation {
-    /// For a job that needs resources held by foreign workloads: the time is unknown, and ending our jobs would not help.
+    /// For a job that needs resources held by other workloads: the start is unknown, and ending our jobs would not help.
     fn of_nothing() -> Reservation {
         Reservation {
             start: None,
@@ -45,7 +45,7 @@ impl Reservation {
     }
 }
 
-/// The room that may be taken for ever without touching the reservation.
+/// The room that may be used indefinitely without touching the reservation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spare {
     tree: RoomTree,
@@ -66,12 +66,12 @@ impl Spare {
         &self.tree
     }
 
-    /// True when this job certainly does not fit now.
+    /// True if this job certainly does not fit now.
     pub fn is_too_big_now(&self, key: Key) -> bool {
         self.future.is_too_big_now(key)
     }
 
-    /// Keeps room for a job that does not fit now and says when it starts.
+    /// Reserves room for a job that does not fit now.
     pub fn reserve(
         &mut self,
         cluster: &Cluster,
@@ -107,7 +107,7 @@ impl Spare {
         }
     }
 
-    /// Follows a start that the cluster knows already.
+    /// Applies a start that the cluster already contains.
     pub fn started(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
         self.future.started(cluster, turn, loads);
         for (node, _) in loads {
@@ -115,7 +115,7 @@ impl Spare {
         }
     }
 
-    /// Follows the start of a job that found room beside the reservation: that stays what it is.
+    /// Applies the start of a job that fits beside the reservation, which stays the same.
     pub fn passed(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
         if !self.future.is_gone(turn) {
             self.nodes.lower(loads);
@@ -123,7 +123,7 @@ impl Spare {
         self.started(cluster, turn, loads);
     }
 
-    /// Follows an end that the cluster knows already.
+    /// Applies an end that the cluster already contains.
     pub fn ended(&mut self, cluster: &Cluster, turn: Turn, loads: &[(usize, Load)]) {
         self.future.ended(cluster, turn, loads);
         for (node, _) in loads {

@@ -1,7 +1,7 @@
-//! Which nodes a reservation takes, and what it leaves of each.
+//! The nodes of a reservation, and the room it leaves on each.
 //!
-//! A job gets the nodes that first fit gives it. A job of equal workers gets, in order, all that every node holds
-//! until it has enough; so where a few nodes changed, only these and the end of the list are looked at again.
+//! First fit chooses the nodes of a job. A job of equal workers fills the nodes in order until it has enough; so after
+//! a change of a few nodes, only these and the end of the list are recomputed.
 
 use super::placing::{loads, place};
 use super::room::{Load, Part, Room, Shape};
@@ -16,14 +16,14 @@ pub(super) struct ReservedNodes {
 #[derive(Debug, Clone, Copy)]
 struct Reserved {
     node: usize,
-    /// How many workers go there; counted for jobs of equal workers only.
+    /// How many workers go there; counted only for jobs of equal workers.
     workers: u32,
-    /// What is left beside them when the reservation begins.
+    /// The room left beside them when the reservation begins.
     ceiling: Room,
 }
 
 impl ReservedNodes {
-    /// What is left of a node; `None` if it is not reserved.
+    /// The room left on a node; `None` if the node is not reserved.
     pub fn ceiling(&self, node: usize) -> Option<Room> {
         self.find(node).ok().map(|at| self.nodes[at].ceiling)
     }
@@ -32,7 +32,7 @@ impl ReservedNodes {
         self.nodes.is_empty()
     }
 
-    /// A job took these and will still be there when the reservation begins.
+    /// Accounts for a job that took these loads and will still run when the reservation begins.
     pub fn lower(&mut self, loads: &[(usize, Load)]) {
         for (node, load) in loads {
             if let Ok(at) = self.find(*node) {
@@ -42,7 +42,7 @@ impl ReservedNodes {
         }
     }
 
-    /// Chooses again. Returns the nodes that were reserved or are now.
+    /// Chooses the nodes again. Returns the previously and the newly reserved ones.
     pub fn choose(&mut self, future: &RoomTree, shape: &Shape) -> Vec<usize> {
         let shares = place(future, shape).unwrap_or_default();
         let workers = |at: usize| match shape.parts.len() {
@@ -64,12 +64,12 @@ impl ReservedNodes {
             .collect()
     }
 
-    /// The same for a job of equal workers, where only these nodes changed since the last choice.
+    /// The same for a job of equal workers, if only these nodes changed since the last choice.
     pub fn amend(&mut self, future: &RoomTree, part: &Part, mut changed: Vec<usize>) -> Vec<usize> {
         let Some(last) = self.nodes.last().map(|last| last.node) else {
             return Vec::new();
         };
-        // The last node may hold more workers than were left to place.
+        // The last node may have room for more workers than were left to place.
         changed.push(last);
         changed.sort_unstable();
         changed.dedup();
@@ -104,7 +104,7 @@ impl ReservedNodes {
         }
     }
 
-    /// Takes more nodes until there are enough workers.
+    /// Adds nodes until there are enough workers.
     fn extend(
         &mut self,
         future: &RoomTree,
@@ -125,7 +125,7 @@ impl ReservedNodes {
         }
     }
 
-    /// Leaves out the workers that are too many, from the end.
+    /// Removes surplus workers from the end.
     fn trim(&mut self, part: &Part, workers: u64, changed: &mut Vec<usize>) {
         let mut surplus = workers.saturating_sub(u64::from(part.count));
         while let Some(last) = self.nodes.last_mut() {

@@ -36,7 +36,7 @@ impl Room {
         self.cpu >= need.cpu && self.memory >= need.memory && self.gpu >= need.gpu
     }
 
-    /// How many workers of this need fit, at most `most`.
+    /// How many workers with this need fit, at most `most`.
     pub fn times(&self, need: &Room, most: u32) -> u32 {
         let dimension = |room: u64, need: u64| room.checked_div(need).unwrap_or(u64::MAX);
         let fit = dimension(self.cpu, need.cpu)
@@ -45,7 +45,7 @@ impl Room {
         u32::try_from(fit).unwrap_or(u32::MAX).min(most)
     }
 
-    /// The larger of each amount: what a group of nodes can offer at most.
+    /// The maximum of each amount: the most that a group of nodes can offer.
     pub fn highest(&self, other: &Room) -> Room {
         Room {
             gpu: self.gpu.max(other.gpu),
@@ -62,7 +62,7 @@ impl Room {
         }
     }
 
-    /// What is left beside a load; nothing where the load is larger.
+    /// The room left beside a load; nothing where the load is larger.
     pub fn beside(&self, load: &Load) -> Room {
         let left = |room: u64, load: u128| u64::try_from(u128::from(room).saturating_sub(load)).unwrap_or(0);
         Room {
@@ -89,7 +89,7 @@ impl Load {
         self.memory += other.memory;
     }
 
-    /// Takes away what [`Load::add`] added before.
+    /// Subtracts what [`Load::add`] added.
     pub fn remove(&mut self, other: &Load) {
         self.gpu -= other.gpu;
         self.cpu -= other.cpu;
@@ -101,7 +101,7 @@ impl Load {
     }
 }
 
-/// Some identical workers of a job.
+/// Identical workers of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     /// Index into the request's roles.
@@ -110,7 +110,7 @@ pub(super) struct Part {
     pub need: Room,
 }
 
-/// What matters about a job for finding it a place. Jobs of one shape fit or fail together.
+/// What matters for placing a job. Jobs of one shape fit or fail together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
     /// Largest workers first: they are the hardest to place. Roles without workers are left out.

@@ -1,4 +1,4 @@
-//! What runs, in the order in which it ends and in the order in which it started.
+//! The running jobs, ordered by end and by start.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use super::cluster::Holding;
 use super::quota::Tally;
 use crate::names::JobId;
 
-/// When a job is over. Unknown ends sort after all known ones.
+/// When a job ends. Unknown ends sort after all known ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     By(Timestamp),
@@ -26,29 +26,29 @@ impl End {
     }
 }
 
-/// A point in time that is not beyond what can be written.
+/// `start + wait`, capped at the largest timestamp.
 pub(super) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
     start.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// When a job is over, and how many started before it: its place in both orders.
+/// When a job ends, and its start number: its position in both orders.
 pub(super) type Turn = (End, u64);
 
-/// Sorts before every job without an end and after every job with one.
+/// Sorts before every job with an unknown end and after every job with a known one.
 const FIRST_UNKNOWN: Turn = (End::Unknown, 0);
 
-/// In which order running jobs are taken to go.
+/// The order in which running jobs are assumed to end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Only those with an end, the next to end first.
+    /// Only jobs with a known end, the next to end first.
     #[default]
     ByEnd,
-    /// All, the oldest first.
+    /// All jobs, the oldest first.
     ByStart,
 }
 
 impl Order {
-    /// Whether a job goes no later than another.
+    /// Whether a job ends no later than another.
     pub fn is_upto(self, turn: Turn, last: Turn) -> bool {
         match self {
             Order::ByEnd => turn <= last,
@@ -74,7 +74,7 @@ pub(super) struct Run {
 pub(super) struct Running {
     runs: BTreeMap<Turn, Run>,
     ids: HashMap<JobId, Turn>,
-    /// The same in the order of their starts.
+    /// The ends by start number.
     starts: BTreeMap<u64, End>,
     started: u64,
 }
@@ -99,7 +99,7 @@ impl Running {
         &self.runs[&turn]
     }
 
-    /// When a running job is over by its `-max-runtime`, if it has one.
+    /// When a running job reaches its `-max-runtime`, if it has one.
     pub fn end(&self, id: &JobId) -> Option<Timestamp> {
         match self.ids.get(id)?.0 {
             End::By(end) => Some(end),
@@ -119,7 +119,7 @@ impl Running {
         self.runs.is_empty()
     }
 
-    /// All, the latest start first.
+    /// All jobs, the latest start first.
     pub fn newest_first(&self) -> Vec<&Run> {
         let mut runs: Vec<(Timestamp, u64, &Run)> = self
             .runs
@@ -130,7 +130,7 @@ impl Running {
         runs.into_iter().map(|(_, _, run)| run).collect()
     }
 
-    /// Those with an end, the next to end first.
+    /// Jobs with a known end, the next to end first.
     pub fn known(&self) -> impl DoubleEndedIterator<Item = (Timestamp, &Run)> {
         self.runs
             .range(..FIRST_UNKNOWN)
@@ -140,17 +140,17 @@ impl Running {
             })
     }
 
-    /// True if the end of one of them is unknown.
+    /// True if a job has an unknown end.
     pub fn has_unknown(&self) -> bool {
         self.unknown().next().is_some()
     }
 
-    /// Those whose end is unknown.
+    /// Jobs with an unknown end.
     pub fn unknown(&self) -> impl Iterator<Item = &Run> {
         self.runs.range(FIRST_UNKNOWN..).map(|(_, run)| run)
     }
 
-    /// The next to go after this one.
+    /// The next job to end after this one.
     pub fn next(&self, order: Order, after: Option<Turn>) -> Option<(Turn, &Run)> {
         let turn = match order {
             Order::ByEnd => {
@@ -167,7 +167,7 @@ impl Running {
         Some((turn, &self.runs[&turn]))
     }
 
-    /// The last to go of those up to this bound.
+    /// The last job to end within this bound.
     pub fn last(&self, order: Order, upto: Bound<Turn>) -> Option<(Turn, &Run)> {
         match order {
             Order::ByEnd => {

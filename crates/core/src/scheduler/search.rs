@@ -1,7 +1,7 @@
 //! Finds the first job in the queue that may start behind a reservation, without trying every job.
 //!
-//! Looks into that part of the index first whose first job is the earliest, and nowhere where not even the least
-//! that is asked for would fit. It changes nothing: what it learned about lines on the way, it reports.
+//! Visits the parts of the index in the order of their first jobs, and skips a part if not even its smallest demand
+//! fits. It changes nothing: what it learns about lines is part of its result.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, btree_set};
@@ -17,35 +17,35 @@ use super::queue::{GroupId, Key, Queue, Rank};
 use super::quota::Tally;
 use super::summary_tree::{Branch, TreeIndex};
 
-/// What a search looks at.
+/// The state that a search reads.
 pub(super) struct Scene<'a> {
     pub queue: &'a Queue,
     pub accounts: &'a Accounts,
-    /// The job ahead, which is not looked at again.
+    /// The stuck job ahead, which is skipped.
     pub stuck: Key,
     pub beside: Beside<'a>,
     pub quota_kept: QuotaKept,
 }
 
-/// Whose quota must not be taken, and how much of it is kept.
+/// The user whose quota is reserved for the job ahead, and the reserved amount.
 #[derive(Clone, Copy)]
 pub(super) struct QuotaKept {
     pub user: UserId,
     pub asked: Tally,
 }
 
-/// What a search found out.
+/// The result of a search.
 #[derive(Default)]
 pub(super) struct Found {
     /// The job that may start, and where.
     pub start: Option<(Key, Vec<Share>)>,
-    /// Lines on offer, by their first jobs, that wait for the quota.
+    /// Offered lines that wait for the quota, by their first jobs.
     pub waiting: Vec<Key>,
-    /// Parked lines, by their first jobs, that wait for room only.
+    /// Parked lines that wait only for room, by their first jobs.
     pub awake: Vec<Key>,
 }
 
-/// A search under way.
+/// A search in progress.
 struct Search<'a> {
     scene: &'a Scene<'a>,
     open: BinaryHeap<Reverse<(Rank, Item)>>,
@@ -53,10 +53,10 @@ struct Search<'a> {
     found: Found,
 }
 
-/// Something to look at when its turn comes.
+/// Something to visit when its turn comes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
-    /// A part of the index; nodes before this one have no room for anything in it.
+    /// A part of the index; no node before this one has room for anything in it.
     Part(TreeIndex, usize),
     Group(GroupId),
     Sleeper(UserId),
@@ -89,7 +89,7 @@ impl Search<'_> {
         }
     }
 
-    /// Says where the job with this key may start, or adds what is to be looked at instead.
+    /// Returns where the job with this key may start, or adds what to visit instead.
     fn look(&mut self, key: Key, item: Item) -> Option<Vec<Share>> {
         match item {
             Item::Part(part, from) => self.descend(part, from),
@@ -109,8 +109,7 @@ impl Search<'_> {
             .extend(from.map(|from| Reverse((demand.first.0, Item::Part(top, from)))));
     }
 
-    /// Goes down to the group of the first job, as far as there is room. What lies aside is looked at when its
-    /// turn comes.
+    /// Descends to the group of the first job while there is room. Other branches are visited when their turn comes.
     fn descend(&mut self, mut part: TreeIndex, mut from: usize) {
         loop {
             let (whole, parts) = match self.scene.queue.index.at(part) {
@@ -135,7 +134,7 @@ impl Search<'_> {
         }
     }
 
-    /// What asks for the same as the whole does, has room where the whole has.
+    /// A part with the same demand as the whole has room on the same node.
     fn first_node(&self, demand: &Demand, whole: &Demand, from: usize) -> Option<usize> {
         match demand.asks_the_same(whole) {
             true => Some(from),
@@ -143,7 +142,7 @@ impl Search<'_> {
         }
     }
 
-    /// A group's turn comes with its first job that no quota holds back.
+    /// Adds a group at the rank of its first job that no quota holds back.
     fn add_group(&mut self, id: GroupId) {
         let scene = self.scene;
         let group = scene.queue.group(id);
@@ -161,7 +160,7 @@ impl Search<'_> {
         }
     }
 
-    /// The next parked line of the same user is looked at when its own turn comes.
+    /// Tries a parked line. The user's next parked line is visited when its own turn comes.
     fn look_at_sleeper(&mut self, key: Key, user: UserId) -> Option<Vec<Share>> {
         let account = self.scene.accounts.get(user);
         let (_, group) = account.next_sleeper(Bound::Included(key))?;
@@ -191,7 +190,7 @@ impl Scene<'_> {
     }
 }
 
-/// A job must not take the quota that the job ahead, if it is of the same user, will need.
+/// Whether a job leaves the quota that the job ahead needs, if both have the same user.
 pub(super) fn leaves_quota(accounts: &Accounts, kept: QuotaKept, user: UserId, asked: Tally) -> bool {
     let account = accounts.get(user);
     user != kept.user || account.quota().allows(account.used().plus(kept.asked), asked)

@@ -1,13 +1,13 @@
-//! An ordered tree in which every fork knows a summary of what is below it.
+//! An ordered tree in which every fork has a summary of the entries below it.
 //!
-//! A search skips whatever the summary rules out, so that it costs a few steps instead of a walk over everything.
-//! The tree splits at the first bit in which codes differ: its form depends on its content only, never on the order
-//! in which that came. What a summary says is up to the caller.
+//! A search skips whatever the summary rules out, so it costs a few steps instead of a walk over everything. The tree
+//! splits at the first bit in which codes differ: its shape depends only on its content, never on the order of
+//! insertion. The caller defines what a summary says.
 
-/// Where an entry belongs; entries are in the order of their codes.
+/// The sort key of an entry.
 pub(super) type Code = [u64; 3];
 
-/// What is known about several entries at once.
+/// A summary of several entries.
 pub(super) trait Summary: Clone + PartialEq {
     /// The summary of both.
     fn with(&self, other: &Self) -> Self;
@@ -17,7 +17,7 @@ pub(super) trait Summary: Clone + PartialEq {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TreeIndex(u32);
 
-/// What is at a position.
+/// The node at a position.
 pub(super) enum Branch<'a, T> {
     Leaf(&'a T),
     Fork([TreeIndex; 2]),
@@ -26,7 +26,7 @@ pub(super) enum Branch<'a, T> {
 #[derive(Debug, Clone)]
 pub(super) struct SummaryTree<T, S> {
     nodes: Vec<Node<T, S>>,
-    /// Places in `nodes` that can be used again.
+    /// Free slots in `nodes`.
     vacant: Vec<u32>,
     root: Option<u32>,
 }
@@ -54,7 +54,7 @@ impl<T, S> Default for SummaryTree<T, S> {
 }
 
 impl<T, S: Summary> SummaryTree<T, S> {
-    /// The summary of everything.
+    /// The summary of all entries.
     pub fn summary(&self) -> Option<&S> {
         self.top().map(|top| self.at(top).0)
     }
@@ -72,7 +72,7 @@ impl<T, S: Summary> SummaryTree<T, S> {
         (&node.summary, branch)
     }
 
-    /// The first entry that passes. The test must pass for a summary as soon as it does for one entry below.
+    /// The first entry that passes. A summary must pass if any entry below it passes.
     pub fn first(&self, passes: impl Fn(&S) -> bool) -> Option<&T> {
         let mut open: Vec<TreeIndex> = self.top().into_iter().collect();
         while let Some(place) = open.pop() {
@@ -88,7 +88,7 @@ impl<T, S: Summary> SummaryTree<T, S> {
         None
     }
 
-    /// Adds an entry, or changes the one with this code.
+    /// Adds an entry, or replaces the one with this code.
     pub fn insert(&mut self, code: Code, value: T, summary: S) {
         let Some(root) = self.root else {
             self.root = Some(self.add(leaf(code, value, summary)));
@@ -114,7 +114,7 @@ impl<T, S: Summary> SummaryTree<T, S> {
         self.refresh(&path);
     }
 
-    /// Takes an entry out; unknown codes are left alone.
+    /// Removes an entry; ignores unknown codes.
     pub fn remove(&mut self, code: &Code) {
         let Some(root) = self.root else {
             return;
@@ -135,7 +135,7 @@ impl<T, S: Summary> SummaryTree<T, S> {
         self.refresh(&path);
     }
 
-    /// Follows a code down to a leaf or to the first fork at or beyond this bit; with the forks on the way.
+    /// Follows a code down to a leaf, or to the first fork at or beyond this bit. Also returns the forks on the path.
     fn descend(&self, root: u32, code: &Code, until: u32) -> (u32, Vec<u32>) {
         let (mut at, mut path) = (root, Vec::with_capacity(32));
         while let Kind::Fork { bit, sides } = &self.nodes[at as usize].kind
@@ -179,7 +179,7 @@ impl<T, S: Summary> SummaryTree<T, S> {
         }
     }
 
-    /// Lets a fork, or the root, point elsewhere.
+    /// Replaces a child of a fork, or the root.
     fn replace(&mut self, parent: Option<u32>, before: u32, after: u32) {
         let Some(parent) = parent else {
             self.root = Some(after);
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// The largest number below.
+    /// The largest number below a fork.
     #[derive(Debug, Clone, PartialEq)]
     struct Most(u8);
 

@@ -1,4 +1,4 @@
-//! A request that no amount of waiting would start, and the largest that could.
+//! Requests that can never start, and the largest similar request that could.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::room::Shape;
 use crate::quantity::{counted, readable_cores};
 use crate::spec::Resources;
 
-/// Says that a job can never start, and the largest of its kind that could.
+/// A job that can never start, and the largest similar job that could.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}{}", .largest.as_ref().map(|largest| format!("; at most {largest}")).unwrap_or_default())]
 pub struct TooBig {
@@ -20,7 +20,7 @@ pub struct TooBig {
     pub largest: Option<Largest>,
 }
 
-/// What is asked and what there is.
+/// What the request exceeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TooMuch {
     /// More than the machines have.
@@ -96,7 +96,7 @@ fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     (scheduler.fit(&shape) == Fit::Never).then(|| TooMuch::Machines(never_fits(scheduler, &shape)))
 }
 
-/// Why a shape fits on no node or not on all of them together.
+/// How a shape exceeds the largest node, or all nodes together.
 pub(super) fn never_fits(scheduler: &Scheduler, shape: &Shape) -> Excess {
     Excess::one_by_one(shape, scheduler.cluster.idle())
 }

@@ -1,7 +1,7 @@
-//! Finds the next node with enough room without looking at every node.
+//! Finds the next node with enough room without visiting every node.
 //!
-//! A segment tree over the nodes; every inner place knows the most that any node below it offers, per kind
-//! of room. It does not know who uses a node.
+//! A segment tree over the nodes: every inner node stores the most of each resource that a node below it offers. It
+//! does not know which jobs use a node.
 
 use super::room::{Load, Room};
 
@@ -16,21 +16,21 @@ pub(super) struct RoomTree {
     total: Load,
 }
 
-/// The most that any of some nodes offers. One line of the processor's cache: looking at it costs one access.
+/// The most that any of several nodes offers. Fits into one cache line, so reading it costs one access.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(align(64))]
 struct Offer {
-    /// Of each kind for itself: one node may have the cpu and another the memory.
+    /// The maximum of each resource separately: one node may have the cpu and another the memory.
     room: Room,
-    /// Of both together, see [`together`].
+    /// The maximum of both together, see [`together`].
     together: [u64; RATIOS.len()],
 }
 
-/// Bytes that go with a thousandth of a core, as powers of two: from half a Gi for a core to 32.
+/// Bytes per thousandth of a core, as powers of two: from half a Gi per core to 32 Gi.
 const RATIOS: [u32; 4] = [19, 21, 23, 25];
 
-/// How much of cpu and memory at this ratio a room has. With cpu taken by some jobs and memory by others, few nodes
-/// have both: this finds them.
+/// How much cpu and memory a room has at this ratio. If some jobs use up cpu and others memory, few nodes have both;
+/// this finds them.
 fn together(room: &Room, ratio: u32) -> u64 {
     room.cpu.saturating_mul(1 << ratio).min(room.memory)
 }
@@ -51,10 +51,10 @@ impl Offer {
     }
 }
 
-/// A need and what to look for along with it.
+/// A need, prepared for the search.
 struct NodeQuery<'a> {
     need: &'a Room,
-    /// Which of the ratios comes nearest.
+    /// The index of the nearest ratio.
     nearest: usize,
     together: u64,
 }
@@ -127,22 +127,22 @@ impl RoomTree {
         &self.total
     }
 
-    /// The most of each kind that any node offers; no single node need offer all of it.
+    /// The most of each resource that any node offers; it may be a different node for each.
     pub fn most(&self) -> &Room {
         &self.offers[1].room
     }
 
-    /// Whether this many workers of this need find room.
+    /// Whether this many workers with this need fit.
     pub fn has(&self, need: &Room, count: u32) -> bool {
         self.count(need, count) >= u64::from(count)
     }
 
-    /// How many workers of this need find room; stops counting once it is enough.
+    /// How many workers with this need fit; stops counting at `enough`.
     pub fn count(&self, need: &Room, enough: u32) -> u64 {
         self.count_from(0, need, enough)
     }
 
-    /// The first node at or after `from` with room, if this many workers find some from there on.
+    /// The first node at or after `from` with room, if this many workers fit from there on.
     pub fn first_of(&self, from: usize, need: &Room, count: u32) -> Option<usize> {
         let first = self.next_fit(from, need)?;
         let left = count - self.get(first).times(need, count);

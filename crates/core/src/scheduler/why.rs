@@ -1,7 +1,7 @@
 //! Why a job waits, as values: ids and amounts, no sentences.
 //!
-//! Neither [`Why`] nor its parts can be printed. To show them to a user, first replace every job id by what that
-//! reader may know of the job ([`Why::map_jobs`]).
+//! Neither [`Why`] nor its parts can be printed. To show them to a user, first replace every job id by what that user
+//! may know about the job ([`Why::map_jobs`]).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -10,21 +10,21 @@ use super::quota::Limit;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 
-/// Why a queued job does not run yet. `J` is how jobs are referred to.
+/// Why a queued job does not run yet. `J` is the type of references to jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why<J = JobId> {
     pub reason: Reason<J>,
-    /// The first of the jobs whose turn comes before.
+    /// The first of the jobs ahead.
     pub ahead: Vec<J>,
-    /// How many there are.
+    /// How many jobs are ahead.
     pub ahead_total: usize,
-    /// When its turn comes if jobs use all of their runtime and nothing more urgent comes; `None` if it is unknown.
+    /// When it starts if jobs use their full runtime and nothing more urgent is submitted; `None` if unknown.
     pub estimate: Option<Timestamp>,
-    /// The smallest change that would start it now; `None` when nothing of the kind would do.
+    /// The smallest change that would start it now; `None` if there is none.
     pub change: Option<Change<J>>,
 }
 
-/// What stands between a job and its start.
+/// What blocks a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason<J = JobId> {
     /// A job that is larger than all machines has them to itself.
@@ -36,44 +36,44 @@ pub enum Reason<J = JobId> {
     },
     /// The machines became smaller than the job.
     TooBig(Excess),
-    /// More than the whole quota of its user.
+    /// It exceeds the whole quota of its user.
     BeyondQuota(Limit),
-    /// What its user has running leaves too little of the quota.
+    /// The user's running jobs leave too little of the quota.
     Quota(Limit),
     /// Another job of the same user waits for the quota.
     BehindOwn(J),
     /// It is larger than all machines and starts only when nothing else runs.
     NeedsEverything { excess: Excess, held_by: Holders<J> },
-    /// Too little of something is free.
+    /// Too little of a resource is free.
     Room {
         short: Shortage,
         /// What all machines have together.
         of: u128,
         held_by: Holders<J>,
     },
-    /// Enough is free in sum, but not where whole workers could use it.
+    /// Enough is free in total, but not where whole workers fit.
     Scattered {
         trainers: u32,
         workers: u64,
-        /// How many trainers would find room now, if any.
+        /// How many trainers would fit now, if any.
         fitting: Option<u32>,
         held_by: Holders<J>,
     },
-    /// What is free is kept for a job ahead.
+    /// The free room is reserved for a job ahead.
     Kept {
         job: J,
         ahead: usize,
-        /// How many of those ahead have a higher priority.
+        /// How many of the jobs ahead have a higher priority.
         higher: usize,
     },
-    /// Nothing: the next round of decisions starts it.
+    /// Nothing blocks it: the next round starts it.
     NextRound,
 }
 
 /// The running jobs that hold what a job waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders<J = JobId> {
-    /// The first few: those of the same user, then the others, each with the largest first.
+    /// The first few: those of the same user, then the others, the largest first in each case.
     pub jobs: Vec<J>,
     /// How many there are.
     pub total: usize,
@@ -84,19 +84,19 @@ pub struct Holders<J = JobId> {
 pub enum Change<J = JobId> {
     Trainers(u32),
     Pservers(u32),
-    /// Cards of each trainer.
+    /// GPU cards per trainer.
     Gpu(u32),
-    /// Memory of each trainer.
+    /// Memory per trainer.
     Memory(Bytes),
-    /// Cores of each trainer.
+    /// Cores per trainer.
     Cpu(Cpu),
     MaxRuntime(SignedDuration),
-    /// The end of a job that runs alone.
+    /// End the job that runs alone.
     End(J),
 }
 
 impl<J> Why<J> {
-    /// The same with every job replaced by what `map` makes of it.
+    /// Replaces every job reference by what `map` returns for it.
     pub fn map_jobs<K>(self, map: impl Fn(J) -> K) -> Why<K> {
         Why {
             reason: self.reason.map_jobs(&map),

@@ -88,7 +88,7 @@ pub trait Bench {
     /// A new admitted job with one trainer and at most one parameter server.
     fn job(&self, number: u32, pserver: Option<Program>, trainer: Program) -> Arc<Job>;
 
-    /// The same with its run prepared, as the server does before it calls the engine.
+    /// The same with its run prepared, as the server prepares it before it calls the engine.
     fn assignment(
         &self,
         job: &Arc<Job>,
@@ -364,7 +364,7 @@ fn attempt(job: &Job, worker: WorkerKey) -> AttemptKey {
     }
 }
 
-/// Receives events of an engine and keeps those it was not waiting for.
+/// Receives events of an engine and buffers those that are not expected yet.
 struct Ear<E> {
     engine: E,
     heard: VecDeque<Report>,
@@ -425,8 +425,7 @@ impl<E: Engine> Ear<E> {
             .map(|report| report.news)
     }
 
-    /// Whether a trainer is listed as running. An engine may report more: that it listens on all of its ports, as it
-    /// has none.
+    /// Whether a trainer is listed as running. An engine may also list it as ready, because it has no ports to listen on.
     async fn runs(&self, key: &AttemptKey) -> bool {
         matches!(self.listed(key).await, Some(News::Started | News::Ready))
     }

@@ -19,7 +19,7 @@ struct Inner {
 pub struct MemoryStore(Arc<Mutex<Inner>>);
 
 impl MemoryStore {
-    /// This many next saves fail and change nothing.
+    /// Makes this many saves fail and change nothing.
     pub fn fail_saves(&self, count: usize) {
         self.lock().failing = count;
     }

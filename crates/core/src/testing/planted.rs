@@ -51,7 +51,7 @@ planted! {
     LaunchOnlyOnce,
     /// A lost go is not repeated.
     GoOnlyOnce,
-    /// An attempt that vanished is launched again under the same number.
+    /// A vanished attempt is launched again under the same number.
     LaunchTheVanished,
     /// A restart of the machine changes nothing.
     RebootIgnored,

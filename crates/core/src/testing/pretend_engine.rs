@@ -36,7 +36,7 @@ struct Inner {
 pub struct PretendMachine(Arc<Mutex<Inner>>);
 
 impl PretendMachine {
-    /// A server starts and finds what is running. It gets every report again.
+    /// Starts a server, which finds what is running and gets every report again.
     pub fn engine(&self) -> PretendEngine {
         let mut inner = self.lock();
         let known = inner.attempts.iter();
@@ -50,13 +50,13 @@ impl PretendMachine {
         PretendEngine(self.clone())
     }
 
-    /// Sets the nodes for workers.
+    /// Sets the nodes of the machine.
     pub fn with_nodes(self, nodes: Vec<Node>) -> PretendMachine {
         self.lock().nodes = nodes;
         self
     }
 
-    /// Sets whether the room is used up.
+    /// Sets whether all room is used up.
     pub fn crowd(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }

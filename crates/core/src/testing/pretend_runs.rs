@@ -17,7 +17,7 @@ pub const UNPREPARED: &str = "pretend no folder";
 pub struct PretendRuns(Arc<Mutex<BTreeMap<JobId, usize>>>);
 
 impl PretendRuns {
-    /// How many workers of this run were prepared; `None` before and after its life.
+    /// How many workers of this run were prepared; `None` before the first one and after its removal.
     pub fn prepared(&self, job: &JobId) -> Option<usize> {
         self.0
             .lock()

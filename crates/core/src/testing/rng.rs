@@ -22,12 +22,12 @@ impl Rng {
         (self.number() % end as u64) as usize
     }
 
-    /// True in `percent` of a hundred cases.
+    /// True in `percent` percent of all cases.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.number() % 100 < u64::from(percent)
     }
 
-    /// One of them, or `None` if there are none.
+    /// A random element, or `None` if there is none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() {
             return None;

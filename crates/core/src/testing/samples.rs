@@ -75,7 +75,7 @@ pub fn admission(spec: &JobSpec) -> Event {
     }
 }
 
-/// The same, admitted a second later.
+/// A job that was admitted a second after its submit.
 pub fn starting(number: u32, spec: JobSpec) -> Job {
     let mut job = pending(number, spec);
     let event = admission(&job.spec);
@@ -83,7 +83,7 @@ pub fn starting(number: u32, spec: JobSpec) -> Job {
     job
 }
 
-/// The same, with its trainers running since the second second.
+/// A job whose trainers have been running since second 2.
 pub fn running(number: u32, spec: JobSpec) -> Job {
     let mut job = starting(number, spec);
     for worker in everybody(&job) {
@@ -110,7 +110,7 @@ pub fn prepared(job: &JobId) -> PreparedRun {
     }
 }
 
-/// An attempt to start in them.
+/// An attempt to start in the folders of [`prepared`].
 pub fn assignment(job: &Arc<Job>, worker: WorkerKey, attempt: u32) -> Assignment {
     Assignment {
         job: Arc::clone(job),

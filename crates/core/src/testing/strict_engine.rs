@@ -42,12 +42,12 @@ struct Inner {
     done: Option<Waker>,
 }
 
-/// Orders for different workers may come in any order; those for one worker as expected.
+/// Orders for different workers may come in any order; orders for one worker must come as expected.
 #[derive(Default)]
 pub struct StrictEngine(Mutex<Inner>);
 
 impl StrictEngine {
-    /// These orders must come before the engine is dropped.
+    /// Expects these orders before the engine is dropped.
     pub fn expect(&self, orders: impl IntoIterator<Item = Order>) {
         self.lock().expected.extend(orders);
     }
@@ -57,7 +57,7 @@ impl StrictEngine {
         self.lock().found = attempts;
     }
 
-    /// Sends an event to the server.
+    /// Sends a report to the server.
     pub fn report(&self, report: Report) {
         let mut inner = self.lock();
         inner.reports.push(report);
@@ -66,7 +66,7 @@ impl StrictEngine {
         }
     }
 
-    /// Waits until every expected order has come.
+    /// Waits until every expected order has arrived.
     pub async fn all_came(&self) {
         poll_fn(|context| {
             let mut inner = self.lock();

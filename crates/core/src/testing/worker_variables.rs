@@ -1,4 +1,4 @@
-//! The environment variables of every worker, on any engine. Tests compare with them.
+//! The environment variables of every worker, on any engine, for tests to compare with.
 
 /// Set by [`crate::plan`].
 pub const PLANNED: &str = "PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_TRAINER_ID PADDLE_CLOUD_CURRENT_DATACENTER \
@@ -11,5 +11,5 @@ pub const PLANNED: &str = "PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_TRAINER_
     PADDLE_DISTRI_BACKEND PADDLE_WITH_GLOO PADDLE_GLOO_RENDEZVOUS PADDLE_GLOO_FS_PATH MASTER_ADDR MASTER_PORT RANK \
     WORLD_SIZE LOCAL_RANK DMLC_NUM_WORKER DMLC_NUM_SERVER PYTHONUNBUFFERED OMP_NUM_THREADS PYTHONPATH";
 
-/// Added by the engine: where our programs are, and the worker's own address.
+/// Added by the engine: the folder of our programs in `PATH`, and the worker's own address.
 pub const FROM_ENGINE: &str = "PATH POD_IP";

@@ -1,4 +1,4 @@
-//! Calls to the API server: objects are made and deleted, never changed. Each call may be repeated.
+//! Calls to the API server. Objects are created and deleted; only quotas are changed. Each call may be repeated.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Why the API server did not do what was asked, in its own words.
+/// Why a call to the API server failed, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// It could not be reached, or was too busy; the same call may work later.
+    /// The API server was unreachable or too busy; the same call may succeed later.
     #[error("the cluster's API server cannot be reached: {0}")]
     Unreachable(String),
     #[error("the cluster refused: {message}")]
@@ -43,7 +43,7 @@ pub enum CallError {
     ForeignNamespace { name: String, server: String },
 }
 
-/// What admission says of an object that it may take later. The second is what a quota says that is new.
+/// Messages of admission for an object that may be accepted later. A new quota answers with the second.
 const NOT_NOW: [&str; 5] = [
     "exceeded quota",
     "unknown for quota",
@@ -52,12 +52,12 @@ const NOT_NOW: [&str; 5] = [
     "failed calling webhook",
 ];
 
-/// A quota is counted by many at once; the one who comes too late is told so. Unlike other conflicts, this says nothing
-/// of the object that was to be made.
+/// A quota rejects concurrent updates with this message. Unlike other conflicts, it says nothing about the object to
+/// create.
 const OUTPACED: &str = "please apply your changes to the latest version and try again";
 
 impl CallError {
-    /// The object is not taken now, and may be later.
+    /// Whether the object is rejected now but may be accepted later.
     pub fn is_no_room(&self) -> bool {
         let CallError::Refused { message, .. } = self else {
             return false;
@@ -77,7 +77,7 @@ impl CallError {
 impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> CallError {
         match error {
-            // A webhook that hangs is no API server that does.
+            // A webhook that hangs does not mean that the API server does.
             kube::Error::Api(status)
                 if matches!(status.code, 429 | 500..)
                     && !status.message.contains("failed calling webhook") =>
@@ -96,7 +96,7 @@ impl From<kube::Error> for CallError {
     }
 }
 
-/// The cause at the end of the chain says most: `connection refused`.
+/// The innermost cause is the most specific: `connection refused`.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -105,11 +105,11 @@ fn innermost(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// Makes and deletes objects. Cheap to clone.
+/// Creates and deletes objects. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// How long an API server that cannot be reached is waited for.
+    /// How long to wait for an unreachable API server.
     patience: Duration,
 }
 
@@ -118,7 +118,7 @@ impl Cluster {
         Cluster { client, patience }
     }
 
-    /// Makes an object, or finds the one that an earlier call made.
+    /// Creates an object, or returns the one that an earlier call created.
     pub async fn create<K>(&self, object: &K) -> Result<K, CallError>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>
@@ -146,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Makes an object of a kind that the cluster may not have, once.
+    /// Creates an object of a kind that the cluster may not have. An existing object is not an error.
     pub async fn create_dynamic(&self, object: &DynamicObject, kind: &ApiResource) -> Result<(), CallError> {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
@@ -154,7 +154,7 @@ impl Cluster {
         there_is_fine(self.patiently(|| api.create(&params, object)).await.map(drop))
     }
 
-    /// Finds an object of such a kind, at once or not at all.
+    /// Finds an object of such a kind, without retries.
     pub async fn find_dynamic(
         &self,
         namespace: &str,
@@ -165,14 +165,14 @@ impl Cluster {
         tokio::time::timeout(CALL_LIMIT, api.get(name)).await.ok()?.ok()
     }
 
-    /// Makes a user's namespace and the fences in it, as far as they are missing. The quota is made what it should be.
+    /// Creates what is missing of a user's namespace and its fences, and updates its quota.
     pub async fn ensure_tenant(&self, tenant: &Tenant) -> Result<(), CallError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         match self.check_namespace(&tenant.namespace).await {
             Err(error) if error.is_missing() => {
                 let params = PostParams::default();
                 match self.patiently(|| api.create(&params, &tenant.namespace)).await {
-                    // Somebody made it meanwhile, or the first try did and its answer was lost.
+                    // Created concurrently, or by a first try whose reply was lost.
                     Err(error) if error.is_there_already() => self.check_namespace(&tenant.namespace).await?,
                     other => other.map(drop)?,
                 }
@@ -190,7 +190,7 @@ impl Cluster {
         there_is_fine(self.post(&tenant.network).await)
     }
 
-    /// Makes the quota of a user's namespace what it should be; where there is none, it comes with the first job.
+    /// Updates the quota of a user's namespace. A missing namespace is created with its quota by the first job.
     pub async fn follow_quota(&self, tenant: &Tenant) -> Result<(), CallError> {
         let changed = match self.check_namespace(&tenant.namespace).await {
             Ok(()) => self.change_quota(&tenant.quota).await,
@@ -202,7 +202,7 @@ impl Cluster {
         }
     }
 
-    /// A namespace is ours if this server made it, or it was given to it.
+    /// A namespace is ours if this server created it or an administrator labelled it for this server.
     async fn check_namespace(&self, wanted: &Namespace) -> Result<(), CallError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let name = wanted.name_any();
@@ -221,7 +221,7 @@ impl Cluster {
         let namespace = quota.namespace().unwrap_or_default();
         let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &namespace);
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
-        // A limit that is gone must be named, or it would stay.
+        // A merge patch keeps limits that it does not name, so set removed limits to null.
         let mut wanted = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
             "limits.memory": null, "requests.nvidia.com/gpu": null});
         for (name, amount) in hard.unwrap_or_default() {
@@ -234,7 +234,7 @@ impl Cluster {
             .map(drop)
     }
 
-    /// Makes an object of ours that is the same for every creator.
+    /// Creates an object that is the same for every creator.
     pub async fn post<K>(&self, object: &K) -> Result<(), CallError>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
@@ -249,7 +249,7 @@ impl Cluster {
         self.patiently(|| api.create(&params, object)).await.map(drop)
     }
 
-    /// The events of a pod, the latest last, each with its reason and the cluster's words.
+    /// The events of a pod, the latest last, each with its reason and message.
     pub async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<(String, String)>, CallError> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
@@ -262,7 +262,7 @@ impl Cluster {
         Ok(events.into_iter().map(words).collect())
     }
 
-    /// What the kubelet still has of a container's output.
+    /// The part of a container's output that the kubelet still has.
     pub async fn container_log(
         &self,
         namespace: &str,
@@ -279,7 +279,7 @@ impl Cluster {
         answer.map_err(CallError::from)
     }
 
-    /// Ends a pod; `uid` keeps one that came later under the same name.
+    /// Deletes a pod. With a `uid`, a later pod of the same name is kept.
     pub async fn delete_pod(
         &self,
         namespace: &str,
@@ -298,14 +298,14 @@ impl Cluster {
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
-    /// Deletes a run's owner, and with it everything of the run.
+    /// Deletes a run's owner, and with it all objects of the run.
     pub async fn delete_owner(&self, namespace: &str, name: &str) -> Result<(), CallError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let params = DeleteParams::background();
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
-    /// Calls until there is an answer, or patience ends.
+    /// Retries while the API server is unreachable, until patience ends.
     async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, kube::Error>>,
@@ -329,7 +329,7 @@ impl Cluster {
     }
 }
 
-/// An object of the same name is ours if it says so of the same run.
+/// An object of the same name is ours if its labels name the same server and run.
 fn check_own(wanted: &ObjectMeta, found: &ObjectMeta) -> Result<(), ()> {
     let label = |meta: &ObjectMeta, name: &str| meta.labels.as_ref()?.get(name).cloned();
     let same = |name: &str| label(wanted, name).is_some() && label(wanted, name) == label(found, name);
@@ -346,7 +346,7 @@ fn there_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
     }
 }
 
-/// A conflict means that another object has the name by now.
+/// A conflict means that a different object has the name by now.
 fn gone_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
     match result {
         Err(CallError::Refused { code: 404 | 409, .. }) => Ok(()),

@@ -1,4 +1,4 @@
-//! Ends: what the launcher recorded in the domain's words, and the order of things at an end.
+//! Ends of attempts: converts recorded exits into the domain's terms, and fixes the order of steps.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::Inner;
 use super::pods::Disruption;
 
 impl Inner {
-    /// Ends an attempt permanently: its log is closed (up to `log_end`, if that is known), its end is durable, and then it
-    /// is reported.
+    /// Ends an attempt permanently: closes its log (at `log_end`, if known), stores its end durably, and then reports
+    /// it.
     pub(super) async fn end(self: &Arc<Self>, attempt: &AttemptKey, end: News, log_end: Option<u64>) {
         let (owned, ended) = (attempt.clone(), end.clone());
         let settled = self
@@ -35,7 +35,7 @@ impl Inner {
         self.report(attempt, end);
     }
 
-    /// The end that a launcher told. An attempt that the kubelet ended is nobody's fault.
+    /// Applies the end that a launcher reported. If the kubelet ended the attempt, it counts as a disruption.
     pub(super) async fn end_as_told(self: &Arc<Self>, attempt: &AttemptKey, exit: protocol::Exit) {
         let log_end = exit.final_log_offset;
         let end = news_of_exit(exit);
@@ -72,7 +72,7 @@ impl Inner {
         )
     }
 
-    /// The end of an attempt that is not its own fault. The worker is restarted, but not without end.
+    /// The end of an attempt that did not fail by itself. The worker is restarted, up to a limit.
     pub(super) fn disrupted(&self, attempt: &AttemptKey, words: String) -> News {
         let before = self.table().get(attempt).map_or(0, |entry| entry.pod.disruptions);
         match before < self.limits.disruptions {
@@ -83,7 +83,7 @@ impl Inner {
         }
     }
 
-    /// The worker's next attempts are on other nodes.
+    /// Keeps the worker's next attempts off this node.
     pub(super) fn blame(&self, attempt: &AttemptKey, node: Option<String>) {
         let worker = (attempt.job.clone(), attempt.worker);
         if let Some(node) = node {
@@ -91,7 +91,7 @@ impl Inner {
         }
     }
 
-    /// Nodes that were to blame for the ends of a worker's attempts. None, if there are no others.
+    /// The nodes blamed for ends of a worker's attempts; none if there are no other nodes.
     pub(super) fn blamed(&self, job: &JobId, worker: WorkerKey) -> Vec<String> {
         let blamed = self.blamed_nodes().get(&(job.clone(), worker)).cloned();
         let blamed = blamed.unwrap_or_default();
@@ -102,7 +102,7 @@ impl Inner {
     }
 }
 
-/// A recorded end in the domain's words.
+/// Converts a recorded exit into the domain's terms.
 fn news_of_exit(exit: protocol::Exit) -> News {
     let (code, signal) = match exit.ending {
         Ending::Code(code) => (Some(code), None),

@@ -1,4 +1,4 @@
-//! From an order to a pod: first the record, then the run's owner, then the pod.
+//! Turns a launch order into a pod: first the record, then the run's owner, then the pod.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 use crate::{link, names};
 
-/// How long after a refusal a pod is tried again.
+/// Pause before a rejected pod is tried again.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Starts an attempt, or reports why it cannot be started.
@@ -49,7 +49,7 @@ pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
         Err(error) => Err(NotCreated::Failed(error.to_string())),
     };
     match created {
-        // Behind the order: who wants to stop it need not wait.
+        // Retry in the background, so that a stop need not wait for this order.
         Err(NotCreated::NoRoom(reason)) => {
             let (inner, assignment) = (Arc::clone(inner), assignment.clone());
             tokio::spawn(async move { try_until_there_is_room(&inner, &assignment, record, reason).await });
@@ -58,8 +58,8 @@ pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     }
 }
 
-/// The cluster may take the pod a moment later. If it does not in time, the whole gang is withdrawn; a worker of a gang
-/// that runs waits.
+/// Retries until the cluster accepts the pod. After the time limit the whole gang is withdrawn, but a worker that is
+/// restarted in a running gang keeps waiting.
 async fn try_until_there_is_room(
     inner: &Arc<Inner>,
     assignment: &Assignment,
@@ -98,7 +98,7 @@ async fn finish(
     inner.end(key, end, None).await;
 }
 
-/// Why there is no pod, in words.
+/// Why no pod was created.
 enum NotCreated {
     NoRoom(String),
     Failed(String),
@@ -138,7 +138,7 @@ async fn mark_created(inner: &Arc<Inner>, key: &AttemptKey, record: PodRecord, u
     }
 }
 
-/// Makes the objects of an attempt; says the pod's uid.
+/// Creates the objects of an attempt and returns the pod's uid.
 async fn create(inner: &Arc<Inner>, assignment: &Assignment) -> Result<Option<String>, NotCreated> {
     let job = &assignment.job;
     let namespace = inner.namespace_of(&job.user);
@@ -167,7 +167,7 @@ async fn create(inner: &Arc<Inner>, assignment: &Assignment) -> Result<Option<St
     Ok(inner.cluster.create(&pod).await?.metadata.uid)
 }
 
-/// The uid of a run's owner, which is made once, however many workers start.
+/// The uid of a run's owner, which is created once, however many workers start.
 async fn owner_of(
     inner: &Arc<Inner>,
     assignment: &Assignment,
@@ -199,7 +199,7 @@ async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> 
     let owner = render::owner(&inner.settings, job, namespace, &secrets);
     tenants::ensure(inner, &job.user).await?;
     let made = match inner.cluster.create(&owner).await {
-        // Somebody deleted the namespace since it was last seen.
+        // The namespace was deleted since it was last seen.
         Err(error) if error.is_missing() && inner.settings.namespaces == Namespaces::PerUser => {
             inner.tenants().remove(namespace);
             tenants::ensure(inner, &job.user).await?;
@@ -218,7 +218,7 @@ async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> 
     {
         inner.cluster.create_dynamic(&group, &kind).await?;
     }
-    // Given namespaces have the fences that their administrator wants.
+    // In given namespaces, the administrator sets the network policy.
     if inner.settings.sees_cluster()
         && let Some(network) = tenancy::run_network(&inner.settings, job, namespace, reference())
     {
@@ -240,13 +240,13 @@ fn first_secrets(inner: &Inner, job: &Job) -> Vec<String> {
 }
 
 impl Inner {
-    /// Who holds this makes or deletes the owner of a run, whose uid it has.
+    /// Lock for creating or deleting the owner of a run; it contains the owner's uid.
     pub(super) fn owner_turn(&self, job: &JobId) -> Arc<tokio::sync::Mutex<Option<String>>> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(owners.entry(job.clone()).or_default())
     }
 
-    /// Whether an attempt was told to stop, or is gone.
+    /// Whether an attempt was ordered to stop, or is gone.
     fn is_unwanted(&self, attempt: &AttemptKey) -> bool {
         let table = self.table();
         table

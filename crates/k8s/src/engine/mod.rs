@@ -1,6 +1,6 @@
 //! The engine itself: orders become objects and messages, watches and links become news.
 //!
-//! The server's own records say which attempts exist; the cluster and the links say how they are.
+//! The server's own records determine which attempts exist; the cluster and the links report their state.
 
 mod cluster;
 mod ends;
@@ -44,7 +44,7 @@ use records::Records;
 use table::Table;
 pub use tenants::{Accounts, Tenancy};
 
-/// What the engine needs beside its settings.
+/// What the engine needs in addition to its settings.
 pub struct Options {
     pub settings: Settings,
     /// A kubeconfig file; absent: `KUBECONFIG`, the usual file, or the pod's own service account.
@@ -55,7 +55,7 @@ pub struct Options {
     pub storage: PathBuf,
     pub datacenter: DatacenterName,
     pub log_limits: LogLimits,
-    /// Whether the run's output has a copy of each log.
+    /// Whether a copy of each log is kept in the run's output.
     pub log_copy: bool,
     pub logs: Arc<dyn LogStore>,
     pub link: LinkSettings,
@@ -63,7 +63,7 @@ pub struct Options {
     pub accounts: Arc<dyn Accounts>,
 }
 
-/// Something that one task at a time makes, and what it then is.
+/// A lock for creating a value, and the value once created.
 type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Why the engine did not start.
@@ -87,11 +87,11 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct KubernetesEngine {
     inner: Arc<Inner>,
-    /// Watches and links end with the last handle; pods go on.
+    /// Watches and links end with the last handle; pods keep running.
     _tasks: Arc<Tasks>,
 }
 
-/// What runs beside the engine; ended when dropped.
+/// Background tasks of the engine; aborted when dropped.
 #[derive(Default)]
 pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
@@ -116,18 +116,18 @@ pub(crate) struct Inner {
     pub(crate) link_key: [u8; 32],
     table: Mutex<Table>,
     room: Mutex<Room>,
-    /// The uid of each run's owner object, made once.
+    /// The uid of each run's owner object, which is created once.
     owners: Mutex<HashMap<JobId, Turn<String>>>,
-    /// Namespaces that are ready, with the quota that they have.
+    /// Namespaces that are ready, with their current quota.
     tenants: Mutex<HashMap<String, Turn<Quota>>>,
-    /// Nodes that were to blame for the end of an attempt, by worker.
+    /// Nodes that are blamed for the end of an attempt, by worker.
     blamed: Mutex<HashMap<(JobId, WorkerKey), BTreeSet<String>>>,
     events: mpsc::UnboundedSender<EngineEvent>,
     incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<EngineEvent>>,
 }
 
 impl KubernetesEngine {
-    /// Connects to the cluster, and takes up what earlier servers left.
+    /// Connects to the cluster and adopts the attempts of earlier servers.
     pub async fn start(options: Options) -> Result<KubernetesEngine, StartError> {
         mark_tree(&options.storage, &options.settings.server).map_err(StartError::Mark)?;
         let client = watching::client(options.kubeconfig.as_deref()).await?;
@@ -171,7 +171,7 @@ impl KubernetesEngine {
     }
 }
 
-/// Pods look for this mark before they use the tree: a volume that is not the server's storage has it not.
+/// Marks the tree. Pods check the mark before they use the tree, to detect a volume that is not the server's storage.
 fn mark_tree(storage: &Path, server: &str) -> std::io::Result<()> {
     let folder = storage.join(render::TREE_FOLDER);
     std::fs::create_dir_all(&folder)?;
@@ -201,7 +201,7 @@ impl Inner {
         self.settings.namespaces.of(user, own)
     }
 
-    /// Nothing is left of a run.
+    /// Forgets a run of which no objects are left.
     fn forget_run(&self, job: &JobId) {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners.remove(job);
@@ -209,7 +209,7 @@ impl Inner {
         self.blamed_nodes().retain(|(of, _), _| of != job);
     }
 
-    /// Reports what an attempt waits for, unless its launcher is there by now, or that is known.
+    /// Reports what an attempt waits for, unless its launcher has connected or this news was already reported.
     fn report_waiting(&self, attempt: &AttemptKey, news: News) {
         let is_new = self
             .table()
@@ -220,7 +220,7 @@ impl Inner {
         }
     }
 
-    /// Remembers what an attempt has come to and reports it. After an end nothing more is heard.
+    /// Stores and reports the news of an attempt. News after its end is ignored.
     fn report(&self, attempt: &AttemptKey, news: News) {
         let mut table = self.table();
         let Some(entry) = table.get_mut(attempt).filter(|entry| !entry.news.is_end()) else {
@@ -238,11 +238,11 @@ impl Inner {
     }
 
     fn send(&self, event: EngineEvent) {
-        // The receiver lives as long as the engine.
+        // The receiver lives as long as the engine, so sending cannot fail.
         let _ = self.events.send(event);
     }
 
-    /// Does something with the disk that may take a moment.
+    /// Runs blocking disk operations on a thread for them.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Inner) -> T + Send + 'static,

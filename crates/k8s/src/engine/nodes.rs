@@ -1,4 +1,4 @@
-//! The cluster's room, as our scheduler counts it: what each node can give, less what pods of others hold. Pure.
+//! The cluster's room as our scheduler counts it: allocatable resources minus requests of foreign pods. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,26 +12,26 @@ use crate::settings::{PodSettings, Toleration};
 
 const GPU: &str = "nvidia.com/gpu";
 
-/// Stands for all nodes where the cluster places pods.
+/// Stands for all nodes when the cluster places pods.
 const ANY_NODE: &str = "cluster";
-/// More than any cluster has, and less than what sums of it could overflow.
+/// More than any cluster has, and small enough that sums do not overflow.
 const BOUNDLESS: Amount = Amount {
     cpu: 100_000_000,
     memory: 1 << 50,
     gpus: 4096,
 };
 
-/// Nodes and other people's pods, followed one at a time.
+/// Nodes and foreign pods, updated one at a time.
 #[derive(Default)]
 pub struct Room {
     pods: PodSettings,
     /// Nodes that our pods may run on.
     nodes: BTreeMap<String, Capacity>,
-    /// All nodes, and whether their kubelets are heard of.
+    /// All nodes, and whether their kubelets are ready.
     kubelets: BTreeMap<String, bool>,
-    /// The cluster places pods: there is no room to count.
+    /// The cluster places pods, so room is not counted.
     boundless: bool,
-    /// By the pod's uid: where it is and what it holds.
+    /// By the pod's uid: its node and its requests.
     foreign: HashMap<String, (String, Amount)>,
 }
 
@@ -64,7 +64,7 @@ impl Room {
         }
     }
 
-    /// All nodes as they are now.
+    /// All nodes in their current state.
     pub fn nodes(&self) -> Vec<scheduler::Node> {
         self.nodes.keys().filter_map(|name| self.node(name)).collect()
     }
@@ -94,7 +94,7 @@ impl Room {
         self.take_out(name)
     }
 
-    /// Whether nothing is heard of a node: it is gone, or its kubelet is silent. `None` where nodes are not watched.
+    /// Whether a node is gone or its kubelet is silent. `None` if nodes are not watched.
     pub fn is_silent(&self, name: &str) -> Option<bool> {
         if self.kubelets.is_empty() {
             return None;
@@ -102,7 +102,7 @@ impl Room {
         Some(self.kubelets.get(name) != Some(&true))
     }
 
-    /// Whether a node was removed from the cluster, where nodes are watched.
+    /// Whether a node was removed from the cluster. False if nodes are not watched.
     pub fn is_gone(&self, name: &str) -> bool {
         !self.kubelets.is_empty() && !self.kubelets.contains_key(name)
     }
@@ -112,23 +112,23 @@ impl Room {
         Some(NodeChange::Removed(name.into()))
     }
 
-    /// Whether our pods can run there now.
+    /// Whether our pods can run on this node now.
     pub fn has_node(&self, name: &str) -> bool {
         self.nodes.contains_key(name)
     }
 
-    /// Whether a kubelet is heard of that is not of these nodes, or where nodes are not watched.
+    /// Whether any other node has a ready kubelet. True if nodes are not watched.
     pub fn has_node_beside(&self, nodes: &BTreeSet<String>) -> bool {
         let ready = self.kubelets.iter().filter(|(_, ready)| **ready);
         self.kubelets.is_empty() || ready.into_iter().any(|(name, _)| !nodes.contains(name))
     }
 
-    /// Names of all nodes, for a list that was fetched again.
+    /// Names of all nodes, to compare with a list that was fetched again.
     pub fn node_names(&self) -> Vec<String> {
         self.kubelets.keys().cloned().collect()
     }
 
-    /// A pod of somebody else was added or has changed.
+    /// A foreign pod was added or has changed.
     pub fn set_foreign(&mut self, pod: &Pod) -> Option<NodeChange> {
         if self.boundless {
             return None;
@@ -243,7 +243,7 @@ fn allocatable(node: &Node) -> Amount {
         .unwrap_or_default()
 }
 
-/// The node on which a pod holds room. One that has ended holds none.
+/// The node on which a pod holds room. A pod that has ended holds none.
 fn holds_room_on(pod: &Pod) -> Option<&str> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     let ended = matches!(phase, Some("Succeeded" | "Failed"));
@@ -251,7 +251,7 @@ fn holds_room_on(pod: &Pod) -> Option<&str> {
     (!ended).then_some(node)
 }
 
-/// What the kube-scheduler counts: all containers together, or the hungriest init container.
+/// What the kube-scheduler counts: all containers together, or the largest init container.
 fn requests(pod: &Pod) -> Amount {
     let Some(spec) = &pod.spec else {
         return Amount::default();
@@ -265,7 +265,7 @@ fn requests(pod: &Pod) -> Amount {
     };
     let containers = spec.containers.iter().map(|container| of(&container.resources));
     let init = spec.init_containers.iter().flatten();
-    // Sidecars are init containers that stay.
+    // Sidecars are init containers that keep running.
     let (stay, leave): (Vec<_>, Vec<_>) =
         init.partition(|container| container.restart_policy.as_deref() == Some("Always"));
     let running = containers

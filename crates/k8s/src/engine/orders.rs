@@ -1,4 +1,4 @@
-//! The other orders: go, stop, clean, discard. An order for a launcher that is not connected is sent when it connects.
+//! The other orders: go, stop, clean, discard. If a launcher is not connected, its orders are sent when it connects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use super::cluster::CallError;
 use super::records::PodRecord;
 use super::table::Stop;
 
-/// How long after its grace period an attempt may still be busy with its end.
+/// How long after its grace period an attempt may still take to end.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
-/// Lets a trainer begin. Its log starts with the addresses of all, where the plan has their names.
+/// Starts a trainer's program. In the preamble of its log, workers' names are replaced by their addresses.
 pub fn go(inner: &Inner, attempt: &AttemptKey) {
     let mut table = inner.table();
     let addresses = table.addresses(&attempt.job);
@@ -35,7 +35,7 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
     entry.send(FromServer::Command(Command::Go { lines }));
 }
 
-/// Ends an attempt: by its launcher if that can be reached, otherwise by its pod.
+/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
     let (pod, uid, seconds) = {
         let mut table = inner.table();
@@ -77,7 +77,7 @@ pub async fn delete_pod(
     }
 }
 
-/// Forgets an attempt; with the last one of a run, everything the cluster has of it.
+/// Forgets an attempt and, with the last one of a run, deletes all objects of the run.
 pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let Some(entry) = inner.table().remove(attempt) else {
         return;
@@ -97,7 +97,7 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
         }
     }
     delete_owner_of_last(inner, &attempt.job, &entry.pod).await;
-    // The record last: an attempt with a record is cleaned again after a crash.
+    // Remove the record last: after a crash, an attempt with a record is cleaned again.
     let owned = attempt.clone();
     match inner.blocking(move |inner| inner.records.forget(&owned)).await {
         Ok(Ok(())) => {}
@@ -105,8 +105,8 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     }
 }
 
-/// Deletes a run's owner, and so everything of it, unless an attempt is there. An API server that does not answer is
-/// waited for: nothing else would ever delete them.
+/// Deletes a run's owner, and so all objects of the run, unless an attempt remains. Retries while the API server is
+/// unreachable: nothing else would ever delete them.
 pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodRecord) {
     let turn = inner.owner_turn(job);
     let mut owner = turn.lock().await;
@@ -127,12 +127,12 @@ pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodReco
     inner.forget_run(job);
 }
 
-/// Its attempts were cleaned; nothing is left here.
+/// Forgets a job whose attempts were cleaned.
 pub fn discard(inner: &Inner, job: &JobId) {
     inner.forget_run(job);
 }
 
-/// The end of an attempt that was stopped before its launcher said anything.
+/// The end of an attempt that was stopped before its launcher reported anything.
 pub fn never_started() -> News {
     News::Exited(Exit {
         stopped: Some(true),

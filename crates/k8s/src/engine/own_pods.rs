@@ -1,4 +1,4 @@
-//! Pods of this server: what a change of one means, and what becomes of attempts whose pods do not run.
+//! Pods of this server: handles their changes, and ends attempts whose pods do not run.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::table::Stage;
 use super::{Inner, orders};
 use crate::names;
 
-/// The attempt of a pod that this server made and still knows.
+/// The attempt of a pod, if this server created the pod and the attempt is in its table.
 pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
     let labels = pod.labels();
     if labels.get(names::SERVER) != Some(&inner.settings.server) {
@@ -23,10 +23,10 @@ pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
     names::attempt_of(labels).filter(|attempt| inner.table().contains(attempt))
 }
 
-/// Notes where a pod stands, and reports what its job must know.
+/// Updates the state of a pod's attempt and reports what concerns the job.
 pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
     let view = match pods::view(pod) {
-        // Volcano says nothing of a pod whose gang it has not admitted.
+        // Volcano reports nothing about a pod whose gang it has not admitted.
         PodView::Pending(None) if inner.settings.placement.is_handed_over() && pods::node(pod).is_none() => {
             PodView::Unseated("it has no node".to_owned())
         }
@@ -72,7 +72,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
     }
 }
 
-/// Ends an attempt whose pod does not run and would hold room for nothing.
+/// Ends an attempt whose pod does not run but holds room.
 pub async fn give_up(inner: Arc<Inner>, attempt: AttemptKey, end: News) {
     let pod = {
         let mut table = inner.table();
@@ -86,7 +86,7 @@ pub async fn give_up(inner: Arc<Inner>, attempt: AttemptKey, end: News) {
     inner.end(&attempt, end, None).await;
 }
 
-/// Finds out what the end of a pod means, once.
+/// Starts to determine what the end of a pod means, once per attempt.
 pub fn begin_to_settle(inner: &Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
     let mut table = inner.table();
     let Some(entry) = table.get_mut(&attempt).filter(|entry| !entry.is_over()) else {

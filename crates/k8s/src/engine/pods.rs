@@ -5,19 +5,19 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondit
 /// A pod as the engine sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodView {
-    /// No node has room for it, in the scheduler's words.
+    /// No node has room for it; the scheduler's message.
     Unseated(String),
-    /// Not running yet; the reason if the cluster gives one.
+    /// Not running yet, with the reason if the cluster gives one.
     Pending(Option<Trouble>),
     Running,
     Ended(PodEnd),
 }
 
-/// Why a pod does not run, in the cluster's words.
+/// Why a pod does not run, as the cluster describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     pub words: String,
-    /// Waiting does not help: the image is not there, or its name makes no sense.
+    /// Waiting does not help: the image does not exist, or its name is invalid.
     pub hopeless: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Disruption {
     pub node_is_to_blame: bool,
 }
 
-/// How a pod ended, as far as the kubelet tells.
+/// How a pod ended, as far as the kubelet reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodEnd {
     pub code: Option<i32>,
@@ -39,7 +39,7 @@ pub struct PodEnd {
     pub message: Option<String>,
 }
 
-/// Reasons for which a kubelet ends a pod, or does not take it. Those that begin with `OutOf` are such, too.
+/// Reasons for which a kubelet ends or rejects a pod, in addition to those that begin with `OutOf`.
 const BY_THE_KUBELET: [&str; 10] = [
     "Evicted",
     "NodeAffinity",
@@ -53,7 +53,7 @@ const BY_THE_KUBELET: [&str; 10] = [
     "UnexpectedAdmissionError",
 ];
 
-/// What registries and runtimes say of an image that is not there or not for us.
+/// Messages of registries and runtimes about an image that is missing or not accessible.
 const NOT_TO_BE_HAD: [&str; 6] = [
     "not found",
     "does not exist",
@@ -77,19 +77,19 @@ pub fn view(pod: &Pod) -> PodView {
     }
 }
 
-/// The node that a pod has.
+/// The node that a pod is assigned to.
 pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Why the cluster is about to end a pod, if it says so.
+/// Why the cluster is about to end a pod, if it reports that.
 pub fn disruption(pod: &Pod) -> Option<Disruption> {
     let target = condition(pod.status.as_ref()?, "DisruptionTarget", "True")?;
     let message = target.message.clone().unwrap_or_default();
     let reason = target.reason.clone().unwrap_or_default();
     let (words, node_is_to_blame) = match reason.as_str() {
         "PreemptionByScheduler" => ("preempted", false),
-        // A node that is drained takes no pods anyway.
+        // A drained node accepts no pods anyway.
         "EvictionByEvictionAPI" => ("evicted, as when a node is drained", false),
         "DeletionByTaintManager" => ("its node got a taint that it does not tolerate", true),
         "DeletionByPodGC" => ("its node is gone", true),
@@ -105,7 +105,7 @@ pub fn disruption(pod: &Pod) -> Option<Disruption> {
     })
 }
 
-/// Whether the cluster takes a running pod for unreachable: it then says so of the pod, whose kubelet cannot.
+/// Whether the cluster considers a running pod unreachable. It then sets the pod's condition, which the kubelet cannot.
 pub fn is_out_of_sight(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let runs = states(status).any(|state| state.running.is_some());
@@ -158,7 +158,7 @@ fn is_the_kubelets(reason: &str) -> bool {
     BY_THE_KUBELET.contains(&reason) || reason.starts_with("OutOf")
 }
 
-/// A pod is evicted too if it fills a volume that has a limit, such as `/dev/shm`: that is its own doing.
+/// A pod is also evicted if it fills a volume that has a limit, such as `/dev/shm`: that is its own fault.
 fn used_too_much(status: &PodStatus) -> bool {
     let message = status.message.as_deref().unwrap_or_default();
     message.contains("exceeds the limit") || message.contains("exceeds the total limit")

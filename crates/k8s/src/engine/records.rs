@@ -1,5 +1,5 @@
-//! What the server itself keeps of every attempt, in `<data>/attempts/<job>/<role>-<index>.<attempt>/`: the plan, the
-//! pod it became, its end. An attempt with a plan was launched and not cleaned.
+//! The server's own records of every attempt, in `<data>/attempts/<job>/<role>-<index>.<attempt>/`: the plan, the pod,
+//! the latest news and the end. An attempt with a plan was launched and not cleaned.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -11,11 +11,11 @@ use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::protocol::{FileError, WorkerPlan, files};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Where the attempts of all jobs lie below the data folder.
+/// The folder for the attempts of all jobs, in the data folder.
 const ATTEMPTS: &str = "attempts";
 const POD: &str = "pod.json";
 const END: &str = "end.json";
-/// The latest that was heard of it; absent at first.
+/// The latest news of the attempt; absent at first.
 const NEWS: &str = "news.json";
 
 /// The pod of an attempt.
@@ -23,31 +23,31 @@ const NEWS: &str = "news.json";
 pub struct PodRecord {
     pub namespace: String,
     pub name: String,
-    /// The object that owns it.
+    /// The object that owns the pod.
     pub owner: String,
-    /// The user's home as the server sees it, and below it the folder where output waits.
+    /// The user's home as the server sees it, and the folder below it where output is spooled.
     pub home: PathBuf,
     pub spool: PathBuf,
-    /// Whether the API server is known to have taken it.
+    /// Whether the API server is known to have accepted the pod.
     pub created: bool,
-    /// Restarts of its worker so far that were not its own fault.
+    /// How often the worker was restarted so far without its own fault.
     #[serde(default)]
     pub disruptions: u32,
-    /// Its job runs: it takes the place of an attempt that ended, and nobody else is withdrawn because of it.
+    /// The job already runs: this attempt replaces one that ended, and no other worker is withdrawn because of it.
     #[serde(default)]
     pub is_restart: bool,
-    /// Our scheduler chose its node.
+    /// Whether our scheduler chose its node.
     #[serde(default)]
     pub pinned: bool,
 }
 
-/// An attempt as it was found on disk.
+/// An attempt as found on disk.
 #[derive(Debug)]
 pub struct Found {
     pub attempt: AttemptKey,
     pub plan: WorkerPlan,
     pub pod: PodRecord,
-    /// The latest that was heard of it, or its end.
+    /// The latest news, or the end.
     pub news: Option<News>,
 }
 
@@ -81,18 +81,18 @@ impl Records {
         plan.store(&folder)
     }
 
-    /// Records what became of its pod.
+    /// Records the state of the attempt's pod.
     pub fn store_pod(&self, attempt: &AttemptKey, pod: &PodRecord) -> Result<(), FileError> {
         store(&self.folder(attempt).join(POD), pod)
     }
 
-    /// Records how it ended; durable when this returns.
+    /// Records how the attempt ended; durable when this returns.
     pub fn store_end(&self, attempt: &AttemptKey, end: &News) -> Result<(), FileError> {
         store(&self.folder(attempt).join(END), end)
     }
 
-    /// Notes what an attempt has come to, for a server that starts before its launcher connects again. Not synced: what
-    /// is older is true as well.
+    /// Stores the latest news, for a server that starts before the launcher reconnects. Not synced: older news is also
+    /// true.
     pub fn note_news(&self, attempt: &AttemptKey, news: &News) {
         let path = self.folder(attempt).join(NEWS);
         let text = serde_json::to_vec(news).expect("news hold only strings and numbers");
@@ -102,7 +102,7 @@ impl Records {
         }
     }
 
-    /// Leaves nothing of an attempt but its log. The plan goes last.
+    /// Removes everything of an attempt except its log. Removes the plan last.
     pub fn forget(&self, attempt: &AttemptKey) -> io::Result<()> {
         let folder = self.folder(attempt);
         for name in [NEWS, END, POD, files::PLAN] {
@@ -111,7 +111,7 @@ impl Records {
         Ok(())
     }
 
-    /// Everything launched and not cleaned.
+    /// All attempts that were launched and not cleaned.
     pub fn list(&self) -> Result<Vec<Found>, FileError> {
         let mut found = Vec::new();
         for (job, folder) in entries(&self.attempts)? {
@@ -125,7 +125,7 @@ impl Records {
                 }
                 match folder.join(POD).exists() {
                     true => found.push(load(attempt, &folder)?),
-                    // An earlier server was ended while it forgot this attempt: nothing of it is left in the cluster.
+                    // An earlier server exited while it forgot this attempt: no objects of it are left in the cluster.
                     false => self.forget(&attempt).map_err(|source| FileError::Write {
                         path: folder.clone(),
                         source,
@@ -159,7 +159,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
     })
 }
 
-/// The old contents or the new, never a part, whenever the power goes.
+/// Replaces a file atomically: after a power failure it has the old contents or the new, never a mix.
 fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
     let text = serde_json::to_vec(value).expect("a record holds only strings and numbers");
     let fresh = path.with_extension("new");

@@ -1,7 +1,7 @@
-//! What to make of an attempt whose pod is over without a word from its launcher.
+//! Determines how an attempt ended whose pod is over without a report from its launcher.
 //!
-//! Its launcher may have left while the server was away: then its last output and its end are in the run's folder.
-//! Otherwise the kubelet is believed, and asked once for output that the run's folder lacks.
+//! If the launcher exited while the server was away, its last output and its end are in the run's folder. Otherwise the
+//! kubelet's status counts, and the kubelet is asked once for output that the run's folder lacks.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -21,28 +21,28 @@ use super::orders;
 use super::pods::{Disruption, PodEnd};
 use super::speaking::stored;
 
-/// How long the last words of a launcher may still be on their way.
+/// How long the last messages of a launcher may still be in flight.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const BLOCK: usize = 1 << 20;
 
-/// How a pod came to its end.
+/// How a pod ended.
 #[derive(Debug, Clone)]
 pub enum PodFate {
     Ended(PodEnd),
-    /// Somebody deleted it.
+    /// It was deleted, not by this server.
     Deleted,
-    /// Nothing is heard of it or its node, in these words.
+    /// Neither the pod nor its node responds; a description.
     NodeLost(String),
 }
 
-/// What is known of an attempt beside its pod's fate.
+/// What is known about an attempt besides the fate of its pod.
 #[derive(Debug, Clone, Default)]
 struct Known {
     home: PathBuf,
     spool: PathBuf,
     stopped: bool,
     disruption: Option<Disruption>,
-    /// The node that it was on, if that is not there any more.
+    /// The node it was on, if that was removed.
     gone_node: Option<String>,
 }
 
@@ -100,7 +100,7 @@ fn is_linked(inner: &Inner, attempt: &AttemptKey) -> bool {
         .is_some_and(|entry| entry.link.is_some())
 }
 
-/// No kubelet confirms the end of this pod; should it still run, its launcher is turned away when it connects.
+/// No kubelet confirms the end of this pod. If it still runs, its launcher is rejected when it connects.
 async fn end_unheard(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let pod = inner
         .table()
@@ -111,7 +111,7 @@ async fn end_unheard(inner: &Arc<Inner>, attempt: &AttemptKey) {
     }
 }
 
-/// What the kubelet and the API server tell of an end.
+/// Derives the end from what the kubelet and the API server report.
 fn judge(inner: &Inner, attempt: &AttemptKey, fate: PodFate, known: &Known) -> News {
     match verdict(fate, known) {
         Verdict::Exited(exit) => News::Exited(exit),
@@ -124,10 +124,10 @@ fn judge(inner: &Inner, attempt: &AttemptKey, fate: PodFate, known: &Known) -> N
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Exited(Exit),
-    /// It was told to stop and is gone.
+    /// It was ordered to stop and is gone.
     Stopped,
     Disrupted(Disruption),
-    /// Not its own fault, in these words.
+    /// Ended without its own fault; a description.
     Lost(String),
 }
 
@@ -163,7 +163,7 @@ fn exit_of(end: PodEnd, stopped: bool) -> Exit {
     }
 }
 
-/// Asks the kubelet for what it still has of the output.
+/// Fetches the output that the kubelet still has.
 async fn ask_kubelet(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let Some(pod) = inner.table().get(attempt).map(|entry| entry.pod.clone()) else {
         return;
@@ -201,7 +201,7 @@ fn append_rest(inner: &Inner, attempt: &AttemptKey, printed: &[u8]) -> io::Resul
     Ok(())
 }
 
-/// What a container printed behind this offset of its worker's log. The launcher's own words are not in the log.
+/// The part of a container's output after this offset of its worker's log. The launcher's own lines are not in the log.
 fn printed_after(printed: &[u8], offset: u64) -> Option<Vec<u8>> {
     let lines = printed.split_inclusive(|byte| *byte == b'\n');
     let output: Vec<u8> = lines
@@ -210,14 +210,14 @@ fn printed_after(printed: &[u8], offset: u64) -> Option<Vec<u8>> {
         .copied()
         .collect();
     let offset = usize::try_from(offset).ok()?;
-    // Less than the server has: what came first was rotated away, and where the rest belongs is not known.
+    // If there is less than the server has, the beginning was rotated away and the position of the rest is unknown.
     output
         .get(offset..)
         .filter(|rest| !rest.is_empty())
         .map(<[u8]>::to_vec)
 }
 
-/// Takes the rest of the output from the run's folder, and the end that the launcher left there.
+/// Copies the rest of the output from the run's folder, and returns the exit that the launcher recorded there.
 fn recover(
     inner: &Inner,
     attempt: &AttemptKey,
@@ -244,7 +244,7 @@ fn recover(
     protocol::Exit::load(&opened(&folder)).map_err(io::Error::other)
 }
 
-/// The user can put anything in the place of these folders: no link on the way is followed, and none leads out.
+/// The user can replace these folders with anything, so no link on the way is followed and no path leads outside.
 fn open_beneath(base: &Path, below: &Path) -> io::Result<OwnedFd> {
     let base = openat(
         CWD,

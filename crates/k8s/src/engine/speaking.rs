@@ -1,4 +1,4 @@
-//! What launchers say, and what they are answered.
+//! Handles the messages of launchers and determines the replies.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::table::LinkHandle;
 use super::worker_plan::addressed;
 
 impl Inner {
-    /// Welcomes the launcher of an attempt: what it must know, in the order in which it is sent.
+    /// Accepts the launcher of an attempt and returns the messages for it, in the order in which they are sent.
     pub(crate) async fn greet(
         self: &Arc<Self>,
         attempt: &AttemptKey,
@@ -54,7 +54,7 @@ impl Inner {
         Ok(messages)
     }
 
-    /// Takes one message; says what it is answered with.
+    /// Handles one message and returns the reply, if any.
     pub(crate) async fn heard(
         self: &Arc<Self>,
         attempt: &AttemptKey,
@@ -89,7 +89,7 @@ impl Inner {
         None
     }
 
-    /// Stores output; says where the log ends then.
+    /// Stores output and returns the new end of the log.
     pub(crate) async fn store_log(
         self: &Arc<Self>,
         attempt: &AttemptKey,
@@ -109,7 +109,7 @@ impl Inner {
         .await?
     }
 
-    /// A connection has ended. The attempt continues, unless it was ordered to stop: then its pod is deleted.
+    /// A connection was closed. The attempt continues, unless it was ordered to stop: then its pod is deleted.
     pub(crate) fn link_closed(self: &Arc<Self>, attempt: &AttemptKey, number: u64) {
         let mut table = self.table();
         let Some(entry) = table.get_mut(attempt) else {
@@ -127,7 +127,7 @@ impl Inner {
     }
 }
 
-/// A chunk in the words of the log's port.
+/// Converts a chunk to the log port's type.
 pub fn stored(chunk: Chunk) -> ports::Chunk {
     ports::Chunk {
         offset: chunk.offset,

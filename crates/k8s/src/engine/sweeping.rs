@@ -1,6 +1,6 @@
-//! What passes without a word from the cluster: a pod that gets no node, one that is stuck, a node that is silent.
+//! Detects what the cluster does not report: a pod that gets no node, one that is stuck, a node that is silent.
 //!
-//! Nothing is asked of the API server unless a pod has waited for long.
+//! Asks the API server only about pods that have waited for long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,30 +20,30 @@ use crate::settings::{Limits, Placement};
 const SLOWEST: Duration = Duration::from_secs(1);
 const FASTEST: Duration = Duration::from_millis(100);
 
-/// Events of a pod whose volumes or sandbox cannot be made. Those of the sandbox are its node's fault.
+/// Events of a pod whose volumes or sandbox cannot be set up. Sandbox failures are its node's fault.
 const UNMOUNTED: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
 const NO_SANDBOX: [&str; 2] = ["FailedCreatePodSandBox", "NetworkNotReady"];
-/// Events in which autoscalers say what they do for a pod.
+/// Events in which autoscalers report what they do for a pod.
 const SCALE_UP: [&str; 3] = ["TriggeredScaleUp", "NotTriggerScaleUp", "Nominated"];
 
-/// What is due for one attempt.
+/// The action that is due for one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Due {
     /// It got no node in time.
     NoSeat(String),
-    /// It has no node: the provisioner may have said why.
+    /// It has no node: the provisioner may have reported why.
     AskForSeat(String),
-    /// Its pod is stuck for a reason that stands in its status.
+    /// Its pod is stuck for a reason in its status.
     Failed(String),
-    /// Its pod is stuck, and only the events say why.
+    /// Its pod is stuck, and only the events contain the reason.
     AskEvents,
     /// Its pod runs, and its launcher has never connected.
     Unreached,
-    /// Neither its launcher nor its node's kubelet are heard of.
+    /// Neither its launcher nor its node's kubelet responds.
     NodeLost(String),
 }
 
-/// Looks at all attempts, again and again.
+/// Checks all attempts periodically.
 pub async fn sweep(inner: Arc<Inner>) {
     let Limits {
         seat, lost, trouble, ..
@@ -60,7 +60,7 @@ pub async fn sweep(inner: Arc<Inner>) {
 }
 
 fn all_due(inner: &Inner) -> Vec<(AttemptKey, Due)> {
-    // In this order everywhere.
+    // Always lock in this order.
     let mut table = inner.table();
     let room = inner.room();
     let now = Instant::now();
@@ -101,14 +101,14 @@ fn due(
         return Some(Due::NodeLost(entry.node.clone().unwrap_or_default()));
     }
     match &entry.stage {
-        // No node helps a claim that is not there.
+        // No node helps if the claim does not exist.
         Stage::Unseated(why)
             if why.contains("persistentvolumeclaim") && waited >= limits.trouble.min(limits.seat) =>
         {
             Some(Due::Failed(why.clone()))
         }
         Stage::Unseated(why) => {
-            // One that is restarted waits for room, unless it asks for a place that somebody else took.
+            // A restarted worker waits for room, unless it is pinned to a node that another pod has filled.
             let may_wait = placement.is_handed_over() || entry.pod.is_restart && !entry.pod.pinned;
             if waited >= limits.seat && !may_wait {
                 return Some(Due::NoSeat(why.clone()));
@@ -168,7 +168,7 @@ async fn act(inner: Arc<Inner>, attempt: AttemptKey, due: Due) {
     }
 }
 
-/// What the system that provides seats says of a pod.
+/// What the system that provides seats reports about a pod.
 async fn answer(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<String> {
     let (pod, uid) = pod_of(inner, attempt)?;
     if let Some(kind) = gang::answers_in(&inner.settings.placement) {
@@ -191,7 +191,7 @@ fn pod_of(inner: &Inner, attempt: &AttemptKey) -> Option<(super::records::PodRec
     Some((entry.pod.clone(), entry.uid.clone()?))
 }
 
-/// A pod that is being made for long may be pulling an image; one whose volumes do not mount says so in its events only.
+/// A pod that is pending for long may be pulling an image. If its volumes do not mount, only its events say so.
 async fn ask_events(inner: Arc<Inner>, attempt: AttemptKey) {
     let Some((pod, uid)) = pod_of(&inner, &attempt) else {
         return;

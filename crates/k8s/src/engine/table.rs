@@ -1,4 +1,4 @@
-//! Every attempt that was launched and not cleaned, with what is known of it now.
+//! The table of all attempts that were launched and not cleaned, with their current state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -20,38 +20,38 @@ pub struct Attempt {
     pub pod: PodRecord,
     pub uid: Option<String>,
     pub news: News,
-    /// Where its peers reach it; known once its launcher has connected.
+    /// The address for its peers; known once its launcher has connected.
     pub address: Option<Ipv4Addr>,
     pub link: Option<LinkHandle>,
-    /// What it was told, for a launcher that connects (again) later.
+    /// Orders given so far, for a launcher that connects or reconnects later.
     pub go: Option<Vec<String>>,
     pub stop: Option<Stop>,
-    /// The kubelet told its launcher to leave.
+    /// The kubelet asked its launcher to exit.
     pub evicted: bool,
-    /// Where its pod stands, and since when.
+    /// The stage of its pod, and since when.
     pub stage: Stage,
     pub since: Instant,
     pub node: Option<String>,
-    /// Since when its launcher is silent; `None` while there is a link.
+    /// Since when its launcher is silent; `None` while it is connected.
     pub silent_since: Option<Instant>,
-    /// The cluster takes its running pod for unreachable.
+    /// Whether the cluster considers its running pod unreachable.
     pub out_of_sight: bool,
     /// Why the cluster is about to end its pod.
     pub disruption: Option<Disruption>,
-    /// When the cluster was last asked why it waits.
+    /// When the cluster was last asked why the pod waits.
     pub asked: Option<Instant>,
-    /// Its pod has ended; what that means is being found out.
+    /// Its pod has ended, and the meaning of that is being determined.
     pub settling: bool,
 }
 
-/// Where the pod of an attempt stands.
+/// The stage of an attempt's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing was seen of it.
+    /// The pod has not been seen yet.
     Unmade,
     /// It has no node, for this reason.
     Unseated(String),
-    /// It is being made; the trouble it is in.
+    /// It is being created; the current problem, if any.
     Pending(Option<String>),
     Running,
 }
@@ -63,11 +63,11 @@ pub struct LinkHandle {
     pub outgoing: mpsc::UnboundedSender<FromServer>,
 }
 
-/// An attempt was told to stop.
+/// An order to stop an attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Stop {
     pub grace: Duration,
-    /// When it must have ended.
+    /// When the attempt must have ended.
     pub due: Instant,
 }
 
@@ -94,7 +94,7 @@ impl Attempt {
         }
     }
 
-    /// Notes where its pod stands. The same kind of standing has lasted since it began.
+    /// Sets the stage of its pod. `since` changes only with the kind of stage.
     pub fn enter(&mut self, stage: Stage) {
         if std::mem::discriminant(&self.stage) != std::mem::discriminant(&stage) {
             self.since = Instant::now();
@@ -103,24 +103,24 @@ impl Attempt {
         self.stage = stage;
     }
 
-    /// Whether it is over, or what its end means is being found out.
+    /// Whether it has ended, or its end is being settled.
     pub fn is_over(&self) -> bool {
         self.settling || self.news.is_end()
     }
 
-    /// Whether its launcher has not been heard of yet.
+    /// Whether its launcher has not reported yet.
     pub fn is_awaited(&self) -> bool {
         matches!(self.news, News::Launched | News::Unseated(_) | News::Seated(_))
     }
 
     pub fn send(&self, message: FromServer) {
         if let Some(link) = &self.link {
-            // A link that has ended is replaced by the next one, which gets the orders again.
+            // If the link has ended, the next one gets all orders again.
             let _ = link.outgoing.send(message);
         }
     }
 
-    /// Everything it was told so far, for a launcher that has just connected.
+    /// All orders given so far, for a launcher that has just connected.
     pub fn orders(&self) -> Vec<FromServer> {
         let go = self.go.clone().map(|lines| Command::Go { lines });
         let stop = self.stop.map(|stop| Command::Stop {
@@ -173,7 +173,7 @@ impl Table {
         self.attempts.iter().filter(move |(key, _)| key.job == *job)
     }
 
-    /// Where each worker of a job is reached now, by name; the latest attempt of each counts.
+    /// The current address of each worker of a job, by name, from its latest attempt.
     pub fn addresses(&self, job: &JobId) -> BTreeMap<String, Ipv4Addr> {
         let mut latest: BTreeMap<&str, (u32, Ipv4Addr)> = BTreeMap::new();
         for (key, attempt) in self.of_job(job) {
@@ -191,7 +191,7 @@ impl Table {
             .collect()
     }
 
-    /// Where all peers of an attempt are, if that is known of each.
+    /// The addresses of all peers of an attempt, if all are known.
     pub fn peers(&self, key: &AttemptKey) -> Option<FromServer> {
         let addresses = self.addresses(&key.job);
         let names = self.get(key)?.plan.hosts.iter();
@@ -201,7 +201,7 @@ impl Table {
         Some(FromServer::Peers { hosts: hosts? })
     }
 
-    /// Tells every launcher of a job where its peers are, once all of them are known.
+    /// Sends every launcher of a job the addresses of its peers, once all are known.
     pub fn announce_peers(&self, job: &JobId) {
         let Some((first, _)) = self.of_job(job).next() else {
             return;

@@ -1,4 +1,4 @@
-//! Users' namespaces follow their accounts: each account has one of its own, with the quota that it has now.
+//! Keeps users' namespaces in step with their accounts: each account has its own namespace with its current quota.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::settings::Namespaces;
 /// What an account means for the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenancy {
-    /// No other account has it, nor ever had.
+    /// Unique: no other account has or ever had it.
     pub namespace: String,
-    /// What the user may take now.
+    /// The user's current quota.
     pub quota: Quota,
 }
 
-/// The accounts, as far as the cluster must know them.
+/// The accounts, as far as the cluster needs them.
 pub trait Accounts: Send + Sync {
     fn tenancy(&self, user: &UserName) -> Tenancy;
 
-    /// Of every account there is now.
+    /// The tenancies of all current accounts.
     fn all(&self) -> Vec<Tenancy>;
 
-    /// A number that grows with every change.
+    /// A counter that grows with every change.
     fn changes(&self) -> watch::Receiver<u64>;
 }
 
-/// Makes the user's namespace ready, once for each server and again when the user's quota has changed.
+/// Prepares the user's namespace, once per server run and again when the user's quota has changed.
 pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), CallError> {
     if inner.settings.namespaces != Namespaces::PerUser {
         return Ok(());
@@ -50,8 +50,8 @@ pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Gives namespaces that exist the quotas of their accounts, whenever those change. What cannot be done now is done with
-/// the user's next job.
+/// Updates the quotas of existing namespaces when their accounts change. A failed update is repeated with the user's
+/// next job.
 pub async fn follow_quotas(inner: Arc<Inner>) {
     if inner.settings.namespaces != Namespaces::PerUser {
         return;
@@ -79,7 +79,7 @@ async fn follow(inner: &Inner, namespace: &str, quota: Quota) {
     let mut known = turn.lock().await;
     let tenant = tenancy::tenant(&inner.settings, namespace, &quota);
     match inner.cluster.follow_quota(&tenant).await {
-        // Whether the other fences are there is not known unless they were made before.
+        // The other fences are known to exist only if this server created them before.
         Ok(()) => *known = known.map(|_| quota),
         Err(error) => tracing::warn!(namespace, %error, "a quota in the cluster could not be changed"),
     }

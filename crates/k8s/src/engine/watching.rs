@@ -1,4 +1,4 @@
-//! Follows the cluster: pods and nodes, by watches. Nothing is listed periodically.
+//! Watches the pods and nodes of the cluster. Nothing is listed periodically.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -26,12 +26,12 @@ use super::{Inner, StartError, Tasks, orders};
 use crate::render::is_pinned;
 use crate::settings::Namespaces;
 
-/// How long the first answer may take.
+/// Time limit for the first reply.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
-/// Lost connections are noticed by a silence of this length.
+/// A connection that is silent for this long is considered lost.
 const WATCH_SECONDS: u32 = 290;
 
-/// A client of the cluster that the kubeconfig names, or in which this server runs.
+/// A client of the cluster that the kubeconfig names, or of the cluster in which this server runs.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, StartError> {
     let told = |error: &dyn std::error::Error| StartError::Config(chain(error));
     let config = match kubeconfig {
@@ -79,7 +79,7 @@ impl Inner {
     }
 }
 
-/// Begins to watch, and returns when everything there is now is known.
+/// Starts the watches, and returns when all existing objects are known.
 pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &mut Tasks) -> Result<(), StartError> {
     let options = || watcher::Config::default().timeout(WATCH_SECONDS);
     let mut known = Vec::new();
@@ -111,7 +111,7 @@ pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &mut Tasks) -> Res
     in_time.map_err(|_| StartError::Unreachable("nodes and pods are not listed within 30 s".into()))
 }
 
-/// Every namespace at once, or each of those that were given.
+/// All namespaces at once, or each given one.
 fn watched_namespaces(namespaces: &Namespaces) -> BTreeSet<Option<String>> {
     match namespaces {
         Namespaces::PerUser => BTreeSet::from([None]),
@@ -119,7 +119,7 @@ fn watched_namespaces(namespaces: &Namespaces) -> BTreeSet<Option<String>> {
     }
 }
 
-/// A watch that is refused tries again for ever; asking once says why.
+/// A refused watch retries forever; one list request shows why it is refused.
 async fn check_access<K>(api: &Api<K>, kind: &str) -> Result<(), StartError>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -138,12 +138,12 @@ where
     }
 }
 
-/// Takes the changes of one kind of object.
+/// Receives the changes of one kind of object.
 trait Watch<K> {
     fn begin(&mut self);
     fn seen(&mut self, object: &K);
     fn gone(&mut self, object: &K);
-    /// Everything there is was seen since `begin`.
+    /// Every existing object was seen since `begin`.
     fn complete(&mut self);
 }
 
@@ -220,12 +220,12 @@ impl Watch<Node> for NodeWatch {
 
 struct PodWatch {
     inner: Arc<Inner>,
-    /// `None`: every namespace.
+    /// `None` for all namespaces.
     namespace: Option<String>,
-    /// Since the list began: pods of others by uid, ours by attempt.
+    /// Seen since the list began: foreign pods by uid, ours by attempt.
     foreign: HashSet<String>,
     ours: HashSet<AttemptKey>,
-    /// What earlier servers left was compared with the cluster.
+    /// Whether the attempts of earlier servers were compared with the cluster.
     compared: bool,
 }
 
@@ -246,7 +246,7 @@ impl PodWatch {
         announce(&self.inner, change);
     }
 
-    /// Attempts of this watch that the list did not have.
+    /// Attempts in the namespaces of this watch that the list did not contain.
     fn unseen(&self) -> Vec<(AttemptKey, bool)> {
         let table = self.inner.table();
         let unseen = table.iter().filter(|(key, entry)| {
@@ -273,7 +273,7 @@ impl Watch<Pod> for PodWatch {
             return self.set_foreign(pod);
         };
         self.ours.insert(attempt.clone());
-        // Our scheduler counts it where it placed it. Elsewhere it holds room that nobody counts.
+        // Our scheduler counts a pod on the node it chose. On any other node the pod's room is not counted yet.
         if !is_pinned(pod) {
             self.set_foreign(pod);
         }
@@ -307,7 +307,7 @@ impl Watch<Pod> for PodWatch {
         for (attempt, created) in self.unseen() {
             match created {
                 true => begin_to_settle(inner, attempt, PodFate::Deleted),
-                // Later, a launch may be under way.
+                // After the first list, a launch may be in progress.
                 false if first => forget_never_made(inner, &attempt),
                 false => {}
             }
@@ -315,7 +315,7 @@ impl Watch<Pod> for PodWatch {
     }
 }
 
-/// A server that ended between its record and the pod had not launched it: it may be launched as if never tried.
+/// An earlier server exited between the record and the pod: forget the attempt, so that it can be launched again.
 fn forget_never_made(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let Some(entry) = inner.table().remove(attempt) else {
         return;
@@ -323,7 +323,7 @@ fn forget_never_made(inner: &Arc<Inner>, attempt: &AttemptKey) {
     if let Err(error) = inner.records.forget(attempt) {
         tracing::warn!(?attempt, %error, "a record could not be removed");
     }
-    // Its owner may be there, and nobody will launch a job that was killed meanwhile.
+    // Its owner may exist, and if the job was killed meanwhile, nothing else would delete it.
     let (inner, job) = (Arc::clone(inner), attempt.job.clone());
     tokio::spawn(async move { orders::delete_owner_of_last(&inner, &job, &entry.pod).await });
 }

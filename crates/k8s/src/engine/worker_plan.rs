@@ -1,4 +1,4 @@
-//! What a worker finds in its pod: the domain's plan in the supervisor's words, and the mounts.
+//! What a worker finds in its pod: the domain's plan as a supervisor's plan, and the mounts.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,13 +13,13 @@ use super::records::PodRecord;
 use crate::render::Mount;
 use crate::{link, names};
 
-/// A pod has its ports for itself, so every run can have the same.
+/// A pod has all ports to itself, so every run can use the same ones.
 const PORT_BASE: u16 = 10_000;
-/// The device of a pod's address.
+/// The network device with the pod's address.
 const DEVICE: &str = "eth0";
-/// Where uploads lie below a home.
+/// The folder of uploads, below a home.
 const PACKAGES: &str = ".paddlecloud/packages";
-/// Output is spooled in small portions: what the server has stored is removed.
+/// Output is spooled in small segments, so that stored output can be removed early.
 const SPOOL_SEGMENT: u64 = 1 << 20;
 
 /// The plan of one worker and the record of its pod; `None` if the job has no such worker.
@@ -104,8 +104,8 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRe
     Some((plan, record))
 }
 
-/// The node that our scheduler chose for this attempt. A worker whose node is gone since, or that lost its place there,
-/// goes where the cluster has room.
+/// The node that our scheduler chose for this attempt. A worker whose node is gone, or that was disrupted, goes where
+/// the cluster has room.
 pub fn pinned_node<'a>(inner: &Inner, assignment: &'a Assignment) -> Option<&'a str> {
     let job = &assignment.job;
     let position = job.position(assignment.worker)?;
@@ -115,13 +115,13 @@ pub fn pinned_node<'a>(inner: &Inner, assignment: &'a Assignment) -> Option<&'a 
     (inner.settings.pins() && kept).then_some(node)
 }
 
-/// By which trainers and parameter servers of one run recognise each other.
+/// The secret by which trainers and parameter servers of one run authenticate each other.
 fn run_secret(inner: &Inner, job: &Job) -> (String, String) {
     let secret = link::secret(&inner.link_key, &format!("run {}", job.id));
     ("PADDLE_PS_SECRET".to_owned(), secret)
 }
 
-/// The plan for a pod that has this address.
+/// The plan for a pod with this address.
 pub fn addressed(plan: &WorkerPlan, address: Ipv4Addr) -> WorkerPlan {
     let mut plan = plan.clone();
     plan.address = address;
@@ -183,7 +183,7 @@ impl View {
     }
 }
 
-/// `/pfs/…` under both spellings of the documents; within it, `latest` leads to this very run.
+/// `/pfs/…` under both documented spellings; within it, `latest` points to this run.
 pub fn mounts(inner: &Inner, assignment: &Assignment) -> Vec<Mount> {
     let (datacenter, user) = (&inner.datacenter, &assignment.job.user);
     let home = format!("home/{user}");
@@ -200,7 +200,7 @@ pub fn mounts(inner: &Inner, assignment: &Assignment) -> Vec<Mount> {
             target: format!("{target}/.paddlecloud/latest"),
             read_only: false,
         });
-        // What was uploaded is what later submits are compared with: no job changes it.
+        // Later submits are compared with uploaded packages, so jobs must not change them.
         mounts.push(Mount {
             source: format!("{home}/{PACKAGES}"),
             target: format!("{target}/{PACKAGES}"),

@@ -1,4 +1,4 @@
-//! The server's end of the links: launchers connect, prove which attempt they are, and bring its log and its end.
+//! The server's end of the links: launchers connect, authenticate as an attempt, and send its log and its exit.
 
 mod session;
 
@@ -11,14 +11,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::engine::Inner;
 
-/// Before the next connection is accepted after one could not be.
+/// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How pods reach this server, and why each can believe the other.
+/// How pods reach this server, and how both sides authenticate.
 pub struct LinkSettings {
     pub listener: TcpListener,
     pub tls: Arc<rustls::ServerConfig>,
-    /// The certificate that pods are given, as PEM.
+    /// The certificate for pods, as PEM.
     pub certificate: String,
     /// Attempts' secrets are derived from this.
     pub key: [u8; 32],
@@ -29,12 +29,12 @@ pub fn secret(key: &[u8; 32], marker: &str) -> String {
     blake3::keyed_hash(key, marker.as_bytes()).to_hex().to_string()
 }
 
-/// Compared in constant time.
+/// Compares in constant time.
 fn is_secret(key: &[u8; 32], marker: &str, told: &str) -> bool {
     blake3::Hash::from_hex(told).is_ok_and(|told| told == blake3::keyed_hash(key, marker.as_bytes()))
 }
 
-/// Takes connections. When this is dropped, they end too.
+/// Accepts connections. Dropping the future closes them.
 pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>, inner: Arc<Inner>) {
     let acceptor = TlsAcceptor::from(tls);
     let mut sessions = JoinSet::new();
@@ -45,7 +45,7 @@ pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>
                     let _ = stream.set_nodelay(true);
                     sessions.spawn(session::serve(stream, acceptor.clone(), Arc::clone(&inner)));
                 }
-                // Out of descriptors, for example; a moment later there may be some.
+                // For example out of descriptors: some may be free a moment later.
                 Err(error) => {
                     tracing::warn!(%error, "a link cannot be accepted");
                     tokio::time::sleep(PAUSE).await;

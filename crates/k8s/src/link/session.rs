@@ -20,7 +20,7 @@ use super::is_secret;
 use crate::engine::Inner;
 use crate::names;
 
-/// How long a launcher may take for TLS and its first message.
+/// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 << 10;
 
@@ -37,7 +37,7 @@ enum SessionError {
     Rude,
 }
 
-/// Speaks with one launcher until one side leaves.
+/// Serves one launcher until one side closes the connection.
 pub async fn serve(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) {
     let introduced = tokio::time::timeout(FIRST_WORDS, introduce(stream, acceptor)).await;
     let (wire, hello) = match introduced.unwrap_or(Err(SessionError::Silent)) {
@@ -77,7 +77,7 @@ impl Wire {
 }
 
 impl Incoming {
-    /// All frames that have arrived, at least one. Losing the call loses nothing.
+    /// All frames that have arrived, at least one. Cancel safe.
     async fn next(&mut self) -> Result<Vec<Frame<FromLauncher>>, SessionError> {
         loop {
             let mut frames = Vec::new();
@@ -102,7 +102,7 @@ async fn introduce(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, He
         decoder: Decoder::default(),
         buffer: vec![0; READ_BYTES],
     };
-    // A launcher says nothing more before it is answered.
+    // A launcher sends nothing more before it gets a reply.
     match read.next().await?.pop() {
         Some(Frame::Message(FromLauncher::Hello(hello))) => Ok((Wire { read, write }, hello)),
         _ => Err(SessionError::Rude),
@@ -158,7 +158,7 @@ impl Session {
                 }
                 order = orders.recv() => match order {
                     Some(order) => session.send(&order).await?,
-                    // Another connection of the same attempt took this one's place.
+                    // Another connection of the same attempt replaced this one.
                     None => return Ok(()),
                 },
                 _ = alive.tick() => session.send(&FromServer::Alive).await?,
@@ -182,7 +182,7 @@ impl Session {
         for frame in frames {
             match frame {
                 Frame::Log(chunk) => log.push(chunk),
-                // The next chunk begins behind it, and so does the end.
+                // The next chunk, or the exit, has an offset after the gap.
                 Frame::Message(FromLauncher::Gap { .. }) => {}
                 Frame::Message(message) => {
                     self.store(std::mem::take(&mut log)).await?;

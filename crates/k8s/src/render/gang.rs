@@ -1,4 +1,4 @@
-//! Gangs that another system admits: what Kueue and Volcano must know of one. Pure.
+//! Gangs that another system admits: renders what Kueue and Volcano need. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use serde_json::json;
 use crate::names;
 use crate::settings::{Placement, Settings};
 
-/// The scheduler of Volcano, by its usual name.
+/// The usual name of Volcano's scheduler.
 const VOLCANO: &str = "volcano";
 
-/// What a pod of this gang has beside its own: labels, annotations, scheduler.
+/// What a pod of this gang has in addition: labels, annotations, scheduler.
 #[derive(Debug, Default)]
 pub struct Membership {
     pub labels: BTreeMap<String, String>,
@@ -50,7 +50,7 @@ pub fn membership(placement: &Placement, job: &Job) -> Membership {
     }
 }
 
-/// The kind of object in which the other system answers: Kueue's is made by Kueue, Volcano's by us.
+/// The kind of object in which the other system reports: Kueue creates its own, we create Volcano's.
 pub fn answers_in(placement: &Placement) -> Option<ApiResource> {
     let kind = match placement {
         Placement::Pinned | Placement::OnDemand => return None,
@@ -83,7 +83,7 @@ pub fn pod_group(
     Some(group)
 }
 
-/// What the other system says of a gang that waits: the latest condition that is not met.
+/// Why a gang waits, according to the other system: the latest condition that is not met.
 pub fn answer(object: &DynamicObject) -> Option<String> {
     let conditions = object.data.get("status")?.get("conditions")?.as_array()?;
     let text = |condition: &serde_json::Value, key: &str| {
@@ -93,7 +93,7 @@ pub fn answer(object: &DynamicObject) -> Option<String> {
     let unmet = |condition: &&serde_json::Value| {
         let (kind, status) = (text(condition, "type"), text(condition, "status"));
         match kind.as_deref() {
-            // Volcano's way to say no is a condition that is true.
+            // Volcano rejects with a condition that is true.
             Some("Unschedulable") => status.as_deref() == Some("True"),
             _ => status.as_deref() == Some("False"),
         }

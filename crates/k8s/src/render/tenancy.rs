@@ -1,4 +1,4 @@
-//! A user's namespace and the fences in it. Pure.
+//! Renders a user's namespace and its fences: quota, limit range and network policies. Pure.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,13 @@ use crate::settings::Settings;
 /// The name of every fence.
 pub const FENCE: &str = "paddlecloud";
 
-/// What a container gets that asks for nothing; ours always ask.
+/// Defaults for a container without requests; ours always have them.
 const USUAL_CPU: &str = "1";
 const USUAL_MEMORY: &str = "1Gi";
 
 const DNS_PORT: i32 = 53;
 
-/// Everything that a user has before the first job.
+/// All objects that a user has before the first job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tenant {
     pub namespace: Namespace,
@@ -36,7 +36,7 @@ pub struct Tenant {
     pub network: NetworkPolicy,
 }
 
-/// The namespace of this name with its fences.
+/// The namespace with this name and its fences.
 pub fn tenant(settings: &Settings, name: &str, quota: &Quota) -> Tenant {
     Tenant {
         namespace: namespace(name, settings),
@@ -85,7 +85,7 @@ fn namespace(name: &str, settings: &Settings) -> Namespace {
     }
 }
 
-/// The user's quota in the cluster's words. Nothing of ours needs a Service that is reached from outside.
+/// The user's quota as Kubernetes quantities. Our objects never need a Service that is reachable from outside.
 pub fn hard(quota: &Quota) -> BTreeMap<String, Quantity> {
     let amount = |name: &str, amount: String| (name.to_owned(), Quantity(amount));
     let mut hard = BTreeMap::from([
@@ -139,7 +139,7 @@ fn port(protocol: &str, port: i32) -> NetworkPolicyPort {
     }
 }
 
-/// Every pod reaches DNS and this server's link, and nobody reaches a pod.
+/// Every pod can reach DNS and this server's link. Nothing can connect to a pod.
 fn server_and_names(link: &str) -> NetworkPolicySpec {
     let names = NetworkPolicyEgressRule {
         ports: Some(vec![port("UDP", DNS_PORT), port("TCP", DNS_PORT)]),
@@ -153,7 +153,7 @@ fn server_and_names(link: &str) -> NetworkPolicySpec {
     }
 }
 
-/// A policy knows addresses only: with a name in the settings it is the port that counts.
+/// A policy matches only addresses: if the settings have a host name, only the port is restricted.
 fn to_link(link: &str) -> Option<NetworkPolicyEgressRule> {
     let (host, number) = link.rsplit_once(':')?;
     let host: Result<std::net::IpAddr, _> = host.trim_matches(['[', ']']).parse();
@@ -173,7 +173,7 @@ fn to_link(link: &str) -> Option<NetworkPolicyEgressRule> {
     })
 }
 
-/// Lets the workers of a run reach each other. `None` for a worker that is alone.
+/// Lets the workers of a run reach each other. `None` for a single worker.
 pub fn run_network(
     settings: &Settings,
     job: &Job,

@@ -1,4 +1,4 @@
-//! What a run looks like in the cluster, compared as a whole.
+//! Compares all objects of a run with snapshots.
 
 use paddlecloud_core::spec::{JobSpec, SecretRef};
 use paddlecloud_core::testing::samples;

@@ -1,4 +1,4 @@
-//! What a pod mounts: the parts of the tree, its own small files, its secret. Pure.
+//! Renders what a pod mounts: the parts of the tree, its own small files, its secret. Pure.
 
 use k8s_openapi::api::core::v1::{
     CSIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath, NFSVolumeSource,
@@ -14,14 +14,14 @@ use crate::settings::{Settings, Volume};
 pub const OWN: &str = "/paddlecloud/own";
 /// Where the launcher finds the secret and the server's certificate.
 const LINK: &str = "/paddlecloud/link";
-/// Where the launcher finds the mark of the tree.
+/// Where the launcher finds the tree's mark.
 const TREE: &str = "/paddlecloud/tree";
-/// The folder of the tree that holds its mark.
+/// The folder of the tree that contains its mark.
 pub const TREE_FOLDER: &str = ".paddlecloud-tree";
-/// The file in it that says whose tree it is.
+/// The file in it that names the server that owns the tree.
 pub const TREE_MARK: &str = "mark";
 
-/// Files of the pod that programs expect at these places.
+/// Files of the pod that programs expect at these paths.
 const FILES: [(&str, &str); 5] = [
     ("hosts", "/etc/hosts"),
     ("test.list", "/test.list"),
@@ -30,7 +30,7 @@ const FILES: [(&str, &str); 5] = [
     ("trainer_id", "/trainer_id"),
 ];
 
-/// What the init container sees: where it installs the launcher, and the mark by which it knows the tree.
+/// The mounts of the init container: where it installs the launcher, and the mark by which it recognizes the tree.
 pub fn launcher_mounts(settings: &Settings) -> Vec<VolumeMount> {
     let tree = VolumeMount {
         sub_path: Some(settings.in_volume(TREE_FOLDER)),
@@ -48,7 +48,7 @@ fn mount(volume: &str, path: &str) -> VolumeMount {
     }
 }
 
-/// What the worker's container sees.
+/// The mounts of the worker's container.
 pub fn worker_mounts(settings: &Settings, plan: &PodPlan) -> Vec<VolumeMount> {
     let mut mounts = vec![
         mount("own", OWN),
@@ -85,7 +85,7 @@ pub fn all(settings: &Settings, plan: &PodPlan) -> Vec<PodVolume> {
             secret: Some(link_secret(plan)),
             ..named("link")
         },
-        // Without a limit it would be as large as the node's whole memory.
+        // Without a limit, it could use all memory of the node.
         PodVolume {
             empty_dir: Some(EmptyDirVolumeSource {
                 medium: Some("Memory".to_owned()),
@@ -97,7 +97,7 @@ pub fn all(settings: &Settings, plan: &PodPlan) -> Vec<PodVolume> {
     ]
 }
 
-/// A pod sees its own secret only.
+/// A pod sees only its own secret.
 fn link_secret(plan: &PodPlan) -> SecretVolumeSource {
     let item = |key: &str, path: &str| KeyToPath {
         key: key.to_owned(),

@@ -1,21 +1,21 @@
-//! Memory for bytes on their way, used again and again.
+//! Reusable buffers for bytes in transfer.
 //!
-//! Fresh memory of this size costs a page fault for every four kilobytes: as much as reading the bytes does. It is
-//! not made zero again either, so nobody sees more of a buffer than was read into it.
+//! Fresh memory costs a page fault for every 4 KiB, as much as reading the bytes. Reused buffers are not zeroed, so callers see
+//! only the bytes that were read into them.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// A store of buffers of one size.
+/// A pool of buffers of one size.
 #[derive(Debug)]
 pub struct Buffers {
     size: usize,
-    /// More than this are not kept when nobody uses them.
+    /// Idle buffers beyond this number are freed.
     most_kept: usize,
     kept: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A buffer in use; it goes back when dropped.
+/// A buffer in use; returned to the pool on drop.
 #[derive(Debug)]
 pub struct Buffer {
     home: &'static Buffers,
@@ -24,7 +24,7 @@ pub struct Buffer {
 }
 
 impl Buffers {
-    /// A store that keeps at most so many idle buffers of this many bytes.
+    /// A pool of buffers of `size` bytes that keeps at most `most_kept` idle ones.
     pub const fn new(size: usize, most_kept: usize) -> Self {
         Self {
             size,
@@ -45,12 +45,12 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// Bytes that still fit.
+    /// The number of bytes that still fit.
     pub fn room(&self) -> usize {
         self.memory.len() - self.filled
     }
 
-    /// Adds what `read` puts into the next `len` bytes; it tells how many there were. Returns what was added.
+    /// Calls `read` on the next `len` bytes; it returns how many it filled. Returns the added bytes.
     pub fn fill(
         &mut self,
         len: usize,
@@ -64,7 +64,7 @@ impl Buffer {
         Ok(&self.memory[begin..self.filled])
     }
 
-    /// Adds bytes that are there already.
+    /// Appends bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.memory[self.filled..][..bytes.len()].copy_from_slice(bytes);
         self.filled += bytes.len();

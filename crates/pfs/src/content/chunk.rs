@@ -1,8 +1,8 @@
 //! Fixed chunks of a file and their names.
 //!
-//! A chunk's name is its BLAKE3 chaining value at its place in the file: the node of the file's hash tree that
-//! covers it. So one pass over the bytes names every chunk *and* the file, chunks can be hashed in
-//! any order and in parallel, and whoever checked all chunks has checked the file.
+//! A chunk's name is its BLAKE3 chaining value at its offset: the node of the file's hash tree that covers it. So one pass over
+//! the bytes names every chunk *and* the file, chunks can be hashed in any order and in parallel, and checking all chunks checks
+//! the file.
 
 use std::fmt;
 use std::fs::File;
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use super::hash::hash_range;
 use crate::digest::Digest;
 
-/// Bytes of every chunk but the last. A power of two, as the hash tree demands.
+/// Size of every chunk but the last. The hash tree requires a power of two.
 pub const CHUNK: u64 = 4 << 20;
 
-/// The name of one chunk of a file of a certain size.
+/// The name of one chunk of a file of a given size.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChunkName(Digest);
 
-/// How a file of a certain size is cut.
+/// How a file of a given size is cut into chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     size: u64,
@@ -41,7 +41,7 @@ impl Layout {
         self.size
     }
 
-    /// How many chunks there are; none for an empty file.
+    /// The number of chunks; zero for an empty file.
     pub const fn count(self) -> u64 {
         self.size.div_ceil(CHUNK)
     }
@@ -88,12 +88,12 @@ fn subtree(names: &[ChunkName]) -> ChainingValue {
     }
 }
 
-/// The left subtree is the biggest complete one that leaves something to the right.
+/// The left subtree is the largest complete one that leaves at least one chunk to the right.
 fn left_len(count: usize) -> usize {
     count.next_power_of_two() / 2
 }
 
-/// Hashes the bytes of one chunk as they come.
+/// Hashes the bytes of one chunk incrementally.
 #[derive(Debug, Clone)]
 pub struct ChunkHasher {
     hasher: blake3::Hasher,
@@ -101,7 +101,7 @@ pub struct ChunkHasher {
 }
 
 impl ChunkHasher {
-    /// Takes the next bytes; never more than the chunk has.
+    /// Adds bytes; never more than the chunk has.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
     }
@@ -118,7 +118,7 @@ impl ChunkHasher {
 }
 
 impl ChunkName {
-    /// Takes the raw bytes, for example from a journal.
+    /// Creates a name from raw bytes, for example from a journal.
     pub const fn from_bytes(bytes: [u8; Digest::LEN]) -> Self {
         Self(Digest::from_bytes(bytes))
     }
@@ -149,7 +149,7 @@ impl std::str::FromStr for ChunkName {
     }
 }
 
-/// Names one chunk of an open file; `None` when the file has become shorter.
+/// Names one chunk of an open file; `None` if the file has become shorter.
 pub fn name_chunk(file: &File, layout: Layout, index: u64) -> io::Result<Option<ChunkName>> {
     let Some((offset, len)) = layout.range(index) else {
         return Ok(None);
@@ -159,8 +159,7 @@ pub fn name_chunk(file: &File, layout: Layout, index: u64) -> io::Result<Option<
     Ok((read == len).then(|| hasher.finish()))
 }
 
-/// Names some chunks of an open file with several threads, in the order asked for; `None` when the file has
-/// become shorter.
+/// Names some chunks of an open file with several threads, in the order of `indices`; `None` if the file has become shorter.
 pub(crate) fn name_chunks(
     file: &File,
     layout: Layout,
@@ -200,7 +199,7 @@ pub struct ChunkTable {
 }
 
 impl ChunkTable {
-    /// Reads a file with several threads; `None` when it changed its size meanwhile.
+    /// Reads a file with several threads; `None` if its size changed during the read.
     pub fn read(file: &File, threads: usize) -> io::Result<Option<Self>> {
         let layout = Layout::of(file.metadata()?.len());
         let indices: Vec<u64> = (0..layout.count()).collect();
@@ -211,7 +210,7 @@ impl ChunkTable {
         }))
     }
 
-    /// The file's digest; `None` for a table that does not fit its own size.
+    /// The file's digest; `None` if the number of names does not match the size.
     pub fn digest(&self) -> Option<Digest> {
         Layout::of(self.size).combine(&self.names)
     }

@@ -1,8 +1,7 @@
-//! Finds what a new file shares with an old one that lies elsewhere, wherever it moved to.
+//! Finds the content that a new file shares with an old file on the other side, at any offset.
 //!
-//! The side with the old file sends a [`Signature`] (two sums per block); the side with the new one slides over its
-//! bytes and answers with a list of ranges to copy and ranges to send. Nothing here is trusted in the end:
-//! the assembled file is checked by its digest.
+//! The side with the old file sends a [`Signature`] (two sums per block). The side with the new file slides over its bytes and
+//! replies with ranges to copy and ranges to send. Nothing here is trusted: the assembled file is checked by its digest.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,7 +24,7 @@ struct BlockSum {
     strong: [u8; STRONG],
 }
 
-/// Enough that no two blocks of a file are mistaken by accident; malice is caught by the file's digest.
+/// Long enough that blocks do not collide by accident; deliberate collisions are caught by the file's digest.
 const STRONG: usize = 16;
 const SUM: usize = 8 + STRONG;
 const MAGIC: &[u8; 8] = b"PFSSIGN1";
@@ -36,25 +35,25 @@ const MAX_BLOCK: u32 = 128 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
-    /// It is in the old file at `from`.
+    /// Copy it from the old file at `from`.
     Copy { to: u64, from: u64, len: u64 },
-    /// It must be sent.
+    /// Send it.
     Send { to: u64, len: u64 },
 }
 
-/// Bytes that are no signature.
+/// The bytes are not a signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are not a signature of a file")]
 pub struct SignatureError;
 
 impl Signature {
-    /// Block length that keeps signature and edges of a change about equally small.
+    /// A block length that balances the size of the signature against the bytes sent around each change.
     fn block_for(size: u64) -> u32 {
         let root = u32::try_from(size.isqrt()).unwrap_or(MAX_BLOCK);
         root.clamp(MIN_BLOCK, MAX_BLOCK).next_power_of_two()
     }
 
-    /// Reads a file once and sums up its whole blocks; a shorter last one is not worth it.
+    /// Reads a file once and sums its full blocks; a shorter last block is left out.
     pub fn of(file: &(impl Source + ?Sized)) -> io::Result<Self> {
         let size = file.len()?;
         let block = Self::block_for(size);
@@ -70,7 +69,7 @@ impl Signature {
         Ok(Self { block, size, sums })
     }
 
-    /// Bytes for the wire.
+    /// Encodes the signature for the wire.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(20 + self.sums.len() * SUM);
         out.extend_from_slice(MAGIC);
@@ -83,7 +82,7 @@ impl Signature {
         out
     }
 
-    /// Reads bytes from the wire.
+    /// Decodes a signature from the wire.
     pub fn decode(bytes: &[u8]) -> Result<Self, SignatureError> {
         let rest = bytes.strip_prefix(MAGIC).ok_or(SignatureError)?;
         let (block, rest) = rest.split_first_chunk().ok_or(SignatureError)?;
@@ -102,7 +101,7 @@ impl Signature {
         })
     }
 
-    /// Compares a new file with the one this is the signature of. The answer covers it from end to end.
+    /// Compares a new file with the old file of this signature. The operations cover the new file completely.
     pub fn diff(&self, new: &File) -> io::Result<Vec<Op>> {
         let size = new.metadata()?.len();
         let mut search = Search {
@@ -130,7 +129,7 @@ fn strong(bytes: &[u8]) -> [u8; STRONG] {
     hash.as_bytes()[..STRONG].try_into().expect("a part of a digest")
 }
 
-/// Finds blocks by their weak sum. A bitmap in front answers "no" for nearly all positions of changed data.
+/// Finds blocks by their weak sum. A bitmap in front rejects nearly all positions of changed data.
 struct Index {
     by_weak: HashMap<u64, u32>,
     filter: Vec<u64>,
@@ -148,7 +147,7 @@ impl Index {
         for (block, sum) in signature.sums.iter().enumerate() {
             let bit = index.bit(sum.weak);
             index.filter[bit / 64] |= 1 << (bit % 64);
-            // Of equal blocks the first serves for all.
+            // Of equal blocks, the first one is used for all.
             index.by_weak.entry(sum.weak).or_insert(block as u32);
         }
         index
@@ -172,7 +171,7 @@ struct Search<'a> {
     signature: &'a Signature,
     index: Index,
     ops: Ops,
-    /// The block that follows the last match: in unchanged stretches it is always the right one.
+    /// The block after the last match: in unchanged stretches it is always the right one.
     expected: Option<u32>,
 }
 
@@ -209,7 +208,7 @@ impl Search<'_> {
     }
 }
 
-/// Collects operations, joining those that go on where the last one ended.
+/// Collects operations and joins adjacent ones.
 #[derive(Default)]
 struct Ops {
     list: Vec<Op>,
@@ -232,7 +231,7 @@ impl Ops {
         }
     }
 
-    /// Whatever lies before `to` and is not copied must be sent.
+    /// Adds a `Send` for bytes before `to` that are not copied.
     fn finish(&mut self, to: u64) {
         if to > self.end {
             self.list.push(Op::Send {
@@ -244,7 +243,7 @@ impl Ops {
     }
 }
 
-/// A view of one block of a file that slides forward; reads in big pieces.
+/// A view of one block of a file that slides forward; reads in large pieces.
 struct Window<'a, S: Source + ?Sized> {
     file: &'a S,
     size: u64,
@@ -252,7 +251,7 @@ struct Window<'a, S: Source + ?Sized> {
     buffer: Vec<u8>,
     /// Offset in the file of the first byte in `buffer`.
     base: u64,
-    /// Where in `buffer` the block begins.
+    /// Offset in `buffer` of the first byte of the block.
     at: usize,
 }
 
@@ -282,7 +281,7 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
         Ok(self.block_and_next()?.map(|(block, _)| block))
     }
 
-    /// The current block and the byte after it; `None` when less than a block is left.
+    /// The current block and the byte after it; `None` if less than a block is left.
     fn block_and_next(&mut self) -> io::Result<Option<(&[u8], Option<u8>)>> {
         if self.position() + self.block as u64 > self.size {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Reads files to name their content.
+//! Computes digests of files.
 
 use std::io;
 
@@ -6,17 +6,17 @@ use crate::digest::Digest;
 use crate::source::Source;
 
 const BUFFER: usize = 256 << 10;
-/// What is read in one go by those who look up in between.
+/// Bytes per step for callers that check a deadline between steps.
 const STRETCH: u64 = 4 << 20;
 
-/// BLAKE3 of a whole file, from its beginning, whatever the position of the handle.
+/// BLAKE3 of a whole file, independent of the position of the handle.
 pub fn hash_file(file: &(impl Source + ?Sized)) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
     hash_range(file, 0, u64::MAX, &mut hasher)?;
     Ok(hasher.finalize().into())
 }
 
-/// BLAKE3 of a file in the making, for whoever cannot stay away until all of it is read.
+/// Incremental BLAKE3 of a file, for callers that must not block until the whole file is read.
 #[derive(Debug, Clone, Default)]
 pub struct Hashing {
     hasher: blake3::Hasher,
@@ -24,7 +24,7 @@ pub struct Hashing {
 }
 
 impl Hashing {
-    /// Reads the next few megabytes; the digest, when those were the last.
+    /// Reads the next few megabytes; returns the digest at the end of the file.
     pub fn read_on(&mut self, file: &(impl Source + ?Sized)) -> io::Result<Option<Digest>> {
         let read = hash_range(file, self.done, STRETCH, &mut self.hasher)?;
         self.done += read;
@@ -32,7 +32,7 @@ impl Hashing {
     }
 }
 
-/// Feeds a range of a file into a hasher; answers how many bytes there were.
+/// Feeds a range of a file into a hasher and returns the number of bytes read.
 pub(crate) fn hash_range(
     file: &(impl Source + ?Sized),
     offset: u64,

@@ -1,7 +1,7 @@
-//! The list, on disk, of what an unfinished file has received.
+//! The journal, on disk, of what an unfinished file has received.
 //!
-//! Append-only records of 64 bytes, each with its own check, so that several writers may append and a
-//! torn last record is simply not there.
+//! Append-only records of 64 bytes, each with its own checksum, so that several writers may append and a torn last record is
+//! ignored.
 
 use std::fs::File;
 use std::io;
@@ -9,20 +9,20 @@ use std::io;
 use super::chunk::{ChunkName, Layout};
 use crate::sys::FileExt;
 
-/// One thing that arrived.
+/// One entry of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// A whole chunk whose bytes had this name.
+    /// A whole chunk whose bytes have this name.
     Chunk { index: u64, name: ChunkName },
-    /// Bytes nobody has checked yet.
+    /// Bytes that are not checked yet.
     Range { offset: u64, len: u64 },
-    /// A chunk that turned out wrong and must come again.
+    /// A chunk that is no longer valid and must be sent again.
     Gone { index: u64 },
 }
 
 pub(crate) const RECORD: usize = 64;
 
-/// Bytes of the ranges that a file comes in where nothing longer gets through.
+/// The size of ranges on connections that break often.
 const SMALLEST_RANGE: u64 = 64 << 10;
 
 const CHUNK_TAG: u64 = 1;
@@ -46,9 +46,9 @@ impl Record {
         record
     }
 
-    /// `None` for a record that was torn or damaged.
+    /// `None` for a torn or damaged record.
     pub fn decode(record: &[u8; RECORD]) -> Option<Self> {
-        // A hole in the file: nobody wrote it.
+        // Zeros are a hole in the file that was never written.
         if record[..8] == [0; 8] || record[56..] != check_of(record) {
             return None;
         }
@@ -76,11 +76,11 @@ fn check_of(record: &[u8; RECORD]) -> [u8; 8] {
     hash.as_bytes()[..8].try_into().expect("eight of 32 bytes")
 }
 
-/// The longest journal that is read of a file of a certain size: longer ones are not ours, or are begun anew.
+/// The maximum length of the journal of a file of a given size. Longer ones are refused.
 ///
-/// Where connections keep breaking a file comes in ranges of 64 KiB; there is room for all of it to come so twice. Whatever a
-/// job says a file will be, more than 256 MiB are read only of one that needs as much when its chunks come once, and no
-/// more than a gigabyte: that is one of 64 terabytes.
+/// On bad connections a file arrives in ranges of 64 KiB; there is room to receive all of it twice in this way. Whatever size a
+/// job claims for a file, a journal is read beyond 256 MiB only if one record per chunk needs more, and never beyond 1 GiB, which
+/// is enough for a file of 64 TiB.
 pub(crate) fn longest(layout: Layout) -> u64 {
     let in_ranges = layout
         .size()
@@ -90,7 +90,7 @@ pub(crate) fn longest(layout: Layout) -> u64 {
     in_ranges.clamp(8 << 20, 256 << 20).max(in_chunks.min(1 << 30))
 }
 
-/// Hands on all records of a file, one by one: there may be many. Damaged ones are left out.
+/// Passes all records to `take` one by one, because there may be many. Damaged records are skipped.
 pub(crate) fn read_records(file: &File, layout: Layout, mut take: impl FnMut(Record)) -> io::Result<()> {
     let len = file.metadata()?.len();
     if len > longest(layout) {
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(found[4999], Record::Gone { index: 4999 });
     }
 
-    /// As `truncate -s 16T` makes it: it takes no space, and reading it would take all memory.
+    /// As `truncate -s 16T` makes it: the file takes no space, but reading it would take all memory.
     #[test]
     fn a_journal_that_nobody_can_have_written_is_not_read() {
         let file = tempfile::tempfile().unwrap();

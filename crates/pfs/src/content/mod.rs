@@ -1,4 +1,4 @@
-//! What files contain: how it is named, remembered, compared and put together.
+//! The content of files: names, index, comparison and assembly.
 
 mod assembly;
 mod buffers;

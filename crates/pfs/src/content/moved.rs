@@ -1,19 +1,19 @@
-//! A file or folder that was renamed: its content, and the content of what it holds, is the same at the new place.
+//! A renamed file or folder: its content is the same at the new place.
 
 use crate::path::Place;
 use crate::root::{Meta, Stamp};
 
-/// What a rename did.
+/// The effect of a rename.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
     pub from: Place,
     pub to: Place,
-    /// A file's stamp before and after: a rename changes it. What a folder holds keeps its own.
+    /// A file's stamp before and after, because a rename changes it. Files in a renamed folder keep their stamps.
     pub file: Option<(Stamp, Stamp)>,
 }
 
 impl Moved {
-    /// From what was at `from` before and is at `to` now; `None` where these are not the same node.
+    /// Compares the node at `from` before with the node at `to` now; `None` if they are not the same.
     pub fn new(from: &Place, to: &Place, before: &Meta, after: &Meta) -> Option<Self> {
         let kept = |meta: &Meta| {
             let Stamp { device, inode, .. } = meta.stamp;

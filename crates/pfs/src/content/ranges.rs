@@ -1,22 +1,22 @@
-//! Which bytes of a file are there.
+//! The set of byte ranges of a file that have been received.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Ranges that never touch or overlap, in order: where each begins, and where it ends.
+/// Disjoint ranges that do not touch, as a map from start to end.
 ///
-/// However they come, each costs little: they are read from a file that somebody else may have written.
+/// Every operation is cheap in any order, because the ranges may come from an untrusted file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range, joining it with its neighbours.
+    /// Adds a range and joins it with its neighbours.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // The last that begins at or before its end, as long as it reaches up to it.
+        // The last range that begins at or before `end`, as long as it reaches `start`.
         while let Some((known, until)) = self.last_up_to(end).filter(|(_, until)| *until >= start) {
             self.0.remove(&known);
             (start, end) = (start.min(known), end.max(until));
@@ -24,7 +24,7 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// Takes a range out, whatever part of it was there.
+    /// Removes a range, or the parts of it that are in the set.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -48,13 +48,13 @@ impl Ranges {
         Some((*start, *end))
     }
 
-    /// How many of the first `size` bytes are there.
+    /// How many of the first `size` bytes are in the set.
     pub fn covered(&self, size: u64) -> u64 {
         let known = self.0.range(..size);
         known.map(|(start, end)| (*end).min(size) - start).sum()
     }
 
-    /// What is missing of the first `size` bytes.
+    /// The ranges of the first `size` bytes that are missing.
     pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = 0;

@@ -1,6 +1,6 @@
-//! Makes a file out of one that the server already has, so that its content is not sent again.
+//! Creates a file from one that the server already has, so that its content is not sent again.
 //!
-//! Only files in spaces that the caller may read are used: a digest is no key to another user's file.
+//! Uses only files in spaces that the caller may read: a digest gives no access to another user's file.
 
 use super::hash::hash_file;
 use super::index::FileIndex;
@@ -18,15 +18,15 @@ pub struct AnnouncedFile {
     pub attributes: FileAttributes,
 }
 
-/// How many files are tried for one content: jobs may have changed any of them.
+/// How many files to try for one digest: jobs may have changed any of them.
 const CANDIDATES: usize = 16;
 
 /// The spaces that a caller may read, opened.
 pub type ReadableSpaces = [(Space, OpenSpace)];
 
-/// Copies a file with the announced content to `path` and returns what was made; `None` where the index knows no such file.
+/// Copies a file with the announced content to `path` and returns its metadata; `None` if the index has no such file.
 ///
-/// A file that is gone or changed stays in the index: a check reports it.
+/// The row of a file that is gone or changed stays in the index, so that a check reports it.
 pub fn reuse(
     index: &dyn FileIndex,
     announced: &AnnouncedFile,
@@ -42,12 +42,12 @@ pub fn reuse(
     Ok(None)
 }
 
-/// Whether the caller may read a file with this content, as far as its stamp says.
+/// Whether the caller may read a file with this content, judged by its stamp.
 pub fn is_stored(index: &dyn FileIndex, digest: Digest, size: u64, readable: &ReadableSpaces) -> bool {
     candidates(index, digest, size, readable).next().is_some()
 }
 
-/// Readable files that have this content as far as their stamps say, opened.
+/// Opened readable files that have this content, judged by their stamps.
 fn candidates<'a>(
     index: &dyn FileIndex,
     digest: Digest,
@@ -55,7 +55,7 @@ fn candidates<'a>(
     readable: &'a ReadableSpaces,
 ) -> impl Iterator<Item = std::sync::Arc<dyn ReadAt>> + 'a {
     let spaces: Vec<Space> = readable.iter().map(|(space, _)| space.clone()).collect();
-    // Without the index the content is sent.
+    // If the index fails, the content is sent instead.
     let known = index.with_digest(digest, &spaces, CANDIDATES).unwrap_or_default();
     known.into_iter().filter_map(move |file| {
         let (_, root) = readable.iter().find(|(space, _)| *space == file.place.space)?;
@@ -74,7 +74,7 @@ fn try_copy(
     let failed = |error| RootError::io("copy to", path, error);
     copy_source(file, 0, staged.file(), 0, announced.size).map_err(failed)?;
     if hash_file(staged.file()).map_err(failed)? != announced.digest {
-        // The disk is damaged, or a job is writing to the file. The row stays: a check finds the damage by it.
+        // The disk is damaged, or a job is writing to the file. The row stays, so that a check finds the damage.
         return Ok(None);
     }
     target.publish_staged(staged, path, existing).map(Some)

@@ -1,4 +1,4 @@
-//! A sum over a window of bytes that can move by one byte in constant time.
+//! A sum over a window of bytes that moves by one byte in constant time.
 
 /// Two sums, of the bytes and of the bytes weighted by their distance from the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) struct Rolling {
     len: u32,
 }
 
-/// Bytes summed up side by side; the inner loop then needs no multiplication and stays in vector registers.
+/// Bytes summed in parallel: the inner loop needs no multiplication and stays in vector registers.
 const LANES: usize = 16;
 
 impl Rolling {
@@ -42,7 +42,7 @@ impl Rolling {
         }
     }
 
-    /// The sum of the window one byte further.
+    /// The sum of the window moved by one byte.
     pub fn roll(self, out: u8, next: u8) -> Self {
         let out = u32::from(out);
         let plain = self.plain.wrapping_sub(out).wrapping_add(u32::from(next));

@@ -1,6 +1,6 @@
-//! Remembers digests of files by their stamp, so that what did not change is not read again.
+//! Caches digests of files by their stamp, so that unchanged files are not read again.
 //!
-//! Only a hint: losing it costs time, and a wrong one is caught where the bytes arrive.
+//! Only a hint: losing it costs time, and a wrong digest is detected when the bytes arrive.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,12 +20,12 @@ const MAGIC: &[u8; 8] = b"PFSSTAT1";
 const RECORD: usize = 5 * 8 + Digest::LEN;
 
 impl StatCache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads a saved one. A file that is missing, damaged or from another version gives an empty cache.
+    /// Loads a saved cache. A file that is missing, damaged or from another version gives an empty cache.
     pub fn load(path: &Path) -> Self {
         let body = read_sealed(path).unwrap_or_default();
         let records = body.chunks_exact(RECORD).map(decode_record);
@@ -33,7 +33,7 @@ impl StatCache {
         Self(Mutex::new(known.collect()))
     }
 
-    /// Saves it in one step; a reader meanwhile sees the old one.
+    /// Saves the cache atomically; a concurrent reader sees the old file.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         write_sealed(path, &self.encode())
     }
@@ -47,20 +47,20 @@ impl StatCache {
             .map(|(_, digest)| *digest)
     }
 
-    /// Notes a digest, unless the file changed so shortly before `read_at` (the moment reading began)
-    /// that a further change could hide behind the same stamp.
+    /// Records a digest, unless the file changed so shortly before `read_at` (when reading began) that a later change could have
+    /// the same stamp.
     pub fn insert(&self, stamp: Stamp, digest: Digest, read_at: Mtime) {
         if stamp.is_settled(read_at) {
             self.lock().insert((stamp.device, stamp.inode), (stamp, digest));
         }
     }
 
-    /// How many files are known.
+    /// The number of files in the cache.
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether nothing is known.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -105,7 +105,7 @@ fn decode_record(record: &[u8]) -> (Stamp, Digest) {
     (stamp, Digest::from_bytes(digest))
 }
 
-/// The body of the file, between a magic number and a digest; `None` when it is missing or damaged.
+/// The body of the file, between a magic number and a digest; `None` if the file is missing or damaged.
 fn read_sealed(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = fs::read(path).ok()?;
     let (sealed, seal) = bytes.split_last_chunk::<{ Digest::LEN }>()?;

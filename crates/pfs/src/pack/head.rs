@@ -1,4 +1,4 @@
-//! The 20 bytes before every entry.
+//! The 20-byte head of every entry.
 
 use super::{PackError, PackTotals};
 use crate::entry::{Entry, Mtime, Node};
@@ -34,7 +34,7 @@ pub(super) enum HeadKind {
     Link {
         len: usize,
     },
-    /// The rest of a file; from where on is said behind the path.
+    /// The rest of a file; the offset follows the path.
     Rest {
         size: u64,
         executable: bool,
@@ -49,7 +49,7 @@ pub(super) fn encode_entry(entry: &Entry) -> [u8; HEAD] {
     }
 }
 
-/// The head of a file of which only the rest follows.
+/// The head of a file of which only the rest is sent.
 pub(super) fn encode_rest(entry: &Entry) -> [u8; HEAD] {
     encode_as(REST, entry, entry.size())
 }
@@ -75,7 +75,7 @@ fn encode(tag: u8, flags: u8, path_len: u16, a: u64, b: u64) -> [u8; HEAD] {
     head
 }
 
-/// Reads a head; every length in it is bounded before anyone allocates.
+/// Decodes a head. Every length in it is bounded before memory is allocated.
 pub(super) fn decode(head: &[u8; HEAD]) -> Result<Head, PackError> {
     let [tag, flags, len_low, len_high, rest @ ..] = *head;
     let path_len = usize::from(u16::from_le_bytes([len_low, len_high]));

@@ -1,7 +1,7 @@
-//! A staged tree that outlives the stream that filled it: found again by the package it is to become, and gone on with.
+//! A staged tree that outlives its stream: it is found again by its package id and resumed.
 //!
-//! It lies where jobs of its owner can write. So it is looked through before anything is done with it: what the package's
-//! list does not name goes, and what a file holds is read, not believed.
+//! The owner's jobs can write to it. So it is checked before use: files that the manifest does not name are removed, and contents
+//! are hashed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use crate::root::{self, Kind, Meta, Root, RootError, STAGING, Usage, stat_name, 
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, AtFlags, Errno, FileType, Mode, OwnedFd};
 
-/// What a kept tree has of a package.
+/// The contents of a package that a kept tree already has.
 #[derive(Debug, Default)]
 pub struct Stock {
-    /// Contents that are there whole.
+    /// Contents that are complete.
     pub whole: HashSet<Digest>,
     pub parts: Vec<Part>,
 }
 
-/// A file of which the beginning is there.
+/// A file of which only the beginning was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     pub path: RelPath,
     pub len: u64,
 }
 
-/// How often it is looked again for a tree that others take away meanwhile.
+/// How often to retry if the tree is removed concurrently.
 const LOOKS: usize = 8;
 
 impl StagedTree {
-    /// The tree of a package, begun if there is none; [`RootError::Busy`] while somebody else is at it.
+    /// The tree of a package, created if needed; [`RootError::Busy`] while another process has locked it.
     pub fn keep(root: &Root, package: PackageId) -> Result<Self, RootError> {
         let id = StagedId::of_package(package);
         for _ in 0..LOOKS {
             let (_held, ()) = root::in_staging(root, |folder| make_folder(folder, id.as_str()))?;
             match Self::take(root, &id) {
                 Err(RootError::NotFound(_)) => {}
-                // Its owner's jobs can lock it or put something else there: then it is no use to anybody.
+                // The owner's jobs can lock the folder or replace it: then it is useless.
                 Err(RootError::Denied(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => {
                     remove_staged(root, &id)?;
                 }
@@ -52,19 +52,19 @@ impl StagedTree {
         Err(RootError::Busy(staged_path(&id)))
     }
 
-    /// The tree of a package, if there is one; [`RootError::Busy`] while somebody else is at it.
+    /// The tree of a package, if it exists; [`RootError::Busy`] while another process has locked it.
     pub fn kept(root: &Root, package: PackageId) -> Result<Option<Self>, RootError> {
         let id = StagedId::of_package(package);
         match Self::take(root, &id) {
             Err(RootError::NotFound(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),
-            // A job of its owner's locked it.
+            // A job of the owner has locked the folder.
             Err(RootError::Denied(_)) => remove_staged(root, &id).map(|()| None),
             other => other.map(Some),
         }
     }
 
-    /// Takes it for itself; the lock goes with the process. Whoever had it may have given it its place meanwhile: then
-    /// what was opened is a package that nobody may change.
+    /// Locks the tree for this process. The previous holder may have published it meanwhile: then the opened folder is a package,
+    /// which must not be changed.
     fn take(root: &Root, id: &StagedId) -> Result<Self, RootError> {
         let path = staged_path(id);
         let tree = root.descend(&path)?;
@@ -78,8 +78,7 @@ impl StagedTree {
         Ok(Self::of(root, tree, id.clone()))
     }
 
-    /// A parser that writes what a list names into this tree, nothing else, and leaves what came of a file when the stream
-    /// breaks.
+    /// A parser that writes only entries of the manifest into this tree, and keeps a partial file when the stream breaks.
     pub fn keeping_unpacker(&self, list: Arc<Manifest>) -> PackParser<Unpacker> {
         let unpacker = Unpacker::new(self.tree().clone()).keeping_parts();
         PackParser::new(unpacker, PackLimits::default())
@@ -87,7 +86,7 @@ impl StagedTree {
             .taking_only(list)
     }
 
-    /// Removes what a list does not name, or names as something else.
+    /// Removes everything that differs from the manifest or is not in it.
     pub fn tidy(&self, manifest: &Manifest) -> Result<Usage, RootError> {
         let mut usage = Usage::default();
         self.look_through(manifest, |_, meta| {
@@ -97,7 +96,7 @@ impl StagedTree {
         Ok(usage)
     }
 
-    /// The same, and tells what is there. Files that should be whole are read; one that is not as it should be goes.
+    /// Like [`Self::tidy`], and returns what the tree has. Files of full size are read; damaged ones are removed.
     pub fn take_stock(&self, manifest: &Manifest) -> Result<Stock, RootError> {
         let mut stock = Stock::default();
         self.look_through(manifest, |entry, meta| {
@@ -112,12 +111,12 @@ impl StagedTree {
             }
             Ok(true)
         })?;
-        // Of nothing there is no rest, and what is there whole need not be gone on with.
+        // An empty file has no rest to resume.
         stock.parts.retain(|part| part.len > 0);
         Ok(stock)
     }
 
-    /// Whether a file is what its digest says. One that was cut off before that came has no time of its own yet.
+    /// Whether a file matches its digest. If the stream broke before the file's end, its mtime is set here.
     fn is_whole(&self, entry: &Entry, meta: &Meta, digest: Digest) -> bool {
         let Ok((file, _)) = self.tree().open_file_no_links(&entry.path) else {
             return false;
@@ -126,14 +125,14 @@ impl StagedTree {
             && (meta.mtime == entry.mtime || sys::futimens(&file, &timestamps(entry.mtime)).is_ok())
     }
 
-    /// Shows all that a list names as what it is, and removes the rest and what `stays` says no to.
+    /// Calls `stays` for every node that matches the manifest. Removes all others, and those for which it returns `false`.
     fn look_through(
         &self,
         manifest: &Manifest,
         mut stays: impl FnMut(&Entry, &Meta) -> Result<bool, RootError>,
     ) -> Result<(), RootError> {
         let tree = self.tree();
-        // Hidden from every listing.
+        // Listings hide this folder.
         remove(tree, &STAGING.parse().expect("a plain name"))?;
         for found in tree.walk(&RelPath::root()) {
             match found {
@@ -145,7 +144,7 @@ impl StagedTree {
                     }
                     _ => remove(tree, &found.path)?,
                 },
-                // A folder that cannot be read is none that came with the package.
+                // The package did not create unreadable folders.
                 Err(RootError::Denied(path) | RootError::TooLong(path) | RootError::NotFound(path))
                     if !path.is_root() =>
                 {
@@ -158,7 +157,7 @@ impl StagedTree {
     }
 }
 
-/// Whether it is what an entry says, or the beginning of it.
+/// Whether the node is what an entry describes, or the beginning of it.
 fn may_become(meta: &Meta, entry: &Entry) -> bool {
     match (&entry.node, &meta.kind) {
         (Node::Dir, Kind::Dir) => true,
@@ -170,15 +169,15 @@ fn may_become(meta: &Meta, entry: &Entry) -> bool {
     }
 }
 
-/// A job of the owner's may have made a folder read-only.
+/// Makes a folder writable again that a job of the owner may have made read-only.
 fn unlock(tree: &Root, folder: &RelPath) {
-    // Whoever may not do so hears of it when something cannot be written there.
+    // If this fails, a later write into the folder reports the error.
     let _ = tree
         .open_dir_no_links(folder)
         .map(|folder| sys::make_usable(&folder));
 }
 
-/// What is there under this name and is no folder gives way.
+/// Creates a folder; replaces anything else that has this name.
 fn make_folder(staging: &OwnedFd, name: &str) -> Result<(), Errno> {
     let make = || sys::mkdirat(staging, name, Mode::from_raw_mode(0o755));
     match make() {
@@ -194,7 +193,7 @@ fn make_folder(staging: &OwnedFd, name: &str) -> Result<(), Errno> {
     }
 }
 
-/// Removes whatever is at a path, without following anything.
+/// Removes anything at a path, without following links.
 fn remove(tree: &Root, path: &RelPath) -> Result<(), RootError> {
     let (parent, name) = path.split_last().expect("the tree itself stays");
     let folder = match tree.open_dir_no_links(&parent) {

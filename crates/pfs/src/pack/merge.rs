@@ -1,6 +1,6 @@
-//! Puts what a staged tree holds into a folder that may be there already, file by file, each in one step.
+//! Merges a staged tree into a folder that may exist, file by file, each atomically.
 //!
-//! A folder the target lacks moves over as a whole; what cannot take its place does not stop the rest.
+//! A folder that the target lacks is moved as a whole. An entry that fails does not stop the others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,23 +9,23 @@ use crate::relpath::RelPath;
 use crate::root::{self, Durability, Existing, Kind, Meta, Root, RootError, Stamp, Usage, stat_name};
 use crate::sys::{self, AsFd, Errno, FileType, OwnedFd};
 
-/// What became of a staged tree.
+/// The result of merging a staged tree.
 #[derive(Debug, Default)]
 pub struct Merged {
-    /// What was in the way and was to stay, relative to the folder.
+    /// Existing entries that were kept, relative to the folder.
     pub kept: Vec<RelPath>,
-    /// What could not take its place, and why.
+    /// Entries that could not be placed, with the error.
     pub failed: Vec<(RelPath, RootError)>,
-    /// Files that gave way.
+    /// Files that were replaced.
     pub replaced: Usage,
-    /// Files that took their place in folders that were there, and what each is since. A rename changes a file's stamp.
+    /// Files placed in existing folders, with their new stamps: a rename changes a file's stamp.
     pub placed: Vec<(RelPath, Stamp)>,
-    /// Folders that moved over whole: what lies in them is as it was.
+    /// Folders that were moved whole: the files in them keep their stamps.
     pub moved: Vec<RelPath>,
 }
 
 impl Merged {
-    /// What became of files that were staged with these stamps: those that are there now, with the stamps they have.
+    /// The staged files that are in place now, with their current stamps.
     pub fn settled(&self, staged: impl IntoIterator<Item = Unpacked>) -> Vec<Unpacked> {
         let placed: HashMap<&RelPath, &Stamp> =
             self.placed.iter().map(|(path, stamp)| (path, stamp)).collect();
@@ -47,24 +47,24 @@ impl Merged {
     }
 }
 
-/// Whether what was looked at after a file took its place is that file, and nobody has put another there or written to it.
+/// Whether the file found after placing is the staged one, neither replaced nor written since.
 fn is_still(staged: &Stamp, placed: &Stamp) -> bool {
     let same_file_system = placed.device == staged.device;
     let is_same_node = (placed.inode, placed.mtime) == (staged.inode, staged.mtime);
     placed.size == staged.size && (is_same_node || !same_file_system)
 }
 
-/// Up to here one sync per folder is cheaper than writing out the whole file system.
+/// Up to this many folders, syncing each is cheaper than syncing the whole file system.
 const ONE_BY_ONE: usize = 64;
 
 impl StagedTree {
-    /// Syncs the tree and moves everything in it below `folder`, which is made if need be.
+    /// Syncs the tree and moves its contents below `folder`, which is created if needed.
     ///
-    /// `placed` is filled only when `tell_placed`: it costs a look at every file that is placed by itself. Where it fails,
-    /// some files may have their places; nothing stays staged.
+    /// `placed` is filled only if `tell_placed` is set, because it costs a `stat` of every file placed individually. After an
+    /// error, some files may be in place; nothing stays staged.
     pub fn merge(self, folder: &RelPath, existing: Existing, tell_placed: bool) -> Result<Merged, RootError> {
         let merged = self.merge_into(folder, existing, tell_placed);
-        // Why it failed says more than why it could not be cleared away.
+        // The error of the merge matters more than an error of the cleanup.
         let gone = self.discard();
         merged.and_then(|merged| gone.map(|()| merged))
     }
@@ -102,7 +102,7 @@ struct Merge {
     existing: Existing,
     tell_placed: bool,
     merged: Merged,
-    /// Folders that are on both sides.
+    /// Folders that exist on both sides.
     waiting: Vec<RelPath>,
     touched: Vec<RelPath>,
 }
@@ -211,7 +211,7 @@ impl Merge {
     }
 }
 
-/// Where something that is listed in a folder comes to lie.
+/// The path of a listed entry in the target folder.
 fn lying_in(folder: &RelPath, entry: &RelPath) -> Result<RelPath, RootError> {
     Ok(folder.child(entry.name().expect("what is listed has a name"))?)
 }

@@ -1,4 +1,4 @@
-//! The pack stream: many files in one run of bytes, each checked, the whole self-delimiting.
+//! The pack stream: many files in one self-delimiting stream, each with its digest.
 //!
 //! ```text
 //! stream  = magic entry* end
@@ -13,11 +13,10 @@
 //! seal    = BLAKE3 of every byte of the stream before it that is not content of a file
 //! ```
 //!
-//! Entries ascend in the order of [`crate::RelPath`] and every folder comes before what it holds, so a
-//! reader needs no list of names to refuse duplicates and paths through links.
+//! Entries ascend in the order of [`crate::RelPath`] and every folder precedes its contents, so a reader needs no list of names
+//! to refuse duplicates and paths through links.
 //!
-//! A rest goes on with a file of which the reader said that it has the beginning. Only packages are sent so; a reader
-//! that was not told to expect it refuses it.
+//! A rest resumes a file whose beginning the reader has reported. It is used only for packages; other readers refuse it.
 
 mod head;
 mod kept_tree;
@@ -39,7 +38,7 @@ use crate::order::OrderError;
 use crate::relpath::{RelPath, RelPathError};
 use crate::root::RootError;
 
-/// What a stream carried.
+/// The contents of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PackTotals {
     pub entries: u64,
@@ -47,7 +46,7 @@ pub struct PackTotals {
     pub bytes: u64,
 }
 
-/// Why a stream was not accepted or could not be written.
+/// Why a stream was refused or could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     #[error("this is not a pack stream")]

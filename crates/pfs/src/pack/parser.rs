@@ -1,6 +1,6 @@
-//! Reads a pack stream piece by piece, as the bytes come in, and checks all of it.
+//! Parses and checks a pack stream incrementally.
 //!
-//! Stores nothing itself: a [`PackSink`] does. The parser never holds more than one path.
+//! Stores nothing itself: a [`PackSink`] does. The parser never buffers more than one path.
 
 use std::sync::Arc;
 
@@ -14,36 +14,36 @@ use crate::package::Manifest;
 use crate::relpath::RelPath;
 use crate::root::RootError;
 
-/// Takes what a stream holds, in order.
+/// Receives the contents of a stream, in order.
 ///
-/// Nothing it is given is trustworthy before the parser's `finish` succeeded.
+/// Nothing is trustworthy before the parser's `finish` succeeded.
 pub trait PackSink {
     /// A folder, a link, or the beginning of a file (whose digest is not known yet).
     fn begin(&mut self, entry: &Entry) -> Result<(), RootError>;
-    /// The next bytes of the file begun last.
+    /// The next bytes of the current file.
     fn content(&mut self, bytes: &[u8]) -> Result<(), RootError>;
-    /// The file begun last is complete and has this digest.
+    /// The current file is complete and has this digest.
     fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError>;
-    /// A file whose first `from` bytes came before; `so_far` gets to know them. A sink that has them not takes what
-    /// follows all the same: it is told that the file is spoiled.
+    /// Resumes a file whose first `from` bytes were received before, and adds them to `so_far`. A sink that lacks them still
+    /// accepts the rest; [`Self::spoiled`] follows.
     fn go_on(&mut self, entry: &Entry, _from: u64, _so_far: &mut blake3::Hasher) -> Result<(), RootError> {
         Err(RootError::Denied(entry.path.clone()))
     }
-    /// The file gone on with last is not what it should be: nothing of it may stay.
+    /// The resumed file has the wrong digest: none of it may stay.
     fn spoiled(&mut self, entry: &Entry) -> Result<(), RootError> {
         Err(RootError::Denied(entry.path.clone()))
     }
 }
 
-/// How much a stream may hold; the rest of a longer one is not even read.
+/// Limits for a stream. Parsing stops at the first one exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackLimits {
     pub entries: u64,
     /// Bytes of file content.
     pub bytes: u64,
-    /// Links, which are the only thing kept in memory until the end.
+    /// Links, the only entries kept in memory until the end.
     pub links: u64,
-    /// Bytes of their paths and of what they say.
+    /// Bytes of their paths and targets.
     pub link_bytes: u64,
 }
 
@@ -58,15 +58,15 @@ impl Default for PackLimits {
     }
 }
 
-/// Takes a stream apart.
+/// Parses a stream.
 pub struct PackParser<S> {
     sink: S,
     limits: PackLimits,
     takes_rests: bool,
-    /// All that may come, where that was said before.
+    /// The allowed entries, if they were announced.
     list: Option<Arc<Manifest>>,
     state: State,
-    /// Bytes of the current piece that came so far; never longer than a path.
+    /// The bytes of the current piece so far; never longer than a path.
     pending: Vec<u8>,
     order: TreeOrder,
     links: Links,
@@ -89,7 +89,7 @@ enum State {
         len: usize,
         mtime: Mtime,
     },
-    /// From where on a file goes on.
+    /// The offset at which a resumed file continues.
     Offset {
         entry: Entry,
     },
@@ -104,19 +104,19 @@ enum State {
         said: PackTotals,
     },
     End,
-    /// After an error nothing more is accepted.
+    /// After an error nothing is accepted.
     Broken,
 }
 
-/// The file that is coming in.
+/// The file being received.
 struct Incoming {
     entry: Entry,
-    /// Whether its beginning was there before.
+    /// Whether its beginning was received before.
     is_rest: bool,
 }
 
 impl<S: PackSink> PackParser<S> {
-    /// A parser at the beginning of a stream.
+    /// A parser at the start of a stream.
     pub fn new(sink: S, limits: PackLimits) -> Self {
         Self {
             sink,
@@ -134,20 +134,19 @@ impl<S: PackSink> PackParser<S> {
         }
     }
 
-    /// The same, which also takes the rest of a file whose beginning its sink has.
+    /// Also accepts the rest of a file whose beginning the sink has.
     pub fn taking_rests(mut self) -> Self {
         self.takes_rests = true;
         self
     }
 
-    /// The same, which takes only what a list names, as what the list names it. As nothing comes twice, all of it is then no
-    /// more than the list says.
+    /// Accepts only entries that match the manifest. Because duplicates are refused, the total is bounded by the manifest.
     pub fn taking_only(mut self, list: Arc<Manifest>) -> Self {
         self.list = Some(list);
         self
     }
 
-    /// Takes the next bytes of the stream, however it was cut into pieces.
+    /// Parses the next bytes of the stream, split at any point.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), PackError> {
         while !bytes.is_empty() {
             let before = bytes.len();
@@ -158,17 +157,17 @@ impl<S: PackSink> PackParser<S> {
         Ok(())
     }
 
-    /// Whether the end mark was seen and found right.
+    /// Whether the end mark was parsed and verified.
     pub fn is_complete(&self) -> bool {
         matches!(self.state, State::End)
     }
 
-    /// What takes the stream in; it may know why it refused something.
+    /// The sink, which may know why it refused an entry.
     pub fn sink(&self) -> &S {
         &self.sink
     }
 
-    /// Accepts the stream if it is complete, and gives back the sink.
+    /// Accepts the stream if it is complete, and returns the sink.
     pub fn finish(self) -> Result<(S, PackTotals), PackError> {
         if !self.is_complete() {
             return Err(PackError::Cut(self.consumed));
@@ -203,7 +202,7 @@ impl<S: PackSink> PackParser<S> {
         Ok(next)
     }
 
-    /// Collects a piece of known length; `None` while bytes are missing.
+    /// Collects a piece of known length; `None` until it is complete.
     fn take_piece(&mut self, len: usize, bytes: &mut &[u8]) -> Option<Vec<u8>> {
         let take = (len - self.pending.len()).min(bytes.len());
         self.pending.extend_from_slice(&bytes[..take]);
@@ -261,7 +260,7 @@ impl<S: PackSink> PackParser<S> {
         }
     }
 
-    /// So many bytes of content follow.
+    /// Adds announced content to the total and checks the limit.
     fn expect(&mut self, bytes: u64) -> Result<(), PackError> {
         self.found.bytes = self.found.bytes.saturating_add(bytes);
         within("bytes", self.found.bytes, self.limits.bytes)
@@ -302,7 +301,7 @@ impl<S: PackSink> PackParser<S> {
         Ok(self.sink.begin(entry)?)
     }
 
-    /// Whether this may come next; asked before anything of it is written.
+    /// Checks whether an entry may come next, before any of it is written.
     fn accept(&mut self, entry: &Entry) -> Result<(), PackError> {
         self.order.accept(entry)?;
         let Some(list) = &self.list else {
@@ -323,7 +322,7 @@ impl<S: PackSink> PackParser<S> {
         Ok(after_content(file, left - take as u64))
     }
 
-    /// A file that was gone on with may have been damaged long before: the stream is not to blame and goes on.
+    /// A resumed file may have been damaged before this stream, so a wrong digest does not break the stream.
     fn on_digest(&mut self, file: &Incoming, piece: &[u8]) -> Result<State, PackError> {
         let digest: Digest = self.content.finalize().into();
         match (digest.as_bytes() == piece, file.is_rest) {
@@ -369,7 +368,7 @@ fn file_entry(path: RelPath, size: u64, executable: bool, mtime: Mtime) -> Entry
     Entry { path, node, mtime }
 }
 
-/// Whether a listed entry is the one that comes, as far as that can be told before its content.
+/// Whether an incoming entry matches the manifest, as far as is known before its content.
 fn is_meant(listed: &Entry, coming: &Entry) -> bool {
     let file = |entry: &Entry| match entry.node {
         Node::File { size, executable, .. } => Some((size, executable)),

@@ -1,4 +1,4 @@
-//! A folder that is being filled, by one stream or by several, and appears all at once.
+//! A folder that is filled by one or more streams and published atomically.
 
 use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
 use crate::content::hash_file;
@@ -10,8 +10,8 @@ use crate::root::{self, Existing, Kind, Root, RootError};
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, Mode};
 
-/// A tree below the staging folder of `root`. It stays until it is published or discarded, or until its process is
-/// gone and somebody clears up.
+/// A tree below the staging folder of `root`. It stays until it is published or discarded, or until its process has exited and a
+/// sweep removes it.
 #[derive(Debug)]
 pub struct StagedTree {
     root: Root,
@@ -20,14 +20,14 @@ pub struct StagedTree {
 }
 
 impl StagedTree {
-    /// Begins an empty tree.
+    /// Creates an empty tree.
     pub fn create(root: &Root) -> Result<Self, RootError> {
         let id = StagedId::fresh();
         let (_held, ()) = root::in_staging(root, |folder| {
             sys::mkdirat(folder, id.as_str(), Mode::from_raw_mode(0o755))
         })?;
         let tree = root.descend(&staged_path(&id))?;
-        // Just made: only its owner could keep it to himself, and loses what is his own.
+        // The folder is new: only its owner could have locked it, and then loses only their own upload.
         let _ = root::hold(tree.fd());
         Ok(Self {
             root: root.clone(),
@@ -36,12 +36,12 @@ impl StagedTree {
         })
     }
 
-    /// Its name in the staging folder.
+    /// The name in the staging folder.
     pub fn id(&self) -> &StagedId {
         &self.id
     }
 
-    /// Where it lies below its root.
+    /// The path below the root.
     pub fn place(&self) -> RelPath {
         staged_path(&self.id)
     }
@@ -55,22 +55,22 @@ impl StagedTree {
         &self.root
     }
 
-    /// The folder itself, for filling it from elsewhere than a stream.
+    /// The folder itself, for filling it without a stream.
     pub fn tree(&self) -> &Root {
         &self.tree
     }
 
-    /// A parser that writes into this tree as it is fed; for callers that do not block on a reader.
+    /// A parser that writes into this tree as it is fed, for callers that do not block on a reader.
     pub fn unpacker(&self, limits: PackLimits) -> PackParser<Unpacker> {
         PackParser::new(Unpacker::new(self.tree.clone()), limits)
     }
 
-    /// Unpacks a whole stream. Files that came complete stay, even when the stream breaks later.
+    /// Unpacks a whole stream. Complete files stay, even if the stream breaks later.
     pub fn unpack(&self, stream: impl std::io::Read, limits: PackLimits) -> Result<PackTotals, PackError> {
         unpack(&self.tree, stream, limits)
     }
 
-    /// Which entries of a manifest are not here, or not as it says. Content is read, not believed.
+    /// The entries of a manifest that the tree lacks or has with differences. Contents are hashed.
     pub fn missing<'a>(&self, manifest: &'a Manifest) -> Result<Vec<&'a Entry>, RootError> {
         let mut missing = Vec::new();
         for entry in manifest.entries() {
@@ -81,21 +81,21 @@ impl StagedTree {
         Ok(missing)
     }
 
-    /// Syncs the tree and gives it its place in one step. What it replaces is removed afterwards.
+    /// Syncs the tree and moves it to `path` atomically. A replaced folder is removed afterwards.
     pub fn publish(self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
         self.settle()?;
         self.take_place(path, existing)
     }
 
-    /// What lasts of publishing: the tree is synced.
+    /// The slow part of publishing: syncs the tree.
     ///
-    /// Links are checked once more: two streams, each harmless, may together lead out.
+    /// Links are checked again: two streams, each harmless, may together lead out.
     pub fn settle(&self) -> Result<(), RootError> {
         check_links(&self.tree)?;
         root::sync_tree(&self.root, &staged_path(&self.id))
     }
 
-    /// Gives a tree that is settled its place in one step. What it replaces is removed afterwards.
+    /// Moves a settled tree to `path` atomically. A replaced folder is removed afterwards.
     pub fn take_place(&self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
         let folder = root::staging_folder(&self.root)?;
         let (parent, name) = self.root.open_parent(path)?;
@@ -110,8 +110,8 @@ impl StagedTree {
         Ok(())
     }
 
-    /// Goes back to where it was before it took its place, and what lay in that place then, if it is still there, too. For
-    /// whoever cannot make use of the place after all; where it has none this does nothing.
+    /// Undoes [`Self::take_place`]: moves the tree back to staging, and restores the replaced folder if it still exists. Does
+    /// nothing if the tree is not at `path`.
     pub fn step_back(&self, path: &RelPath) -> Result<(), RootError> {
         match self.root.descend(path) {
             Ok(there) if there.is(self.tree.fd()) => {}
@@ -139,7 +139,7 @@ pub(super) fn check_links(tree: &Root) -> Result<(), RootError> {
     links.check().map_err(|link| RootError::Escapes(link.path))
 }
 
-/// Whether a tree holds exactly what an entry says (times aside).
+/// Whether a tree contains exactly what an entry describes (except times).
 fn holds(tree: &Root, entry: &Entry) -> Result<bool, RootError> {
     let meta = match tree.stat_link(&entry.path) {
         Ok(meta) => meta,

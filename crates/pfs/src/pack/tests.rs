@@ -1,4 +1,4 @@
-//! Streams go through unharmed, and no broken or hostile one leaves anything behind.
+//! Streams arrive intact, and no broken or hostile stream leaves anything behind.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,7 +30,7 @@ fn packed(folder: &Path, reading: Reading) -> Vec<u8> {
         .0
 }
 
-/// Makes a stream from made-up entries without the writer's own checks.
+/// Encodes invented entries without the writer's checks.
 fn forged(entries: &[(&[u8], Node, &[u8])]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     let mut seal = blake3::Hasher::new();
@@ -80,7 +80,7 @@ fn link(target: &str) -> Node {
     }
 }
 
-/// Unpacks into a fresh root; on failure the staged tree is discarded, as a server would do.
+/// Unpacks into a fresh root. On failure the staged tree is discarded, as the server does.
 fn received(stream: &[u8]) -> Result<(tempfile::TempDir, PackTotals), PackError> {
     let (folder, root) = scratch();
     let tree = StagedTree::create(&root).unwrap();
@@ -459,7 +459,7 @@ proptest! {
         let source = tempfile::tempdir().unwrap();
         for (path, content) in &files {
             let path = source.path().join(path);
-            // A name may be a file here and a folder there; the first one wins.
+            // A name may be used for a file and a folder; the first one wins.
             let made = path.parent().map(fs::create_dir_all).transpose().and_then(|_| fs::write(&path, content));
             let _ = made;
         }

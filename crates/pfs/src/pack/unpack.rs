@@ -1,6 +1,6 @@
-//! Writes what a pack stream holds into a staged tree.
+//! Writes the contents of a pack stream into a staged tree.
 //!
-//! Publishes nothing: that is one rename, done by whoever owns the tree.
+//! Does not publish: the owner of the tree does that with one rename.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -12,35 +12,34 @@ use crate::relpath::RelPath;
 use crate::root::{Root, RootError, STAGING, Stamp, timestamps};
 use crate::sys::{self, AtFlags, Errno, FileType, Mode, OFlags, OwnedFd};
 
-/// A file that came whole.
+/// A file that was received completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpacked {
     pub path: RelPath,
     pub digest: Digest,
-    /// What it was when it was written.
+    /// The stamp after writing.
     pub stamp: Stamp,
 }
 
-/// Writes entries below a folder of its own; a file that is not finished is removed again, unless somebody comes back
-/// for it.
+/// Writes entries below its own folder. An unfinished file is removed, unless it is kept to be resumed.
 #[derive(Debug)]
 pub struct Unpacker {
     tree: Root,
     folder: RelPath,
     folder_fd: Option<OwnedFd>,
-    /// The file that is coming in; without a place to put it where its beginning is not there.
+    /// The file being received; without a handle if its beginning is missing.
     open: Option<(RelPath, Option<File>)>,
     keeps_parts: bool,
-    /// Folders entered and not left; their times are set last, as writing into them changes those.
+    /// Folders that are still being filled. Their times are set last, because writing into them changes the times.
     entered: Vec<(RelPath, Mtime)>,
-    /// Files that are complete.
+    /// Complete files.
     files: Vec<RelPath>,
-    /// The same with more, where somebody wants to know.
+    /// Complete files with digest and stamp, if requested.
     noted: Option<Vec<Unpacked>>,
 }
 
 impl Unpacker {
-    /// Writes into `tree`, which nobody else looks at yet.
+    /// Writes into `tree`, which nothing else reads yet.
     pub fn new(tree: Root) -> Self {
         Self {
             tree,
@@ -54,19 +53,19 @@ impl Unpacker {
         }
     }
 
-    /// The same, which notes digest and stamp of every file; see [`Unpacker::end_noting`].
+    /// Also records digest and stamp of every file; see [`Unpacker::end_noting`].
     pub fn noting(mut self) -> Self {
         self.noted = Some(Vec::new());
         self
     }
 
-    /// The same, which leaves what came of a file when the stream breaks, to be gone on with.
+    /// Keeps a partial file when the stream breaks, so that it can be resumed.
     pub fn keeping_parts(mut self) -> Self {
         self.keeps_parts = true;
         self
     }
 
-    /// The parent of an entry, opened once for all its children.
+    /// The parent of an entry, opened once for consecutive children.
     fn folder(&mut self, parent: &RelPath) -> Result<&OwnedFd, RootError> {
         if self.folder_fd.is_none() || self.folder != *parent {
             self.folder_fd = Some(self.tree.open_dir_no_links(parent)?);
@@ -93,7 +92,7 @@ impl Unpacker {
         let folder = self.folder(&parent)?;
         match &entry.node {
             Node::Dir => match sys::mkdirat(folder, name, Mode::from_raw_mode(0o755)) {
-                // An earlier stream into the same tree made it.
+                // An earlier stream into the same tree created it.
                 Ok(()) | Err(Errno::EXIST) => self.entered.push((entry.path.clone(), entry.mtime)),
                 Err(errno) => return Err(failed(errno)),
             },
@@ -123,14 +122,14 @@ impl Unpacker {
     ) -> Result<Option<File>, RootError> {
         let (parent, name) = place_of(entry)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Whatever else is there under this name, or is not: the beginning of the file it is not.
+        // A missing or unreadable node is not the beginning of the file.
         let Ok(fd) = sys::openat(self.folder(&parent)?, name, flags, Mode::empty()) else {
             return Ok(None);
         };
         let mut file = File::from(fd);
         let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &entry.path, errno))?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // What has another name too is somebody's, who would find all this in it.
+        // A file with another hard link would change under that name too.
         if !is_file || Stamp::from(&stat).size < from || !sys::has_one_name(&stat) {
             return Ok(None);
         }
@@ -142,29 +141,29 @@ impl Unpacker {
         Ok((read == from).then_some(file))
     }
 
-    /// Called once the whole stream was accepted. Answers which files it held.
+    /// Call this after the whole stream was accepted. Returns the files.
     fn complete(mut self) -> Result<Vec<RelPath>, RootError> {
         self.leave_folders(None)?;
         Ok(std::mem::take(&mut self.files))
     }
 
-    /// To be called once the whole stream was accepted: what was noted of its files, in order.
+    /// Call this after the whole stream was accepted. Returns what was recorded of its files, in order.
     pub fn end_noting(mut self) -> Result<Vec<Unpacked>, RootError> {
         self.leave_folders(None)?;
         Ok(self.noted.take().unwrap_or_default())
     }
 }
 
-/// The folder and the name an entry gets.
+/// The folder and the name of an entry.
 fn place_of(entry: &Entry) -> Result<(RelPath, &[u8]), RootError> {
     if entry.path.parts().next() == Some(STAGING.as_bytes()) {
-        // Hidden in every listing: what came under it would vanish without a word.
+        // Listings hide this folder: an entry in it would silently disappear.
         return Err(RootError::Denied(entry.path.clone()));
     }
     Ok(entry.path.split_last().expect("an entry has a name"))
 }
 
-/// What an interrupted earlier stream left under this name gives way.
+/// Replaces what an interrupted earlier stream left under this name.
 fn again_if_there<T>(folder: &OwnedFd, name: &[u8], make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
     match make() {
         Err(Errno::EXIST) => {
@@ -208,7 +207,7 @@ impl PackSink for Unpacker {
 
     fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError> {
         let (path, Some(file)) = self.open.take().expect("the end follows the beginning of a file") else {
-            // Of nothing but its rest, it has the digest of the whole: that cannot be.
+            // Without the beginning of the file, the digest of the whole cannot match.
             return Err(RootError::Denied(entry.path.clone()));
         };
         sys::futimens(&file, &timestamps(entry.mtime))
@@ -230,27 +229,26 @@ impl Drop for Unpacker {
         if let Some((path, _)) = self.open.take()
             && !self.keeps_parts
         {
-            // Best effort: a part that stays is found by its digest when the tree is checked.
+            // Best effort: a remaining part is found by its digest when the tree is checked.
             let _ = self.tree.remove(&path);
         }
     }
 }
 
 impl PackParser<Unpacker> {
-    /// Accepts the stream if it is complete. The tree then holds all of it, not yet synced.
+    /// Accepts the stream if it is complete. The tree then has all of it, not yet synced.
     pub fn finish_unpacking(self) -> Result<PackTotals, PackError> {
         self.finish_told().map(|(totals, _)| totals)
     }
 
-    /// The same, and tells which files came, in order.
+    /// Like [`Self::finish_unpacking`], and returns the files in order.
     pub fn finish_told(self) -> Result<(PackTotals, Vec<RelPath>), PackError> {
         let (unpacker, totals) = self.finish()?;
         Ok((totals, unpacker.complete()?))
     }
 }
 
-/// Unpacks a whole stream from a blocking reader, which is read up to the stream's end and no further
-/// than one buffer beyond.
+/// Unpacks a whole stream from a blocking reader. Reads at most one buffer beyond the end of the stream.
 pub fn unpack(tree: &Root, mut stream: impl Read, limits: PackLimits) -> Result<PackTotals, PackError> {
     let mut parser = PackParser::new(Unpacker::new(tree.clone()), limits);
     let mut buffer = vec![0; 256 << 10];

@@ -1,4 +1,4 @@
-//! Writes a pack stream, one entry at a time, in memory that does not grow with it.
+//! Writes a pack stream, one entry at a time, in constant memory.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,7 +9,7 @@ use crate::entry::{Entry, Node};
 use crate::order::TreeOrder;
 use crate::root::{Root, RootError};
 
-/// Turns entries into a stream. Without [`PackWriter::finish`] no reader accepts it.
+/// Encodes entries as a stream. Readers refuse it without [`PackWriter::finish`].
 pub struct PackWriter<W: Write> {
     out: W,
     seal: blake3::Hasher,
@@ -17,14 +17,14 @@ pub struct PackWriter<W: Write> {
     order: TreeOrder,
     totals: PackTotals,
     buffer: Vec<u8>,
-    /// Bytes at the front of `buffer` that are not written yet.
+    /// Bytes at the start of `buffer` that are not written yet.
     filled: usize,
 }
 
 const BUFFER: usize = 256 << 10;
 
 impl<W: Write> PackWriter<W> {
-    /// Begins a stream.
+    /// Starts a stream.
     pub fn new(out: W) -> Result<Self, PackError> {
         let mut writer = Self {
             out,
@@ -39,7 +39,7 @@ impl<W: Write> PackWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an entry; files are read from `root`, where they must still be as the entry says.
+    /// Adds an entry. Files are read from `root` and must still match the entry.
     pub fn add(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
         match &entry.node {
             Node::File { .. } => unchanged(entry, root, |file| self.add_file(entry, file)),
@@ -48,9 +48,9 @@ impl<W: Write> PackWriter<W> {
         }
     }
 
-    /// Adds a file whose content comes from anywhere; it must give exactly the entry's size.
+    /// Adds a file with content from any reader, which must return exactly the entry's size.
     ///
-    /// A digest that is known is passed on without hashing again: the reader checks it anyway.
+    /// A known digest is sent without hashing again: the reader checks it anyway.
     pub fn add_file(&mut self, entry: &Entry, mut content: impl Read) -> Result<(), PackError> {
         self.begin(entry)?;
         let known = entry.digest();
@@ -69,7 +69,7 @@ impl<W: Write> PackWriter<W> {
         self.put_sealed(digest.as_bytes())
     }
 
-    /// Adds what follows the first `from` bytes of a file that the reader has the beginning of. Its digest must be known.
+    /// Adds the bytes from `from` to the end of a file whose beginning the reader has. Its digest must be known.
     pub fn add_rest(&mut self, entry: &Entry, root: &Root, from: u64) -> Result<(), PackError> {
         let (Some(digest), true) = (entry.digest(), from > 0 && from < entry.size()) else {
             return Err(PackError::Malformed(entry.path.clone()));
@@ -111,7 +111,7 @@ impl<W: Write> PackWriter<W> {
         }
     }
 
-    /// Writes the end mark and hands the destination back.
+    /// Writes the end mark and returns the destination.
     pub fn finish(mut self) -> Result<(W, PackTotals), PackError> {
         self.put_sealed(&head::encode_end(self.totals))?;
         let seal: Digest = self.seal.finalize().into();
@@ -128,7 +128,7 @@ impl<W: Write> PackWriter<W> {
         self.put_sealed(entry.path.as_bytes())
     }
 
-    /// Reads content directly into the free end of the buffer.
+    /// Reads content directly into the free part of the buffer.
     fn fill_from(&mut self, content: &mut impl Read, left: u64, entry: &Entry) -> Result<usize, PackError> {
         if self.filled == self.buffer.len() {
             self.flush_buffer()?;
@@ -168,7 +168,7 @@ impl<W: Write> PackWriter<W> {
     }
 }
 
-/// Has a file read that is, before and after, what its entry says.
+/// Reads a file that matches its entry before and after.
 fn unchanged(
     entry: &Entry,
     root: &Root,
@@ -186,7 +186,7 @@ fn unchanged(
     }
 }
 
-/// Writes entries of a folder as one stream. Folders that hold a chosen entry must be among them.
+/// Writes entries of a folder as one stream. The entries must include the folders that contain them.
 pub fn write_pack<'a, W: Write>(
     root: &Root,
     entries: impl IntoIterator<Item = &'a Entry>,

@@ -1,4 +1,4 @@
-//! `--include` and `--exclude`: which entries of a tree take part, in the order the patterns were given.
+//! `--include` and `--exclude`: selects entries of a tree by patterns, in the order given.
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
@@ -6,21 +6,21 @@ use crate::entry::Entry;
 use crate::relpath::RelPath;
 use crate::sys;
 
-/// What a pattern does to what it matches.
+/// Whether a pattern includes or excludes its matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sense {
     Include,
     Exclude,
 }
 
-/// Patterns of which the first that matches decides; what none matches takes part.
+/// A list of patterns; the first match decides. An entry without a match is included.
 ///
-/// A pattern without `/` is matched against the name at any depth, one with `/` against the path from the
-/// top. An excluded folder takes all it holds along.
+/// A pattern without `/` matches the name at any depth; one with `/` matches the path from the top. Excluding a folder excludes
+/// its contents.
 #[derive(Debug, Clone, Default)]
 pub struct Filter(Vec<(Sense, GlobMatcher)>);
 
-/// A pattern that cannot be used.
+/// An invalid pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{pattern}` is not a valid pattern: {reason}")]
 pub struct FilterError {
@@ -29,7 +29,7 @@ pub struct FilterError {
 }
 
 impl Filter {
-    /// Compiles patterns, the strongest first.
+    /// Compiles patterns; earlier ones take precedence.
     pub fn new<'a>(patterns: impl IntoIterator<Item = (Sense, &'a str)>) -> Result<Self, FilterError> {
         let compiled = patterns
             .into_iter()
@@ -37,7 +37,7 @@ impl Filter {
         compiled.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Keeps the entries that take part; they must be in the order of [`RelPath`].
+    /// Keeps the included entries, which must be in the order of [`RelPath`].
     pub fn apply(&self, entries: &mut Vec<Entry>) {
         let mut excluded: Option<RelPath> = None;
         entries.retain(|entry| {

@@ -1,6 +1,6 @@
-//! Reads the files of a scan in parallel and notes their digests.
+//! Reads the files of a scan in parallel and fills in their digests.
 //!
-//! A file that changes while it is read is read again; one that never rests is an error.
+//! A file that changes during the read is read again; one that keeps changing is an error.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,9 +16,9 @@ use crate::sys;
 
 const ATTEMPTS: usize = 3;
 
-/// Fills in the digest of every file, and size, time and bit as they were when it was read. Tells how many were read.
+/// Fills in digest, size, time and executable bit of every file as read. Returns the number of files read.
 ///
-/// `stamps` are those of the entries when they were listed: what is known under its stamp is not even opened.
+/// `stamps` has the stamps of the listing: a file whose stamp is in the cache is not opened.
 pub(super) fn fill_digests(
     root: &Root,
     entries: &mut [Entry],

@@ -1,4 +1,4 @@
-//! The list of what a package holds, and the name that follows from it.
+//! The manifest of a package, and the package id derived from it.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::links::{LinkOutside, Links};
 use crate::order::{OrderError, TreeOrder};
 use crate::relpath::RelPath;
 
-/// Every file, folder and link of a package, in order, files with their digests.
+/// Every file, folder and link of a package, in order; files with their digests.
 ///
-/// A manifest that exists is sound: whoever deserializes one has checked it.
+/// Always valid: deserializing checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Raw")]
 pub struct Manifest {
@@ -20,14 +20,14 @@ pub struct Manifest {
     entries: Vec<Entry>,
 }
 
-/// The name of a package: the digest of what is in it.
+/// The id of a package: the digest of its contents.
 ///
-/// Times are not part of it, so two checkouts of one commit are the same package.
+/// Times are not included, so two checkouts of one commit are the same package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PackageId(Digest);
 
-/// Why a list is not a manifest.
+/// Why a list of entries is not a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     #[error("version {0} of the manifest is not known here")]
@@ -43,7 +43,7 @@ pub enum ManifestError {
 impl Manifest {
     const VERSION: u32 = 1;
 
-    /// Checks and takes a list of entries, which must be in order.
+    /// Checks a list of entries, which must be in order.
     pub fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
         let mut order = TreeOrder::default();
         let mut links = Links::default();
@@ -62,12 +62,12 @@ impl Manifest {
         })
     }
 
-    /// The entries, folders before what they hold.
+    /// The entries; every folder precedes its contents.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Bytes of all files.
+    /// Total size of all files.
     pub fn total_bytes(&self) -> u64 {
         self.entries.iter().map(Entry::size).fold(0, u64::saturating_add)
     }
@@ -77,7 +77,7 @@ impl Manifest {
         Entry::find(&self.entries, path)
     }
 
-    /// The package's name.
+    /// The package's id.
     pub fn id(&self) -> PackageId {
         let mut hasher = blake3::Hasher::new_derive_key("paddlecloud package id v1");
         for entry in &self.entries {
@@ -92,7 +92,7 @@ impl Manifest {
     }
 }
 
-/// Lengths are written before bytes, so no two lists look alike.
+/// Each length precedes its bytes, so that different manifests never hash the same input.
 fn hash_entry(hasher: &mut blake3::Hasher, entry: &Entry) {
     let mut sized = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -135,7 +135,7 @@ impl TryFrom<Raw> for Manifest {
 }
 
 impl PackageId {
-    /// The digest behind the name.
+    /// The digest in the id.
     pub fn digest(self) -> Digest {
         self.0
     }

@@ -1,6 +1,6 @@
-//! A folder on its way to the cluster: what belongs to it (`scan`) and how it is named (`Manifest`).
+//! Packages: which files of a folder belong to one (`scan`), and how it is identified (`Manifest`).
 //!
-//! The bytes travel as a pack stream; see `pack`.
+//! The bytes are sent as a pack stream; see `pack`.
 
 mod filter;
 mod hashing;

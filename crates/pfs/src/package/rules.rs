@@ -1,7 +1,7 @@
-//! Which files do not belong to a package: `.paddleignore` and `.gitignore`, in every folder of it, and what is never
-//! part of a program: virtual environments and caches.
+//! Decides which files are left out of a package: those in `.paddleignore` and `.gitignore` of any of its folders, virtual
+//! environments and caches.
 //!
-//! Only files inside the package count, so a package is the same wherever its folder lies.
+//! Reads only ignore files inside the package, so a package does not depend on where its folder is.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ use crate::relpath::RelPath;
 use crate::root::{DirEntry, Root, RootError};
 use crate::sys;
 
-/// The rules of the folders from the package's own down to the current one.
+/// The rules of the folders from the package's root to the current one.
 #[derive(Debug, Default)]
 pub(super) struct Rules(Vec<FolderRules>);
 
 #[derive(Debug)]
 struct FolderRules {
     folder: RelPath,
-    /// In the order of [`FILES`]; absent where the folder has none.
+    /// In the order of [`FILES`]; `None` if the folder lacks the file.
     files: [Option<Gitignore>; FILES.len()],
 }
 
-/// Strongest first: what ours says about a file, git's cannot change.
+/// Strongest first: `.gitignore` cannot override `.paddleignore`.
 const FILES: [&str; 2] = [".paddleignore", ".gitignore"];
 
 impl Rules {
-    /// Takes up the rules of a folder; called on the way down.
+    /// Reads the rules of a folder; called on the way down.
     pub fn enter(&mut self, root: &Root, folder: &RelPath, entries: &[DirEntry]) -> Result<(), ScanError> {
         while self
             .0
@@ -53,10 +53,10 @@ impl Rules {
         Ok(())
     }
 
-    /// Why an entry of the current folder stays out, if it does.
+    /// Why an entry of the current folder is left out, if it is.
     ///
-    /// Strongest first: `.git`, `.paddleignore`, the built-in kinds, `.gitignore`. So `!.venv` in `.paddleignore`
-    /// includes an environment that is left out otherwise.
+    /// Strongest first: `.git`, `.paddleignore`, the built-in kinds, `.gitignore`. So `!.venv` in `.paddleignore` includes an
+    /// environment that is left out by default.
     pub fn leave_out(&self, root: &Root, entry: &DirEntry) -> Option<Reason> {
         if entry.path.name() == Some(b".git") {
             return Some(Reason::Rule);
@@ -72,7 +72,7 @@ impl Rules {
         }
     }
 
-    /// What the files of one rank say, the deepest folder first.
+    /// The verdict of the files of one rank, deepest folder first.
     fn verdict(&self, rank: usize, path: &Path, is_dir: bool) -> Option<bool> {
         self.0
             .iter()
@@ -86,7 +86,7 @@ impl Rules {
     }
 }
 
-/// Why something stays out of a package.
+/// Why an entry is left out of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
     /// A line of an ignore file, or `.git`.
@@ -94,12 +94,12 @@ pub(super) enum Reason {
     BuiltIn(BuiltIn),
 }
 
-/// A folder that stays out of every package unless `.paddleignore` includes it.
+/// A kind of folder that is left out unless `.paddleignore` includes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BuiltIn {
-    /// Made by `venv`, `virtualenv`, `uv` or `conda`. Its programs point to files outside the package.
+    /// Created by `venv`, `virtualenv`, `uv` or `conda`. Its programs point to files outside the package.
     VirtualEnvironment,
-    /// Written by a tool, which writes it again where it is missing.
+    /// Written by a tool, which recreates it if missing.
     Cache,
 }
 
@@ -114,7 +114,7 @@ const CACHES: [&[u8]; 8] = [
     b".tox",
 ];
 
-/// Of a virtual environment, relative to it.
+/// Files that mark a virtual environment, relative to it.
 const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta/history"];
 
 fn built_in(root: &Root, entry: &DirEntry) -> Option<BuiltIn> {
@@ -132,7 +132,7 @@ fn built_in(root: &Root, entry: &DirEntry) -> Option<BuiltIn> {
         .then_some(BuiltIn::VirtualEnvironment)
 }
 
-/// Patterns are matched on made-up absolute paths, so that the library never looks at the disk.
+/// Patterns are matched against invented absolute paths, so that the library never reads the disk.
 fn rooted(path: &RelPath) -> PathBuf {
     Path::new("/").join(sys::path_to_match(path.as_bytes()))
 }

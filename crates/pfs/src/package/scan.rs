@@ -1,6 +1,6 @@
-//! Looks through a folder and says what belongs to the package, how big it is, and what was left out.
+//! Scans a folder and returns what belongs to the package, its size, and what was left out.
 //!
-//! Sends nothing; the bytes are read here only to name them.
+//! Sends nothing; files are read here only to compute digests.
 
 use std::path::Path;
 
@@ -13,25 +13,25 @@ use crate::links::{LinkOutside, Links};
 use crate::relpath::RelPath;
 use crate::root::{DirEntry, Root, RootError, STAGING, Stamp};
 
-/// How a folder is looked through. The default is what `submit` uses.
+/// Options for a scan. The default is what `submit` uses.
 #[derive(Debug, Clone, Default)]
 pub struct ScanOptions<'a> {
     pub names: Names,
     pub reading: Reading,
-    /// Whether ignore files are left unread and nothing, not even `.git`, stays out.
+    /// Ignores the ignore files and includes everything, even `.git`.
     pub take_all: bool,
-    /// A file or folder that stays out whatever the rules say.
+    /// A file or folder to leave out regardless of the rules.
     pub without: Option<RelPath>,
-    /// What earlier scans found; files that did not change since are not read again.
+    /// Digests from earlier scans; unchanged files are not read again.
     pub known: Option<&'a StatCache>,
-    /// Threads that read; as many as there are cores when absent.
+    /// Number of reading threads; by default one per core.
     pub threads: Option<std::num::NonZeroUsize>,
 }
 
 /// Which file names are acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Names {
-    /// Only UTF-8: what every backend and every program can open.
+    /// Only UTF-8, which every backend and program can open.
     #[default]
     Utf8,
     /// Any bytes; for backends that are plain file systems.
@@ -44,32 +44,32 @@ pub enum Reading {
     /// Every file gets its digest.
     #[default]
     Digests,
-    /// Only names, sizes and times.
+    /// Only names, sizes and times are collected.
     Nothing,
 }
 
-/// A folder's contents, folders before what they hold.
+/// The contents of a folder; every folder precedes its contents.
 #[derive(Debug, Clone, Default)]
 pub struct Scan {
     pub entries: Vec<Entry>,
     pub total_bytes: u64,
-    /// Files whose content was read; of the others it was known.
+    /// Number of files that were read; the others were in the cache.
     pub read: usize,
-    /// Files and folders that ignore rules kept out; an ignored folder counts once.
+    /// Number of ignored files and folders; an ignored folder counts once.
     pub ignored: u64,
-    /// The folders among them that no ignore file names.
+    /// The ignored folders that no ignore file names.
     pub built_in: Vec<(RelPath, BuiltIn)>,
     pub left_out: Vec<LeftOut>,
 }
 
-/// A node that cannot travel.
+/// A node that cannot be part of a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// A socket, pipe or device.
     pub path: RelPath,
 }
 
-/// Why a folder cannot be a package.
+/// Why a folder cannot be packaged.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     #[error("the folder `{folder}` cannot be read")]
@@ -112,7 +112,7 @@ fn list_names(names: &[RelPath]) -> String {
     text
 }
 
-/// Looks through `folder`.
+/// Scans `folder`.
 pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let folder = folder.as_ref();
     let unreadable = |source| ScanError::Folder {
@@ -122,7 +122,7 @@ pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan,
     scan_root(&Root::open(folder).map_err(unreadable)?, options)
 }
 
-/// Looks through a folder that is already open; never leaves it.
+/// Scans an open folder; never leaves it.
 pub fn scan_root(root: &Root, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let (scan, rules, stamps) = Default::default();
     let mut collector = Collector {
@@ -144,12 +144,12 @@ pub fn scan_root(root: &Root, options: &ScanOptions<'_>) -> Result<Scan, ScanErr
 }
 
 impl Scan {
-    /// How many files there are, folders and links not counted.
+    /// The number of files, without folders and links.
     pub fn file_count(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_file()).count()
     }
 
-    /// The biggest files, the biggest first.
+    /// The largest files, largest first.
     pub fn biggest(&self, count: usize) -> Vec<&Entry> {
         let mut files: Vec<&Entry> = self.entries.iter().filter(|entry| entry.is_file()).collect();
         files.sort_by(|a, b| b.size().cmp(&a.size()).then_with(|| a.path.cmp(&b.path)));
@@ -157,7 +157,7 @@ impl Scan {
         files
     }
 
-    /// The list that names the package; needs a scan that read the files.
+    /// The manifest of the package; needs a scan that read the files.
     pub fn manifest(&self) -> Result<Manifest, ManifestError> {
         Manifest::new(self.entries.clone())
     }
@@ -168,12 +168,12 @@ struct Collector<'a> {
     options: &'a ScanOptions<'a>,
     scan: Scan,
     rules: Rules,
-    /// Of every entry, as it was listed.
+    /// The stamp of every entry at the time of listing.
     stamps: Vec<Stamp>,
 }
 
 impl Collector<'_> {
-    /// Goes through the folders without recursion: depth costs no stack.
+    /// Walks the folders without recursion, so that depth needs no stack.
     fn collect_folders(&mut self) -> Result<(), ScanError> {
         let mut levels = vec![self.list(&RelPath::root())?];
         while let Some(level) = levels.last_mut() {
@@ -193,7 +193,7 @@ impl Collector<'_> {
 
     fn list(&mut self, folder: &RelPath) -> Result<std::vec::IntoIter<DirEntry>, ScanError> {
         let mut entries = self.root.list(folder)?;
-        // What an interrupted download left in a folder is nobody's file yet.
+        // Staged files of an interrupted download are not part of the folder.
         entries.retain(|entry| entry.path.name() != Some(STAGING.as_bytes()));
         entries.retain(|entry| self.options.without.as_ref() != Some(&entry.path));
         if !self.options.take_all {
@@ -203,7 +203,7 @@ impl Collector<'_> {
         Ok(entries.into_iter())
     }
 
-    /// Whether the rules let an entry in; counts it if they do not.
+    /// Whether the rules include an entry; counts it if not.
     fn belongs(&mut self, entry: &DirEntry) -> bool {
         let reason = self.rules.leave_out(self.root, entry);
         if let Some(Reason::BuiltIn(kind)) = reason {

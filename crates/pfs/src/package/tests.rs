@@ -1,4 +1,4 @@
-//! What a scan takes, leaves out and refuses.
+//! What a scan includes, leaves out and refuses.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -294,7 +294,7 @@ fn a_folder_that_is_not_there_or_no_folder_is_a_clear_error() {
     ));
 }
 
-/// A wrong digest planted in the cache can only come out again if the file was not read.
+/// A wrong digest in the cache is returned only if the file was not read.
 #[test]
 fn an_unchanged_file_is_not_read_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What fits, what does not, and what is given back.
+//! What fits, what does not, and what is released.
 
 use super::*;
 
@@ -191,7 +191,7 @@ fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
     let measuring = ledger.measure(&space());
     assert_eq!(ledger.nobodys(&space(), &measuring, amount(50, 2)), amount(0, 0));
     assert_eq!(ledger.nobodys(&space(), &measuring, amount(70, 5)), amount(20, 3));
-    // One that began and ended while somebody looked may have been seen.
+    // A write that started and ended during the measurement may have been seen.
     let brief = ledger.reserve(&space(), amount(15, 1)).unwrap();
     brief.settle(amount(15, 1), amount(0, 0));
     assert_eq!(ledger.nobodys(&space(), &measuring, amount(65, 3)), amount(0, 0));

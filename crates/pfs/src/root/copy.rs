@@ -1,4 +1,4 @@
-//! Copies inside the file system: shared extents where it can, otherwise by the kernel, otherwise by hand.
+//! Copies inside the file system: by shared extents if possible, else in the kernel, else by reading and writing.
 //!
 //! The copy is staged and published like any other write.
 
@@ -14,10 +14,10 @@ use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, AtFlags, Errno, FileExt, Mode, OFlags, OwnedFd};
 
-/// How often a file is copied that changes meanwhile.
+/// How often to copy a file that changes during the copy.
 const ATTEMPTS: usize = 3;
 
-/// What a copy brought over.
+/// What was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Copied {
     pub bytes: u64,
@@ -25,8 +25,8 @@ pub struct Copied {
 }
 
 impl Root {
-    /// Copies one file, with its time and executable bit, to a place below `target`. One that somebody writes to meanwhile
-    /// is begun again, and told when it never rests.
+    /// Copies one file, with its time and executable bit, to a path below `target`. Starts again if the file is written to
+    /// meanwhile, and fails if it keeps changing.
     pub fn copy_file(
         &self,
         from: &RelPath,
@@ -37,7 +37,7 @@ impl Root {
         self.copy_file_by(copy_content, from, target, to, existing)
     }
 
-    /// The same, the content being copied by what is given.
+    /// Like [`Self::copy_file`], with the given function to copy the content.
     pub(super) fn copy_file_by(
         &self,
         copy: impl Fn(&File, &File, u64) -> io::Result<u64>,
@@ -63,8 +63,8 @@ impl Root {
         Err(RootError::Changing(from.clone()))
     }
 
-    /// Whether nobody wrote to an open file since it was opened. Another file that takes its name, or whoever removes it,
-    /// changes its ctime alone, and no byte of it.
+    /// Whether an open file was not written to since it was opened. Removing the file or renaming another over it changes only
+    /// its ctime.
     fn is_as_opened(&self, file: &File, meta: &Meta, path: &RelPath) -> Result<bool, RootError> {
         let (before, now) = (meta.stamp, self.look_again(file, path)?.stamp);
         if (before.size, before.mtime) != (now.size, now.mtime) {
@@ -78,8 +78,8 @@ impl Root {
         Ok(before.ctime == now.ctime || !is_named())
     }
 
-    /// Makes a file of a tree that nobody else looks at yet, as a copy of one that should have this digest. Answers
-    /// whether it has; otherwise nothing is made. What is in the way gives way, and nothing is synced.
+    /// Creates a file in an unpublished tree as a copy of `source`, replacing an existing node, without syncing. Returns whether
+    /// the copy has the expected digest; otherwise it is removed.
     pub fn fill_from(
         &self,
         path: &RelPath,
@@ -108,9 +108,9 @@ impl Root {
         Ok(true)
     }
 
-    /// Copies a file, link or whole folder to `to`, which a folder must find free or be merged into.
+    /// Copies a file, link or whole folder to `to`. A folder is merged into an existing one.
     ///
-    /// Links are copied as links (where they lead is checked when they are followed); sockets and devices are left out.
+    /// Links are copied as links (their targets are checked when they are followed); sockets and devices are left out.
     pub fn copy_all(
         &self,
         from: &RelPath,
@@ -134,7 +134,7 @@ impl Root {
         }
     }
 
-    /// Copies a folder to a place that is free: it appears when all of it is there.
+    /// Copies a folder to a free path. It is published when the copy is complete.
     fn copy_whole(&self, from: &RelPath, target: &Root, to: &RelPath) -> Result<Copied, RootError> {
         if let Some(parent) = to.parent() {
             target.make_dirs(&parent)?;
@@ -145,7 +145,7 @@ impl Root {
         })?;
         let copied = self.copy_staged(from, target, (&folder, &id), to);
         if copied.is_err() {
-            // What cannot be removed now is nobody's, and swept.
+            // What cannot be removed now has no owner and is swept.
             let _ = remove_staged(target, &id);
         }
         tidy_staging(target);
@@ -160,7 +160,7 @@ impl Root {
         to: &RelPath,
     ) -> Result<Copied, RootError> {
         let staged = staged_path(id);
-        // Synced as a whole before it appears, not file by file.
+        // The tree is synced as a whole before it is published, not file by file.
         let tree = target.descend(&staged)?.with_durability(Durability::Relaxed);
         let _ = hold(tree.fd());
         let copied = self.copy_below(from, &tree, &RelPath::root(), Existing::Replace)?;
@@ -172,7 +172,7 @@ impl Root {
         Ok(copied)
     }
 
-    /// Copies what lies in a folder into another. What goes away meanwhile is left out.
+    /// Copies the contents of a folder into another. Files removed meanwhile are left out.
     fn copy_below(
         &self,
         from: &RelPath,
@@ -221,18 +221,18 @@ impl Root {
         }
     }
 
-    /// Whether a folder really lies in another. One behind a link that leads nowhere lies nowhere.
+    /// Whether a folder is inside another after following links. A dangling link is not inside.
     fn lies_within(&self, path: &RelPath, real: &RelPath) -> bool {
         self.real_folder(path).is_ok_and(|path| path.is_within(real))
     }
 }
 
-/// Copies up to `size` bytes into an empty file; answers how many there were.
+/// Copies up to `size` bytes into an empty file and returns the number copied.
 pub(crate) fn copy_content(source: &File, target: &File, size: u64) -> io::Result<u64> {
     if sys::share_content(target, source).is_ok() {
         let shared = target.metadata()?.len();
         if shared > size {
-            // It has grown since it was looked at, and extents are shared as they are now.
+            // The source has grown since it was opened, and all its current extents were shared.
             target.set_len(size)?;
         }
         return Ok(shared.min(size));
@@ -240,7 +240,7 @@ pub(crate) fn copy_content(source: &File, target: &File, size: u64) -> io::Resul
     copy_range(source, 0, target, 0, size)
 }
 
-/// Copies a range between files; answers how many bytes there were before the source ended.
+/// Copies a range between files and returns the number of bytes copied before the source ended.
 pub(crate) fn copy_range(
     source: &File,
     source_offset: u64,
@@ -265,7 +265,7 @@ pub(crate) fn copy_range(
     Ok(len)
 }
 
-/// Copies a range of whatever can be read; by the kernel where it is a file.
+/// Copies a range of any source; in the kernel if it is a file.
 pub(crate) fn copy_source(
     source: &(impl Source + ?Sized),
     from: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong below a root, told apart as far as a caller can act on it.
+//! Errors of operations below a root, distinguished as far as callers can act on them.
 
 use std::io;
 
@@ -58,7 +58,7 @@ pub enum RootError {
 }
 
 impl RootError {
-    /// A failed call of the operating system.
+    /// Converts an error of the operating system.
     pub fn io(action: &'static str, path: &RelPath, source: impl Into<io::Error>) -> Self {
         let source = source.into();
         match source.raw_os_error().map(Errno::from_raw_os_error) {
@@ -86,7 +86,7 @@ impl RootError {
             Errno::DQUOT => Self::FsQuota { path: at, kept: None },
             Errno::NAMETOOLONG => Self::TooLong(at),
             Errno::ILSEQ => Self::NotNameable(at),
-            // A socket, or a pipe nobody reads: opened without blocking, it says so.
+            // The error for opening a socket, or a pipe without a reader, with `O_NONBLOCK`.
             Errno::NXIO => Self::NotAFile(at),
             other => Self::Io {
                 action,
@@ -96,7 +96,7 @@ impl RootError {
         }
     }
 
-    /// The path it is about; of two the first.
+    /// The path of the error; of two, the first.
     pub fn path(&self) -> Option<&RelPath> {
         match self {
             Self::NotFound(path)
@@ -123,7 +123,7 @@ impl RootError {
         }
     }
 
-    /// The same of a path that was opened from further down.
+    /// The same error for the path that the caller used.
     pub(super) fn about(self, path: &RelPath) -> Self {
         let path = path.clone();
         match self {
@@ -137,18 +137,18 @@ impl RootError {
         }
     }
 
-    /// Whether the path, as far as the caller may know, is simply not there.
+    /// Whether the path does not exist, as far as the caller may know.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Escapes(_) | Self::Path(_))
     }
 }
 
-/// Limit and use, where they are known.
+/// Limit and usage, if known.
 fn in_numbers(kept: &Option<OwnQuota>) -> String {
     kept.map(|kept| format!(": {kept}")).unwrap_or_default()
 }
 
-/// As `if_there`; what a locked folder hides is nothing either.
+/// Like [`if_there`]; the contents of an unreadable folder are `None` too.
 pub(crate) fn if_seen<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
     match found {
         Err(RootError::Denied(_)) => Ok(None),
@@ -156,7 +156,7 @@ pub(crate) fn if_seen<T>(found: Result<T, RootError>) -> Result<Option<T>, RootE
     }
 }
 
-/// What is not there, or only behind a link or a file, is nothing.
+/// Converts errors for a missing path, or one behind a link or a file, to `None`.
 pub(crate) fn if_there<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -1,7 +1,6 @@
-//! Patterns such as `data/*.rio`, expanded inside a root after the path itself was accepted.
+//! Patterns such as `data/*.rio`, expanded inside a root after the path itself was checked.
 //!
-//! `*` and `?` stop at `/`, `**` does not, `{a,b}` and `[a-z]` work as in a shell; a leading dot must be
-//! asked for by name.
+//! `*` and `?` do not match `/`, `**` does; `{a,b}` and `[a-z]` work as in a shell. A leading dot must be matched explicitly.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -9,19 +8,19 @@ use super::{DirEntry, Meta, Root, RootError};
 use crate::relpath::{RelPath, RelPathError};
 use crate::sys;
 
-/// A pattern whose fixed beginning is a checked path.
+/// A pattern whose literal prefix is a valid path.
 #[derive(Debug, Clone)]
 pub struct GlobPattern {
     base: RelPath,
     matcher: Option<GlobMatcher>,
-    /// What the folders on the way down match, one level after the other; below these, anything.
+    /// Matchers for the intermediate folders, one per level. Deeper levels match anything.
     on_the_way: Vec<GlobMatcher>,
     deep: bool,
     depth: usize,
     hidden: bool,
 }
 
-/// A pattern that cannot be used.
+/// An invalid pattern.
 #[derive(Debug, thiserror::Error)]
 pub enum GlobError {
     #[error(transparent)]
@@ -31,13 +30,13 @@ pub enum GlobError {
 }
 
 impl GlobPattern {
-    /// Splits a pattern into its fixed folder and what varies.
+    /// Splits a pattern into its literal folder and its variable part.
     pub fn parse(pattern: &str) -> Result<Self, GlobError> {
         let is_special = |part: &str| part.contains(['*', '?', '[', '{']);
         let fixed: Vec<&str> = pattern.split('/').take_while(|part| !is_special(part)).collect();
         let base = RelPath::from_bytes(fixed.join("/").as_bytes())?;
         let rest: Vec<&str> = pattern.split('/').skip(fixed.len()).collect();
-        // The variable part obeys the same rules as any path: no `..`, no empty part.
+        // The variable part follows the rules of any path: no `..`, no empty part.
         RelPath::from_bytes(rest.join("/").as_bytes())?;
         Ok(Self {
             matcher: if rest.is_empty() {
@@ -53,7 +52,7 @@ impl GlobPattern {
         })
     }
 
-    /// Whether the text held any wildcard at all.
+    /// Whether the pattern has no wildcards.
     pub fn is_literal(&self) -> bool {
         self.matcher.is_none()
     }
@@ -81,8 +80,8 @@ fn fits(matcher: &GlobMatcher, path: &RelPath) -> bool {
     matcher.is_match(&*sys::path_to_match(path.as_bytes()))
 }
 
-/// A matcher for each beginning of a pattern that ends at a `/`, up to the first `**`. None at all where a `/` stands
-/// inside a bracket: then its beginnings mean nothing.
+/// A matcher for each prefix of the pattern that ends at a `/`, up to the first `**`. Empty if a `/` is inside brackets: then
+/// prefixes have no meaning.
 fn on_the_way(pattern: &str, fixed: usize, rest: &[&str]) -> Vec<GlobMatcher> {
     let parts: Vec<&str> = pattern.split('/').collect();
     let levels = rest.iter().take_while(|part| !part.contains("**")).count();
@@ -104,7 +103,7 @@ fn compile(pattern: &str) -> Result<GlobMatcher, GlobError> {
 }
 
 impl GlobPattern {
-    /// Everything that matches, in order, as two ways to look say. No match is an empty answer, not an error.
+    /// All matches in order, found with the given functions. No match is an empty list, not an error.
     pub(crate) fn expand(
         &self,
         look: impl FnOnce(&RelPath) -> Result<Meta, RootError>,
@@ -124,7 +123,7 @@ impl GlobPattern {
         let mut folders = vec![self.base.clone()];
         while let Some(folder) = folders.pop() {
             let listed = match list(&folder) {
-                // One that is locked or too deep hides what it holds, and nothing beside it.
+                // A folder that is unreadable or too deep hides only its own contents.
                 Err(RootError::Denied(_) | RootError::TooLong(_)) if folder != self.base => Ok(Vec::new()),
                 other => if_there(other),
             };
@@ -151,7 +150,7 @@ fn if_there(listed: Result<Vec<DirEntry>, RootError>) -> Result<Vec<DirEntry>, R
 }
 
 impl Root {
-    /// Everything below the root that matches, in order. No match is an empty answer, not an error.
+    /// All matches below the root, in order. No match is an empty list, not an error.
     pub fn glob(&self, pattern: &GlobPattern) -> Result<Vec<DirEntry>, RootError> {
         pattern.expand(|path| self.stat_link(path), |folder| self.list(folder))
     }

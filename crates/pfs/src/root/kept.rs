@@ -1,4 +1,4 @@
-//! Numbers that a file system keeps about its folders by itself (CephFS: recursive sizes and quotas).
+//! Numbers that a file system maintains about its folders (CephFS: recursive sizes and quotas).
 
 use std::ffi::CStr;
 use std::fmt;
@@ -7,20 +7,20 @@ use super::{FOLDER, Root, RootError, STAGING, Usage};
 use crate::relpath::RelPath;
 use crate::sys::{self, Mode, OFlags, OwnedFd};
 
-/// So far above a root its quota may be set.
+/// How many levels above a root to look for quotas.
 const MOST_ABOVE: usize = 64;
 
-/// A quota that a file system or a store keeps by itself.
+/// A quota that a file system or a store enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnQuota {
     pub used: u64,
     pub limit: u64,
     pub counted: Counted,
-    /// What takes room beside what is used, in words that follow the numbers; empty where nothing does.
+    /// What takes space in addition to `used`, as text that follows the numbers; may be empty.
     pub beside: &'static str,
 }
 
-/// What a quota counts.
+/// The unit of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
     Bytes,
@@ -29,7 +29,7 @@ pub enum Counted {
 }
 
 impl OwnQuota {
-    /// What is left of it.
+    /// The remaining amount.
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }
@@ -49,7 +49,7 @@ impl fmt::Display for OwnQuota {
     }
 }
 
-/// Of several quotas the one that a refused write ran into: names that are used up, else the fewest bytes left.
+/// The quota that a refused write ran into: exhausted names first, else the fewest remaining bytes.
 pub fn in_the_way(quotas: impl IntoIterator<Item = OwnQuota>) -> Option<OwnQuota> {
     let stops = |quota: &OwnQuota| quota.counted == Counted::Bytes || quota.room() == 0;
     let order = |quota: &OwnQuota| (quota.counted == Counted::Bytes, quota.room());
@@ -57,7 +57,7 @@ pub fn in_the_way(quotas: impl IntoIterator<Item = OwnQuota>) -> Option<OwnQuota
 }
 
 impl Root {
-    /// The same failure with limit and use, where a quota of the file system is the reason and it tells them.
+    /// Adds limit and usage to an error, if it comes from a quota of the file system that reports them.
     pub fn explain(&self, error: RootError) -> RootError {
         match error {
             RootError::FsQuota { path, kept: None } => RootError::FsQuota {
@@ -68,14 +68,14 @@ impl Root {
         }
     }
 
-    /// The quotas that the file system keeps of this folder and those above it. Only numbers are read there.
+    /// The file system's quotas for this folder and those above it. Only reads numbers there.
     fn kept_quotas(&self) -> Vec<OwnQuota> {
         let flags = FOLDER | OFlags::CLOEXEC;
         let mut quotas = Vec::new();
         let mut folder = sys::openat(self.fd(), ".", flags, Mode::empty());
         for _ in 0..MOST_ABOVE {
             let Ok(here) = &folder else { break };
-            // Above its mount there is another file system.
+            // Above the mount point is another file system.
             if number(here, c"ceph.dir.rbytes").is_none() {
                 break;
             }
@@ -85,9 +85,9 @@ impl Root {
         quotas
     }
 
-    /// What a folder holds as the file system counts it, which costs nothing; `None` where it does not.
+    /// The usage of a folder as the file system reports it, which is free; `None` if it does not.
     ///
-    /// CephFS lags behind by seconds.
+    /// CephFS lags by seconds.
     pub fn kept_usage(&self, folder: &RelPath) -> Result<Option<Usage>, RootError> {
         let number = |name| self.attribute_number(folder, name);
         let (Some(bytes), Some(files)) = (number(c"ceph.dir.rbytes")?, number(c"ceph.dir.rfiles")?) else {
@@ -106,11 +106,11 @@ impl Root {
         }
     }
 
-    /// What lies staged, as the file system counts it; `None` where it does not.
+    /// The usage of the staging folder as the file system reports it; `None` if it does not.
     pub fn kept_staged_usage(&self) -> Result<Option<Usage>, RootError> {
         let staging: RelPath = STAGING.parse().expect("a plain name");
         match self.stat_link(&staging) {
-            // A link that a job planted there leads to what is counted where it lies.
+            // The target of a link that a job planted is counted at its own path.
             Ok(found) if found.is_dir() => self.kept_usage(&staging),
             Ok(_) => Ok(None),
             Err(error) if error.is_not_found() => Ok(None),
@@ -118,7 +118,7 @@ impl Root {
         }
     }
 
-    /// What is not published yet is counted apart.
+    /// Subtracts unpublished files, which are counted separately.
     fn without_staging(&self, all: Usage) -> Result<Usage, RootError> {
         let staged = self.kept_staged_usage()?.unwrap_or_default();
         Ok(Usage {
@@ -129,7 +129,7 @@ impl Root {
         })
     }
 
-    /// An extended attribute that holds a decimal number; `None` when there is no such.
+    /// An extended attribute with a decimal number; `None` if it does not exist.
     pub(crate) fn attribute_number(&self, path: &RelPath, name: &CStr) -> Result<Option<u64>, RootError> {
         let folder = match self.open_dir(path) {
             Err(RootError::NotAFolder(_)) => return Ok(None),
@@ -143,7 +143,7 @@ fn number(folder: &OwnedFd, name: &CStr) -> Option<u64> {
     sys::number_attribute(folder, name).ok().flatten()
 }
 
-/// What CephFS limits a folder to; 0 is no limit there.
+/// CephFS quotas of a folder; 0 means no limit.
 fn quotas_of(folder: &OwnedFd) -> impl Iterator<Item = OwnQuota> {
     let kinds = [
         (Counted::Bytes, c"ceph.quota.max_bytes", c"ceph.dir.rbytes"),

@@ -1,4 +1,4 @@
-//! What the file system says about one node.
+//! Metadata of one node.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::{LinkTarget, Mtime};
 use crate::sys::{self, FileType, Stat};
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     File,
@@ -22,14 +22,14 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
     pub kind: Kind,
-    /// Bytes of content; zero for everything but files.
+    /// The size of the content; zero except for files.
     pub size: u64,
     pub mtime: Mtime,
     pub executable: bool,
     pub stamp: Stamp,
 }
 
-/// What identifies one state of one file: while it is the same, the content is (see [`Stamp::is_settled`]).
+/// Identifies one state of one file: while the stamp is the same, so is the content (see [`Stamp::is_settled`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     pub device: u64,
@@ -40,10 +40,10 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Clocks of file systems tick coarsely: a file changed within this span may change again unseen.
+    /// File system clocks are coarse: a file changed within this time may change again without a new stamp.
     pub const SETTLING: std::time::Duration = std::time::Duration::from_secs(2);
 
-    /// Whether the last change lies far enough back at `now` for the stamp to tell later ones.
+    /// Whether the last change is long enough before `now` that a later change gets another stamp.
     pub fn is_settled(&self, now: Mtime) -> bool {
         self.mtime.max(self.ctime).age(now) > Self::SETTLING
     }
@@ -63,7 +63,7 @@ impl From<&Stat> for Stamp {
 }
 
 impl Meta {
-    /// From the kernel's answer; `target` is asked only for links.
+    /// Creates metadata from the kernel's `stat`; `target` is called only for links.
     pub(crate) fn new<E>(stat: &Stat, target: impl FnOnce() -> Result<LinkTarget, E>) -> Result<Self, E> {
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Kind::File,
@@ -81,7 +81,7 @@ impl Meta {
         })
     }
 
-    /// Of an open file, whether it has a name or not.
+    /// The metadata of an open file, even without a name.
     pub fn of_file(file: &File) -> io::Result<Self> {
         let stat = sys::fstat(file)?;
         Self::new(&stat, || Err(io::Error::other("a link cannot be opened")))

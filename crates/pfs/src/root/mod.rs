@@ -1,7 +1,7 @@
-//! A folder nobody gets out of: every operation is relative to its open descriptor, and the kernel
-//! refuses whatever leads elsewhere at the moment of use.
+//! A confined folder: every operation is relative to its open descriptor, and the kernel refuses paths that lead out at the
+//! moment of use.
 //!
-//! Decides nothing about users; a caller opens the root of what a user may reach.
+//! Makes no decisions about users; a caller opens the root that a user may access.
 
 mod copy;
 mod error;
@@ -48,20 +48,20 @@ pub struct Root {
     fd: Arc<OwnedFd>,
     resolver: Resolver,
     durability: Durability,
-    /// What is not changed through it.
+    /// Folders that may not be changed through this root.
     spared: Option<Arc<Spared>>,
 }
 
-/// Whether what is published must survive a power cut.
+/// Whether published files must survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// Files and folders are synced before an operation returns.
     #[default]
     Synced,
-    /// What a file holds is on the disk before the file has its name, so that a name never stands for bytes that were
-    /// lost; the name itself may be lost.
+    /// The content of a file is synced before the file gets its name, so that a name never refers to lost bytes; the name itself
+    /// may be lost.
     Contents,
-    /// The operating system writes when it likes; for caches, scratch trees and measurements.
+    /// The operating system writes at any time; for caches, scratch trees and measurements.
     Relaxed,
 }
 
@@ -69,7 +69,7 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK);
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 impl Root {
-    /// Opens `dir` itself; links in `dir` are followed, as it is the operator's word.
+    /// Opens `dir`. Links in `dir` are followed, because the operator chose the path.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, RootError> {
         let fd = sys::open(dir.as_ref(), FOLDER | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| RootError::errno("open the folder", &RelPath::root(), errno))?;
@@ -81,31 +81,31 @@ impl Root {
         })
     }
 
-    /// The same root with another promise about power cuts.
+    /// Returns the root with another durability.
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// The same root on a kernel without `openat2`.
+    /// Returns the root as on a kernel without `openat2`.
     #[cfg(test)]
     pub(crate) fn walking(mut self) -> Self {
         self.resolver = Resolver::Walk;
         self
     }
 
-    /// What is promised about power cuts.
+    /// What must survive a power cut.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// A root further down; nothing resolved in it gets even to the upper one. No link may lie on the way.
+    /// A root further down, which confines paths to its own folder. The path must not contain links.
     pub fn descend(&self, path: &RelPath) -> Result<Self, RootError> {
         let fd = self.open_at(path, FOLDER, Follow::Never, "open the folder")?;
         Ok(self.below(fd))
     }
 
-    /// A root further down, also where links inside this one lead to it.
+    /// A root further down; links inside this root are followed.
     pub(crate) fn follow(&self, path: &RelPath) -> Result<Self, RootError> {
         Ok(self.below(self.open_dir(path)?))
     }
@@ -113,25 +113,25 @@ impl Root {
     fn below(&self, folder: OwnedFd) -> Self {
         Self {
             fd: Arc::new(folder),
-            // Named from further up.
+            // Spared paths are relative to the upper root.
             spared: None,
             ..self.clone()
         }
     }
 
-    /// What `path` is, following links inside the root.
+    /// The metadata of `path`, following links inside the root.
     pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
         self.look_at(path, Follow::Inside)
     }
 
-    /// What `path` itself is: a link is told as a link.
+    /// The metadata of `path` itself, without following a link.
     pub fn stat_link(&self, path: &RelPath) -> Result<Meta, RootError> {
         self.look_at(path, Follow::Parents)
     }
 
-    /// What each of some paths itself is; `None` where there is nothing, or nothing that may be seen.
+    /// The metadata of each path without following links; `None` if it is missing or may not be seen.
     ///
-    /// Of a folder that is not there, what lies in it is not looked for: paths that follow each other cost nothing.
+    /// Skips further paths in a folder that is known to be missing, so consecutive ones cost nothing.
     pub fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
         let mut absent: Option<RelPath> = None;
         let look = |path: &RelPath| {
@@ -150,7 +150,7 @@ impl Root {
         paths.iter().map(look).collect()
     }
 
-    /// What an open file is now.
+    /// The current metadata of an open file.
     pub fn look_again(&self, file: &File, path: &RelPath) -> Result<Meta, RootError> {
         let stat = sys::fstat(file).map_err(|errno| RootError::errno("look at", path, errno))?;
         Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))
@@ -164,7 +164,7 @@ impl Root {
         })
     }
 
-    /// Whether anything, a broken link included, is at `path`.
+    /// Whether anything exists at `path`, even a dangling link.
     pub fn exists(&self, path: &RelPath) -> Result<bool, RootError> {
         match self.stat_link(path) {
             Ok(_) => Ok(true),
@@ -178,7 +178,7 @@ impl Root {
         self.open_regular(path, Follow::Inside)
     }
 
-    /// Opens a regular file for reading; a link anywhere on the way is an error.
+    /// Opens a regular file for reading; fails if the path contains a link.
     pub fn open_file_no_links(&self, path: &RelPath) -> Result<(File, Meta), RootError> {
         self.open_regular(path, Follow::Never)
     }
@@ -194,7 +194,7 @@ impl Root {
         }
     }
 
-    /// Bytes free for an ordinary user on the file system, and its size.
+    /// Bytes available to an ordinary user on the file system, and its total size.
     pub fn free_space(&self) -> Result<(u64, u64), RootError> {
         let info =
             sys::fstatvfs(&*self.fd).map_err(|errno| RootError::errno("measure", &RelPath::root(), errno))?;
@@ -216,7 +216,7 @@ impl Root {
         self.open_at(path, FOLDER, Follow::Never, "open the folder")
     }
 
-    /// The folder `path` lies in, opened to be written to, and the last name. The root has neither.
+    /// The parent of `path`, opened for writing, and the last name. Fails for the root.
     pub(crate) fn open_parent<'a>(&self, path: &'a RelPath) -> Result<(OwnedFd, &'a [u8]), RootError> {
         let (parent, name) = path
             .split_last()
@@ -241,7 +241,7 @@ impl Root {
             .map_err(|errno| RootError::errno(action, path, errno))
     }
 
-    /// Syncs a folder, where its names are to last.
+    /// Syncs a folder, if names must survive a power cut.
     pub(crate) fn sync_fd(&self, fd: impl AsFd, path: &RelPath) -> Result<(), RootError> {
         match self.durability {
             Durability::Synced => sync(fd, path),
@@ -249,7 +249,7 @@ impl Root {
         }
     }
 
-    /// Syncs what a file holds, before it gets its name.
+    /// Syncs the content of a file before it gets its name.
     pub(crate) fn sync_content(&self, file: impl AsFd, path: &RelPath) -> Result<(), RootError> {
         match self.durability {
             Durability::Synced | Durability::Contents => sync(file, path),
@@ -266,7 +266,7 @@ pub(crate) fn link_target(path: &RelPath, bytes: &[u8]) -> Result<LinkTarget, Ro
     LinkTarget::from_bytes(bytes).map_err(|_| RootError::NotAFile(path.clone()))
 }
 
-/// Sets the time of last change, leaving the time of last access to the kernel.
+/// Sets the modification time and leaves the access time unchanged.
 pub(crate) fn timestamps(mtime: Mtime) -> sys::Timestamps {
     let (tv_sec, nanos) = mtime.parts();
     sys::Timestamps {

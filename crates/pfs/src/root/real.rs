@@ -1,7 +1,7 @@
-//! Where a path really lies once its links are followed, and what is not changed by whatever path leads there.
+//! Resolves the links in a path, and refuses changes to spared folders whatever path leads there.
 //!
-//! Text alone decides neither: a link gives one place many names. What is decided here holds for the folder that is
-//! then opened, as that is opened by a path without links.
+//! The text of a path is not enough: links give one place many names. The check holds for the folder opened afterwards, because
+//! that is opened by a path without links.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use super::{FOLDER, Kind, Root, RootError, STAGING};
 use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, Errno, OwnedFd};
 
-/// Links on the way to one node; the kernel does not follow more either.
+/// The maximum number of links on a path, as in the kernel.
 const MOST_LINKS: usize = 40;
-/// How often links that change meanwhile are followed again.
+/// How often to resolve links again that change concurrently.
 const TRIES: usize = 16;
 
-/// What is not changed through a root.
+/// Folders that may not be changed through a root.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Spared {
     folders: Vec<RelPath>,
-    /// Except for what lies here.
+    /// An exception: this path and everything below it.
     but: Option<RelPath>,
 }
 
 impl Root {
-    /// The same root, through which nothing in these folders is changed, and nothing in the staging folder by name.
+    /// Returns the root without write access to these folders, and to the staging folder by name.
     pub fn sparing(mut self, folders: Vec<RelPath>) -> Self {
         self.spared = Some(Arc::new(Spared { folders, but: None }));
         self
     }
 
-    /// The same root, through which one node of what it spares, with all below it, may be changed.
+    /// Returns the root with write access to one spared node and everything below it.
     pub fn sparing_all_but(mut self, path: RelPath) -> Self {
         if let Some(spared) = &self.spared {
             self.spared = Some(Arc::new(Spared {
@@ -42,9 +42,9 @@ impl Root {
         self
     }
 
-    /// Where a node really lies: the path without links that `path` stands for. The node itself may be a link.
+    /// The path of a node after resolving all links on the way. The node itself may be a link.
     ///
-    /// What is not there yet has no links.
+    /// Parts that do not exist yet stay as they are.
     pub fn real_place(&self, path: &RelPath) -> Result<RelPath, RootError> {
         match path.split_last() {
             Some((folder, name)) => Ok(self.real_folder(&folder)?.child(name)?),
@@ -52,9 +52,9 @@ impl Root {
         }
     }
 
-    /// Where a folder really lies; a link that leads to it is followed too.
+    /// The path of a folder after resolving all links, including a link to the folder itself.
     pub fn real_folder(&self, path: &RelPath) -> Result<RelPath, RootError> {
-        // Most paths have no links, which one call tells.
+        // Most paths have no links, which one system call shows.
         match self.open_at(path, sys::WAY, Follow::Never, "look at") {
             Err(RootError::ThroughLink(_)) if self.resolver != Resolver::Walk => self.follow_links(path),
             Err(error @ (RootError::ThroughLink(_) | RootError::Denied(_))) => Err(error),
@@ -65,7 +65,7 @@ impl Root {
     fn follow_links(&self, path: &RelPath) -> Result<RelPath, RootError> {
         let mut real = RelPath::root();
         let mut left: VecDeque<Vec<u8>> = path.parts().map(<[u8]>::to_vec).collect();
-        // How many of those are names of the path itself, not of a link on it; they come last.
+        // How many of the remaining names, at the end, belong to the path itself and not to a link.
         let mut own = left.len();
         let mut links = 0;
         while let Some(name) = left.pop_front() {
@@ -93,14 +93,14 @@ impl Root {
                 Err(RootError::NotFound(_)) if is_own => {
                     return left.iter().try_fold(next, |real, name| Ok(real.child(name)?));
                 }
-                // Also behind a link that leads nowhere: nothing is made there.
+                // A dangling link is an error too: nothing is created behind it.
                 Err(error) => return Err(error.about(path)),
             }
         }
         Ok(real)
     }
 
-    /// Opens a folder that is to be written to, and says where it really lies.
+    /// Opens a folder for writing and returns its resolved path.
     pub(crate) fn open_to_write(&self, path: &RelPath) -> Result<(OwnedFd, RelPath), RootError> {
         if self.spared.is_none() {
             return Ok((self.open_dir(path)?, path.clone()));
@@ -109,7 +109,7 @@ impl Root {
         for _ in 0..TRIES {
             match self.open_at(&real, FOLDER, Follow::Never, "open the folder") {
                 Ok(folder) => return Ok((folder, real)),
-                // There is a link, or has been since its place was looked up.
+                // The path contains a link, or one was added since it was resolved.
                 Err(RootError::ThroughLink(_)) => real = self.real_folder(path)?,
                 Err(error) => return Err(error.about(path)),
             }
@@ -117,7 +117,7 @@ impl Root {
         Err(RootError::ThroughLink(path.clone()))
     }
 
-    /// Refuses what is spared, by where it really lies; the error names it as it was asked for.
+    /// Refuses a spared path, judged by its resolved form; the error has the path that the caller used.
     pub(crate) fn refuse_spared(&self, real: &RelPath, asked: &RelPath) -> Result<(), RootError> {
         let Some(spared) = &self.spared else {
             return Ok(());
@@ -132,7 +132,7 @@ impl Root {
         }
     }
 
-    /// Whether an open folder is this root itself, whatever name led there.
+    /// Whether an open folder is this root, under any name.
     pub(crate) fn is(&self, folder: impl AsFd) -> bool {
         let number = |stat: Result<sys::Stat, Errno>| stat.ok().map(|stat| sys::identity(&stat));
         let own = number(sys::fstat(self.fd()));

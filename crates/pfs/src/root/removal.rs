@@ -1,25 +1,24 @@
-//! Removing whole trees: out of sight first where that can be, and where they lie where it cannot.
+//! Removes whole trees: moves them out of sight first if possible, else removes them in place.
 //!
-//! One open folder per step and no recursion, so that depth costs neither stack nor descriptors: folders wait side by
-//! side in one that stays until the end, and are emptied one after the other. What cannot be removed does not keep
-//! the rest; the first reason is told.
+//! Opens one folder per step and does not recurse, so that depth needs neither stack nor descriptors: subfolders are moved up to
+//! one folder and emptied one after the other. A failure does not stop the rest; the first error is returned.
 
 use super::tree::raw_names;
 use super::{FOLDER, Root, RootError, fresh_name, staging_folder, tidy_staging};
 use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, Mode, OFlags, OwnedFd};
 
-/// How often a folder that is being written to while it is removed is emptied again.
+/// How often to empty a folder again that is written to while it is removed.
 const MAX_ROUNDS: usize = 1000;
 
-/// How many folders, one in the other, are removed where they lie: mount points, and what no other folder has room for.
+/// How many nested folders to remove in place: mount points, and folders that cannot be moved for lack of space.
 const MOST_IN_PLACE: usize = 64;
 
 impl Root {
-    /// Removes whatever is at `path`, with all that lies below. Links are removed, never followed.
+    /// Removes whatever is at `path`, with everything below. Links are removed, never followed.
     ///
-    /// The tree first moves out of sight, so nobody sees half of it, and then goes. Where it cannot move, it goes where
-    /// it is: something may be mounted there, or the disk be too full for one more name.
+    /// The tree is first moved out of sight, so that a reader never sees half of it. If it cannot be moved, it is removed in
+    /// place: it may contain a mount point, or the disk may be too full for another name.
     pub fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
         if !self.stat_link(path)?.is_dir() {
             return self.remove(path);
@@ -40,7 +39,7 @@ impl Root {
         removed
     }
 
-    /// Moves a folder to where nobody looks. Answers where, and its name there; `None` when it must stay where it is.
+    /// Moves a folder to staging. Returns the folder and name there; `None` if it must be removed in place.
     fn bury(
         &self,
         parent: &OwnedFd,
@@ -60,7 +59,7 @@ impl Root {
     }
 }
 
-/// Removes `name`, a folder, and all below it; `dir` takes its subfolders meanwhile.
+/// Removes the folder `name` and everything below it; uses `dir` for its subfolders meanwhile.
 pub(crate) fn remove_tree_in(dir: &OwnedFd, name: &[u8], shown: &RelPath) -> Result<(), RootError> {
     let mut doomed = Doomed {
         dir: dir.as_fd(),
@@ -72,7 +71,7 @@ pub(crate) fn remove_tree_in(dir: &OwnedFd, name: &[u8], shown: &RelPath) -> Res
         .map_err(|errno| RootError::errno("remove", shown, errno))
 }
 
-/// The same without touching what lies beside it: subfolders wait in the folder itself.
+/// Like [`remove_tree_in`], but uses the folder itself for its subfolders, not its parent.
 fn remove_in_place(parent: BorrowedFd<'_>, name: &[u8], in_place: usize) -> Result<(), Errno> {
     let top = open_to_empty(parent, name)?;
     let mut rounds = 0;
@@ -99,7 +98,7 @@ fn remove_in_place(parent: BorrowedFd<'_>, name: &[u8], in_place: usize) -> Resu
     }
 }
 
-/// Folders that wait side by side for their turn to be emptied.
+/// Folders that wait, as siblings, to be emptied.
 struct Doomed<'a> {
     dir: BorrowedFd<'a>,
     in_place: usize,
@@ -113,7 +112,7 @@ impl Doomed<'_> {
         while let Some(current) = self.waiting.pop() {
             match self.empty_folder(&current) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                // Somebody still writes into it: go round again, but not for ever.
+                // The folder is still written to: try again, up to a limit.
                 Err(Errno::NOTEMPTY) if rounds < MAX_ROUNDS => {
                     rounds += 1;
                     self.waiting.push(current);
@@ -124,7 +123,7 @@ impl Doomed<'_> {
         first.map_or(Ok(()), Err)
     }
 
-    /// Removes a folder with all in it that is no folder; those are moved up to wait for their turn.
+    /// Removes a folder and its files; its subfolders are moved up to wait.
     fn empty_folder(&mut self, name: &[u8]) -> Result<(), Errno> {
         let fd = open_to_empty(self.dir, name)?;
         let mut first = None;
@@ -134,7 +133,7 @@ impl Doomed<'_> {
             }
         }
         match (sys::unlinkat(self.dir, name, AtFlags::REMOVEDIR), first) {
-            // The folder is in the way of nobody but for the reason that something in it is.
+            // The folder is not empty because a child could not be removed: report that error.
             (Err(Errno::NOTEMPTY), Some(errno)) => Err(errno),
             (removed, _) => removed,
         }
@@ -158,7 +157,7 @@ impl Doomed<'_> {
     }
 }
 
-/// Removes what is no folder, or an empty one; answers whether it is gone.
+/// Removes a file or an empty folder; returns whether it is gone.
 fn remove_node(folder: &OwnedFd, name: &[u8]) -> Result<bool, Errno> {
     match sys::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -167,8 +166,8 @@ fn remove_node(folder: &OwnedFd, name: &[u8]) -> Result<bool, Errno> {
     }
 }
 
-/// Whether a folder could not move for a reason that does not keep it from being emptied: a mount point, the border of
-/// a file system or of a quota, no room for its name elsewhere.
+/// Whether a folder that could not be moved can still be emptied: a mount point, the border of a file system or quota, no space
+/// for another name.
 fn keeps_its_place(errno: Errno) -> bool {
     matches!(errno, Errno::XDEV | Errno::BUSY | Errno::NOSPC | Errno::DQUOT)
 }
@@ -176,7 +175,7 @@ fn keeps_its_place(errno: Errno) -> bool {
 fn move_folder(from: &OwnedFd, name: &[u8], to: BorrowedFd<'_>, new: &str) -> Result<(), Errno> {
     let rename = || sys::renameat(from, name, to, new);
     match rename() {
-        // A folder that changes its place has `..` written anew, for which it must be writable itself.
+        // Moving a folder rewrites its `..`, for which the folder itself must be writable.
         Err(Errno::ACCESS) => {
             drop(open_to_empty(from.as_fd(), name)?);
             rename()
@@ -185,8 +184,7 @@ fn move_folder(from: &OwnedFd, name: &[u8], to: BorrowedFd<'_>, new: &str) -> Re
     }
 }
 
-/// Opens a folder that is to be emptied. Its owner may have made it unreadable or read-only, which keeps nobody from
-/// removing what is theirs.
+/// Opens a folder to empty it. If its owner made it unreadable or read-only, it is made usable first.
 fn open_to_empty(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || sys::openat(dir, name, flags, Mode::empty());
@@ -197,7 +195,7 @@ fn open_to_empty(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
         }
         other => other?,
     };
-    // Whoever may not do so need not, or hears of it when something cannot be removed.
+    // If this fails, it was not needed, or removing the contents reports the error.
     let _ = sys::make_usable(&fd);
     Ok(fd)
 }

@@ -1,5 +1,5 @@
-//! Writing so that a reader sees the old file or the new one, never a part: content is staged under a
-//! temporary name in the same root, synced, and takes its place by one rename.
+//! Atomic writes: content is staged under a temporary name in the same root, synced and renamed, so that a reader sees the old
+//! file or the new one.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,23 +13,23 @@ use crate::sys::{
     self, AsFd, AtFlags, Errno, FileExt, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Stat,
 };
 
-/// Folder, directly below a root, that holds what is not published yet. Hidden from listings, gone when empty.
+/// The folder, directly below a root, of everything that is not published yet. Hidden from listings, removed when empty.
 pub(crate) const STAGING: &str = ".pfs-staging";
 
-/// What to do when the place is taken.
+/// What to do if the destination exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Take its place in one step.
+    /// Replace it atomically.
     Replace,
-    /// Leave it and fail with [`RootError::Exists`]; of two racing writers exactly one wins.
+    /// Keep it and fail with [`RootError::Exists`]; of two racing writers exactly one wins.
     Keep,
 }
 
-/// What a file keeps beside its content.
+/// The attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileAttributes {
     pub executable: bool,
-    /// Now, when absent.
+    /// `None` means now.
     pub mtime: Option<Mtime>,
 }
 
@@ -39,7 +39,7 @@ impl FileAttributes {
     }
 }
 
-/// A file that is being written and has no name yet that anyone would look at. Dropping it removes it.
+/// A file that is being written under a temporary name. It is removed on drop unless published.
 #[derive(Debug)]
 pub struct StagedFile {
     root: Root,
@@ -51,14 +51,14 @@ pub struct StagedFile {
 }
 
 impl Root {
-    /// Begins a new file.
+    /// Creates a staged file.
     pub fn stage_file(&self, attributes: FileAttributes) -> Result<StagedFile, RootError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = fresh_name();
         let (folder, fd) = in_staging(self, |folder| {
             sys::openat(folder, name.as_str(), flags, attributes.mode())
         })?;
-        // Just made, and only its owner could be there before us: what he then loses is his own.
+        // The file is new, and only its owner could have locked it first; then they lose only their own file.
         let _ = hold(&fd);
         let_go(&folder);
         Ok(StagedFile {
@@ -71,7 +71,7 @@ impl Root {
         })
     }
 
-    /// Writes a small file in one go.
+    /// Writes a small file at once.
     pub fn write_file(&self, path: &RelPath, content: &[u8], existing: Existing) -> Result<(), RootError> {
         let mut staged = self.stage_file(FileAttributes::default())?;
         staged
@@ -82,7 +82,7 @@ impl Root {
 }
 
 impl Root {
-    /// Makes a symbolic link whose text is `target`, in one step; where it leads is checked when it is followed.
+    /// Creates a symbolic link with the text `target` atomically. The target is checked when the link is followed.
     pub fn publish_link(
         &self,
         target: &LinkTarget,
@@ -99,7 +99,7 @@ impl Root {
             self.sync_fd(&parent, path)
         });
         if published.is_err() {
-            // Nothing to tell beside the reason.
+            // The caller gets the original error.
             let _ = sys::unlinkat(&folder, name.as_str(), AtFlags::empty());
         }
         tidy_staging(self);
@@ -108,7 +108,7 @@ impl Root {
 }
 
 impl StagedFile {
-    /// What it will keep beside its content.
+    /// The attributes that the file will have.
     pub fn attributes(&self) -> FileAttributes {
         self.attributes
     }
@@ -118,12 +118,12 @@ impl StagedFile {
         &self.file
     }
 
-    /// Writes at an offset; several threads may do so at once.
+    /// Writes at an offset; may be called from several threads.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Syncs the content and gives it its name. The folder must exist.
+    /// Syncs the content and renames the file to `path`. The parent folder must exist.
     pub fn publish(mut self, path: &RelPath, existing: Existing) -> Result<Meta, RootError> {
         let failed = |errno| RootError::errno("publish", path, errno);
         if let Some(mtime) = self.attributes.mtime {
@@ -152,28 +152,28 @@ impl Write for StagedFile {
 impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.published {
-            // Nothing to tell anyone here; what stays behind expires with the unfinished uploads.
+            // Errors cannot be reported here; a remaining file expires like unfinished uploads.
             let _ = sys::unlinkat(&self.folder, self.name.as_str(), AtFlags::empty());
         }
         tidy_staging(&self.root);
     }
 }
 
-/// A name nobody else uses.
+/// A unique random name.
 pub(crate) fn fresh_name() -> String {
-    // Each `RandomState` is keyed anew by the operating system's random source.
+    // Each `RandomState` has new keys from the operating system's random source.
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
 }
 
-/// The staging folder of a root, made if need be.
+/// The staging folder of a root, created if needed.
 pub(crate) fn staging_folder(root: &Root) -> Result<OwnedFd, RootError> {
     in_staging(root, |_| Ok(())).map(|(folder, ())| folder)
 }
 
-/// Makes something in the staging folder; another user may tidy the empty folder away at any moment.
+/// Creates something in the staging folder, which another process may remove at any moment while it is empty.
 ///
-/// While the folder it returns is open, nothing in it is taken for abandoned: time to [`hold`] what was made.
+/// While the returned folder is open, nothing in it counts as abandoned: the caller has time to [`hold`] what it created.
 pub(crate) fn in_staging<T>(
     root: &Root,
     make: impl Fn(&OwnedFd) -> Result<T, Errno>,
@@ -198,12 +198,12 @@ pub(crate) fn in_staging<T>(
     }
 }
 
-/// How long somebody may keep others from a node: whoever clears up is done long before, a job need never be.
+/// How long to wait for an exclusive lock on a node. A sweep takes much less; a job may hold one forever.
 const HELD_AT_MOST: Duration = Duration::from_secs(10);
 
-/// Marks a node as in use for as long as its descriptor is open; the mark goes with the process, however it ends.
+/// Marks a node as in use while its descriptor is open. The kernel releases the mark when the process exits.
 ///
-/// Fails when somebody keeps it to himself for long.
+/// Fails if another process keeps the node locked for long.
 pub(crate) fn hold(fd: impl AsFd) -> Result<(), Errno> {
     hold_within(fd, HELD_AT_MOST)
 }
@@ -211,13 +211,12 @@ pub(crate) fn hold(fd: impl AsFd) -> Result<(), Errno> {
 fn hold_within(fd: impl AsFd, limit: Duration) -> Result<(), Errno> {
     match lock_within(fd, FlockOperation::NonBlockingLockShared, limit) {
         Err(Errno::WOULDBLOCK) => Err(Errno::WOULDBLOCK),
-        // A file system without locks has nobody who would clear away by them.
+        // On a file system without locks, no sweep relies on them either.
         _ => Ok(()),
     }
 }
 
-/// Retries a lock that another process holds. A process that this one has just forked holds all its locks too, until it
-/// starts its program.
+/// Retries a lock that another process holds. A child that this process has just forked shares its locks until it calls `exec`.
 pub(crate) fn lock_within(fd: impl AsFd, operation: FlockOperation, limit: Duration) -> Result<(), Errno> {
     let until = Instant::now() + limit;
     loop {
@@ -228,7 +227,7 @@ pub(crate) fn lock_within(fd: impl AsFd, operation: FlockOperation, limit: Durat
     }
 }
 
-/// Whoever clears up may look at a lot: that ends, and others try again.
+/// A sweep may hold the lock for a while; callers can retry.
 fn not_held(path: &RelPath, errno: Errno) -> RootError {
     match errno {
         Errno::WOULDBLOCK => RootError::Busy(path.clone()),
@@ -240,25 +239,25 @@ fn let_go(fd: impl AsFd) {
     let _ = sys::flock(fd, FlockOperation::Unlock);
 }
 
-/// Whether nobody holds a node, here or in another process.
+/// Whether a node is not locked, by this or another process.
 pub(crate) fn is_free(fd: impl AsFd) -> bool {
     sys::flock(fd, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Takes a node for one alone; answers whether nobody else has it. On a file system without locks nobody is seen.
+/// Locks a node exclusively; returns `false` if it is locked already. Always succeeds on a file system without locks.
 pub(crate) fn hold_alone(fd: impl AsFd) -> bool {
     sys::flock(fd, FlockOperation::NonBlockingLockExclusive) != Err(Errno::WOULDBLOCK)
 }
 
-/// Removes the staging folder if nothing is in it.
+/// Removes the staging folder if it is empty.
 pub(crate) fn tidy_staging(root: &Root) {
     let _ = sys::unlinkat(root.fd(), STAGING, AtFlags::REMOVEDIR);
 }
 
 type Name<'a> = (&'a OwnedFd, &'a [u8]);
 
-/// Moves a node to its place in one step, keeping or replacing what is there. A socket, pipe or device is not replaced: it
-/// would be gone for everybody who uses it.
+/// Renames a node to its destination, keeping or replacing what exists. Sockets, pipes and devices are not replaced: that would
+/// break the programs that use them.
 pub(crate) fn publish_node(from: Name<'_>, to: Name<'_>, existing: Existing) -> Result<(), Errno> {
     let there = match existing {
         Existing::Replace => stat_name(to.0, to.1).ok(),
@@ -267,7 +266,7 @@ pub(crate) fn publish_node(from: Name<'_>, to: Name<'_>, existing: Existing) -> 
     publish_over(from, to, there.as_ref(), existing)
 }
 
-/// The same for whoever has looked at what is there.
+/// Like [`publish_node`] for callers that know the `stat` of the destination.
 pub(crate) fn publish_over(
     from: Name<'_>,
     to: Name<'_>,
@@ -292,15 +291,14 @@ fn is_special(stat: &Stat) -> bool {
     )
 }
 
-/// For file systems without `RENAME_NOREPLACE` (some FUSE ones): a hard link and `mkdir` refuse a taken
-/// name just as atomically.
+/// For file systems without `RENAME_NOREPLACE` (some FUSE ones): hard links and `mkdir` also refuse an existing name atomically.
 fn keep_without_flag(from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     let stat = stat_name(from.0, from.1)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
         sys::mkdirat(to.0, to.1, Mode::from_raw_mode(0o755))?;
         let moved = sys::renameat(from.0, from.1, to.0, to.1);
         if moved.is_err() {
-            // It was not for want of the flag: the name is free again.
+            // The rename failed for another reason, so the name is freed again.
             let _ = sys::unlinkat(to.0, to.1, AtFlags::REMOVEDIR);
         }
         return moved;
@@ -309,8 +307,7 @@ fn keep_without_flag(from: Name<'_>, to: Name<'_>) -> Result<(), Errno> {
     sys::unlinkat(from.0, from.1, AtFlags::empty())
 }
 
-/// Publishes a whole folder. What it replaces is afterwards found under the old name of `from`; the
-/// answer says whether there was any.
+/// Publishes a whole folder. Returns whether it replaced one, which then has the old name of `from`.
 pub(crate) fn publish_folder(from: Name<'_>, to: Name<'_>, existing: Existing) -> Result<bool, Errno> {
     if existing == Existing::Keep {
         return publish_node(from, to, existing).map(|()| false);
@@ -328,8 +325,8 @@ pub(crate) fn publish_folder(from: Name<'_>, to: Name<'_>, existing: Existing) -
     }
 }
 
-/// For file systems that cannot exchange: the old folder steps aside first. Between the two renames the
-/// name is missing, which a reader sees as "not found", never as a mixture.
+/// For file systems without `RENAME_EXCHANGE`: the old folder is renamed first. Between the two renames a reader gets "not
+/// found", never a mixture.
 fn replace_in_two_steps(from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
     let aside = fresh_name();
     let moved = match sys::renameat(to.0, to.1, from.0, aside.as_str()) {
@@ -344,9 +341,9 @@ fn replace_in_two_steps(from: Name<'_>, to: Name<'_>) -> Result<bool, Errno> {
     Ok(moved)
 }
 
-/// Syncs every file and folder of a tree that is about to be published.
+/// Syncs every file and folder of a tree before it is published.
 pub(crate) fn sync_tree(root: &Root, folder: &RelPath) -> Result<(), RootError> {
-    // Up to here one sync per file is cheaper than writing out the whole file system.
+    // Up to this many nodes, syncing each is cheaper than syncing the whole file system.
     let one_by_one = match root.durability() {
         Durability::Relaxed => return Ok(()),
         Durability::Contents => 8,

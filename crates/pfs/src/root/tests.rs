@@ -1,4 +1,4 @@
-//! Nothing gets out of a root: not by text, not by links, not by links swapped meanwhile.
+//! Nothing leaves a root: neither by text, nor by links, nor by links swapped concurrently.
 
 mod mounted;
 mod real;
@@ -155,7 +155,7 @@ fn pipes_do_not_block_a_reader() {
     }
 }
 
-/// Ends the other thread even when this one fails.
+/// Stops the other thread even if this one fails.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -164,7 +164,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Somebody swaps a folder for a link to the outside as fast as he can; no operation is ever led astray.
+/// Another thread swaps a folder for a link to the outside as fast as it can; no operation follows the link.
 #[test]
 fn a_link_swapped_in_meanwhile_leads_nowhere() {
     const ROUNDS: usize = 1500;
@@ -179,7 +179,7 @@ fn a_link_swapped_in_meanwhile_leads_nowhere() {
             let cwd = rustix::fs::CWD;
             while !stop.load(Ordering::Relaxed) {
                 let flags = rustix::fs::RenameFlags::EXCHANGE;
-                // Fails while the attacked side has just moved the folder; then it is tried again.
+                // Fails while the other thread has moved the folder; then the loop retries.
                 let _ = rustix::fs::renameat_with(cwd, inside.join("dir"), cwd, inside.join("trap"), flags);
                 std::thread::yield_now();
             }
@@ -207,7 +207,7 @@ fn a_link_swapped_in_meanwhile_leads_nowhere() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Random paths over a tree full of traps: what is read is always the root's own.
+    /// Random paths in a tree full of traps only read the root's own files.
     #[test]
     fn random_paths_never_reach_the_outside(
         parts in proptest::collection::vec("(dir|own|up|abs|loop|here|deep|secret|outside|inside|%2e%2e|\u{2025})", 1..7),
@@ -247,7 +247,7 @@ fn a_staged_file_is_seen_whole_or_not_at_all() {
     assert_eq!(leftovers(folder.path()), ["a"]);
 }
 
-/// A reader that reopens the name again and again sees one whole version or the other.
+/// A reader that keeps reopening the file sees one complete version or the other.
 #[test]
 fn readers_see_the_old_file_or_the_new_one() {
     let (_folder, root) = scratch();
@@ -306,7 +306,7 @@ fn attributes_are_kept() {
     }
 }
 
-/// Copies `f` to `copy` in two halves and does something between them, told which try it is. Gives how many there were.
+/// Copies `f` to `copy` in two halves and calls `between` with the number of the attempt. Returns the number of attempts.
 fn copy_in_halves(root: &Root, between: impl Fn(usize)) -> (Result<Copied, RootError>, usize) {
     let tries = std::cell::Cell::new(0);
     let in_halves = |source: &File, target: &File, size: u64| {
@@ -328,7 +328,7 @@ fn a_file_that_is_written_to_while_it_is_copied_is_begun_again_and_told_when_it_
             if number <= changes {
                 let mut file = File::options().write(true).open(folder.path().join("f")).unwrap();
                 file.write_all(b"two two").unwrap();
-                // Files' clocks tick coarsely; this one has ticked.
+                // File system clocks are coarse; this simulates a tick.
                 let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(number as u64);
                 file.set_modified(time).unwrap();
             }
@@ -362,7 +362,7 @@ fn a_file_that_loses_its_name_while_it_is_copied_is_copied_as_it_was() {
     assert_eq!(fs::read_to_string(at("copy")).unwrap(), "new");
 }
 
-/// Makes the file `new` when that gives it a later time than this one.
+/// Writes the file `new` until it has a later ctime than `since`.
 fn wait_until_the_clock_ticked(root: &Root, since: Mtime) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
@@ -477,7 +477,7 @@ fn a_walk_that_begins_behind_a_link_goes_all_the_way_down_and_follows_no_other()
     assert_eq!(found, expected);
 }
 
-/// Too deep to be named counts as unreadable; also root meets that.
+/// A folder too deep to be named counts as unreadable, even for root.
 #[test]
 fn a_walk_goes_on_beside_a_folder_it_cannot_read() {
     let (folder, root) = scratch();
@@ -543,7 +543,7 @@ fn a_tree_as_deep_as_a_path_can_name_works_and_one_deeper_is_told() {
     assert_eq!(leftovers(folder.path()), Vec::<String>::new());
 }
 
-/// A job can make a tree deeper than any path; it must still be possible to get rid of it.
+/// A job can create a tree deeper than any path; it must be possible to remove it.
 #[test]
 fn a_tree_deeper_than_any_path_can_be_removed() {
     let (folder, root) = scratch();

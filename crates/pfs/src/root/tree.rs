@@ -1,4 +1,4 @@
-//! Folders below a root: list, walk, make, rename, remove one by one.
+//! Folders below a root: list, walk, create, rename, remove single nodes.
 
 use std::ffi::CStr;
 
@@ -7,7 +7,7 @@ use crate::entry::{Entry, LinkTarget, Node};
 use crate::relpath::RelPath;
 use crate::sys::{self, AtFlags, Dir, Errno, FileType, Mode, OFlags, OwnedFd};
 
-/// One line of a folder's listing.
+/// One entry of a folder's listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
     pub path: RelPath,
@@ -15,7 +15,7 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// What travels of it, unread; of a socket, pipe or device nothing does, and its path is given back.
+    /// Converts it to an [`Entry`] without a digest. Returns the path of a socket, pipe or device as an error.
     pub fn into_entry(self) -> Result<Entry, RelPath> {
         let DirEntry { path, meta } = self;
         let node = match meta.kind {
@@ -33,17 +33,17 @@ impl DirEntry {
     }
 }
 
-/// A line, or why there is none.
+/// An entry, or why it cannot be listed.
 type Listed = Result<DirEntry, RootError>;
 
 impl Root {
-    /// What lies directly in a folder, by name. The staging folder is not shown.
+    /// The entries directly in a folder, by name. The staging folder is hidden.
     pub fn list(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
         let fd = self.open_dir(folder)?;
         self.list_fd(folder, &fd)?.into_iter().collect()
     }
 
-    /// What cannot be named or looked at is an error in its place.
+    /// An entry that cannot be named or examined is an error in its place.
     fn list_fd(&self, folder: &RelPath, fd: &OwnedFd) -> Result<Vec<Listed>, RootError> {
         let mut entries = Vec::new();
         let mut nameless = Vec::new();
@@ -53,13 +53,13 @@ impl Root {
             }
             match folder.child(&name) {
                 Ok(path) => entries.push((path, name)),
-                // Too deep for a path; all of a folder are, or none, so one word is enough.
+                // The path is too long. Names in a folder this deep are all reported by one error.
                 Err(_) => nameless = vec![Err(RootError::TooLong(folder.clone()))],
             }
         }
         entries.sort();
         let looked_at = entries.into_iter().filter_map(|(path, name)| {
-            // Gone between reading the folder and looking at it: somebody else's removal, not an error.
+            // An entry removed since the folder was read is skipped.
             let meta = self.meta_at(fd, &path, &name).transpose()?;
             Some(meta.map(|meta| DirEntry { path, meta }))
         });
@@ -83,11 +83,10 @@ impl Root {
         }
     }
 
-    /// Everything below a folder, folders before what they hold, in the order of [`RelPath`].
+    /// Everything below a folder in the order of [`RelPath`], folders before their contents.
     ///
-    /// Holds one listing per level in memory and one descriptor at a time, so neither a wide nor a deep tree
-    /// exhausts it. Links are told, not followed. A folder that cannot be read is an error in its place; the walk
-    /// then goes on beside it.
+    /// Keeps one listing per level in memory and one descriptor open, so that wide and deep trees are fine. Links are listed, not
+    /// followed. A folder that cannot be read is an error in its place, and the walk continues.
     pub fn walk(&self, folder: &RelPath) -> Walk {
         Walk {
             root: self.clone(),
@@ -99,8 +98,8 @@ impl Root {
         }
     }
 
-    /// The links below a folder and what they say, in no order. Where a folder tells what lies in it, nothing but
-    /// links is looked at.
+    /// The links below a folder and their targets, in no order. If the folder reports the types of its entries, only links are
+    /// examined.
     pub(crate) fn links_below(&self, folder: &RelPath) -> Result<Vec<(RelPath, LinkTarget)>, RootError> {
         let mut links = Vec::new();
         let mut waiting = vec![folder.clone()];
@@ -127,7 +126,7 @@ impl Root {
         Ok(links)
     }
 
-    /// Makes a folder and every folder on the way; one that is there already is fine.
+    /// Creates a folder and its parents; existing ones are fine.
     pub fn make_dirs(&self, path: &RelPath) -> Result<(), RootError> {
         self.open_or_make_dirs(path).map(drop)
     }
@@ -164,7 +163,7 @@ impl Root {
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(RootError::errno("make the folder", path, errno)),
         }
-        // Just made by us or by a racing twin: a link here would be a trap, so it is not followed.
+        // Created just now, by us or a concurrent process. A link here would be a trap, so it is not followed.
         let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         sys::openat(&parent, name, flags, Mode::empty())
             .map_err(|errno| RootError::errno("open the folder", path, errno))
@@ -177,7 +176,7 @@ impl Root {
         self.sync_fd(&parent, path)
     }
 
-    /// Removes a folder that is empty, and nothing else.
+    /// Removes an empty folder, and nothing else.
     pub fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
         let (parent, name) = self.open_parent(path)?;
         sys::unlinkat(&parent, name, AtFlags::REMOVEDIR)
@@ -195,12 +194,12 @@ impl Root {
         sys::unlinkat(parent, name, flags).map_err(failed)
     }
 
-    /// Gives a node another place. A folder takes a place only when nothing or an empty folder is there.
+    /// Renames a node. A folder can replace only an empty folder.
     pub fn rename(&self, from: &RelPath, to: &RelPath, existing: Existing) -> Result<(), RootError> {
         self.rename_to(from, self, to, existing)
     }
 
-    /// Moves a node to another root of the same file system, or to the same one.
+    /// Moves a node to another root of the same file system, or within this one.
     pub fn rename_to(
         &self,
         from: &RelPath,
@@ -220,7 +219,7 @@ impl Root {
         }
         let (source_dir, source_name) = self.open_parent(from)?;
         let (target_dir, target_name) = target.open_parent(to)?;
-        // A missing source and a missing target folder give the same error code; tell them apart here.
+        // A missing source and a missing target folder give the same errno; distinguish them here.
         stat_name(&source_dir, source_name).map_err(|errno| RootError::errno("rename", from, errno))?;
         publish_node((&source_dir, source_name), (&target_dir, target_name), existing)
             .map_err(|errno| RootError::errno("rename", to, errno))?;
@@ -228,7 +227,7 @@ impl Root {
         target.sync_fd(&target_dir, to)
     }
 
-    /// Makes a symbolic link whose text is `target`; where it leads is checked when it is followed.
+    /// Creates a symbolic link with the text `target`. The target is checked when the link is followed.
     pub fn make_link(&self, path: &RelPath, target: &LinkTarget) -> Result<(), RootError> {
         let (parent, name) = self.open_parent(path)?;
         sys::symlinkat(target.as_bytes(), &parent, name)
@@ -244,13 +243,13 @@ pub struct Walk {
     start: RelPath,
     only_finished: bool,
     has_begun: bool,
-    /// The folder it began at, as it was found then: a link may lead to it, but none further down.
+    /// The folder at the start, as opened then: a link may lead to it, but links below are not followed.
     opened: Option<Root>,
     levels: Vec<std::vec::IntoIter<Listed>>,
 }
 
 impl Walk {
-    /// Leaves out what is not finished in any folder: every folder here may have been a download's own root.
+    /// Skips the staging folder in every folder, because each may have been the root of a download.
     pub fn only_finished(self) -> Self {
         Self {
             only_finished: true,
@@ -297,7 +296,7 @@ impl Iterator for Walk {
         if entry.meta.is_dir() {
             match self.enter(&opened, &entry.path) {
                 Ok(()) => {}
-                // Removed, or replaced by something else, since it was listed: it is no folder any more.
+                // Removed or replaced since it was listed: it is no longer a folder.
                 Err(RootError::NotFound(_) | RootError::NotAFolder(_) | RootError::ThroughLink(_)) => {}
                 Err(error) => return Some(Err(error)),
             }
@@ -311,7 +310,7 @@ pub(super) fn names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<Vec<u8>>, Root
     Ok(names.collect())
 }
 
-/// A name in a folder, and what the folder says it is.
+/// A name in a folder, and its type if the folder reports it.
 pub(super) type TypedName = (Vec<u8>, Option<FileType>);
 
 fn typed_names(folder: &RelPath, fd: &OwnedFd) -> Result<Vec<TypedName>, RootError> {

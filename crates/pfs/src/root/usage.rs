@@ -1,25 +1,24 @@
-//! Counts what a tree holds, by descriptors and not by paths: what is too deep to be named, or may not be read, does
-//! not keep the rest from being counted.
+//! Counts the contents of a tree by descriptors, not by paths: folders that are too deep or unreadable do not stop the count.
 
 use super::tree::names;
 use super::{FOLDER, Meta, Root, RootError, STAGING, stat_name};
 use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, Errno, FileType, Mode, OFlags, OwnedFd};
 
-/// What a tree holds.
+/// The contents of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Bytes of content of all files; a file with two names counts twice.
+    /// Total size of all files; a file with two hard links counts twice.
     pub bytes: u64,
     /// Files and links.
     pub files: u64,
     pub folders: u64,
-    /// Folders that may not be read; what lies in them is not counted.
+    /// Folders that may not be read; their contents are not counted.
     pub unread: u64,
 }
 
 impl Usage {
-    /// Of a folder that may not be read.
+    /// The usage of an unreadable folder.
     fn unread() -> Self {
         Self {
             unread: 1,
@@ -27,7 +26,7 @@ impl Usage {
         }
     }
 
-    /// Counts one more node.
+    /// Counts one node.
     pub fn add(&mut self, meta: &Meta) {
         self.bytes += meta.size;
         if meta.is_dir() {
@@ -52,7 +51,7 @@ impl Usage {
 }
 
 impl Root {
-    /// Bytes and files below `path`, itself included when it is not a folder. What cannot be read is not counted.
+    /// Bytes and files below `path`, including `path` itself if it is not a folder. Unreadable folders are not counted.
     pub fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
         let meta = self.stat_link(path)?;
         if meta.is_dir() {
@@ -63,7 +62,7 @@ impl Root {
         Ok(usage)
     }
 
-    /// The same of what a link at `path` leads to.
+    /// Like [`Self::usage`], following a link at `path`.
     pub fn usage_behind(&self, path: &RelPath) -> Result<Usage, RootError> {
         let meta = self.stat(path)?;
         if meta.is_dir() {
@@ -74,7 +73,7 @@ impl Root {
         Ok(usage)
     }
 
-    /// The same of what lies staged, whoever put it there: a job may.
+    /// The usage of the staging folder, including files that jobs put there.
     pub fn staged_usage(&self) -> Result<Usage, RootError> {
         match self.usage(&STAGING.parse().expect("a plain name")) {
             Err(error) if error.is_not_found() => Ok(Usage::default()),
@@ -82,7 +81,7 @@ impl Root {
         }
     }
 
-    /// The names in the root itself, as they are. Nothing in it can keep them from being told.
+    /// The raw names in the root itself; names that cannot be a path do not fail.
     pub(crate) fn names(&self) -> Result<Vec<Vec<u8>>, RootError> {
         names(&RelPath::root(), &self.fd)
     }
@@ -111,28 +110,28 @@ impl Root {
     }
 }
 
-/// One level on the way down.
+/// One level of the descent.
 struct Level {
-    /// The name it has in the level above.
+    /// The name in the level above.
     name: Vec<u8>,
     device_and_inode: (u64, u64),
-    /// Folders that were not entered yet.
+    /// Subfolders that are not counted yet.
     left: Vec<Vec<u8>>,
 }
 
-/// Goes down with one open folder at a time, and up by `..`, which must lead where it came from: a job may move
-/// folders about meanwhile. Then the way is taken again from the top, by names, as far as it leads to the same folders.
+/// Descends with one open folder at a time and goes up by `..`. A job may move folders meanwhile: if `..` is not the expected
+/// folder, the path is opened again from the top by names, as far as it leads to the same folders.
 struct Count<'a> {
     shown: &'a RelPath,
     usage: Usage,
     top: OwnedFd,
-    /// The folder of the last level, unless that is the top.
+    /// The folder of the last level, unless it is the top.
     here: Option<OwnedFd>,
     levels: Vec<Level>,
 }
 
 impl<'a> Count<'a> {
-    /// Counts what lies in the top itself; `None` when that cannot be read.
+    /// Counts the entries of the top itself; `None` if it cannot be read.
     fn begin(shown: &'a RelPath, top: OwnedFd, hidden: Option<&[u8]>) -> Option<Self> {
         let mut usage = Usage::default();
         let mut first = look_into(shown, &top, Vec::new(), &mut usage)?;
@@ -194,7 +193,7 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// Takes the way from the top. Of a folder that is not where it was, what is left lies elsewhere now.
+    /// Opens the path again from the top. The remaining contents of a folder that has moved are not counted here.
     fn come_again(&mut self) {
         let mut reached = 1;
         for level in &self.levels[1..] {
@@ -209,7 +208,7 @@ impl<'a> Count<'a> {
     }
 }
 
-/// Counts what lies in a folder and tells which folders do.
+/// Counts the entries of a folder and returns its subfolders.
 fn look_into(shown: &RelPath, folder: &OwnedFd, name: Vec<u8>, usage: &mut Usage) -> Option<Level> {
     let device_and_inode = sys::identity(&sys::fstat(folder).ok()?);
     let mut left = Vec::new();
@@ -248,7 +247,7 @@ mod tests {
     use super::*;
     use crate::testing::{as_ordinary_user, plant, scratch};
 
-    /// Counts until it is in a folder that holds one called `inner`.
+    /// Counts until the current folder contains one called `inner`.
     fn count_until<'a>(shown: &'a RelPath, root: &Root, inner: &[u8]) -> Count<'a> {
         let top = root.open_dir(shown).unwrap();
         let mut count = Count::begin(shown, top, None).unwrap();

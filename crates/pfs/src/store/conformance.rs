@@ -1,6 +1,6 @@
-//! What every [`FileStore`] promises, as a suite that any backend runs against itself.
+//! A suite for implementations of [`FileStore`].
 //!
-//! Works in the home of a user called `suite` and leaves it empty. Panics with what was broken.
+//! Works in the home of a user called `suite` and leaves it empty. Panics with the broken promise.
 
 use super::{FileStore, ReadAt};
 use crate::digest::Digest;
@@ -97,7 +97,7 @@ impl Suite<'_> {
         entries.into_iter().map(|entry| entry.path.to_string()).collect()
     }
 
-    /// A place that breaks a limit is refused with the limit, for files and for folders.
+    /// A place beyond a limit is refused with the limit, for files and for folders.
     fn refuses(&self, place: &Place) {
         let refused =
             |error: RootError| matches!(error, RootError::Unsupported { .. } | RootError::TooLong(_));
@@ -392,7 +392,7 @@ fn strange_names(suite: &Suite<'_>) {
     }
 }
 
-/// What is exactly as deep, or as long, as the store allows is a file like any other.
+/// A path that is exactly as deep or long as the store allows works like any other.
 fn what_reaches_a_limit_is_kept(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deepest = vec!["d"; limits.depth].join("/");
@@ -428,7 +428,7 @@ fn what_reaches_a_limit_is_kept(suite: &Suite<'_>) {
     }
 }
 
-/// A path of exactly so many bytes, with as few names as possible.
+/// A path of exactly this many bytes, with as few names as possible.
 fn as_long_as(bytes: usize, longest_name: usize) -> String {
     let names = (bytes + 1).div_ceil(longest_name + 1);
     let letters = bytes + 1 - names;
@@ -436,7 +436,7 @@ fn as_long_as(bytes: usize, longest_name: usize) -> String {
     (0..names).map(name).collect::<Vec<_>>().join("/")
 }
 
-/// What is one beyond a limit is refused, and the refusal says which limit.
+/// A path one beyond a limit is refused, and the error names the limit.
 fn what_is_beyond_a_limit_is_refused(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deep = vec!["d"; limits.depth + 1].join("/");
@@ -452,10 +452,10 @@ fn what_is_beyond_a_limit_is_refused(suite: &Suite<'_>) {
                     .expect_err("it breaks a limit")
                     .to_string()
             }
-            // Nobody can even ask for it, whatever the store.
+            // No store can be asked for this path.
             Err(error) => error.to_string(),
         };
-        // Where a path of so many names is longer than any may be, that is what is told.
+        // If a path this deep is also too long, the error may name that limit.
         let known = [limit, limits.path].map(|limit| format!("{limit} "));
         assert!(known.iter().any(|limit| told.contains(limit)), "{told}");
     }
@@ -495,7 +495,7 @@ fn writers_of_one_file_are_told_of_their_own(suite: &Suite<'_>) {
     suite.clear("one");
 }
 
-/// What nobody is at any more takes a process that has ended; each store has tests of its own for that.
+/// Abandoned files need a process that has exited; each store has its own tests for that.
 fn what_somebody_is_at_is_not_swept(suite: &Suite<'_>) {
     let home = suite.at("");
     let sweep = || {

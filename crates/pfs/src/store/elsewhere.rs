@@ -1,4 +1,4 @@
-//! A store that happens to lie on this machine and hides it, so that spools can be tested without a service.
+//! A local store that pretends to be remote, so that spools can be tested without a service.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,13 +16,13 @@ use crate::testing::{leftovers, rel};
 
 struct Elsewhere {
     store: LocalStore,
-    /// Whether nothing can be written just now.
+    /// Whether writes fail at the moment.
     is_down: AtomicBool,
-    /// Whether an entry of a listing costs as much as one that is asked for.
+    /// Whether each entry of a listing costs a request of its own.
     lists_dearly: AtomicBool,
-    /// Files that were begun, also in vain.
+    /// Number of files begun, including failed attempts.
     begun: AtomicUsize,
-    /// What was asked for: entries of listings, and single places.
+    /// Number of requests: entries of listings, and single places.
     asked: AtomicUsize,
 }
 
@@ -77,7 +77,7 @@ impl FileStore for Elsewhere {
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        // Some stores fail so for a single file, too.
+        // Some stores also fail like this for a single file.
         if self.is_down.load(Ordering::Relaxed) || place.path.name() == Some(b"unlucky") {
             return Err(RootError::Unreachable {
                 path: place.path.clone(),
@@ -290,7 +290,7 @@ fn looking_at_many_is_looking_at_each() {
     }
 }
 
-/// A folder with many files is looked at some of them at a time; each time all of it would be too much.
+/// A folder with many files is queried a few files at a time; listing all of it each time would cost too much.
 #[test]
 fn where_listings_are_dear_no_more_is_asked_for_than_was_wanted() {
     let stage = stage();

@@ -1,6 +1,6 @@
-//! Files in a folder of this machine, or of a file system mounted on it (CephFS, NFS).
+//! Files in a local folder, or in a mounted file system (CephFS, NFS).
 //!
-//! `home/<user>` and `public` lie below one root; each is confined for itself.
+//! `home/<user>` and `public` are below one root; each is confined on its own.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ pub struct LocalStore {
 }
 
 impl LocalStore {
-    /// Uses a folder that exists.
+    /// Opens a store in an existing folder.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, RootError> {
         Ok(Self {
             shown: folder.as_ref().display().to_string(),
@@ -32,7 +32,7 @@ impl LocalStore {
         })
     }
 
-    /// The same store with another promise about power cuts.
+    /// Returns the store with another durability.
     pub fn with_durability(self, durability: Durability) -> Self {
         Self {
             root: self.root.with_durability(durability),
@@ -40,7 +40,7 @@ impl LocalStore {
         }
     }
 
-    /// The confined folder of a space, made when it is first used.
+    /// The confined folder of a space, created on first use.
     pub fn space(&self, space: &Space) -> Result<Root, RootError> {
         let folder = space.folder();
         match self.root.descend(&folder) {
@@ -148,7 +148,7 @@ impl FileStore for LocalStore {
         Ok(cleared.gone.len() as u64 + cleared.strange)
     }
 
-    /// CephFS keeps one in the folder's attributes.
+    /// CephFS stores the quota in the folder's attributes.
     fn quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
         let limit = self
             .space(space)?
@@ -157,21 +157,21 @@ impl FileStore for LocalStore {
     }
 }
 
-/// A file of this machine, open, and what it was then.
+/// An open local file, and its metadata when it was opened.
 pub(super) struct OpenFile {
     pub file: File,
     pub meta: Meta,
 }
 
 impl OpenFile {
-    /// Whether it has lost its last name.
+    /// Whether its last hard link was removed.
     #[cfg(unix)]
     fn is_nameless(&self) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt as _;
         Ok(self.file.metadata()?.nlink() == 0)
     }
 
-    /// Here an open file keeps its name.
+    /// On this system an open file keeps its name.
     #[cfg(not(unix))]
     fn is_nameless(&self) -> io::Result<bool> {
         Ok(false)
@@ -202,7 +202,7 @@ impl ReadAt for OpenFile {
         if (before.size, before.mtime) != (now.size, now.mtime) {
             return Ok(false);
         }
-        // Losing its last name changes a file's ctime alone.
+        // Removing the last hard link changes only a file's ctime.
         Ok(before.ctime == now.ctime || self.is_nameless()?)
     }
 }

@@ -1,6 +1,6 @@
-//! The port behind which files are kept: what the service needs of any storage, in few words.
+//! The port to file storage: the operations that the service needs of any backend.
 //!
-//! Rights and quotas are decided before; a store does as it is told, inside the space it is told.
+//! Rights and quotas are checked by the callers; a store confines each operation to the given space.
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -27,109 +27,109 @@ use crate::source::Source;
 ///
 /// Every implementation passes [`conformance`](self::conformance).
 pub trait FileStore: Send + Sync {
-    /// What the backend cannot do.
+    /// The limits of the backend.
     fn limits(&self) -> StoreLimits;
 
-    /// Where it is, for people; no secret is in it.
+    /// The location, for people; contains no secret.
     fn name(&self) -> String;
 
-    /// What is at a place. Links that lead out of the space lead nowhere.
+    /// The metadata of a place. A link that leads out of the space is not found.
     fn stat(&self, place: &Place) -> Result<Meta, RootError>;
 
-    /// What lies directly in a folder, by name. Paths are relative to the space.
+    /// The entries directly in a folder, by name. Paths are relative to the space.
     fn list(&self, place: &Place) -> Result<Vec<DirEntry>, RootError>;
 
-    /// Makes a folder and those on the way; one that is there already is fine.
+    /// Creates a folder and its parents; existing ones are fine.
     fn make_folder(&self, place: &Place) -> Result<(), RootError>;
 
     /// Removes a file, a link or an empty folder.
     fn remove(&self, place: &Place) -> Result<(), RootError>;
 
-    /// Removes whatever is there with all below it.
+    /// Removes whatever is at a place, with everything below.
     fn remove_all(&self, place: &Place) -> Result<(), RootError>;
 
-    /// Moves a node in one step, also between spaces where the backend can.
+    /// Moves a node atomically, also between spaces if the backend can.
     fn rename(&self, from: &Place, to: &Place, existing: Existing) -> Result<(), RootError>;
 
-    /// Copies a file or folder without its bytes leaving the storage's side.
+    /// Copies a file or folder inside the storage, without transferring its bytes.
     fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError>;
 
-    /// Opens a file for reading at any offset. What is opened stays readable when the name is replaced.
+    /// Opens a file for reading at any offset. It stays readable when the name is replaced.
     fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError>;
 
-    /// Begins a new file, unseen until it is published. The folder it will lie in must exist by then.
+    /// Starts a new file, hidden until it is published. Its folder must exist by then.
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError>;
 
     /// Bytes and files below a place.
     fn usage(&self, place: &Place) -> Result<Usage, RootError>;
 
-    /// What lies in a space and has no name yet, whoever put it there; nothing where nobody else could.
+    /// The usage of unpublished files in a space, including foreign ones; zero if others cannot put any there.
     fn staged(&self, _space: &Space) -> Result<Usage, RootError> {
         Ok(Usage::default())
     }
 
-    /// The space as a folder, where the backend is a file system: then chunks may arrive in any order.
+    /// The space as a folder, if the backend is a file system: then chunks may arrive in any order.
     fn folder(&self, space: &Space) -> Result<Option<Root>, RootError>;
 
-    /// Removes what writers that are gone left unpublished and nobody touched for `age`; answers how much.
+    /// Removes unpublished files of writers that are gone, if unchanged for `age`. Returns their number.
     fn sweep(&self, space: &Space, age: Duration) -> Result<u64, RootError>;
 
-    /// Bytes a space may hold by the backend's own rule, where it has one.
+    /// The backend's own quota for a space in bytes, if any.
     fn quota(&self, _space: &Space) -> Result<Option<u64>, RootError> {
         Ok(None)
     }
 }
 
-/// Reads a file that stays the same while it is open, unless somebody writes into it.
+/// An open file. Its content stays the same unless the file is written to in place.
 pub trait ReadAt: Source {
-    /// Kind, size and times when it was opened.
+    /// Kind, size and times when the file was opened.
     fn meta(&self) -> &Meta;
 
-    /// Whether nobody wrote to it since it was opened. Who removes it, or gives its name to another, does not. Nobody writes into
-    /// a file that lies in a remote store.
+    /// Whether the file was not written to since it was opened. Removing or replacing it does not count. Files in a remote store
+    /// are never written in place.
     fn is_as_opened(&self) -> io::Result<bool> {
         Ok(true)
     }
 }
 
-/// A file that is being written. Dropping it leaves nothing behind.
+/// A file that is being written. Dropping it removes it.
 pub trait NewFile: Send {
-    /// Adds bytes at the end; some backends know no other way.
+    /// Appends bytes; some backends support nothing else.
     fn append(&mut self, bytes: &[u8]) -> Result<(), RootError>;
 
-    /// Makes it durable and gives it its name in one step.
+    /// Makes the file durable and gives it its name atomically.
     fn publish(self: Box<Self>, existing: Existing) -> Result<Meta, RootError>;
 }
 
-/// What a backend cannot do.
+/// The limits of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// Longest name of one file, in bytes.
+    /// Maximum length of a name, in bytes.
     pub name: usize,
-    /// Longest path inside a space, in bytes.
+    /// Maximum length of a path inside a space, in bytes.
     pub path: usize,
-    /// Most names in a path inside a space.
+    /// Maximum number of names in a path inside a space.
     pub depth: usize,
-    /// What names consist of.
+    /// Allowed bytes in names.
     pub names: NameRule,
-    /// Characters that no name contains.
+    /// Characters that names must not contain.
     pub without: &'static str,
-    /// Whether symbolic links are kept.
+    /// Whether symbolic links are supported.
     pub links: bool,
-    /// Whether a move is one step that others see as a whole.
+    /// Whether moves are atomic.
     pub moves_whole: bool,
-    /// Whether a file that is open stays readable when it is replaced or removed. Where it does not, reading fails;
-    /// it never goes on in another file.
+    /// Whether an open file stays readable when it is replaced or removed. If not, reads fail; they never return bytes of another
+    /// file.
     pub stays_open: bool,
-    /// Whether a listing tells all that is asked of an entry. Where it does not, every entry costs a request more.
+    /// Whether a listing has all metadata. If not, every entry costs another request.
     pub lists_times: bool,
-    /// A name that the store uses itself and nothing else may have; none where it is empty.
+    /// A name reserved by the store; empty if there is none.
     pub own_name: &'static str,
-    /// How many files are worth writing at the same time.
+    /// How many files to write concurrently.
     pub writers: usize,
 }
 
-/// What names consist of.
+/// Which bytes names may consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameRule {
     AnyBytes,
@@ -169,7 +169,7 @@ impl fmt::Display for StoreLimits {
 }
 
 impl StoreLimits {
-    /// Says which limit a path would break.
+    /// Fails with the limit that a path exceeds.
     pub fn check(&self, path: &RelPath) -> Result<(), RootError> {
         let refused = |reason: String| {
             Err(RootError::Unsupported {

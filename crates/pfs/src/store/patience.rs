@@ -1,6 +1,6 @@
-//! How long to go on with a store that does not answer: one request may wait for minutes, and a tree needs thousands.
+//! When to give up on an unreachable store: one request may wait for minutes, and a tree needs thousands.
 //!
-//! One failure alone means little, as some stores fail so for a single file.
+//! A single failure means little, because some stores fail like this for one file.
 
 use std::io;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::relpath::RelPath;
 use crate::root::RootError;
 
-/// Ends when so many in a row were tried in vain.
+/// Gives up after this many consecutive failures.
 pub(super) struct Patience {
     most: usize,
     in_vain: AtomicUsize,
@@ -25,7 +25,7 @@ impl Patience {
         }
     }
 
-    /// Tries something about a path. Once patience has ended, that fails as the last try did.
+    /// Tries an operation on a path. After giving up, fails with the last error without trying.
     pub(super) fn with<R>(
         &self,
         path: impl FnOnce() -> RelPath,

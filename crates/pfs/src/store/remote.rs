@@ -1,7 +1,7 @@
-//! A space that lies in a remote store, with its spool: uploads are gathered, checked and kept on this machine, and
-//! streamed to the store once they are whole.
+//! A space in a remote store, with its spool: uploads are staged and checked on this machine, and streamed to the store when
+//! complete.
 //!
-//! Nothing is acknowledged before the store has it. What a crash leaves in the spool is gone on with.
+//! Nothing is acknowledged before the store has it. After a crash, staged uploads are resumed from the spool.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -16,13 +16,13 @@ use crate::relpath::RelPath;
 use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage, if_there};
 use crate::sys::FileExt;
 
-/// Bytes that are handed to the store at a time.
+/// Bytes per call to the store.
 const PIECE: usize = 1 << 20;
 
-/// So many paths of one folder are asked for one by one; more are found in its listing.
+/// Up to this many paths of a folder are queried one by one; for more, the folder is listed.
 const ONE_BY_ONE: usize = 4;
 
-/// So many folders that cannot be made, one after the other, are enough to see that the store does not answer.
+/// After this many consecutive folders that cannot be created, the store counts as unreachable.
 const FOLDERS_IN_VAIN: usize = 3;
 
 /// A space of a remote store; cheap to clone.
@@ -66,7 +66,7 @@ impl RemoteSpace {
         self.made_first(folder, |place| self.store.list(place))
     }
 
-    /// A home is there from the beginning, although nobody made it.
+    /// A home always exists, so it is created on first use.
     fn made_first<T>(
         &self,
         path: &RelPath,
@@ -113,8 +113,8 @@ impl RemoteSpace {
         }
     }
 
-    /// Asks for single paths, but looks through a folder when several of it are wanted: a request each is dear. Where a
-    /// listing costs a request for every entry, only those are asked for that are wanted, many at a time.
+    /// Queries single paths, but lists a folder if several of its paths are requested, to save requests. If a listing costs a
+    /// request per entry, queries only the requested paths, many concurrently.
     pub(super) fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
         match self.store.limits().lists_times {
             true => self.stat_by_listing(paths),
@@ -127,13 +127,13 @@ impl RemoteSpace {
         for path in paths {
             *folders.entry(path.parent().unwrap_or_default()).or_default() += 1;
         }
-        // What lies in a folder that is not there need not be asked for: most of a tree that is new.
+        // Paths in a missing folder need no query: that is most of a new tree.
         let folders: Vec<RelPath> = folders
             .into_iter()
             .filter(|(_, wanted)| *wanted > ONE_BY_ONE)
             .map(|(folder, _)| folder)
             .collect();
-        // One that cannot be looked at is enough to fail.
+        // One folder that cannot be examined fails the whole call.
         let there = self.for_each(&folders, Patience::new(1), RelPath::clone, |folder| {
             if_there(self.stat(folder))
         });
@@ -151,8 +151,8 @@ impl RemoteSpace {
         found.into_iter().collect()
     }
 
-    /// Does something for each item, as many at a time as the store likes; the answers are in the items' order. Where
-    /// patience ends, what is left fails without being tried.
+    /// Runs `work` for each item, as many concurrently as the store allows, and returns the results in order. After `patience`
+    /// gives up, the remaining items fail without being tried.
     fn for_each<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -218,7 +218,7 @@ impl RemoteSpace {
         file.publish(existing).map(drop)
     }
 
-    /// Sends a whole file from the spool, in order. Durable when it returns.
+    /// Sends a complete file from the spool, in order. It is durable on return.
     pub(super) fn publish(
         &self,
         source: &File,
@@ -240,7 +240,7 @@ impl RemoteSpace {
         file.publish(existing)
     }
 
-    /// Sends everything a staged tree holds, many files at a time. What cannot take its place does not stop the rest.
+    /// Sends all contents of a staged tree, many files concurrently. A failed file does not stop the rest.
     pub(super) fn merge(
         &self,
         staged: StagedTree,
@@ -248,7 +248,7 @@ impl RemoteSpace {
         existing: Existing,
     ) -> Result<Merged, RootError> {
         let merged = self.merge_tree(staged.tree(), folder, existing);
-        // Why it failed says more than why it could not be cleared away.
+        // The error of the merge matters more than an error of the cleanup.
         let gone = staged.discard();
         merged.and_then(|merged| gone.map(|()| merged))
     }
@@ -276,7 +276,7 @@ impl RemoteSpace {
                 }
             }
         }
-        // What lies in a folder that cannot be made is not tried: one reason is enough.
+        // Files in a folder that cannot be created are skipped: one error is enough.
         let refused: Vec<RelPath> = merged.failed.iter().map(|(path, _)| path.clone()).collect();
         files.retain(|entry| !refused.iter().any(|folder| entry.path.is_within(folder)));
         self.merge_files(tree, folder, existing, &files, &mut merged);
@@ -292,7 +292,7 @@ impl RemoteSpace {
         merged: &mut Merged,
     ) {
         let path_of = |entry: &DirEntry| folder.join(&entry.path).unwrap_or_default();
-        // As many as are sent at a time, all of them in vain.
+        // Give up when as many as are sent concurrently have failed.
         let patience = Patience::new(self.store.limits().writers);
         let placed = self.for_each(files, patience, path_of, |entry| {
             self.merge_file(tree, folder, existing, entry)
@@ -311,7 +311,7 @@ impl RemoteSpace {
         }
     }
 
-    /// Sends one file; answers what it replaced and what it is there.
+    /// Sends one file; returns the metadata of the replaced file and of the new one.
     fn merge_file(
         &self,
         tree: &Root,
@@ -363,7 +363,7 @@ impl Iterator for RemoteWalk {
         };
         if entry.meta.is_dir() {
             match self.enter(&entry.path) {
-                // Removed since it was listed: it is no folder any more.
+                // Removed since it was listed: it is no longer a folder.
                 Ok(()) | Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => {}
                 Err(error) => return Some(Err(error)),
             }

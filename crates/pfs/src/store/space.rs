@@ -1,7 +1,7 @@
 //! One space of a store, opened once and used many times.
 //!
-//! A folder is used through its open descriptor, exactly as before there were other stores; everything else goes
-//! through the port, and what is not complete yet waits in a spool on this machine.
+//! A local folder is used through its open descriptor. Other stores are used through the port, and their unfinished uploads are
+//! staged in a spool on this machine.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::root::{DirEntry, Existing, GlobPattern, Meta, Root, RootError, Staged
 /// An opened space; cheap to clone.
 #[derive(Clone)]
 pub enum OpenSpace {
-    /// A folder of a file system of this machine.
+    /// A folder in a local file system.
     Folder(Root),
-    /// Elsewhere.
+    /// A space in a remote store.
     Remote(RemoteSpace),
 }
 
@@ -33,7 +33,7 @@ impl From<Root> for OpenSpace {
 }
 
 impl OpenSpace {
-    /// Opens a space of a store. `spool` is where uploads to a remote one are gathered.
+    /// Opens a space of a store. Uploads to a remote store are staged in `spool`.
     pub fn open(store: &Arc<dyn FileStore>, space: &Space, spool: &LocalStore) -> Result<Self, RootError> {
         match store.folder(space)? {
             Some(root) => Ok(Self::Folder(root)),
@@ -41,7 +41,7 @@ impl OpenSpace {
         }
     }
 
-    /// The folder in which uploads to this space grow until they are complete.
+    /// The root in which uploads to this space are staged.
     pub fn staging(&self) -> &Root {
         match self {
             Self::Folder(root) => root,
@@ -49,7 +49,7 @@ impl OpenSpace {
         }
     }
 
-    /// The same space, in which nothing of these folders is changed by whatever path; see [`Root::sparing`].
+    /// Returns the space without write access to these folders by any path; see [`Root::sparing`].
     pub fn sparing(self, folders: Vec<RelPath>) -> Self {
         match self {
             Self::Folder(root) => Self::Folder(root.sparing(folders)),
@@ -57,7 +57,7 @@ impl OpenSpace {
         }
     }
 
-    /// The same space, in which one node of what it spares may be changed.
+    /// Returns the space with write access to one spared node.
     pub fn sparing_all_but(self, path: RelPath) -> Self {
         match self {
             Self::Folder(root) => Self::Folder(root.sparing_all_but(path)),
@@ -65,16 +65,16 @@ impl OpenSpace {
         }
     }
 
-    /// The same failure with limit and use, where a quota of the storage itself is the reason and it tells them.
+    /// Adds limit and usage to an error, if it comes from a quota of the storage that reports them.
     pub fn explain(&self, error: RootError) -> RootError {
         match self {
             Self::Folder(root) => root.explain(error),
-            // A store tells them itself.
+            // A remote store has added them itself.
             Self::Remote(_) => error,
         }
     }
 
-    /// Where a node really lies, links followed but its own; elsewhere there are none.
+    /// The path of a node after resolving all links on the way. Remote stores have no links.
     pub fn real_place(&self, path: &RelPath) -> Result<RelPath, RootError> {
         match self {
             Self::Folder(root) => root.real_place(path),
@@ -82,7 +82,7 @@ impl OpenSpace {
         }
     }
 
-    /// Where a folder really lies.
+    /// The path of a folder after resolving all links.
     pub fn real_folder(&self, path: &RelPath) -> Result<RelPath, RootError> {
         match self {
             Self::Folder(root) => root.real_folder(path),
@@ -90,7 +90,7 @@ impl OpenSpace {
         }
     }
 
-    /// What is at a path, following links inside the space.
+    /// The metadata of a path, following links inside the space.
     pub fn stat(&self, path: &RelPath) -> Result<Meta, RootError> {
         match self {
             Self::Folder(root) => root.stat(path),
@@ -98,7 +98,7 @@ impl OpenSpace {
         }
     }
 
-    /// What is at a path itself: a link is told as a link.
+    /// The metadata of a path itself, without following a link.
     pub fn stat_link(&self, path: &RelPath) -> Result<Meta, RootError> {
         match self {
             Self::Folder(root) => root.stat_link(path),
@@ -106,7 +106,7 @@ impl OpenSpace {
         }
     }
 
-    /// What is at each of some paths; `None` where there is nothing.
+    /// The metadata of each path; `None` if it does not exist.
     pub fn stat_many(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
         match self {
             Self::Folder(root) => root.stat_many(paths),
@@ -122,7 +122,7 @@ impl OpenSpace {
         }
     }
 
-    /// Opens a regular file for reading; a link anywhere on the way is an error.
+    /// Opens a regular file for reading; fails if the path contains a link.
     pub fn open_no_links(&self, path: &RelPath) -> Result<Arc<dyn ReadAt>, RootError> {
         match self {
             Self::Folder(root) => root.open_file_no_links(path).map(opened),
@@ -130,7 +130,7 @@ impl OpenSpace {
         }
     }
 
-    /// What lies directly in a folder, by name.
+    /// The entries directly in a folder, by name.
     pub fn list(&self, folder: &RelPath) -> Result<Vec<DirEntry>, RootError> {
         match self {
             Self::Folder(root) => root.list(folder),
@@ -138,7 +138,7 @@ impl OpenSpace {
         }
     }
 
-    /// Everything below a folder, folders before what they hold.
+    /// Everything below a folder; every folder precedes its contents.
     pub fn walk(&self, folder: &RelPath) -> Entries {
         match self {
             Self::Folder(root) => Box::new(root.walk(folder)),
@@ -146,7 +146,7 @@ impl OpenSpace {
         }
     }
 
-    /// Everything that matches a pattern, in order.
+    /// All matches of a pattern, in order.
     pub fn glob(&self, pattern: &GlobPattern) -> Result<Vec<DirEntry>, RootError> {
         match self {
             Self::Folder(root) => root.glob(pattern),
@@ -154,7 +154,7 @@ impl OpenSpace {
         }
     }
 
-    /// Makes a folder and those on the way; one that is there already is fine.
+    /// Creates a folder and its parents; existing ones are fine.
     pub fn make_dirs(&self, path: &RelPath) -> Result<(), RootError> {
         match self {
             Self::Folder(root) => root.make_dirs(path),
@@ -162,7 +162,7 @@ impl OpenSpace {
         }
     }
 
-    /// Removes whatever is at a path with all below it.
+    /// Removes whatever is at a path, with everything below.
     pub fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
         match self {
             Self::Folder(root) => root.remove_all(path),
@@ -170,7 +170,7 @@ impl OpenSpace {
         }
     }
 
-    /// Removes a folder that is empty, and nothing else.
+    /// Removes an empty folder, and nothing else.
     pub fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
         match self {
             Self::Folder(root) => root.remove_folder(path),
@@ -186,7 +186,7 @@ impl OpenSpace {
         }
     }
 
-    /// The same of what a link at a path leads to.
+    /// Like [`Self::usage`], following a link at the path.
     pub fn usage_behind(&self, path: &RelPath) -> Result<Usage, RootError> {
         match self {
             Self::Folder(root) => root.usage_behind(path),
@@ -194,7 +194,7 @@ impl OpenSpace {
         }
     }
 
-    /// Writes a small file in one go.
+    /// Writes a small file at once.
     pub fn write_file(&self, path: &RelPath, content: &[u8], existing: Existing) -> Result<(), RootError> {
         match self {
             Self::Folder(root) => root.write_file(path, content, existing),
@@ -202,7 +202,7 @@ impl OpenSpace {
         }
     }
 
-    /// Gives a file that was written to the staging folder its place here.
+    /// Publishes a staged file in this space.
     pub fn publish_staged(
         &self,
         staged: StagedFile,
@@ -215,7 +215,7 @@ impl OpenSpace {
         }
     }
 
-    /// Checks a file that was assembled in the staging folder and gives it its place here.
+    /// Checks an assembled file and publishes it in this space.
     pub fn commit(
         &self,
         assembly: &Assembly,
@@ -233,7 +233,7 @@ impl OpenSpace {
         }
     }
 
-    /// Puts what a tree in the staging folder holds into a folder here, file by file, and tells what became of each.
+    /// Merges a staged tree into a folder of this space, file by file, and returns the result of each.
     pub fn merge(
         &self,
         staged: StagedTree,

@@ -1,4 +1,4 @@
-//! Systems other than Linux: what Linux's kernel does in one call is left to the callers' plain way.
+//! Systems other than Linux: stubs for calls that only Linux has. Callers use a portable fallback.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use super::{BorrowedFd, Errno, OFlags, OwnedFd, Stat};
 
-/// Opens a folder as a way to others.
+/// Opens a folder only to resolve names in it.
 pub(crate) const WAY: OFlags = OFlags::DIRECTORY;
 
-/// Whether one call writes out a whole file system: nowhere else does it.
+/// Whether one call syncs a whole file system; not on these systems.
 pub(crate) const SYNCS_FILE_SYSTEMS: bool = false;
 
-/// Never called where it cannot be done.
+/// Never called on these systems.
 pub(crate) fn sync_file_system(_: BorrowedFd<'_>) -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
@@ -22,12 +22,12 @@ pub(crate) fn make_usable_at(_: BorrowedFd<'_>, _: &[u8]) -> Result<(), Errno> {
     Err(Errno::ACCESS)
 }
 
-/// Sharing content on the disk is an optimisation; it is not made here.
+/// Shared extents are an optimisation that these systems lack.
 pub(crate) fn share_content(_: &File, _: &File) -> Result<(), Errno> {
     Err(Errno::NOSYS)
 }
 
-/// Copying inside the kernel, too.
+/// Copying in the kernel is also missing.
 pub(crate) fn copy_file_range(
     _: &File,
     _: Option<&mut u64>,
@@ -38,7 +38,7 @@ pub(crate) fn copy_file_range(
     Err(Errno::NOSYS)
 }
 
-/// The file system a node lies on, and its number there.
+/// The device and inode of a node.
 #[allow(
     clippy::unnecessary_cast,
     reason = "the width of these numbers differs between systems"
@@ -47,13 +47,13 @@ pub(crate) fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
-/// Attributes with numbers are CephFS's, which is mounted on Linux.
+/// Numeric attributes exist only on CephFS, which is mounted on Linux.
 pub(crate) fn number_attribute(_: &OwnedFd, _: &CStr) -> Result<Option<u64>, Errno> {
     Ok(None)
 }
 
-/// Another in every process: nobody here can tell whether the machine was restarted, so what an earlier process
-/// noted is checked before it is believed.
+/// A new id in every process: a reboot cannot be detected here, so the journal of an earlier process is always checked before
+/// use.
 pub(crate) fn boot_id() -> String {
     static ID: LazyLock<String> = LazyLock::new(crate::root::fresh_name);
     ID.clone()

@@ -1,7 +1,7 @@
-//! The calls of the operating system that everything else here is written in, and nothing more.
+//! The operating system calls that this crate uses.
 //!
-//! On Unix they are the system's own; Linux has some that others lack (`linux`, `elsewhere`). On Windows `windows`
-//! speaks the same words on top of what that system offers. No other file of this crate names a system.
+//! On Unix they are system calls; `linux` and `elsewhere` cover those that only Linux has. On Windows, `windows` implements the
+//! same interface. No other file of this crate names a system.
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;

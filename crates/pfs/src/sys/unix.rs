@@ -1,4 +1,4 @@
-//! Unix: the calls as they are.
+//! Unix: the system calls, unchanged.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -17,18 +17,18 @@ pub(crate) use rustix::fs::{
 };
 pub(crate) use rustix::io::Errno;
 
-/// Whether a file remembers that it is a program.
+/// Whether the file system stores executable bits.
 pub const KEEPS_EXECUTABLE_BITS: bool = true;
 
-/// What a folder says of one of its entries, where it says anything: then nobody need look at the entry itself.
+/// The type of an entry, if the folder reports it: then the entry need not be examined.
 pub(crate) fn told_type(entry: &DirEntry) -> Option<FileType> {
     Some(entry.file_type()).filter(|told| *told != FileType::Unknown)
 }
 
-/// Whether a folder that is open leads to the one above it.
+/// Whether an open folder gives access to its parent.
 pub(crate) const GOES_UP: bool = true;
 
-/// Lets the owner of an open folder read, change and enter it.
+/// Lets the owner read, change and enter an open folder.
 pub(crate) fn make_usable(folder: impl AsFd) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(fstat(&folder)?.st_mode);
     match mode.contains(Mode::RWXU) {
@@ -37,31 +37,31 @@ pub(crate) fn make_usable(folder: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Whether a file has no other name than the one it was opened by.
+/// Whether a file has only one hard link.
 pub(crate) fn has_one_name(stat: &Stat) -> bool {
     stat.st_nlink == 1
 }
 
-/// Gives back the room of a file that no name leads to any more, although somebody may still hold it open.
+/// Frees the space of a file without a name, even if it is still open elsewhere.
 pub(crate) fn empty_if_nameless(file: &File) {
     use std::os::unix::fs::MetadataExt;
     if file.metadata().is_ok_and(|meta| meta.nlink() == 0) {
-        // It goes in the end, when nobody holds it.
+        // On failure, the space is freed when the last handle is closed.
         let _ = file.set_len(0);
     }
 }
 
-/// Writes at the end of a file that was opened for that.
+/// Appends to a file that was opened for appending.
 pub(crate) fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// A name, or names joined by `/`, as this system's own paths are written.
+/// A name, or names joined by `/`, as a local path.
 pub(crate) fn local_path(bytes: &[u8]) -> Result<Cow<'_, Path>, Errno> {
     Ok(Cow::Borrowed(Path::new(OsStr::from_bytes(bytes))))
 }
 
-/// Names to match patterns against; never opened.
+/// A path to match against patterns; never opened.
 pub(crate) fn path_to_match(bytes: &[u8]) -> Cow<'_, Path> {
     Cow::Borrowed(Path::new(OsStr::from_bytes(bytes)))
 }

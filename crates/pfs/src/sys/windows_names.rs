@@ -1,11 +1,11 @@
-//! Names that Windows can give a file, and those it would take for something else.
+//! Which names Windows allows for files, and which have a special meaning there.
 //!
-//! On the cluster a name is any bytes. There `\` and `:` would lead elsewhere, `nul` names a device, and a dot at the
-//! end is dropped in silence: such names are refused, never changed. Text only, so that it is tested everywhere.
+//! On the cluster a name is any bytes. On Windows `\` and `:` lead elsewhere, `nul` is a device, and a trailing dot is silently
+//! dropped: such names are refused, never changed. Handles only text, so it is tested on all systems.
 
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
 
-/// Whether a file may be called so.
+/// Whether a file may have this name.
 pub(super) fn is_allowed(name: &str) -> bool {
     let is_plain = |c: char| !c.is_control() && !"/\\:*?\"<>|".contains(c);
     !name.is_empty() && name.chars().all(is_plain) && !name.ends_with(['.', ' ']) && !is_device(name)
@@ -22,8 +22,8 @@ fn is_device(name: &str) -> bool {
     DEVICES.contains(&stem.as_str()) || is_numbered("com") || is_numbered("lpt")
 }
 
-/// The text of a link of Windows as others write it. One that does not begin where it lies gets a `/` in front, so
-/// that everyone sees that it leads out.
+/// Converts the target of a Windows link to the cluster's notation. A target with a drive gets a leading `/`, so that it is
+/// recognized as absolute.
 pub(super) fn link_from_windows(target: &str) -> String {
     let text = target.replace('\\', "/");
     match text.starts_with('/') || !text.contains(':') {
@@ -32,7 +32,7 @@ pub(super) fn link_from_windows(target: &str) -> String {
     }
 }
 
-/// The text of a link as Windows writes it; `None` where it has no such text.
+/// Converts the target of a link to Windows notation; `None` if that is impossible.
 pub(super) fn link_to_windows(target: &str) -> Option<String> {
     let is_step = |part: &str| matches!(part, "" | "." | "..") || is_allowed(part);
     let is_relative = !target.starts_with('/') && target.split('/').all(is_step);

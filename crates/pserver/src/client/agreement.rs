@@ -1,4 +1,4 @@
-//! How a client and all servers come to be at the same step: when it joins, and after a rollback.
+//! Brings a client and all servers to the same step: when the client joins, and after a rollback.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::wire::{Reader, WireError};
 use super::{Client, ClientError, Link, Sink};
 
 impl Client {
-    /// Joins all servers. Where one was restarted, all roll back to a checkpoint that server 0 chooses.
+    /// Joins all servers. If one was restarted, all roll back to a checkpoint that server 0 chooses.
     pub(super) fn agree(&mut self) -> Result<(), ClientError> {
         let deadline = Instant::now() + self.config.patience;
         loop {
@@ -24,7 +24,7 @@ impl Client {
             }
             match self.roll_back(latest, &epochs) {
                 Ok(()) => {}
-                // Somebody else decided at the same time: look again.
+                // A concurrent client decided first: join again.
                 Err(ClientError::Refused(refused))
                     if refused.code == Code::RolledBack && Instant::now() < deadline => {}
                 Err(ClientError::Restarted { .. }) if Instant::now() < deadline => {}
@@ -50,7 +50,7 @@ impl Client {
         Ok(())
     }
 
-    /// After a rollback the caller learns the step at which training resumes.
+    /// Joins again after a rollback and reports the step at which training resumes.
     pub(super) fn settle<T>(&mut self, result: Result<T, ClientError>) -> Result<T, ClientError> {
         match result {
             Err(ClientError::Restarted { .. }) => {}
@@ -61,7 +61,7 @@ impl Client {
         Err(ClientError::RolledBack { step: self.step })
     }
 
-    /// Joins all servers and finds out where this trainer stands.
+    /// Joins all servers and finds the current step of this trainer.
     fn join(&mut self) -> Result<Vec<u64>, ClientError> {
         let join = Request::Join {
             session: self.config.session.clone(),
@@ -80,7 +80,7 @@ impl Client {
             return Ok(epochs);
         }
         self.step = standings.iter().map(|standing| standing.next).max().unwrap_or(0);
-        // Where one server knows this trainer to be ready with a step, all have its parts.
+        // If one server has this trainer as ready with a step, all servers have its parts.
         let is_sync = self.config.session.mode == Mode::Sync;
         for (index, standing) in standings.iter().enumerate() {
             self.parts[index] = match standing.next == self.step && !is_sync {
@@ -94,7 +94,7 @@ impl Client {
                     step,
                     pull: Vec::new(),
                 },
-                // It is done again from its beginning.
+                // The step is repeated from its start.
                 false => Request::Discard { epoch, step },
             };
             if is_sync && (step < self.step || standing.parts > 0) {
@@ -105,7 +105,7 @@ impl Client {
     }
 }
 
-/// What `steps::Standing` looks like from here.
+/// The part of `steps::Standing` that a client needs.
 struct Standing {
     epoch: u64,
     next: u64,

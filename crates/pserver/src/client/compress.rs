@@ -1,4 +1,4 @@
-//! Gradients in fewer bytes: half precision, or the largest elements with what is left kept for the next push.
+//! Compresses gradients: half precision, or only the largest elements, with the rest kept for the next push.
 
 use crate::codec;
 use crate::message::{Encoding, Place};
@@ -6,15 +6,15 @@ use crate::placement::{BLOCK, Layout};
 
 use super::{Client, ClientError};
 
-/// How gradients travel.
+/// How gradients are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Gradients {
     #[default]
     F32,
     Bf16,
     F16,
-    /// This share of the elements of a dense gradient: the largest ones. The others are added to the next gradient. Rows of
-    /// tables travel whole.
+    /// Sends this share of the elements of a dense gradient: the largest ones. The others are added to the next
+    /// gradient. Rows of tables are sent whole.
     TopK(f32),
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Portion {
 type Dense<'a> = ((Place, Layout), &'a str, &'a [f32]);
 
 impl Client {
-    /// The portions of each gradient, by server; empty where gradients travel as they are.
+    /// The portions of each gradient, by server; empty if gradients are sent uncompressed.
     pub(super) fn compress(&mut self, entries: &[Dense<'_>]) -> Result<Vec<Vec<Portion>>, ClientError> {
         let servers = self.servers();
         let halves = |encoding| {
@@ -56,7 +56,7 @@ impl Client {
             for (index, range) in layout.ranges(server).enumerate() {
                 for at in range.clone() {
                     let value = unsent[at as usize];
-                    // What is not finite is sent, so that the server refuses it by name.
+                    // Non-finite values are sent, so that the server refuses the tensor by name.
                     if value != 0.0 && (value.abs() >= least || !value.is_finite()) {
                         let place = index as u64 * BLOCK + (at - range.start);
                         portions[server as usize].extend((place as u32).to_le_bytes());

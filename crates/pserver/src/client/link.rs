@@ -1,4 +1,4 @@
-//! The connection of a client to one server: requests out, replies in, and a new connection when it breaks.
+//! A client's connection to one server: sends requests, reads replies, and reconnects when the connection breaks.
 
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -12,12 +12,12 @@ use crate::wire::{FRAME_BYTES, Frame, Reader, WireError};
 
 use super::ClientError;
 
-/// Between two attempts to connect.
+/// Pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Most bytes of a reply's body whose size the client does not know beforehand.
+/// Maximum bytes of a reply body whose size the client does not know in advance.
 const MAX_COLLECTED: u64 = 1 << 30;
 
-/// Called with what a server says it waits for, and asked after a signal whether to give up.
+/// Receives what a server waits for, and decides after a signal whether to give up.
 pub trait Listener: Send + Sync {
     fn waiting(&self, server: u32, message: &str);
     fn interrupted(&self) -> bool {
@@ -25,15 +25,15 @@ pub trait Listener: Send + Sync {
     }
 }
 
-/// How a server is reached, and what is sent to it.
+/// How to connect to a server.
 #[derive(Clone)]
 pub struct LinkConfig {
     pub address: String,
     pub identity: Identity,
     pub secret: Option<RunSecret>,
-    /// How long a server may be out of reach.
+    /// How long a server may be unreachable.
     pub patience: Duration,
-    /// Continues with a process that took the server's place, which has loaded its latest checkpoint.
+    /// Accepts a process that replaced the server; it has loaded its latest checkpoint.
     pub follows_restarts: bool,
     pub listener: Arc<dyn Listener>,
 }
@@ -41,16 +41,16 @@ pub struct LinkConfig {
 pub struct Link {
     config: LinkConfig,
     stream: Option<TcpStream>,
-    /// Of the server process that answered first.
+    /// Identifies the server process this link last connected to.
     incarnation: Option<u64>,
-    /// What is repeated on every new connection.
+    /// Sent first on every new connection.
     join: Option<Request>,
 }
 
 /// Where a reply's body goes.
 pub enum Sink<'a> {
     Nothing,
-    /// Exactly as many bytes as these have.
+    /// Exactly as many bytes as these slices hold.
     Into(Vec<&'a mut [u8]>),
     Collect(&'a mut Vec<u8>),
 }
@@ -79,23 +79,23 @@ impl Link {
         self.config.identity.server
     }
 
-    /// Of the process that answered.
+    /// Identifies the server process that answered last; 0 if none has.
     pub fn incarnation(&self) -> u64 {
         self.incarnation.unwrap_or(0)
     }
 
-    /// Sends this first on every connection from now on.
+    /// Sets the request that is sent first on every new connection.
     pub fn set_join(&mut self, join: Request) {
         self.join = Some(join);
     }
 
-    /// Takes whatever process answers next for the server.
+    /// Disconnects, and accepts any process that answers next as the server.
     pub fn forget(&mut self) {
         self.incarnation = None;
         self.stream = None;
     }
 
-    /// Sends a request, again after a broken connection: every request may be repeated.
+    /// Sends a request, and again on a new connection if this one breaks: every request may be repeated.
     pub fn send(&mut self, request: &Request, body: &[&[u8]]) -> Result<(), ClientError> {
         loop {
             self.connect()?;
@@ -107,7 +107,7 @@ impl Link {
         }
     }
 
-    /// Reads the reply to what was sent last; sends it again if the connection breaks before the reply is complete.
+    /// Reads the reply to the last request; repeats the request if the connection breaks before the reply is complete.
     pub fn receive(
         &mut self,
         request: &Request,
@@ -215,7 +215,7 @@ fn write_request(stream: &mut TcpStream, request: &Request, body: &[&[u8]]) -> i
     write_vectored(stream, &mut slices)
 }
 
-/// The head of the next reply that is one; what the server waits for is passed on meanwhile.
+/// Reads the next final reply and returns its head; passes on what the server waits for in the meantime.
 fn read_reply(
     stream: &mut TcpStream,
     server: u32,
@@ -273,7 +273,7 @@ fn read_body(
         }
         Sink::Collect(collected) => {
             collected.clear();
-            // As it arrives: a size alone allocates nothing.
+            // Read as it arrives: a claimed size alone allocates nothing.
             stream.take(bytes).read_to_end(collected)?;
             if collected.len() as u64 != bytes {
                 return Err(ClientError::Io(io::ErrorKind::UnexpectedEof.into()));

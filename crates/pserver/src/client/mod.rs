@@ -1,8 +1,8 @@
-//! The client of a trainer: all servers of a job as one.
+//! The client of a trainer: presents all servers of a job as one.
 //!
-//! A dense tensor is divided into blocks and rows are divided by id as `placement` says. A step's parts go to all servers
-//! that hold something of them; only when all have acknowledged does the client say that it is ready, so that one server never
-//! runs more than a step ahead of another (see `steps`).
+//! Dense tensors are divided into blocks, and rows by id, as `placement` defines. A step's parts go to all servers that
+//! hold a portion of them. The client reports `ready` only when all of them have acknowledged, so that no server is
+//! more than one step ahead of another (see `steps`).
 
 mod agreement;
 mod compress;
@@ -27,7 +27,7 @@ pub use link::{Link, LinkConfig, Listener, Sink};
 pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
 pub use rows::Rows;
 
-/// From this many bytes on, servers are served by a thread each.
+/// From this many bytes on, each server gets its own thread.
 const PARALLEL_FROM: usize = 4 << 20;
 
 /// Why a client's call failed.
@@ -85,19 +85,19 @@ impl ClientError {
     }
 }
 
-/// How a client is configured.
+/// The configuration of a client.
 #[derive(Clone)]
 pub struct Config {
-    /// All servers, in the order that is the same everywhere.
+    /// All servers, in the same order for every client.
     pub addresses: Vec<String>,
     pub trainer: u32,
     pub trainers: u32,
     pub attempt: u32,
     pub secret: Option<RunSecret>,
     pub session: Session,
-    /// How gradients travel.
+    /// How gradients are encoded.
     pub gradients: Gradients,
-    /// How long a server may be out of reach.
+    /// How long a server may be unreachable.
     pub patience: Duration,
     pub listener: Arc<dyn Listener>,
 }
@@ -122,10 +122,10 @@ pub struct Client {
     tensors: HashMap<String, Known>,
     epoch: u64,
     step: u64,
-    /// Per server: the next part of this step.
+    /// Per server: the number of the next part of this step.
     parts: Vec<u32>,
     barriers: u32,
-    /// With [`Gradients::TopK`]: per tensor, what has not been sent yet.
+    /// With [`Gradients::TopK`]: per tensor, the gradient that has not been sent yet.
     unsent: HashMap<String, Vec<f32>>,
 }
 
@@ -198,12 +198,12 @@ impl Client {
         &self.config.session
     }
 
-    /// Counts rollbacks.
+    /// Increases with every rollback.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The step this trainer works on.
+    /// The current step of this trainer.
     pub fn step(&self) -> u64 {
         self.step
     }
@@ -218,7 +218,7 @@ impl Client {
         self.tensors.iter()
     }
 
-    /// Makes a dense tensor known. Trainer 0's values are its initial ones; the others' are not looked at.
+    /// Creates a dense tensor. Trainer 0 provides its initial values; those of other trainers are ignored.
     pub fn create_dense(&mut self, spec: DenseSpec, values: &[f32]) -> Result<(), ClientError> {
         let elements = spec.elements;
         if values.len() as u64 != elements {
@@ -246,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Makes a sparse table known.
+    /// Creates a sparse table.
     pub fn create_table(&mut self, spec: TableSpec) -> Result<(), ClientError> {
         let place = self.create(|place| Request::CreateTable {
             spec: spec.clone(),
@@ -270,7 +270,7 @@ impl Client {
         Ok(place)
     }
 
-    /// Gives a tensor values; `replace` also if it has some.
+    /// Sets the values of a tensor; without `replace`, only if it has none.
     pub fn assign(&mut self, name: &str, values: &[f32], replace: bool) -> Result<(), ClientError> {
         let (place, layout) = self.dense(name, values.len())?;
         let exchanges = (0..self.servers()).map(|server| {
@@ -347,7 +347,7 @@ impl Client {
         Ok(())
     }
 
-    /// The values of dense tensors at this trainer's step.
+    /// Reads the values of dense tensors at this trainer's step.
     pub fn pull(&mut self, into: &mut [(&str, &mut [f32])], averaged: bool) -> Result<(), ClientError> {
         let (epoch, step) = (self.epoch, self.step);
         self.pull_by(into, |tensors| Request::Pull {
@@ -389,7 +389,7 @@ impl Client {
                 .filter(|(_, layout)| layout.local_elements(server as u32) > 0);
             let tensors: Vec<u32> = held.map(|(place, _)| place.id).collect();
             let request = request(tensors);
-            // A pull of nothing is nothing; the end of a step is for every server.
+            // A pull of no tensors is skipped, but the end of a step goes to every server.
             let is_idle = matches!(&request, Request::Pull { tensors, .. } if tensors.is_empty());
             (!is_idle).then_some(Exchange {
                 request,
@@ -420,7 +420,7 @@ impl Client {
         every > 0 && (self.step + 1).is_multiple_of(every)
     }
 
-    /// Has bytes of this trainer saved with the checkpoint after this step.
+    /// Saves bytes of this trainer with the checkpoint after this step.
     pub fn keep(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let request = Request::Keep {
             epoch: self.epoch,
@@ -430,7 +430,7 @@ impl Client {
         Ok(())
     }
 
-    /// The bytes that were kept with the checkpoint this trainer resumes from; empty: none.
+    /// The bytes saved with the checkpoint this trainer resumes from; empty if there are none.
     pub fn kept(&mut self) -> Result<Vec<u8>, ClientError> {
         let mut bytes = Vec::new();
         self.ask(self.keeper(), &Request::Kept, &[], Sink::Collect(&mut bytes))?;
@@ -441,19 +441,19 @@ impl Client {
         self.config.trainer as usize % self.links.len()
     }
 
-    /// Takes no part in further steps. Nobody waits for this trainer any more.
+    /// Takes no part in further steps; other trainers no longer wait for this one.
     pub fn leave(&mut self) -> Result<(), ClientError> {
         let (epoch, step) = (self.epoch, self.step);
         self.each(|_| Request::Leave { epoch, step })
     }
 
-    /// Returns when every trainer has left.
+    /// Waits until every trainer has left.
     pub fn wait_for_end(&mut self) -> Result<(), ClientError> {
         let epoch = self.epoch;
         self.each(|_| Request::Finish { epoch })
     }
 
-    /// What each server says about itself, as JSON.
+    /// The statistics of each server, as JSON.
     pub fn stat(&mut self) -> Result<Vec<String>, ClientError> {
         let mut stats = Vec::new();
         for link in &mut self.links {
@@ -490,7 +490,7 @@ impl Client {
         Ok((known.place, layout))
     }
 
-    /// One exchange per server, all at the same time. Every reply is read, also after a failure.
+    /// Runs one exchange per server, all concurrently. Reads every reply, even after a failure.
     fn run(
         &mut self,
         exchanges: Vec<Option<Exchange<'_>>>,
@@ -534,7 +534,7 @@ impl Client {
     }
 }
 
-/// What servers say about themselves, as JSON; for somebody who takes no part in training.
+/// The statistics of servers, as JSON, for a client that does not train.
 pub fn stat(
     addresses: &[String],
     secret: Option<&RunSecret>,
@@ -567,7 +567,7 @@ pub fn stat(
     addresses.iter().map(ask).collect()
 }
 
-/// A push of more samples than fit is counted as that many.
+/// The number of samples, capped at `u32::MAX`.
 fn samples(pace: Pace) -> u32 {
     u32::try_from(pace.samples).unwrap_or(u32::MAX)
 }
@@ -580,7 +580,7 @@ fn exchange(request: Request, body: Vec<&[u8]>) -> Exchange<'_> {
     }
 }
 
-/// A server's portion of a tensor, in place.
+/// A server's portion of a tensor, without copying.
 fn pieces<'a>(values: &'a [f32], layout: &Layout, server: u32) -> Vec<&'a [u8]> {
     layout
         .ranges(server)
@@ -588,7 +588,7 @@ fn pieces<'a>(values: &'a [f32], layout: &Layout, server: u32) -> Vec<&'a [u8]> 
         .collect()
 }
 
-/// Deals the blocks of a tensor out to the servers' lists, in place.
+/// Distributes the blocks of a tensor to the servers' lists, without copying.
 fn scatter<'a>(values: &'a mut [f32], layout: &Layout, to: &mut [Vec<&'a mut [u8]>]) {
     for (block, values) in values.chunks_mut(crate::placement::BLOCK as usize).enumerate() {
         let server = (u64::from(layout.first) + block as u64) % u64::from(layout.servers);

@@ -1,7 +1,8 @@
-//! The saved model: one file per parameter in `pass-%05d`, as PaddlePaddle wrote it in 2017.
+//! The saved model: one file per parameter in `pass-%05d`, in PaddlePaddle's format of 2017.
 //!
-//! A file begins with two 32-bit numbers (format 0, bytes per value) and the 64-bit number of values; the values follow.
-//! A table has two: its rows in `<name>` and their ids in `<name>.ids`. `done` is written last: where it is, all is there.
+//! A file begins with two 32-bit numbers (format 0, bytes per value) and the 64-bit number of values; the values
+//! follow. A table has two files: its rows in `<name>` and their ids in `<name>.ids`. `done` is written last and marks
+//! a complete model.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -13,7 +14,7 @@ use crate::wire::{Reader, bytes_of, bytes_of_ids, bytes_of_ids_mut, bytes_of_mut
 use super::{Client, ClientError, KnownKind};
 
 const HEADER: usize = 16;
-/// Values of a file that are in memory at once when rows are loaded.
+/// How many values of a file are in memory at once when rows are loaded.
 const PORTION: usize = 1 << 20;
 
 /// Why a model cannot be saved or loaded.
@@ -37,7 +38,7 @@ fn header(width: u32, count: u64) -> [u8; HEADER] {
 }
 
 impl Client {
-    /// Writes all tensors this client knows. What was there before is not complete while this runs.
+    /// Writes all tensors this client knows. An existing model in the folder is incomplete while this runs.
     pub fn save(&mut self, folder: &Path) -> Result<(), ClientError> {
         let write = |path: &Path| {
             let path = path.to_owned();
@@ -83,7 +84,7 @@ impl Client {
         Ok(())
     }
 
-    /// Gives all tensors this client knows the values of a saved model.
+    /// Loads the values of a saved model into all tensors this client knows.
     pub fn load(&mut self, folder: &Path) -> Result<(), ClientError> {
         if !folder.join("done").exists() {
             return Err(ModelError::Incomplete(folder.to_owned()).into());
@@ -131,7 +132,7 @@ impl Client {
     }
 }
 
-/// One parameter of a saved model.
+/// Reads one parameter of a saved model.
 pub fn read_parameter(path: &Path) -> Result<Vec<f32>, ModelError> {
     let (mut file, count) = open(path, 4)?;
     let mut values = vec![0.0; count as usize];
@@ -139,7 +140,7 @@ pub fn read_parameter(path: &Path) -> Result<Vec<f32>, ModelError> {
     Ok(values)
 }
 
-/// The ids and the rows of a table of a saved model.
+/// Reads the ids and the rows of a table of a saved model.
 pub fn read_table(path: &Path) -> Result<(Vec<u64>, Vec<f32>), ModelError> {
     let ids_path = ids_path(path);
     let (mut file, count) = open(&ids_path, 8)?;
@@ -185,7 +186,7 @@ pub fn parameters(folder: &Path) -> Result<Vec<String>, ModelError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(read)? {
         let name = entry.map_err(read)?.file_name();
-        // Ids go with their table.
+        // Ids belong to their table.
         if let Some(name) = name.to_str()
             && is_name(name)
             && !(name.ends_with(".ids") && folder.join(&name[..name.len() - 4]).exists())
@@ -197,7 +198,7 @@ pub fn parameters(folder: &Path) -> Result<Vec<String>, ModelError> {
     Ok(names)
 }
 
-/// Opens a file and checks that its header fits its size.
+/// Opens a file and checks its header against its size.
 fn open(path: &Path, width: u32) -> Result<(File, u64), ModelError> {
     let read = |source| ModelError::Read {
         path: path.to_owned(),
@@ -238,7 +239,7 @@ fn read_into(file: &mut File, bytes: &mut [u8], path: &Path) -> Result<(), Model
     })
 }
 
-/// Written beside its place and moved there.
+/// Writes a temporary file and renames it.
 pub fn write_parameter(path: &Path, values: &[f32]) -> io::Result<()> {
     let draft = draft(path);
     let mut file = File::create(&draft)?;
@@ -260,7 +261,7 @@ fn ids_path(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// A table's two files. Their length is known last and written into their headers then.
+/// The two files of a table. Their length is known only at the end, and is then written into their headers.
 struct TableFiles {
     path: PathBuf,
     ids: BufWriter<File>,

@@ -1,4 +1,4 @@
-//! Rows of sparse tables: ids divided among the servers, each asked for once however often it is repeated.
+//! Rows of sparse tables: ids are divided among the servers, and a repeated id is sent only once.
 
 use crate::codec::encode_halves;
 use crate::message::{Encoding, Entry, EntryKind, Request, TableSpec};
@@ -8,11 +8,11 @@ use crate::wire::{Reader, bytes_of, bytes_of_ids, bytes_of_mut};
 
 use super::{Client, ClientError, Exchange, Gradients, KnownKind, Sink, exchange, samples};
 
-/// Ids without repetition, by server, and where each given one went.
+/// Distinct ids by server, and where each given id went.
 #[derive(Debug, Default)]
 pub struct Rows {
     ids: Vec<Vec<u64>>,
-    /// Per given id: its server and its position there.
+    /// Per given id: its server and its position in that server's list.
     places: Vec<(u32, u32)>,
 }
 
@@ -22,7 +22,7 @@ impl Rows {
             ids: vec![Vec::with_capacity(ids.len() / servers as usize + 16); servers as usize],
             places: Vec::with_capacity(ids.len()),
         };
-        // Positions in `places` + 1, found by hash: half full at most.
+        // A hash table of positions in `places` + 1, at most half full.
         let mask = (ids.len() * 2).next_power_of_two() - 1;
         let mut slots = vec![0u32; mask + 1];
         for id in ids {
@@ -50,14 +50,14 @@ impl Rows {
         rows
     }
 
-    /// Spreads the servers' rows over the positions the ids were given in.
+    /// Copies the servers' rows to the positions of the given ids.
     fn spread(&self, found: &[Vec<f32>], row: usize, out: &mut [f32]) {
         for ((server, index), out) in self.places.iter().zip(out.chunks_exact_mut(row)) {
             out.copy_from_slice(&found[*server as usize][*index as usize * row..][..row]);
         }
     }
 
-    /// Gradients by server; those of a repeated id are summed in the order given.
+    /// Sums gradients by server; those of a repeated id are added in the given order.
     fn sum(&self, gradients: &[f32], row: usize) -> Vec<Vec<f32>> {
         let mut sums: Vec<Vec<f32>> = self
             .ids
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// The rows of `ids`, in their order. Training creates those that do not exist.
+    /// Reads the rows of `ids`, in their order. Training creates missing rows.
     pub fn lookup(
         &mut self,
         name: &str,
@@ -150,7 +150,7 @@ impl Client {
                     encoding,
                 },
             };
-            // Also to servers that hold none of the rows: they count the same updates.
+            // Sent to servers that hold none of the rows too, so that all count the same updates.
             let numbers = halves.get(server).map_or(bytes_of(sums), |halves| &halves[..]);
             let body = vec![bytes_of_ids(ids), numbers];
             exchanges.push(self.push_exchange(server as u32, vec![entry], body));
@@ -158,7 +158,7 @@ impl Client {
         self.run_push(exchanges, gradients.len() * 4)
     }
 
-    /// Rows in half precision where gradients travel so; else none.
+    /// The rows in half precision, if gradients are sent that way; otherwise empty.
     fn halve_rows(&self, sums: &[Vec<f32>]) -> (Encoding, Vec<Vec<u8>>) {
         let encoding = match self.config.gradients {
             Gradients::F32 | Gradients::TopK(_) => return (Encoding::F32, Vec::new()),
@@ -173,7 +173,7 @@ impl Client {
         (encoding, sums.iter().map(halve).collect())
     }
 
-    /// Gives rows values, as from a saved model.
+    /// Sets the values of rows, for example from a saved model.
     pub fn assign_rows(&mut self, name: &str, ids: &[u64], values: &[f32]) -> Result<(), ClientError> {
         let (tensor, spec) = self.table(name)?;
         let row = spec.row as usize;
@@ -193,7 +193,7 @@ impl Client {
         Ok(())
     }
 
-    /// Calls `each` with ids and rows of a table, portion by portion; only those seen at step `since` or later.
+    /// Calls `each` with ids and rows of a table, in portions; only rows seen at step `since` or later.
     pub fn scan<E: From<ClientError>>(
         &mut self,
         name: &str,

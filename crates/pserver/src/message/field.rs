@@ -1,4 +1,4 @@
-//! Values in a head, and how each is written.
+//! The values of a head and their encoding.
 
 use crate::optimizer::Optimizer;
 use crate::steps::Mode;
@@ -15,7 +15,7 @@ pub trait Field: Sized {
     fn decode(from: &mut Reader<'_>) -> Result<Self, WireError>;
 }
 
-/// A value that lists have many of. The bytes it takes at least bound the length a list may claim.
+/// A value that occurs in lists. Its minimum size bounds the length that a list may claim.
 trait Item: Field {
     const LEAST_BYTES: usize;
 }

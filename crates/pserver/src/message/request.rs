@@ -1,17 +1,17 @@
-//! What clients ask. A body follows the head where the comment says so.
+//! The requests of clients. A body follows the head where the comment says so.
 
 use crate::wire::{Reader, WireError, Writer};
 
 use super::field::Field;
 use super::{DenseSpec, Entry, Place, Session, TableSpec};
 
-/// A client's question.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     Join {
         session: Session,
     },
-    /// `place` is absent when server 0 is asked to choose it.
+    /// `place` is absent when server 0 has to choose it.
     CreateDense {
         spec: DenseSpec,
         place: Option<Place>,
@@ -30,7 +30,7 @@ pub enum Request {
         tensor: u32,
         count: u32,
     },
-    /// Body: the entries' gradients one after another.
+    /// Body: the gradients of the entries, concatenated.
     Push {
         epoch: u64,
         step: u64,
@@ -67,14 +67,14 @@ pub enum Request {
         count: u32,
         train: bool,
     },
-    /// Rows from a position on; the reply's body: ids, then rows.
+    /// Rows from a position on. The reply's body: ids, then rows.
     Scan {
         tensor: u32,
         from: u64,
         limit: u32,
         changed_since: u64,
     },
-    /// Body: bytes of a trainer that are saved with the checkpoint of `step`.
+    /// Body: a trainer's bytes to save with the checkpoint of `step`.
     Keep {
         epoch: u64,
         step: u64,
@@ -82,7 +82,7 @@ pub enum Request {
     /// Server 0 chooses the checkpoint to roll back to.
     Recover {
         above: u64,
-        /// The epoch server 0 had when the client joined: an answer to a question of the past is none.
+        /// The epoch of server 0 when the client joined: a stale request is refused.
         seen: u64,
         incarnations: Vec<u64>,
     },
@@ -98,16 +98,16 @@ pub enum Request {
     Finish {
         epoch: u64,
     },
-    /// The bytes a trainer gave with the checkpoint that was loaded; the reply's body.
+    /// The reply's body: the bytes that this trainer saved with the loaded checkpoint.
     Kept,
-    /// The parts of an earlier attempt for `step` no longer count.
+    /// Discards the parts of an earlier attempt for `step`.
     Discard {
         epoch: u64,
         step: u64,
     },
 }
 
-/// Numbers the requests and writes their fields one after another, in the order given here.
+/// Numbers the requests and encodes their fields in the order given here.
 macro_rules! requests {
     ($($kind:literal $name:ident { $($field:ident),* })*) => {
         impl Request {

@@ -1,4 +1,4 @@
-//! Every request reads back, and cut ones are refused.
+//! Every request decodes to itself, and truncated requests are refused.
 
 use super::*;
 use crate::optimizer::Rule;

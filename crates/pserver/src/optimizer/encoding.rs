@@ -1,4 +1,4 @@
-//! Optimizers and their progress in messages and checkpoints.
+//! The encoding of optimizers and their progress in messages and checkpoints.
 
 use crate::schedule::Schedule;
 use crate::wire::{Reader, WireError, Writer};

@@ -1,4 +1,4 @@
-//! Every rule finds a minimum and reads back; what happens to a gradient before and after.
+//! Every rule finds a minimum and decodes to itself; what happens to a gradient before and after a rule.
 
 use super::*;
 use crate::wire::{Reader, Writer};
@@ -162,7 +162,7 @@ fn the_momentum_of_2017_has_rate_and_regularization_inside_the_velocity() {
     };
     // v = -1 * (1 + 0.5 * 4) = -3
     assert_eq!(update(1.0), 1.0);
-    // With another rate the velocity keeps what the first one made it: v = 0.5 * -3 - 0 = -1.5
+    // With another rate, the velocity keeps the effect of the first rate: v = 0.5 * -3 - 0 = -1.5
     assert_eq!(update(0.0), -0.5);
 }
 

@@ -1,11 +1,11 @@
 //! The arithmetic of one update, element by element.
 //!
-//! It is plain `f32` in the order written here, without fused operations. A program that does the same operations in the same order
-//! gets the same bits; vectorization changes nothing, since no element depends on another.
+//! It is plain `f32` in the order written here, without fused operations. A program that performs the same operations
+//! in the same order gets the same bits. Vectorization changes nothing, because no element depends on another.
 
 use super::{Optimizer, Progress, Rule, Scale};
 
-/// One update with its numbers worked out; applied to as many slices as there are.
+/// One update with its constants computed; applied to any number of slices.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
     rule: Rule,
@@ -17,7 +17,7 @@ pub struct Update {
     /// Adam: `1 - beta1^t` and `sqrt(1 - beta2^t)`.
     correction1: f32,
     correction2: f32,
-    /// The share of the newest values in the average; 0: none is kept.
+    /// The weight of the newest values in the average; 0: no average.
     newest: f32,
     is_first: bool,
 }
@@ -42,7 +42,7 @@ impl Update {
         }
     }
 
-    /// Changes `values` and their `state`, which holds [`Optimizer::state_per_element`] runs as long as `values`.
+    /// Updates `values` and their `state`, which holds [`Optimizer::state_per_element`] runs as long as `values`.
     pub fn apply(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32]) {
         let kept = match self.newest > 0.0 {
             true => state.len() - values.len(),
@@ -60,7 +60,7 @@ impl Update {
             ..
         } = self.rule
         {
-            // A row has a first update of its own.
+            // A row has its own first update.
             let is_first = state[..values.len()].iter().all(|square| *square == 0.0);
             return Update { is_first, ..*self }.apply(values, state, gradient);
         }
@@ -82,7 +82,7 @@ impl Update {
         self.finish(values, average);
     }
 
-    /// What follows every rule: shrinking towards 0, then the average.
+    /// Follows every rule: shrinks the values towards 0, then updates the average.
     fn finish(&self, values: &mut [f32], average: &mut [f32]) {
         if self.proximal_l1 != 0.0 {
             let step = self.rate * self.proximal_l1;
@@ -126,7 +126,7 @@ impl Update {
         match self.rule {
             Rule::Sgd => self.sgd(values, gradient),
             Rule::Momentum { momentum, nesterov } => self.momentum(values, state, gradient, momentum, nesterov),
-            // A dense tensor is not made of rows: every element has a sum of its own.
+            // A dense tensor has no rows: every element has its own sum.
             Rule::Adagrad { epsilon } | Rule::RowAdagrad { epsilon } => self.adagrad(values, state, gradient, epsilon),
             Rule::Adam { beta1, beta2, epsilon } => self.adam(values, state, gradient, [beta1, beta2, epsilon], 1.0),
             Rule::AdamW { beta1, beta2, epsilon, decay } => {
@@ -192,7 +192,7 @@ impl Update {
             let g = self.prepared(*g, *w);
             *m = beta1 * *m + (1.0 - beta1) * g;
             *u = (beta2 * *u + epsilon).max(g.abs());
-            // A value that never had a gradient stays: 0 / 0 is no step.
+            // A value that never had a gradient stays: the step would be 0 / 0.
             if *u > 0.0 {
                 *w -= rate * (*m / *u);
             }
@@ -245,7 +245,7 @@ impl Update {
         }
     }
 
-    /// The optimizers of 2017: a rate per element, then a velocity that has rate and regularization inside.
+    /// The optimizers of 2017: a rate per element, and a velocity that includes rate and regularization.
     fn velocity(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], momentum: f32, scale: Scale) {
         let count = values.len();
         let (squares, rest) = state.split_at_mut(count * usize::from(scale.state_per_element() > 0));
@@ -286,7 +286,7 @@ impl Update {
         }
     }
 
-    /// What a square counts in a running mean, which begins as the first one.
+    /// The weight of a new square in a running mean, which starts with the first square.
     fn share(&self, rho: f32) -> f32 {
         match self.is_first {
             true => 1.0,
@@ -295,7 +295,7 @@ impl Update {
     }
 }
 
-/// As `numpy.sign`: 0 has none.
+/// As `numpy.sign`: the sign of 0 is 0.
 #[inline(always)]
 fn sign(value: f32) -> f32 {
     if value > 0.0 {
@@ -307,7 +307,7 @@ fn sign(value: f32) -> f32 {
     }
 }
 
-/// Whether no value is infinite or not a number.
+/// Whether all values are finite.
 pub fn all_finite(values: &[f32]) -> bool {
     const EXPONENT: u32 = 0x7f80_0000;
     let mut found = 0;

@@ -1,7 +1,7 @@
-//! Checkpoints of a server: what is marked when, who writes it, and how it comes back.
+//! Checkpoints of a server: when they are taken, who writes them, and how they are restored.
 //!
-//! Every server writes its own file at the same steps, without asking the others. Server 0 decides to which checkpoint all roll back when
-//! one of them was restarted; trainers carry the decision to the others.
+//! Every server writes its own file at the same steps, independently of the others. When a server was restarted, server
+//! 0 chooses the checkpoint to which all roll back; trainers pass the choice on to the other servers.
 
 mod writing;
 
@@ -29,12 +29,12 @@ mod kind {
     pub const SIGHTINGS: u8 = 7;
 }
 
-/// Checkpoints of changed rows between two complete ones.
+/// The number of checkpoints of changed rows between two complete ones.
 const CHANGES_PER_BASE: u32 = 8;
-/// Complete checkpoints that are kept.
+/// The number of complete checkpoints that are kept.
 const KEPT_CHECKPOINTS: usize = 2;
 
-/// The checkpoint that is being written, and what the next one can build on.
+/// The checkpoint being written, and what the next one can be based on.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
     writer: Option<JoinHandle<()>>,
@@ -42,10 +42,10 @@ pub(super) struct Checkpoints {
     changes: u32,
 }
 
-/// Where a checkpoint stands in training.
+/// The progress of training at a checkpoint.
 struct Header {
     step: u64,
-    /// The complete checkpoint that this one has the changed rows of.
+    /// The complete checkpoint on which this checkpoint of changed rows is based.
     base: Option<u64>,
     /// Per trainer: its next step, and the step before which it left.
     progress: Vec<(u64, Option<u64>)>,
@@ -60,14 +60,15 @@ impl Server {
         every > 0 && step.is_multiple_of(every) && self.folder(state).is_some()
     }
 
-    /// Starts a checkpoint of the present state if one is due. The caller holds the state's lock, or the gate of asynchronous pushes.
+    /// Starts a checkpoint of the current state if one is due. The caller holds the state's lock, or the gate of
+    /// asynchronous pushes.
     pub(super) fn checkpoint_if_due(&self, state: &State, step: u64) {
         if !self.checkpoint_is_due(state, step) {
             return;
         }
         let Some(folder) = self.folder(state) else { return };
         let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        // The one before is waited for, so that all servers write the same checkpoints.
+        // Wait for the previous checkpoint, so that all servers write the same checkpoints.
         if let Some(writer) = checkpoints.writer.take() {
             let _ = writer.join();
         }
@@ -92,7 +93,7 @@ impl Server {
             servers: self.config.servers,
             folder,
             descriptions: tensors.iter().map(Tensor::describe).collect(),
-            // The very first one is taken when step 0 ends: its lookups come again.
+            // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated.
             sightings: match step {
                 0 => Vec::new(),
                 _ => tensors.iter().filter_map(Tensor::sightings).collect(),
@@ -119,8 +120,8 @@ impl Server {
         }
     }
 
-    /// Server 0: the checkpoint to which all servers that are now there roll back. The same answer to everybody who asks about
-    /// the same servers.
+    /// Server 0: chooses the checkpoint to which all current servers roll back. Every caller with the same servers gets
+    /// the same answer.
     pub(super) fn recover(
         &self,
         above: u64,
@@ -138,7 +139,7 @@ impl Server {
             let step = state.steps.step();
             return Err(crate::steps::Refusal::RolledBack { step }.into());
         }
-        // No epoch of an earlier process of this server comes again: a late message could be taken for a new one.
+        // Never reuse an epoch of an earlier process of this server: a late message could be mistaken for a new one.
         let of_attempt = u64::from(self.config.attempt) << 32;
         let epoch = state.steps.epoch().max(above).max(of_attempt).saturating_add(1);
         let step = self.latest_intact(&state)?;
@@ -165,7 +166,7 @@ impl Server {
         Ok(())
     }
 
-    /// An asynchronous server that was restarted resumes from its latest checkpoint by itself.
+    /// A restarted asynchronous server resumes from its latest checkpoint without the other servers.
     pub(super) fn resume_alone(&self, state: &mut State) -> Result<(), Refused> {
         let step = self.latest_intact(state)?;
         self.restore(state, step, 1)
@@ -176,10 +177,10 @@ impl Server {
         (!session.checkpoints.is_empty()).then(|| PathBuf::from(&session.checkpoints))
     }
 
-    /// `None`: there is none, and nothing was lost either.
+    /// The latest intact checkpoint; `None` if there is none and nothing was lost.
     fn latest_intact(&self, state: &State) -> Result<Option<u64>, Refused> {
         let folder = self.folder(state);
-        // A checkpoint that is still being written is worth waiting for.
+        // Wait for a checkpoint that is still being written.
         let writer = self
             .checkpoints
             .lock()
@@ -207,7 +208,7 @@ impl Server {
         Err(refused(Code::NoCheckpoint, message))
     }
 
-    /// Replaces what this server has by a checkpoint; without one it begins at step 0.
+    /// Replaces the server's state by a checkpoint; without one, the server begins at step 0.
     fn restore(&self, state: &mut State, step: Option<u64>, epoch: u64) -> Result<(), Refused> {
         state.pending.iter_mut().for_each(Vec::clear);
         let header = match (step, self.folder(state)) {
@@ -347,7 +348,7 @@ impl Server {
         Ok(())
     }
 
-    /// A checkpoint of another number of servers deals its blocks out again.
+    /// A checkpoint of another number of servers distributes its blocks again.
     fn here(&self, place: Place) -> Place {
         Place {
             first: place.first % self.config.servers,
@@ -364,7 +365,7 @@ impl Tensor {
         }
     }
 
-    /// Which tensor, and how often ids were seen that have no row yet; `None` where none wait.
+    /// The tensor, and how often each id without a row was seen; `None` if there are no such ids.
     fn sightings(&self) -> Option<(u32, Vec<u8>)> {
         let Tensor::Table(table) = self else { return None };
         let mut body = Writer::new();
@@ -375,7 +376,7 @@ impl Tensor {
         (!body.is_empty()).then_some((table.place.id, body))
     }
 
-    /// The record that makes the tensor known again.
+    /// The record that recreates the tensor.
     fn describe(&self) -> (u8, Vec<u8>) {
         let mut head = Writer::new();
         match self {
@@ -476,7 +477,7 @@ fn has(folder: &Path, step: u64) -> bool {
     !files(folder, step).is_empty()
 }
 
-/// Reads a checkpoint, and the one it is based on, to see whether they are intact.
+/// Checks that a checkpoint and its base are intact.
 fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
     let header = read_header(folder, step)?;
     for step in [Some(step), header.base].into_iter().flatten() {
@@ -491,7 +492,7 @@ fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
     Ok(())
 }
 
-/// Removes what neither the latest checkpoints nor their bases need. What cannot be removed stays.
+/// Removes checkpoints that are neither among the latest nor a base of these. Ignores failures.
 fn remove_old(folder: &Path) {
     let latest: Vec<u64> = checkpoint::list(folder).iter().map(|found| found.step).collect();
     let Some(oldest) = latest.get(KEPT_CHECKPOINTS - 1).copied() else {

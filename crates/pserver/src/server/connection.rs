@@ -1,4 +1,4 @@
-//! One connection: reads requests, asks the server, writes replies. A thread of its own, and nothing shared but the server.
+//! Serves one connection in its own thread: reads requests, calls the server, writes replies. Shares only the server.
 
 mod recorded;
 mod replies;
@@ -23,20 +23,20 @@ use replies::{describe, encode_standing, names, no_values, waits_for};
 use super::gradient::Pushed;
 use super::{Server, State, refused};
 
-/// How long a client may take to prove who it is.
+/// How long a client may take to authenticate.
 const HELLO_LIMIT: Duration = Duration::from_secs(20);
-/// How long a reply may make no progress; the client connects again when it goes on.
+/// How long a reply may make no progress. A client that was stopped reconnects when it resumes.
 const WRITE_LIMIT: Duration = Duration::from_secs(60);
-/// Most bytes a trainer keeps with a checkpoint.
+/// Maximum bytes that a trainer saves with a checkpoint.
 const MAX_KEPT: u64 = 64 << 20;
-/// Blocks that are written to a connection at once.
+/// Blocks written to a connection at once.
 const BLOCKS_AT_ONCE: usize = 16;
 
 /// Why a request has no ordinary reply.
 enum Fault {
-    /// It is reported to the client; the connection stays.
+    /// Reported to the client; the connection stays open.
     Refused(Refused),
-    /// The connection is closed.
+    /// Closes the connection.
     Broken(io::Error),
 }
 
@@ -58,14 +58,14 @@ struct Connection<S> {
     unread: u64,
 }
 
-/// Serves a connection until either side closes it. Errors are the client's to report.
+/// Serves a connection until either side closes it. Reporting errors is left to the client.
 pub(super) fn serve(server: Arc<Server>, mut stream: TcpStream) {
     let limit = |stream: &TcpStream, limit| {
-        // Without a limit a stranger holds a thread; that is all.
+        // Without a limit, an unauthenticated client can hold a thread, but nothing else.
         let _ = stream.set_read_timeout(limit);
     };
     crate::stream::prepare(&stream);
-    // A stopped trainer in the middle of a reply keeps what it reads locked.
+    // A trainer that is stopped in the middle of a reply would keep the blocks it reads locked.
     let _ = stream.set_write_timeout(Some(WRITE_LIMIT));
     limit(&stream, Some(HELLO_LIMIT));
     let accepted = match hello::accept(&mut stream, server.config.secret.as_ref()) {
@@ -143,7 +143,7 @@ impl<S: Read + Write> Connection<S> {
         send(&mut self.stream, reply::DONE, &head.finish())
     }
 
-    /// Whether there may be another request.
+    /// Serves one request. Returns whether another may follow.
     fn serve_one(&mut self) -> io::Result<bool> {
         let Some(frame) = wire::read_frame(&mut self.stream)? else {
             return Ok(false);
@@ -272,7 +272,7 @@ impl<S: Read + Write> Connection<S> {
         }
         let standing = state.steps.join(trainer, attempt)?;
         drop(state);
-        // A request that waits on behalf of an earlier attempt ends.
+        // Ends requests that wait on behalf of an earlier attempt.
         self.server.changed.notify_all();
         self.done(&mut encode_standing(&standing))
     }
@@ -288,7 +288,7 @@ impl<S: Read + Write> Connection<S> {
             return Err(self.not_finite(&dense.spec.name).into());
         }
         dense.assign(&values, replace);
-        // Pulls wait for initial values under the state's lock.
+        // Pulls check for initial values under the state's lock: taking it once ensures that none misses the notification.
         drop(self.server.state());
         self.server.changed.notify_all();
         self.done(&mut Writer::new())
@@ -321,7 +321,7 @@ impl<S: Read + Write> Connection<S> {
         let sender = self.sender(epoch);
         let trainer = sender.trainer as usize;
         let mut apply_now = false;
-        // What is pushed before the initial values are there would be lost with them.
+        // A gradient pushed before the initial values are set would be overwritten by them.
         let unready = || pushed.iter().find(|gradient| !gradient.has_target());
         self.wait(
             |_| {
@@ -333,7 +333,7 @@ impl<S: Read + Write> Connection<S> {
             |_| no_values(unready().map_or("", Pushed::tensor_name)),
         )?;
         let is_sync = server.state().steps.mode() == Mode::Sync;
-        // Only now: a checkpoint waits for those who hold it, and trainer 0 for the checkpoint.
+        // Taken only now: a checkpoint waits for holders of the gate, and trainer 0 waits for the checkpoint.
         let gate = (!is_sync).then(|| server.gate.read().unwrap_or_else(PoisonError::into_inner));
         self.wait(
             |state| {
@@ -412,8 +412,8 @@ impl<S: Read + Write> Connection<S> {
         self.send_values(&tensors, averaged, is_sync).map_err(broken)
     }
 
-    /// In a synchronous step nothing changes before this trainer is ready with it: blocks are written as they lie. Otherwise
-    /// they are copied, so that a slow connection keeps nobody from pushing.
+    /// In a synchronous step nothing changes before this trainer is ready, so blocks are written in place. Otherwise
+    /// they are copied, so that a slow connection does not block pushes.
     fn send_values(&mut self, tensors: &[Arc<Dense>], averaged: bool, in_place: bool) -> io::Result<()> {
         let elements: usize = tensors.iter().map(|dense| dense.local_elements).sum();
         let frame = Frame {
@@ -446,7 +446,7 @@ impl<S: Read + Write> Connection<S> {
         Ok(())
     }
 
-    /// Bytes of this trainer for the next checkpoint.
+    /// Stores bytes of this trainer for the next checkpoint.
     fn keep(&mut self, epoch: u64) -> Result<(), Fault> {
         if self.unread > MAX_KEPT {
             let message = format!("a trainer keeps at most {MAX_KEPT} bytes with a checkpoint");
@@ -468,7 +468,7 @@ impl<S: Read + Write> Connection<S> {
         {
             let mut state = self.server.state();
             state.steps.leave(sender, step)?;
-            // The others may have waited for this trainer alone.
+            // The others may have waited only for this trainer.
             self.server.commit_if_complete(&mut state);
         }
         self.server.changed.notify_all();
@@ -513,7 +513,7 @@ impl<S: Read + Write> Connection<S> {
         self.done(&mut Writer::new())
     }
 
-    /// Asks again after every change until the answer is not `Wait`, and tells the client now and then whom it waits for.
+    /// Asks again after every change until the answer is not `Wait`, and reports regularly to the client what it waits for.
     fn wait(
         &mut self,
         mut ask: impl FnMut(&mut State) -> Result<Verdict, Refused>,
@@ -555,7 +555,7 @@ impl<S: Read + Write> Connection<S> {
         )
     }
 
-    /// A body of another size than the request needs cannot be read, nor what follows it.
+    /// After a body of unexpected size, the rest of the connection cannot be parsed.
     fn expect_body(&self, bytes: u64) -> Result<(), Fault> {
         match self.unread == bytes {
             true => Ok(()),

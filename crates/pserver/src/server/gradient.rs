@@ -1,4 +1,4 @@
-//! Gradients on their way from a push to the model: received, checked, decoded, and applied in order.
+//! Gradients between a push and the model: received, checked, decoded, and applied in order.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -18,10 +18,10 @@ use crate::wire::{bytes_of_ids_mut, bytes_of_mut};
 
 use super::{Server, refused};
 
-/// Elements that are read and checked in one go, while they are in the processor's cache.
+/// Elements read and checked at once, while they are in the CPU cache.
 const CHECKED_AT_ONCE: usize = 64 * 1024;
 
-/// One gradient that counts as soon as its step does.
+/// A received gradient; it takes effect with its step.
 #[derive(Debug)]
 pub(super) struct Pushed {
     pace: Pace,
@@ -43,7 +43,7 @@ struct Ids {
     _memory: Reserved,
 }
 
-/// What an entry of a push needs, worked out before its body is read.
+/// What an entry of a push needs, computed before its body is read.
 #[derive(Debug)]
 pub(super) struct Expected {
     entry: Entry,
@@ -59,7 +59,7 @@ enum ExpectedTarget {
 }
 
 impl Server {
-    /// Checks an entry against the tensor it is for.
+    /// Checks an entry against its tensor.
     pub(super) fn expect(&self, entry: Entry) -> Result<Expected, Refused> {
         let (target, bytes) = match entry.kind {
             EntryKind::Dense(encoding) => {
@@ -97,7 +97,7 @@ impl Server {
 }
 
 impl Expected {
-    /// Sets memory aside for the entry's body, to be read into by [`Pushed::read`].
+    /// Allocates memory for the entry's body, which [`Pushed::read`] fills.
     pub fn allocate(self, budget: &Budget) -> Result<Pushed, OverBudget> {
         let (target, values) = match self.target {
             ExpectedTarget::Dense(dense) => {
@@ -136,7 +136,7 @@ impl Pushed {
             stream.read_exact(bytes_of_ids_mut(&mut ids.ids))?;
         }
         if self.encoding != Encoding::F32 {
-            // A selection of elements says nothing about the others.
+            // A selection of elements leaves the others at 0.
             self.values.fill(0.0);
             codec::read(stream, self.encoding, &mut self.values)?;
             self.is_finite = all_finite(&self.values);
@@ -169,7 +169,7 @@ impl Pushed {
         self.is_finite
     }
 
-    /// An asynchronous gradient changes the model by itself.
+    /// Applies an asynchronous gradient to the model.
     pub fn apply(&self, threads: usize) {
         match &self.target {
             Target::Dense(dense) => dense.update(&[&self.values], None, self.pace, threads),
@@ -203,7 +203,7 @@ impl Gradients {
         Gradients { by_tensor }
     }
 
-    /// One update per tensor. The order among tensors is of no consequence: they do not depend on each other.
+    /// Applies one update per tensor. The order of tensors does not matter: they are independent.
     pub fn apply(&self, divisor: Option<f32>, threads: usize) {
         for of_tensor in &self.by_tensor {
             let pace = Pace {
@@ -259,7 +259,7 @@ fn update_rows(table: &Table, gradients: &[Pushed], divisor: Option<f32>, pace: 
     table.update(&update, &ids, &sums);
 }
 
-/// Row ids are mixed as everywhere else: cheaper than a hash that resists attacks, which a job has no reason to mount on itself.
+/// Hashes row ids with `mix`: cheaper than a hash that resists attacks, and a job has no reason to attack itself.
 #[derive(Default)]
 struct RowHasher(u64);
 

@@ -1,4 +1,4 @@
-//! The ports of a server and who may connect to them.
+//! The ports of a server, and which clients may connect.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,15 +9,15 @@ use std::thread;
 
 use super::{Server, connection};
 
-/// Bytes of stack of a connection's thread: its buffers are on the heap.
+/// Stack size of a connection's thread; its buffers are on the heap.
 const STACK: usize = 256 * 1024;
 
-/// Whose connections are accepted before they prove anything.
+/// Which connections are accepted before the handshake.
 #[derive(Debug, Clone)]
 pub enum Admission {
-    /// Everybody; clients prove that they know the run's secret.
+    /// All; clients prove that they know the run's secret.
     BySecret,
-    /// The workers of a job without a secret, and this machine itself.
+    /// Only the workers of a job without a secret, and this machine itself.
     ByAddress(HashSet<IpAddr>),
 }
 
@@ -30,7 +30,7 @@ impl Admission {
     }
 }
 
-/// Why a server does not listen.
+/// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
@@ -38,33 +38,33 @@ pub struct ListenError {
     pub source: io::Error,
 }
 
-/// A server that is reachable, until it is stopped or the process ends.
+/// A server that accepts connections, until it is stopped or the process ends.
 #[derive(Debug)]
 pub struct Listening {
     pub addresses: Vec<SocketAddr>,
     open: Arc<Open>,
 }
 
-/// What ends when a server is stopped.
+/// What is closed when a server is stopped.
 #[derive(Debug, Default)]
 struct Open {
     is_stopped: AtomicBool,
-    /// One may be closed by now: its number is then used by nobody else here.
+    /// Connections being served. The client may have closed one already, but its file descriptor is not reused yet.
     connections: Mutex<Vec<Weak<TcpStream>>>,
 }
 
 impl Listening {
-    /// Ends all connections and accepts no more.
+    /// Closes all connections and accepts no new ones.
     pub fn stop(&self) {
         self.open.is_stopped.store(true, Ordering::SeqCst);
         for connection in &*self.open.connections() {
             if let Some(stream) = connection.upgrade() {
-                // It may be gone already.
+                // The client may have disconnected already.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
         for address in &self.addresses {
-            // Wakes the thread that accepts.
+            // Wakes the accepting thread.
             let _ = TcpStream::connect(address);
         }
     }
@@ -75,7 +75,7 @@ impl Open {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a connection as long as it is served.
+    /// Registers a connection while it is served.
     fn add(&self, stream: &TcpStream) -> io::Result<Arc<TcpStream>> {
         let held = Arc::new(stream.try_clone()?);
         let mut connections = self.connections();
@@ -85,7 +85,7 @@ impl Open {
     }
 }
 
-/// Takes all ports or none, then serves every connection in a thread of its own.
+/// Binds all ports or none, then serves every connection in its own thread.
 pub fn listen(
     server: &Arc<Server>,
     addresses: &[SocketAddr],

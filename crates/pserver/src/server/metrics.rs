@@ -1,4 +1,4 @@
-//! The server's state for Prometheus, over a small HTTP server of its own. It has no secret and changes nothing.
+//! Metrics of the server for Prometheus, over its own small HTTP server. It needs no secret and changes nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::listen::ListenError;
 use super::{Server, Tensor};
 
-/// How long a reader may take to ask and to listen.
+/// Time limit for a reader to send its request and to receive the reply.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Most bytes of a request.
+/// Maximum bytes of a request.
 const MAX_REQUEST: usize = 8 << 10;
 
-/// Answers `GET /metrics` on a port, one reader at a time.
+/// Serves `GET /metrics` on a port, one reader at a time.
 pub fn serve_metrics(server: &Arc<Server>, address: SocketAddr) -> Result<SocketAddr, ListenError> {
     let failed = |source| ListenError { address, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -23,7 +23,7 @@ pub fn serve_metrics(server: &Arc<Server>, address: SocketAddr) -> Result<Socket
     let server = Arc::clone(server);
     let answer_all = move || {
         for stream in listener.incoming().flatten() {
-            // A reader that breaks off asks again.
+            // A reader that disconnected will ask again.
             let _ = answer(&server, stream);
         }
     };
@@ -57,7 +57,7 @@ fn answer(server: &Server, mut stream: TcpStream) -> io::Result<()> {
 }
 
 impl Server {
-    /// Prometheus' text format.
+    /// The metrics in Prometheus' text format.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         let (step, epoch, pushes, connections, left) = {

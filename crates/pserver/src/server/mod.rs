@@ -1,7 +1,7 @@
-//! The server: what it holds, who trains with it, and when a step changes the model.
+//! The server: what it holds, which trainers use it, and when a step changes the model.
 //!
-//! One thread serves one connection (`connection`). What concerns steps is decided by `crate::steps` under one lock;
-//! tensors have locks of their own. A thread that must wait for other trainers sleeps until the state changes.
+//! Each connection has its own thread (`connection`). `crate::steps` decides about steps under one lock; tensors have
+//! their own locks. A thread that must wait for other trainers sleeps until the state changes.
 
 mod checkpoints;
 mod connection;
@@ -27,21 +27,21 @@ use gradient::{Gradients, Pushed};
 pub use listen::{Admission, ListenError, Listening, listen};
 pub use metrics::serve_metrics;
 
-/// How a server is started.
+/// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// This server's number, and how many there are.
+    /// The index of this server, and the number of servers.
     pub index: u32,
     pub servers: u32,
     pub trainers: u32,
-    /// Which start of this worker it is; from the second on its tensors must come from a checkpoint.
+    /// The attempt number of this worker. From the second attempt on, tensors must come from a checkpoint.
     pub attempt: u32,
-    /// Threads for large updates, and what the number of shards of a table follows.
+    /// The number of threads for large updates; the number of shards of a table depends on it.
     pub cores: usize,
-    /// Bytes for tensors, their state and gradients on their way.
+    /// Bytes for tensors, their state and gradients in flight.
     pub memory: u64,
     pub secret: Option<RunSecret>,
-    /// After how long a waiting trainer is sent the names of those it waits for.
+    /// How long a trainer waits before the server reports what it waits for.
     pub patience: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Default for Config {
 #[derive(Debug)]
 pub struct Server {
     config: Config,
-    /// Tells this process from another that took its place.
+    /// Distinguishes this process from one that replaced it.
     incarnation: u64,
     budget: Budget,
     state: Mutex<State>,
@@ -72,25 +72,25 @@ pub struct Server {
     tensors: RwLock<Tensors>,
     saving: Arc<Saving>,
     checkpoints: CheckpointsLock,
-    /// Asynchronous pushes hold it for reading from when they count until they have changed the model; a checkpoint is taken
-    /// between them.
+    /// Asynchronous pushes hold the read lock from when they are counted until they have changed the model. A
+    /// checkpoint takes the write lock, so it falls between pushes.
     gate: RwLock<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Of the first trainer that joined; all others must bring the same.
+    /// The session of the first trainer that joined; all others must join with the same one.
     session: Option<Session>,
     steps: Steps,
-    /// Per trainer: the parts of the step it has not committed yet.
+    /// Per trainer: the parts of its step that are not committed yet.
     pending: Vec<Vec<Pushed>>,
-    /// Per trainer: the bytes that are saved with the next checkpoint.
+    /// Per trainer: the bytes to save with the next checkpoint.
     kept: Vec<Vec<u8>>,
-    /// The servers that the latest rollback was for, and its step.
+    /// The servers that took part in the latest rollback, and its step.
     formed: Option<(Vec<u64>, u64)>,
-    /// Pushes that counted, for `stat`.
+    /// Pushes that were counted, for `stat`.
     pushes: u64,
-    /// Connections of trainers.
+    /// Open connections of trainers.
     connected: u32,
 }
 
@@ -98,7 +98,7 @@ struct State {
 struct Tensors {
     by_id: Vec<Option<Tensor>>,
     by_name: HashMap<String, u32>,
-    /// Blocks dealt out so far; the next tensor begins at the next server.
+    /// Blocks placed so far; the next tensor begins at the next server.
     blocks: u64,
 }
 
@@ -125,12 +125,12 @@ impl Tensor {
     }
 }
 
-/// Most tensors of a job: ids are positions in a list.
+/// Maximum tensors of a job: ids are positions in a list.
 const MAX_TENSORS: usize = 1 << 20;
 
 impl Server {
     pub fn new(config: Config) -> Arc<Server> {
-        // Epoch 0: the tensors this server had are lost, and no trainer's message is about what it has now.
+        // Epoch 0 after a restart: the tensors are lost, and no trainer's message is about the current ones.
         let epoch = u64::from(config.attempt <= 1);
         let steps = Steps::new(Mode::Sync, config.trainers, epoch);
         let mut incarnation = [0; 8];
@@ -156,7 +156,7 @@ impl Server {
         })
     }
 
-    /// Serves requests from memory; for fuzzing.
+    /// Serves requests from memory, for fuzzing.
     #[doc(hidden)]
     pub fn serve_bytes(self: &Arc<Server>, identity: crate::hello::Identity, requests: &[u8]) {
         connection::serve_bytes(Arc::clone(self), identity, requests);
@@ -170,8 +170,7 @@ impl Server {
         &self.config
     }
 
-    /// Returns when every trainer has signed off: it has left, and its connections are closed, so that it neither waits for
-    /// the others nor saves the model any more.
+    /// Waits until every trainer has left and closed its connections: it then neither waits for others nor saves the model.
     pub fn wait_until_all_left(&self) {
         let mut state = self.state();
         while !state.steps.all_left() || state.connected > 0 {
@@ -179,7 +178,7 @@ impl Server {
         }
     }
 
-    /// Counts a connection of a trainer (+1) or the end of one (-1).
+    /// Counts an opened (+1) or closed (-1) connection of a trainer.
     fn count_connection(&self, change: i32) {
         let mut state = self.state();
         state.connected = state.connected.saturating_add_signed(change);
@@ -265,7 +264,7 @@ impl Server {
         })
     }
 
-    /// The tensor of that name: the one that is there, or a new one.
+    /// Returns the tensor with that name; creates it if it does not exist.
     fn create(
         &self,
         name: &str,
@@ -303,12 +302,12 @@ impl Server {
         Ok(tensor)
     }
 
-    /// Commits the current step if everybody is ready. The model changes before anybody learns of it.
+    /// Commits the current step if all participants are ready. The model changes before any trainer is notified.
     fn commit_if_complete(&self, state: &mut State) {
         let Some(participants) = state.steps.participants() else {
             return;
         };
-        // Also the very first state, so that there is always one to go back to.
+        // The very first state is saved too, so that there is always one to roll back to.
         if state.steps.step() == 0 {
             self.checkpoint_if_due(state, 0);
         }
@@ -325,20 +324,20 @@ impl Server {
         self.checkpoint_if_due(state, step);
     }
 
-    /// Trainer 0 has ended a step of asynchronous training: its steps are the clock of tables and checkpoints.
+    /// Ends a step of trainer 0 in asynchronous training: its steps are the clock of tables and checkpoints.
     fn end_asynchronous_step(&self, step: u64) {
         let gate = self.checkpoint_is_due(&self.state(), step).then(|| {
-            // Between pushes, each of which is then in the checkpoint with all its rows or not at all.
+            // Wait for pushes in flight: the checkpoint contains each push with all its rows or not at all.
             self.gate.write().unwrap_or_else(PoisonError::into_inner)
         });
-        // Before the checkpoint: rows that change after it are stamped so that the next one has them.
+        // Before the checkpoint, so that the next checkpoint includes rows that change after this one.
         self.tick(step);
         if gate.is_some() {
             self.checkpoint_if_due(&self.state(), step);
         }
     }
 
-    /// Tables learn how far training is, and drop what was not asked for in time.
+    /// Advances the clock of all tables and drops idle rows.
     fn tick(&self, step: u64) {
         for tensor in self.all_tensors() {
             if let Tensor::Table(table) = tensor {

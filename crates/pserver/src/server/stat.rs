@@ -1,11 +1,11 @@
-//! What a server says about itself, as JSON and for Prometheus.
+//! The statistics of a server, as JSON and for Prometheus.
 
 use std::fmt::Write as _;
 
 use super::{Server, Tensor};
 
 impl Server {
-    /// One JSON object.
+    /// The statistics as one JSON object.
     pub fn stat(&self) -> String {
         let (step, epoch, mode, pushes, progress) = {
             let state = self.state();

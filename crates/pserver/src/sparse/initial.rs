@@ -1,9 +1,9 @@
-//! The values a row begins with.
+//! The initial values of rows.
 
 use crate::message::{Init, TableSpec};
 use crate::placement::mix;
 
-/// Initial values of a row: a function of seed, table and id, whichever server it is on.
+/// Initial values of a row: a function of seed, table and id, independent of the server.
 #[derive(Debug)]
 pub struct InitialValues {
     init: Init,
@@ -23,7 +23,7 @@ impl InitialValues {
 
     pub fn fill(&self, id: u64, out: &mut [f32]) {
         let mut state = mix(self.start ^ mix(id));
-        // 24 bits: as many as a float between 0 and 1 can tell apart.
+        // 24 bits: the precision of a float between 0 and 1.
         let mut uniform = || {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             (mix(state) >> 40) as f32 / (1 << 24) as f32
@@ -31,7 +31,7 @@ impl InitialValues {
         match self.init {
             Init::Zero => out.fill(0.0),
             Init::Uniform { low, high } => out.iter_mut().for_each(|x| *x = low + (high - low) * uniform()),
-            // The sum of twelve: close enough to normal, and the same on every machine.
+            // The sum of twelve uniform numbers: close enough to normal, and the same on every machine.
             Init::Normal { mean, deviation } => out.iter_mut().for_each(|x| {
                 let sum = (0..12).fold(0.0, |sum, _| sum + uniform());
                 *x = mean + deviation * (sum - 6.0);

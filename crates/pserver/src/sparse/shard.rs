@@ -1,6 +1,6 @@
 //! One shard of a table: rows in slabs that never move, an index of row numbers, and ids that wait for a row.
 //!
-//! Does not lock itself; the table does.
+//! It has no lock of its own; the table locks it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use crate::budget::{OverBudget, Reserved};
 use crate::placement::mix;
 use crate::saving::{Piece, Saving};
 
-/// About as many bytes of rows are in a slab, the unit in which a table grows. Larger ones waste less of their last page, smaller
-/// ones less of a small table.
+/// The approximate bytes of rows in a slab, the unit in which a table grows. Larger slabs waste less of their last
+/// page, smaller ones waste less in a small table.
 pub(super) const SLAB_BYTES: usize = 512 * 1024;
 /// Slots of a new shard's index.
 pub(super) const FIRST_SLOTS: usize = 1024;
-/// What one id that waits for admission is counted as.
+/// Bytes counted for an id that waits for admission.
 pub(super) const CANDIDATE_BYTES: u64 = 40;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowShape {
     pub(super) width: usize,
     pub(super) averaged: bool,
-    /// A slab has this power of two rows.
+    /// A slab has `1 << slab_bits` rows.
     pub(super) slab_bits: u32,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Slab {
     pub(super) keys: Box<[u64]>,
     pub(super) stamps: Box<[u32]>,
     pub(super) data: Box<[f32]>,
-    /// A checkpoint wants it as it is.
+    /// A checkpoint still needs the current content.
     pub(super) marked: bool,
 }
 
-/// A stamp no step reaches: the row was dropped.
+/// The stamp of a dropped row; no step reaches it.
 pub(super) const DROPPED: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(super) struct Shard {
     pub(super) slots: Vec<u32>,
     pub(super) slabs: Vec<Slab>,
     pub(super) free: Vec<u32>,
-    /// Row numbers given out, dropped ones included.
+    /// Assigned row numbers, including those of dropped rows.
     pub(super) length: usize,
     pub(super) held: usize,
     pub(super) candidates: HashMap<u64, Candidate>,
@@ -69,7 +69,7 @@ pub(super) struct Shard {
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) seen: u32,
-    /// The step it was counted in last, where it counts once per step.
+    /// The step in which it was last counted, if it counts once per step.
     pub(super) latest: Option<u32>,
 }
 
@@ -115,9 +115,9 @@ impl Shard {
         self.slots[at] = number + 1;
     }
 
-    /// The slot an id belongs at; it is there or in one of those that follow.
+    /// The first slot for an id; the id is there or in one of the following slots.
     pub(super) fn home(&self, id: u64) -> usize {
-        // Both ends of the mixed id are the same for many ids here: they chose the server and the shard.
+        // Uses neither end of the mixed id: they chose the server and the shard, so they are the same for many ids here.
         let spread = mix(id).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((spread * self.slots.len() as u64) >> 32) as usize
     }
@@ -126,7 +126,7 @@ impl Shard {
         if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
     }
 
-    /// How many slots `to` is behind `from`, around the end.
+    /// How many slots `to` is after `from`, wrapping around the end.
     pub(super) fn distance(&self, from: usize, to: usize) -> usize {
         match to >= from {
             true => to - from,
@@ -148,7 +148,7 @@ impl Shard {
     }
 
     pub(super) fn grow_index(&mut self, table: &str) -> Result<(), OverBudget> {
-        // By less than twice: a shard that has just grown has fewer empty slots.
+        // Grow to less than double the size, so that a shard that has just grown has fewer empty slots.
         let added = self.slots.len() * 2 / 5;
         self.memory.grow(4 * added as u64, table)?;
         let length = self.slots.len() + added;
@@ -162,7 +162,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Counts a sighting of an id without a row, once per step where one is given; whether it may have a row now.
+    /// Counts a sighting of an id without a row, at most once per step if `step` is given. Returns whether the id may
+    /// get a row now.
     pub(super) fn admit(
         &mut self,
         id: u64,
@@ -213,7 +214,7 @@ impl Shard {
         while self.slots[hole] != number + 1 {
             hole = self.after(hole);
         }
-        // Close the gap: an entry that follows and belongs at the hole or before it moves there.
+        // Close the gap: a following entry whose home is at the hole or before it moves there.
         let mut at = self.after(hole);
         while self.slots[at] != 0 {
             let home = self.home(self.key(self.slots[at] - 1));
@@ -271,7 +272,7 @@ impl Shard {
         &mut self.slab_mut(number).data[at * width..][..width]
     }
 
-    /// The slab of a row that is about to change. A checkpoint that wants it as it is gets a copy first.
+    /// The slab of a row that is about to change. If a checkpoint still needs it, a copy is sent first.
     pub(super) fn slab_mut(&mut self, number: u32) -> &mut Slab {
         let (index, _) = self.shape.place(number);
         if std::mem::take(&mut self.slabs[index].marked) {

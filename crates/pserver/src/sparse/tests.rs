@@ -110,7 +110,7 @@ fn a_row_is_admitted_in_the_nth_step_that_asks_for_it() {
     let table = table(limits, 1, &budget);
     for (step, expected) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
         table.set_clock(step);
-        // What is repeated within a step, by another trainer or after a restart, counts once.
+        // Lookups repeated within a step, by another trainer or after a restart, count once.
         rows(&table, &[8], true);
         rows(&table, &[8], true);
         assert_eq!(table.rows(), expected);

@@ -1,4 +1,4 @@
-//! Everything the launcher reacts to, in one line: its loop takes one after the other.
+//! All events of the launcher, in one queue: its loop handles one after the other.
 
 use paddlecloud_supervisor::link::{Frame, FromServer};
 use paddlecloud_supervisor::protocol::Report;
@@ -9,26 +9,26 @@ use tokio::time::MissedTickBehavior;
 use super::LaunchError;
 use super::link::Link;
 
-/// Something happened.
+/// An event.
 pub enum Happening {
     /// A connection to the server is open.
     Connected(Link),
-    /// The server said something on this connection.
+    /// The server sent a frame on this connection.
     Said(u64, Frame<FromServer>),
-    /// This connection is over.
+    /// This connection is closed, for this reason.
     Cut(u64, String),
-    /// The supervisor said something.
+    /// The supervisor sent a report.
     Report(Report),
     SupervisorGone,
-    /// The kubelet wants the pod to end.
+    /// The kubelet is ending the pod.
     Terminate,
-    /// A process without a parent has ended.
+    /// An orphaned process has exited.
     ChildEnded,
-    /// Time has passed.
+    /// One second has passed.
     Tick,
 }
 
-/// Reports signals and the passing of time.
+/// Sends signals and ticks as events.
 pub fn watch(events: &mpsc::UnboundedSender<Happening>) -> Result<(), LaunchError> {
     let listen =
         |kind| signal(kind).map_err(|error| LaunchError::new(format!("cannot watch signals: {error}")));

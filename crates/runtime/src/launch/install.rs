@@ -1,6 +1,6 @@
-//! `paddle launch --install DIR`: what an init container does, so that any image can be a worker's.
+//! `paddle launch --install DIR`: run by an init container, so that a worker can use any image.
 //!
-//! It copies this program, and makes the small files that the worker's container mounts at fixed places such as
+//! Copies this program, and creates the small files that the worker's container mounts at fixed paths such as
 //! `/trainer_id`. They must exist before: a missing one would be mounted as a folder.
 
 use std::fs::{self, File};
@@ -10,13 +10,13 @@ use std::path::Path;
 
 use super::{LaunchError, leaving};
 
-/// The programs in `DIR/bin` that are this one.
+/// Additional names of this program in `DIR/bin`.
 const NAMES: [&str; 3] = ["paddle_k8s", "start_paddle", "start_paddle.py"];
 
 /// The files in `DIR/files`.
 const FILES: [&str; 5] = ["hosts", "test.list", "train.list", "trainer_count", "trainer_id"];
 
-/// What the mark of the server's storage must say; absent: it is not checked.
+/// The expected contents of the mark in the server's storage; absent: the mark is not checked.
 const MARK_VARIABLE: &str = "PADDLECLOUD_TREE_MARK";
 /// Where the mark is mounted.
 const MARK: &str = "/paddlecloud/tree/mark";
@@ -31,7 +31,7 @@ pub fn install(folder: &Path) -> Result<(), LaunchError> {
     })
 }
 
-/// A volume that is not the server's storage has no such mark, or another server's.
+/// A volume that is not the server's storage has no mark, or that of another server.
 fn check_mark(mark: &Path, expected: &str) -> Result<(), LaunchError> {
     let found = fs::read_to_string(mark).unwrap_or_default();
     if found == expected {

@@ -1,4 +1,4 @@
-//! The end of a pod: what the kernel says of its memory, the code and the words it leaves behind.
+//! The end of a pod: detects out-of-memory kills, and determines the exit code and the message for the kubelet.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use paddlecloud_supervisor::log::LogReader;
 use paddlecloud_supervisor::protocol::{Ending, Exit, UnixNanos};
 use rustix::process::{Signal, WaitOptions};
 
-/// Where the kubelet looks for a container's last words.
+/// Where the kubelet reads a container's termination message.
 const LAST_WORDS: &str = "/dev/termination-log";
 
-/// The code of a launcher whose attempt is no longer wanted.
+/// The exit code of a launcher whose attempt is no longer wanted.
 pub const UNWANTED: u8 = 143;
 const UNABLE: u8 = 126;
 
-/// How often the kernel has killed a process of this container for want of memory.
+/// How often the kernel has killed a process of this container because memory ran out.
 #[derive(Debug)]
 pub struct MemoryKills(u64);
 
@@ -28,7 +28,7 @@ impl MemoryKills {
     }
 }
 
-/// A container sees its own control group at the root, of either version.
+/// A container sees its own control group at the root of the hierarchy, in both versions.
 fn count_kills() -> u64 {
     let files = [
         "/sys/fs/cgroup/memory.events",
@@ -44,7 +44,7 @@ fn parse_kills(text: &str) -> Option<u64> {
         .and_then(|count| count.trim().parse().ok())
 }
 
-/// The end of a worker whose supervisor was killed.
+/// The exit of a worker whose supervisor was killed.
 pub fn exit_of_lost(log: &LogReader, started: bool) -> Exit {
     Exit {
         ending: if started {
@@ -64,7 +64,7 @@ pub fn exit_of_lost(log: &LogReader, started: bool) -> Exit {
     }
 }
 
-/// Kills every other process of the pod's container, of which this one is the first.
+/// Kills every other process of the container, if this is its first process.
 pub fn end_everything() {
     if rustix::process::getpid().is_init() {
         // SAFETY: sends a signal and touches no memory.
@@ -72,12 +72,12 @@ pub fn end_everything() {
     }
 }
 
-/// Takes ended processes from the kernel's table: the first process inherits those whose parents are gone.
+/// Reaps exited processes: the first process inherits orphans.
 pub fn reap() {
     while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
 }
 
-/// Records the end beside the log, for a server that is away.
+/// Records the exit beside the log, for a server that is away.
 pub fn keep_end(log: &Path, exit: &Exit) {
     if let Some(folder) = log.parent()
         && let Err(error) = exit.store(folder)
@@ -86,7 +86,7 @@ pub fn keep_end(log: &Path, exit: &Exit) {
     }
 }
 
-/// Removes the folder of the log, and what was recorded beside it.
+/// Removes the folder that contains the log and the recorded exit.
 pub fn remove_spool(log: &Path) {
     if let Some(folder) = log.parent()
         && let Err(error) = std::fs::remove_dir_all(folder)
@@ -95,7 +95,7 @@ pub fn remove_spool(log: &Path) {
     }
 }
 
-/// The code a shell would show, with an explanation for `kubectl describe`.
+/// Returns the exit code that a shell would show, and writes an explanation for `kubectl describe`.
 pub fn explain(exit: &Exit) -> u8 {
     let (code, signal) = match exit.ending {
         Ending::Code(code) => (Some(code), None),
@@ -116,16 +116,16 @@ pub fn explain(exit: &Exit) -> u8 {
     shell_code(exit.ending)
 }
 
-/// Leaves a reason for the kubelet.
+/// Writes a reason for the kubelet and returns the exit code.
 pub fn complain(reason: &str) -> u8 {
     say(reason);
     UNABLE
 }
 
-/// An explanation for the pod's log and `kubectl describe`.
+/// Writes an explanation to the pod's log and for `kubectl describe`.
 pub fn say(words: &str) {
     eprintln!("paddle launch: {words}");
-    // Absent outside a pod.
+    // The file does not exist outside a pod.
     let _ = std::fs::write(LAST_WORDS, words);
 }
 

@@ -1,4 +1,4 @@
-//! Connections to the server: TLS to the one certificate this pod was given, opened again whenever one breaks.
+//! Connections to the server: TLS that trusts only the pod's given certificate, reconnecting whenever one breaks.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// How this pod reaches its server and proves who it is.
+/// How this pod reaches its server and authenticates.
 pub struct Identity {
     pub server: String,
     pub attempt: String,
@@ -61,7 +61,7 @@ impl Identity {
         })
     }
 
-    /// Connects, however long that takes, and reports the connection.
+    /// Retries until it is connected, then sends the connection as an event.
     pub async fn connect(self: Arc<Self>, events: mpsc::UnboundedSender<Happening>) {
         let mut pause = FIRST_PAUSE;
         let mut complained = false;
@@ -104,7 +104,7 @@ fn connector(authority: CertificateDer<'static>) -> Result<TlsConnector, LaunchE
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// One connection. Dropping it ends it.
+/// One connection. Dropping it closes it.
 pub struct Link {
     pub number: u64,
     outgoing: mpsc::UnboundedSender<Vec<u8>>,
@@ -148,7 +148,7 @@ impl Link {
         self.send_frame(encode(message));
     }
 
-    /// What cannot be sent is sent again on the next connection.
+    /// Frames that cannot be sent are sent again on the next connection.
     pub fn send_frame(&self, frame: Vec<u8>) {
         let _ = self.outgoing.send(frame);
     }

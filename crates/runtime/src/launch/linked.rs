@@ -1,7 +1,7 @@
-//! The launcher's loop: it carries the server's commands to the supervisor, and reports and log the other way.
+//! The launcher's loop: forwards the server's commands to the supervisor, and reports and the log to the server.
 //!
-//! The worker does not depend on the link. While there is none, output waits in the run's folder, and commands wait at
-//! the server.
+//! The worker does not depend on the link. Without one, output waits in the run's folder, and commands wait at the
+//! server.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,20 +23,20 @@ use super::output::StdoutCopy;
 use super::pod_files;
 use super::worker::{PodFolders, Supervisor};
 
-/// Where the pod's own parts are mounted.
+/// Where the pod's own files are mounted.
 const OWN: &str = "/paddlecloud/own";
 /// Where the secret and the server's certificate are mounted.
 const LINK: &str = "/paddlecloud/link";
 const HOSTS: &str = "/etc/hosts";
 
-/// How long a finished worker waits for the server to take its end. The server finds it in the run's folder later.
+/// How long an ended worker waits for the server to store its exit. Later the server finds it in the run's folder.
 const LAST_WORDS: Duration = Duration::from_secs(60);
-/// How long the copy on stdout may lag behind the end.
+/// How long after the exit the copy on stdout may take.
 const STDOUT_LAG: Duration = Duration::from_secs(5);
-/// What a pod that is being ended may use of its grace period; the rest is for the report.
+/// The part of its grace period that an evicted pod gives its program; the rest is for the report.
 const EVICTION_GRACE: Duration = Duration::from_secs(20);
 
-/// Runs this pod's worker to its end.
+/// Runs this pod's worker until it exits.
 pub fn run() -> Result<ExitCode, LaunchError> {
     let identity = Identity::read(Path::new(LINK))?;
     let folders = PodFolders {
@@ -53,7 +53,7 @@ pub fn run() -> Result<ExitCode, LaunchError> {
         events::watch(&sender)?;
         Ok(Launcher::new(identity, folders, sender).run(happenings).await)
     });
-    // A thread that still writes to stdout is not waited for.
+    // Do not wait for a thread that still writes to stdout.
     runtime.shutdown_background();
     code
 }
@@ -65,19 +65,19 @@ struct Launcher {
     link: Option<Linked>,
     worker: WorkerState,
     kills: MemoryKills,
-    /// The kubelet wants this pod to end.
+    /// The kubelet is ending this pod.
     evicted: bool,
-    /// The server does not want this attempt.
+    /// The server rejected this attempt.
     unwanted: bool,
     done: Option<ExitCode>,
 }
 
-/// A connection, and how far the conversation on it is.
+/// A connection and its progress.
 struct Linked {
     link: Link,
     welcomed: bool,
     last_sent: Instant,
-    /// Bytes of the log that went out on this connection or are stored.
+    /// Log bytes that were sent on this connection or were already stored.
     sent: u64,
     stored: u64,
     end_told: bool,
@@ -104,7 +104,7 @@ struct Ended {
     since: Instant,
 }
 
-/// The worker's output and how far it reaches.
+/// The worker's output and its current end.
 struct Log {
     folder: PathBuf,
     reader: LogReader,
@@ -253,7 +253,7 @@ impl Launcher {
         }
     }
 
-    /// A stale attempt ends what it runs and leaves without a word.
+    /// A stale attempt kills its worker and exits without a report.
     async fn on_leave(&mut self, reason: &str) {
         eprintln!("paddle launch: the server rejected this attempt: {reason}");
         self.unwanted = true;
@@ -283,7 +283,7 @@ impl Launcher {
         }
     }
 
-    /// The server has everything: nothing needs to wait in the run's folder.
+    /// The server has stored everything, so the spool in the run's folder can be removed.
     fn on_recorded(&mut self) {
         if let WorkerState::Ended(ended) = &self.worker {
             leaving::remove_spool(&ended.log.folder);
@@ -308,7 +308,7 @@ impl Launcher {
         }
     }
 
-    /// Its end may stand in the folder: the last report of a supervisor can be cut off.
+    /// The exit may still be recorded in the folder: the last report of a supervisor can be cut off.
     fn on_supervisor_gone(&mut self) {
         let WorkerState::Running(running) = &self.worker else {
             return;
@@ -370,7 +370,7 @@ impl Launcher {
         }
     }
 
-    /// Sends what the server lacks of the log; behind its last byte, the end.
+    /// Sends the part of the log that the server lacks and, after its last byte, the exit.
     fn ship(&mut self) {
         let Some(linked) = self.link.as_mut().filter(|linked| linked.welcomed) else {
             return;
@@ -447,7 +447,7 @@ impl Running {
         self.supervisor.tell(&Command::Watch { offset }).await;
     }
 
-    /// Keeps what a server that connects later must know.
+    /// Stores the state for a server that connects later.
     fn note(&mut self, report: &Report) {
         use paddlecloud_supervisor::protocol::Phase;
         let state = &mut self.supervisor.state;

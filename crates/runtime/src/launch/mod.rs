@@ -1,7 +1,7 @@
 //! `paddle launch`: the first process of a pod. It runs one worker under a supervisor and keeps the link to the server.
 //!
-//! Which workers exist and when they start is decided by the server. Without one, the pods of a job assemble themselves
-//! ([`alone`]). Under our supervisor on one machine there is nothing left to do: `paddle launch CMD` becomes CMD.
+//! The server decides which workers exist and when they start. Without a server, the pods of a job assemble themselves
+//! ([`alone`]). Under our supervisor on one machine nothing is left to do: `paddle launch CMD` becomes CMD.
 
 mod alone;
 mod events;
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-/// What went wrong, in words.
+/// What failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LaunchError(String);
@@ -57,7 +57,7 @@ fn said(done: Result<ExitCode, LaunchError>) -> ExitCode {
     })
 }
 
-/// A supervisor has prepared everything.
+/// Becomes the program, for which a supervisor has prepared everything.
 fn become_program(program: &OsString, args: &[OsString]) -> Result<ExitCode, LaunchError> {
     let error = Command::new(program).args(args).exec();
     let program = program.to_string_lossy();

@@ -1,5 +1,5 @@
-//! Copies a worker's output to stdout, where `kubectl logs` finds it. A thread of its own: the reader of stdout may be
-//! slow, and the link must not wait for that.
+//! Copies a worker's output to stdout for `kubectl logs`. Uses its own thread: the reader of stdout may be slow, and
+//! the link must not wait for it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,12 +10,12 @@ use paddlecloud_supervisor::log::{LogReader, Piece};
 
 const BLOCK: usize = 64 << 10;
 
-/// How far the log reaches.
+/// The current end of the log, and the progress of the copy.
 #[derive(Debug, Default, Clone, Copy)]
 struct Mark {
     end: u64,
     complete: bool,
-    /// Where the copy has come to; everywhere, once it is done or cannot go on.
+    /// The end of the copied part; `u64::MAX` once the copy is complete or has failed.
     copied: u64,
 }
 
@@ -42,7 +42,7 @@ impl Shared {
     }
 }
 
-/// The thread that copies.
+/// A handle of the copying thread.
 pub struct StdoutCopy {
     shared: Arc<Shared>,
 }
@@ -69,12 +69,12 @@ impl StdoutCopy {
         self.shared.set(|mark| mark.end = mark.end.max(end));
     }
 
-    /// What lies before this is not needed any more.
+    /// Bytes before this offset are no longer needed.
     pub fn copied(&self) -> u64 {
         self.shared.mark().copied
     }
 
-    /// Nothing will be added. Waits until all is copied, but not for ever.
+    /// Marks the log as complete and waits until it is copied, up to a limit.
     pub fn finish(&self, end: u64, limit: Duration) {
         self.shared.set(|mark| {
             mark.end = mark.end.max(end);

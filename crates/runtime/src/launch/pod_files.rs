@@ -1,4 +1,4 @@
-//! The small files of a worker, written in place: each is a mount of its own and cannot be replaced.
+//! Writes the small files of a worker in place: each is its own mount and cannot be replaced.
 
 use std::fs::File;
 use std::io;
@@ -17,13 +17,13 @@ pub fn write_all(files: &[PrivateFile]) -> Result<(), String> {
     Ok(())
 }
 
-/// Every worker's name, whatever a cluster's DNS knows of it.
+/// Writes every worker's name, whether or not the cluster's DNS knows it.
 pub fn write_hosts(file: &Path, peers: &[(String, Ipv4Addr)]) -> Result<(), String> {
     overwrite(file, hosts_text(peers).as_bytes())
         .map_err(|error| format!("cannot write `{}`: {error}", file.display()))
 }
 
-/// One write, then the cut: a concurrent reader sees no partial line, except behind the end.
+/// Writes once, then truncates: a concurrent reader sees no partial line, except after the new end.
 fn overwrite(path: &Path, text: &[u8]) -> io::Result<()> {
     let file = File::options().write(true).open(path)?;
     file.write_all_at(text, 0)?;

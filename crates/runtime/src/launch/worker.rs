@@ -1,4 +1,4 @@
-//! The supervisor of this pod's worker: started once, and spoken to over its socket.
+//! Starts the supervisor of this pod's worker, once, and talks to it over its socket.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -15,16 +15,16 @@ use tokio::sync::mpsc;
 use super::events::Happening;
 use super::pod_files;
 
-/// Which variables of the container are secret; set by the server, separated by commas.
+/// Names of the container's secret variables; set by the server, separated by commas.
 const SECRET_NAMES: &str = "PADDLECLOUD_LINK_SECRETS";
 
-/// For an image that sets none.
+/// The `PATH` for an image that sets none.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where a pod's parts lie. Made by the init container.
+/// Where the pod's files are. Created by the init container.
 #[derive(Debug, Clone)]
 pub struct PodFolders {
-    /// The supervisor's: plan, socket, recorded end.
+    /// The supervisor's folder: plan, socket, recorded exit.
     pub attempt: PathBuf,
     /// Our own programs, first in the worker's `PATH`.
     pub programs: PathBuf,
@@ -34,13 +34,13 @@ pub struct PodFolders {
 /// The connection to the supervisor.
 pub struct Supervisor {
     write: OwnedWriteHalf,
-    /// Where the output is.
+    /// The folder of the output.
     pub log: PathBuf,
     pub state: State,
 }
 
 impl Supervisor {
-    /// Prepares the pod as the plan says and starts the supervisor.
+    /// Prepares the pod according to the plan and starts the supervisor.
     pub async fn start(
         folders: &PodFolders,
         plan: &WorkerPlan,
@@ -67,13 +67,13 @@ impl Supervisor {
         Ok(Supervisor { write, log, state })
     }
 
-    /// A supervisor that is gone is noticed by its closed connection.
+    /// Ignores a failure: if the supervisor is gone, its closed connection shows it.
     pub async fn tell(&mut self, command: &protocol::Command) {
         let _ = self.write.write_all(&protocol::encode(command)).await;
     }
 }
 
-/// Starts the supervisor of a worker in a folder of its own. `programs` come first in the worker's `PATH`.
+/// Starts the supervisor of a worker in its own folder. `programs` come first in the worker's `PATH`.
 pub async fn start(
     folder: &Path,
     plan: &WorkerPlan,
@@ -95,7 +95,7 @@ pub async fn start(
         .map_err(|error| format!("the supervisor cannot be reached: {error}"))
 }
 
-/// The secret variables of the container, and the others. The plan is a file, where no secret may stand.
+/// Separates the container's secret variables from the others. The plan is a file, which must not contain secrets.
 fn set_apart(
     variables: impl Iterator<Item = (String, String)>,
 ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
@@ -106,7 +106,7 @@ fn set_apart(
         .partition(|(name, _)| names.contains(&name.as_str()))
 }
 
-/// What the image sets, and over it what the plan says. A `PATH` that the job sets comes before the image's.
+/// The image's variables, overridden by the plan's. Of two `PATH`s, the job's is used.
 fn environment(
     planned: Vec<(String, String)>,
     image: impl Iterator<Item = (String, String)>,
@@ -141,7 +141,7 @@ async fn hear(mut lines: BufReader<OwnedReadHalf>, events: mpsc::UnboundedSender
     let _ = events.send(Happening::SupervisorGone);
 }
 
-/// Returns when the supervisor can be connected to. Secrets travel in a pipe.
+/// Returns when the supervisor accepts connections. Secrets are passed through a pipe.
 fn run(folder: &Path, secrets: &BTreeMap<String, String>) -> Result<(), String> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("paddlecloud-supervise").arg(folder).env_clear();
@@ -165,7 +165,7 @@ fn run(folder: &Path, secrets: &BTreeMap<String, String>) -> Result<(), String> 
 fn run_with(mut command: Command, secrets: &BTreeMap<String, String>) -> io::Result<Output> {
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
-        // A supervisor that ended at once says why.
+        // Ignore a failure: a supervisor that exited at once reports why.
         let _ = pipe.write_all(&serde_json::to_vec(secrets)?);
     }
     child.wait_with_output()

@@ -1,7 +1,7 @@
-//! `paddle pserver export` and `import`: saved models in the formats of other tools, and back.
+//! `paddle pserver export` and `import`: convert saved models to the formats of other tools, and back.
 //!
-//! A saved model is a folder `pass-%05d` with one file per parameter. An export is the whole model, or with `--since` what changed:
-//! dense parameters that differ, and rows that are new or differ. Rows that were dropped since are not listed.
+//! A saved model is a folder `pass-%05d` with one file per parameter. An export is the whole model or, with `--since`,
+//! the changes: dense parameters that differ, and rows that are new or differ. Dropped rows are not listed.
 
 mod numpy;
 mod safetensors;
@@ -29,7 +29,7 @@ parameter; without --format the name says which. A table has its ids beside its 
   --onto MODEL    start from this save and replace what the import contains
 ";
 
-/// Why a model is not converted.
+/// Why a model was not converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     #[error(transparent)]
@@ -88,7 +88,7 @@ impl Parameter {
         }
     }
 
-    /// What differs from an earlier state; `None`: nothing.
+    /// The difference from an earlier state; `None` if there is none.
     fn since(self, before: &Parameter) -> Option<Parameter> {
         match (self, before) {
             (Parameter::Table { ids, rows }, Parameter::Table { ids: old, rows: were }) => {
@@ -109,7 +109,7 @@ impl Parameter {
         }
     }
 
-    /// This state with the changes of an export.
+    /// Applies the changes of an export to this state.
     fn with(self, changes: Parameter) -> Parameter {
         let (
             Parameter::Table { mut ids, mut rows },
@@ -207,7 +207,7 @@ fn format_named(name: &str) -> Result<Format, ConvertError> {
     }
 }
 
-/// Runs `paddle pserver export`; returns what to tell people.
+/// Runs `paddle pserver export`; returns a message for the user.
 pub fn export(args: &[OsString]) -> Result<String, ConvertError> {
     let args = Arguments::parse(args, "since")?;
     let format = match args.format {
@@ -242,7 +242,7 @@ pub fn export(args: &[OsString]) -> Result<String, ConvertError> {
     ))
 }
 
-/// Runs `paddle pserver import`; returns what to tell people.
+/// Runs `paddle pserver import`; returns a message for the user.
 pub fn import(args: &[OsString]) -> Result<String, ConvertError> {
     let args = Arguments::parse(args, "onto")?;
     let format = match args.format {
@@ -283,7 +283,7 @@ pub fn import(args: &[OsString]) -> Result<String, ConvertError> {
     Ok(format!("imported {count} parameters into {}", args.to.display()))
 }
 
-/// Dense parameters and tables from arrays by name: `NAME` with `NAME.ids` is a table.
+/// Builds dense parameters and tables from named arrays: `NAME` with `NAME.ids` is a table.
 fn paired(
     mut floats: Vec<(String, Vec<f32>)>,
     ids: Vec<(String, Vec<u64>)>,
@@ -311,7 +311,7 @@ fn paired(
     Ok(found)
 }
 
-/// The files of a folder whose names end so, as (name without it, path), sorted.
+/// The files of a folder whose names have this ending, as (name without it, path), sorted.
 fn files_ending(folder: &Path, ending: &str) -> Result<Vec<(String, PathBuf)>, ConvertError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(reading(folder))? {

@@ -1,4 +1,4 @@
-//! One `.npy` file per array: a dictionary in text, then the numbers.
+//! The numpy format: one `.npy` file per array, with a dictionary as text, then the numbers.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub fn write(folder: &Path, parameters: &[(String, Parameter)]) -> Result<(), Co
     Ok(())
 }
 
-/// Padded, so that the numbers begin at a multiple of 64.
+/// Padded so that the numbers begin at a multiple of 64.
 fn header(kind: &str, shape: &str) -> Vec<u8> {
     let mut text = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}");
     let used = MAGIC.len() + 4 + text.len() + 1;
@@ -88,7 +88,7 @@ pub fn read(folder: &Path) -> Result<Vec<(String, Parameter)>, ConvertError> {
     paired(floats, ids).map_err(|reason| ConvertError::format(folder, reason))
 }
 
-/// The kind of the numbers, and the numbers.
+/// The type of the numbers, and their bytes.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8]), &'static str> {
     let rest = bytes.strip_prefix(MAGIC).ok_or("it is not a numpy file")?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or("it ends in its header")?;

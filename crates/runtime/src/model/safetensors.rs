@@ -1,4 +1,4 @@
-//! A file of safetensors: the length of a header, the header in JSON, then all numbers.
+//! The safetensors format: the length of a header, the header as JSON, then all numbers.
 
 use std::fs;
 use std::io::{BufWriter, Write};

@@ -1,4 +1,4 @@
-//! Models there and back in every format, whole and as changes.
+//! Round trips of models in every format, whole and as changes.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_model_goes_there_and_back_in_every_format() {
         let back = folder.path().join(format!("back-{format}"));
         let [model, to, back] = [&saved, &to, &back].map(|path| path.to_str().unwrap());
         export(&words(&["--format", format, model, to])).unwrap();
-        // The name of what is imported says its format.
+        // The import detects the format.
         import(&words(&[to, back])).unwrap();
         assert_eq!(files(Path::new(back)), files(&saved), "{format}");
     }

@@ -1,4 +1,4 @@
-//! Text: one `.txt` file per parameter. A dense one has a number per line; a line of a table is an id and its row.
+//! The text format: one `.txt` file per parameter. A dense one has one number per line; a table has an id and its row.
 
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{ConvertError, Format, Parameter, files_ending, reading, row_length, writing};
 
-/// The first line of a table, so that an empty one is one too.
+/// The first line of a table, by which an empty one is recognized too.
 const TABLE: &str = "# id row";
 
 pub fn write(folder: &Path, parameters: &[(String, Parameter)]) -> Result<(), ConvertError> {
@@ -75,7 +75,7 @@ fn number(word: &str) -> Result<f32, String> {
     word.parse().map_err(|_| format!("`{word}` is not a number"))
 }
 
-/// Which of the two a folder has.
+/// Which of the two formats a folder contains.
 pub fn or_numpy(folder: &Path) -> Result<Format, ConvertError> {
     match files_ending(folder, ".npy")?.is_empty() && !files_ending(folder, ".txt")?.is_empty() {
         true => Ok(Format::Text),

@@ -19,9 +19,9 @@ use crate::reconcile::JobsError;
 use crate::store::{AuditEntry, AuditState, Heir};
 use crate::users::{Account, LimitError, Limits, Origin, Record};
 
-/// Rows of the audit log that one request shows at most.
+/// Limit on the rows of the audit log in one reply.
 const MOST_AUDIT: u32 = 1000;
-/// Jobs of the history that are read at a time.
+/// Jobs of the history to read at a time.
 const PAGE: usize = 500;
 
 impl App {
@@ -57,8 +57,8 @@ impl App {
         self.user_show(record.name.as_str()).await
     }
 
-    /// Changes an account. One that is disabled has no access at once, and its queued jobs are killed, also if that ends
-    /// the caller's own access.
+    /// Changes an account. A disabled account loses access at once and its queued jobs are killed, even if this ends the caller's
+    /// own access.
     pub async fn user_set(
         self: &Arc<Self>,
         caller: &Caller,
@@ -101,14 +101,14 @@ impl App {
         self.user_show(record.name.as_str()).await
     }
 
-    /// Nodes come and go: guarantees are checked against those there are now.
+    /// Updates the capacity against which guarantees are checked: nodes come and go.
     async fn know_capacity(&self) {
         if let Some(capacity) = self.jobs.capacity().await {
             self.accounts.set_capacity(capacity);
         }
     }
 
-    /// Deletes an account, whatever step an earlier try reached. Its jobs are stopped first.
+    /// Deletes an account, resuming an earlier attempt at whatever step it stopped. Its jobs are stopped first.
     pub async fn user_delete(
         &self,
         caller: &Caller,
@@ -119,7 +119,7 @@ impl App {
         let name = user_name(name)?;
         let record = match self.accounts.find(&name).await {
             Some(record) => record,
-            // The same refusals as for any change: not there, or in the configuration.
+            // Returns the same errors as any change: not found, or in the configuration.
             None => {
                 self.accounts
                     .change(&name, |_| Ok(()), AuditEntry::default())
@@ -133,7 +133,7 @@ impl App {
             );
         }
         if self.files.is_remote() {
-            // A home that stays there would belong to the next account of this name.
+            // The home would stay and belong to the next account of this name.
             let problem = "accounts of a server whose files are in another storage system cannot be deleted";
             return Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("disable the account instead"));
         }
@@ -191,7 +191,7 @@ impl App {
         jobs
     }
 
-    /// A job that was removed meanwhile needs no stop.
+    /// Stops a job. One that was removed meanwhile is fine.
     async fn stop_job(&self, job: &Job) -> Result<(), ErrorBody> {
         match self.jobs.kill(&job.user, JobRef::Id(job.id.clone()), false).await {
             Ok(_) | Err(JobsError::NoSuchJob) => Ok(()),
@@ -282,7 +282,7 @@ impl App {
         Ok(self.accounts.group_remove(name, entry).await?)
     }
 
-    /// The latest rows first.
+    /// Rows of the audit log, latest first.
     pub async fn audit_list(
         &self,
         before: Option<i64>,
@@ -323,7 +323,7 @@ impl App {
     }
 }
 
-/// An entry about what this request does.
+/// An audit entry for this request.
 pub(super) fn audit(caller: &Caller, action: &str, subject: &str, detail: &str) -> AuditEntry {
     AuditEntry {
         actor: caller.user.to_string(),
@@ -334,7 +334,7 @@ pub(super) fn audit(caller: &Caller, action: &str, subject: &str, detail: &str) 
     }
 }
 
-/// What was asked for, without the password.
+/// The request without the password, for the audit log.
 fn shown(request: &UserRequest) -> String {
     let shown = UserRequest {
         password: None,
@@ -348,7 +348,7 @@ fn shown(request: &UserRequest) -> String {
     words.join(" ")
 }
 
-/// Hashing takes a while, so it has a thread of its own.
+/// Hashes a password on a blocking thread, because it takes a while.
 pub(super) async fn hashed(password: Option<String>) -> Result<Option<String>, ErrorBody> {
     let Some(password) = password else {
         return Ok(None);
@@ -406,7 +406,7 @@ fn user_view(account: &Account, record: Option<&Record>) -> UserView {
     }
 }
 
-/// The user themselves, for what is done in their name.
+/// A caller for work on behalf of this user.
 pub(super) fn as_user(user: &UserName) -> Caller {
     Caller {
         user: user.clone(),
@@ -414,7 +414,7 @@ pub(super) fn as_user(user: &UserName) -> Caller {
     }
 }
 
-/// A name that cannot be one names nobody.
+/// Parses a user name. Text that is not a valid name means that the user does not exist.
 pub(super) fn user_name(text: &str) -> Result<UserName, ErrorBody> {
     text.parse().map_err(|_| {
         let problem = format!("there is no user `{}`", text.escape_default());

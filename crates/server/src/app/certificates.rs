@@ -1,4 +1,4 @@
-//! Certificates of users, signed by the server's own authority. An account has a list of its own; what is not in it is
+//! User certificates, signed by the server's own authority. Each account lists its certificates; one that is not listed is
 //! revoked.
 
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::authority::AuthorityError;
 use crate::error_chain::chain_of;
 use crate::users::{Record, UserCertificate};
 
-/// Seconds of a certificate whose request does not say: a year.
+/// Default lifetime of a certificate in seconds: one year.
 const USUAL: i64 = 365 * 24 * 60 * 60;
-/// The longest, ten years.
+/// Longest lifetime: ten years.
 const MOST: i64 = 10 * USUAL;
-/// Clocks of clients and servers differ.
+/// How far the start of validity is backdated, because clocks differ.
 const EARLIER: i64 = 60 * 60;
-/// Most certificates of one user.
+/// Limit on the certificates of one user.
 const MOST_OF_ONE: usize = 100;
 
 impl App {
-    /// Signs a certificate for a user. It is a login until it expires or is revoked.
+    /// Signs a certificate for a user, who can log in with it until it expires or is revoked.
     pub async fn certificate_issue(
         self: &Arc<Self>,
         caller: &Caller,
@@ -84,7 +84,7 @@ impl App {
         })
     }
 
-    /// The certificates of all users that are valid.
+    /// The valid certificates of all users.
     pub async fn certificate_list(&self) -> Vec<CertificateView> {
         let now = Timestamp::now().as_second();
         let (records, _) = self.accounts.list().await;
@@ -95,7 +95,7 @@ impl App {
         views.collect()
     }
 
-    /// Revokes a certificate: requests and streams that use it end.
+    /// Revokes a certificate. Requests and streams that use it end.
     pub async fn certificate_revoke(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
         let (records, _) = self.accounts.list().await;
         let has_it = |record: &&Record| record.certificates.iter().any(|own| own.id == id);

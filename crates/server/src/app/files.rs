@@ -1,4 +1,4 @@
-//! Use cases of the file service. Blocking work runs on threads that may block, one step at a time.
+//! Use cases of the file service. Blocking work runs on blocking threads, one step at a time.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -30,12 +30,12 @@ use crate::queue::Class;
 pub struct ListQuery {
     pub recursive: bool,
     pub digests: bool,
-    /// Only entries after this path.
+    /// List only entries after this path.
     pub after: Option<RelPath>,
 }
 
 impl App {
-    /// Runs work on users' files on a thread that may block.
+    /// Runs short work on users' files on a blocking thread.
     pub(super) async fn with_store<T: Send + 'static>(
         &self,
         caller: &Caller,
@@ -45,8 +45,7 @@ impl App {
         blocking(move || work(&files, &caller)).await
     }
 
-    /// The same for what may keep its thread for a while: it has a class and waits for its turn, and leaves threads to what
-    /// is short.
+    /// The same for work that may block its thread for a while: with a class, it waits for its turn, so short work has threads.
     async fn in_turn<T: Send + 'static>(
         &self,
         class: Option<Class>,
@@ -73,8 +72,7 @@ impl App {
         self.in_turn(Some(Class::Long), caller, work).await
     }
 
-    /// The same for work that finishes an upload, must be known before one starts, or is bounded: it does not wait for
-    /// copies.
+    /// The same for bounded work, and for work that finishes an upload or precedes one: it does not wait for copies.
     pub(super) async fn at_the_end<T: Send + 'static>(
         &self,
         caller: &Caller,
@@ -83,8 +81,8 @@ impl App {
         self.in_turn(Some(Class::End), caller, work).await
     }
 
-    /// Runs short work that may be refused because the quota is used up, and that checks this first. A refusal is never
-    /// based on an old measurement: the home is then measured again, and the work retried.
+    /// Runs short work that the quota may refuse before it changes anything. A refusal is never based on an old measurement: the
+    /// home is measured again first, and the work retried.
     pub(super) async fn with_room<T: Send + 'static>(
         &self,
         class: Option<Class>,
@@ -92,7 +90,7 @@ impl App {
         work: impl Fn(&Files, &Caller) -> Result<T, FilesError> + Clone + Send + 'static,
     ) -> Result<T, ErrorBody> {
         if class.is_some() {
-            // It has its turn: until the next one what is measured now would be old again.
+            // Measure within this turn: by the next one, the measurement would be old again.
             let measuring = move |files: &Files, caller: &Caller| files.measured(|| work(files, caller));
             return self.in_turn(class, caller, measuring).await;
         }
@@ -110,7 +108,7 @@ impl App {
         self.with_store(caller, work).await
     }
 
-    /// Measures a space that has a limit, unless that was just done: concurrent callers share one measurement.
+    /// Measures a space that has a limit, unless that was just done. Concurrent callers share one measurement.
     async fn measure(&self, caller: &Caller, space: Space) -> Result<(), ErrorBody> {
         let alone = self.locks.lock(Key::Space(space.clone())).await;
         if self.files.was_just_measured(&space) {
@@ -186,7 +184,7 @@ impl App {
         .await
     }
 
-    /// The caller's unfinished jobs: files of their runs must stay. An ended job never continues.
+    /// The caller's unfinished jobs, whose files must stay. An ended job never resumes.
     fn live_runs(&self, caller: &Caller) -> HashSet<String> {
         let live = self.jobs.active().into_iter();
         live.filter(|job| job.user == caller.user)
@@ -218,7 +216,7 @@ impl App {
         self.file_storage_since(caller, Instant::now()).await
     }
 
-    /// The same, but a home that was measured since then is not measured again.
+    /// The same, but a home measured after `asked` is not measured again.
     pub(super) async fn file_storage_since(
         &self,
         caller: &Caller,
@@ -295,7 +293,7 @@ impl App {
         caller: &Caller,
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
-        // Who tells the digest may be spared the upload: then a file that is here is copied.
+        // A request with the file's digest may need no upload: a file with this content is then copied.
         let class = request.digest.map(|_| Class::Long);
         self.with_room(class, caller, move |files, caller| {
             files.upload_begin(caller, &request)
@@ -304,7 +302,7 @@ impl App {
     }
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
-        // Files that a job placed beside them may take a while to examine.
+        // It may take a while to check files that a job has placed beside the uploads.
         let list = self.at_the_end(caller, |files, caller| files.upload_list(caller));
         let mut list = list.await?;
         list.extend(self.packages_unfinished(caller).await?);
@@ -379,14 +377,14 @@ impl App {
         request: CommitRequest,
     ) -> Result<FileMeta, ErrorBody> {
         let id = upload_id(id)?;
-        // Whoever asks again because the reply takes long waits without a thread.
+        // A client that repeats a slow request waits without occupying a thread.
         let alone = self.locks.lock(Key::Upload(id.clone())).await;
         let commit = move |files: &Files, caller: &Caller| {
             let committed = files.upload_commit(caller, &id, &request);
             drop(alone);
             committed
         };
-        // With a storage behind the server, the whole file is sent now.
+        // With a remote store, the whole file is sent now.
         match self.files.is_remote() {
             true => self.at_length(caller, commit).await,
             false => self.at_the_end(caller, commit).await,
@@ -425,7 +423,7 @@ impl App {
             .await
     }
 
-    /// The file of a link. It needs no login: anyone with the link may read it, and learns nothing about its path.
+    /// The file of a link. No login is needed: anyone with the link may read the file, but does not learn its path.
     pub async fn share_read(&self, token: String, asked: BytesAsked) -> Result<(Opened, String), ErrorBody> {
         let files = self.files.clone();
         blocking(move || {
@@ -447,7 +445,7 @@ impl App {
             .await
     }
 
-    /// Removes abandoned uploads, and leftovers of a killed server.
+    /// Removes abandoned uploads and leftovers of a killed server.
     pub async fn files_sweep(&self) {
         let accounts = self.storage.accounts().all();
         let homes = accounts
@@ -464,7 +462,7 @@ impl App {
     }
 }
 
-/// Why a link does not work, without the path, which is only for the server's own log.
+/// Why a link does not work, without the path, which only the server's own log contains.
 fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
     tracing::info!(link = %share.id, error = crate::error_chain::chain_of(&error), "a published file cannot be read");
     match error {
@@ -474,7 +472,7 @@ fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
     }
 }
 
-/// The embedded server has a socket of this machine and no address.
+/// The embedded server listens on a local socket and has no address.
 fn nobody_could_read_it() -> ErrorBody {
     let msg = "cannot publish: the embedded server has no address that others can reach";
     ErrorBody::new(ErrorName::Forbidden, msg)
@@ -488,12 +486,12 @@ pub(super) async fn blocking<T: Send + 'static>(
     told(crate::lane::blocking(work).await)
 }
 
-/// The caller's result of work that was done on another thread.
+/// Converts the result of work on another thread for the caller.
 pub(super) fn told<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, ErrorBody> {
     done.map_err(|_| internal())?.map_err(|error| error.refusal())
 }
 
-/// A text that is not a path names nothing.
+/// Parses a path. Text that is not a path names nothing.
 pub(super) fn parse(path: &str) -> Result<PfsPath, ErrorBody> {
     let path = path.parse::<WirePath>();
     path.map(|path| path.0)

@@ -1,4 +1,4 @@
-//! Use cases of the original's file protocol, on top of ours.
+//! Use cases of the original file protocol, on top of ours.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
@@ -11,14 +11,14 @@ use crate::auth::Caller;
 use crate::files::{ByteRange, BytesAsked, Content, FilesError, OldRangeIn, Opened, RangeSum};
 use crate::queue::Class;
 
-/// A file in the original's format.
+/// A file in the original format.
 pub struct OldEntry {
     pub path: PfsPath,
     pub meta: FileMeta,
 }
 
 impl App {
-    /// Matching files, and folders with their contents.
+    /// The matching files, and the matching folders with their contents.
     pub async fn old_list(
         &self,
         caller: &Caller,
@@ -65,7 +65,7 @@ impl App {
         self.file_mkdir(caller, request).await
     }
 
-    /// Removes what matches; returns what was removed.
+    /// Removes the matching files and folders; returns what was removed.
     pub async fn old_remove(
         &self,
         caller: &Caller,
@@ -98,7 +98,7 @@ impl App {
         .await
     }
 
-    /// The sum of a range.
+    /// The checksum of a range.
     pub async fn old_range_sum(
         &self,
         caller: &Caller,

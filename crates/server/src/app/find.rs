@@ -1,4 +1,4 @@
-//! Finds the job that a caller means.
+//! Finds the job that a request refers to.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::auth::{Action, Caller};
 use crate::error_chain::chain_of;
 use crate::nearest::nearest;
 
-/// The audit log's word for a kill.
+/// The audit log's name for a kill.
 pub(super) const KILL: &str = "job.kill";
 
 impl App {
-    /// The job a caller means, for what the audit log calls `action`: any run by id, the latest by name. Other users'
-    /// jobs do not exist for the caller; an administrator's access to one is recorded.
+    /// Finds a job: any run by id, the latest by name. Other users' jobs do not exist for the caller; an administrator's access
+    /// to one is recorded in the audit log as `action`.
     ///
-    /// The store is as current as memory: every change is written before anyone sees it.
+    /// The store is as current as memory: every change is written before it becomes visible.
     pub async fn job_find(
         &self,
         caller: &Caller,
@@ -47,8 +47,8 @@ impl App {
         Ok(job)
     }
 
-    /// Records that an administrator uses what belongs to others. Without the record there is no access, except for a
-    /// kill, which may be what frees the database's disk.
+    /// Records an administrator's access to what belongs to others. If that fails, access is denied, except for a kill, which may
+    /// be what frees the database's disk.
     pub(super) async fn record_access(
         &self,
         caller: &Caller,
@@ -71,7 +71,7 @@ impl App {
         }
     }
 
-    /// Only administrators look at everybody's things, and that is recorded.
+    /// Allows only administrators to access all users' jobs and quotas, and records it.
     pub(super) async fn check_all_users(&self, caller: &Caller, action: &str) -> Result<(), ErrorBody> {
         if !caller.may(Action::Administer) {
             let problem = "only administrators see the jobs and quotas of all users";

@@ -1,4 +1,4 @@
-//! What becomes of a deleted user's home: it is put aside, given to another user, or removed.
+//! Disposes of a deleted user's home: moves it aside, gives it to another user, or removes it.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -19,7 +19,7 @@ use crate::users::{Account, Record};
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl App {
-    /// Gives the place where the home is now; `None` if there is none. A home that an earlier try moved is left there.
+    /// Returns the new path of the home, or `None` if it does not exist. A home that an earlier attempt moved stays where it is.
     pub(super) async fn dispose_of_home(
         &self,
         record: &Record,
@@ -65,7 +65,7 @@ impl App {
     }
 }
 
-/// Nobody uses the home any more: it gets its new owner before it gets its new place, where others may.
+/// Moves a home that is no longer in use. The owner changes before the move, because others can access the new place.
 fn move_home(home: &Path, target: &Path, owner: Option<(u32, u32)>) -> io::Result<bool> {
     if let Some((uid, gid)) = owner {
         match fs::open(home, FOLDER, Mode::empty()) {
@@ -83,7 +83,7 @@ fn move_home(home: &Path, target: &Path, owner: Option<(u32, u32)>) -> io::Resul
     Ok(true)
 }
 
-/// Folders may be nested deeper than a stack or a path is long.
+/// Removes a home. Its folders may be nested deeper than a stack or a path allows.
 fn remove_home(home: &Path) -> io::Result<bool> {
     let (Some(folder), Some(name)) = (home.parent(), home.file_name()) else {
         return Err(io::Error::other("it is no folder of a user"));
@@ -97,13 +97,13 @@ fn remove_home(home: &Path) -> io::Result<bool> {
     }
 }
 
-/// A folder on the way to the one that is being given away, with those of its subfolders that have not been.
+/// A parent of the current folder, with its remaining subfolders.
 struct Above {
     identity: (u64, u64),
     left: Vec<CString>,
 }
 
-/// Gives a folder and everything below it to another system user. No link is followed, and one folder is open at a time.
+/// Changes the owner of a folder and everything below it. Follows no links, and keeps only one folder open at a time.
 fn give(top: OwnedFd, uid: u32, gid: u32) -> io::Result<()> {
     let mut above = Vec::new();
     let mut folder = top;
@@ -130,7 +130,7 @@ fn give(top: OwnedFd, uid: u32, gid: u32) -> io::Result<()> {
     }
 }
 
-/// Gives away a folder and what is in it; names the folders in it.
+/// Changes the owner of a folder and the files in it. Returns the names of its subfolders.
 fn give_entries(folder: &OwnedFd, uid: u32, gid: u32) -> io::Result<Vec<CString>> {
     let mut folders = Vec::new();
     for entry in Dir::read_from(folder)? {

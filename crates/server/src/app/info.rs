@@ -9,9 +9,9 @@ use paddlecloud_core::quantity::{Bytes, Cpu};
 use super::{App, disk_is_full, internal, store_failed};
 use crate::auth::{Action, Caller};
 
-/// The disks are written to at most this often, however often someone asks.
+/// Minimum time between two disk checks, however often clients ask.
 const DISKS_EVERY: Duration = Duration::from_secs(2);
-/// How long a disk may take.
+/// Time limit for a disk check.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// When the disks were last checked, and the result.
@@ -28,7 +28,7 @@ impl App {
         }
     }
 
-    /// Its machine and resources. Folders of the machine are shown to administrators only.
+    /// The server's machine and resources. Only administrators see the machine's folders.
     pub fn server_show(&self, caller: &Caller) -> ServerInfo {
         let (jobs_pending, jobs_running) = self.jobs.counts();
         let nodes = &self.config.inventory.nodes;
@@ -79,7 +79,7 @@ impl App {
         }
     }
 
-    /// Writes to the disks the server needs: a full or broken one can often still be read.
+    /// Writes to the disks that the server needs: a full or broken disk can often still be read.
     async fn check_disks(&self) -> Result<(), ErrorBody> {
         if !self.store.has_room() {
             return Err(disk_is_full());

@@ -13,12 +13,12 @@ use super::find::KILL;
 use super::{App, store_failed, view};
 use crate::auth::Caller;
 
-/// Default number of jobs of one page.
+/// Default page size.
 const PAGE: usize = 100;
-/// Most jobs of one page.
+/// Largest page size.
 const MOST: usize = 1000;
 
-/// How many waiting jobs of a list are explained; each explanation is a small search.
+/// Number of waiting jobs in a list that are explained; each explanation is a small search.
 const EXPLAINED: usize = 10;
 
 /// Which jobs a list shows.
@@ -26,7 +26,7 @@ const EXPLAINED: usize = 10;
 pub struct ListQuery {
     /// Include ended jobs.
     pub all: bool,
-    /// Jobs of everybody, for administrators.
+    /// Include jobs of all users, for administrators.
     pub all_users: bool,
     pub name: Option<JobName>,
     pub after: Option<JobId>,
@@ -37,7 +37,7 @@ pub struct ListQuery {
 #[derive(Debug, Clone)]
 pub enum WaitEnd {
     Final(JobDetail),
-    /// The time was over first; this is the current state.
+    /// The time limit expired; this is the current state.
     Timeout(JobDetail),
 }
 
@@ -80,8 +80,8 @@ impl App {
         detail
     }
 
-    /// Kills a job; with `remove` it also leaves the history, with `now` its workers get no grace period. They
-    /// terminate in the background.
+    /// Kills a job. With `remove` it also leaves the history; with `now` its workers get no grace period. Workers terminate in
+    /// the background.
     pub async fn job_kill(
         &self,
         caller: &Caller,
@@ -97,7 +97,7 @@ impl App {
         Ok(reply)
     }
 
-    /// Waits until a job is final, for a limited time. Nothing is polled.
+    /// Waits until a job is final, for a limited time, without polling.
     pub async fn job_wait(
         &self,
         caller: &Caller,
@@ -120,7 +120,7 @@ impl App {
         Ok(WaitEnd::Final(self.job_now(&id).await?))
     }
 
-    /// A job that the caller was allowed to see a moment ago.
+    /// The current state of a job that the caller was just allowed to see.
     async fn job_now(&self, id: &JobId) -> Result<JobDetail, ErrorBody> {
         match self.jobs.get_any(id).await? {
             Some(job) => Ok(self.job_told(&job).await),
@@ -131,8 +131,8 @@ impl App {
         }
     }
 
-    /// Workers of a job, including earlier runs of its name that are still stopping; without a job, of all running
-    /// jobs of the caller or of everybody.
+    /// Workers of a job, including earlier runs of its name that are still stopping; without a job, of all running jobs of the
+    /// caller or of all users.
     pub async fn worker_list(
         &self,
         caller: &Caller,

@@ -1,7 +1,7 @@
-//! Logs count toward their owner's storage quota: they may use what files leave of it.
+//! Logs count toward their owner's storage quota: they may use what files leave free.
 //!
-//! Beyond that the oldest parts of the user's logs are deleted, whichever job they are of; readers find a gap, and jobs
-//! continue. The part that a worker is writing to stays, so each worker can exceed the quota by one segment.
+//! Beyond that, the oldest segments of the user's logs are deleted, whichever job they belong to; readers find a gap, and jobs
+//! continue. The segment that a worker is writing stays, so each worker can exceed the quota by one segment.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use paddlecloud_core::names::{JobId, UserName};
 use super::{App, internal};
 use crate::auth::Caller;
 
-/// The greatest age of the home's measurement that logs are compared with.
+/// The maximum age of the measurement of a home.
 const MEASURED_WITHIN: Duration = Duration::from_secs(60);
 
 impl App {
-    /// Deletes the oldest parts of the logs of every user who stores more than their quota allows.
+    /// Deletes the oldest log segments of every user who exceeds their quota.
     pub async fn trim_logs(&self) {
         let limited: Vec<Caller> = self
             .storage

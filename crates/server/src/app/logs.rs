@@ -15,7 +15,7 @@ use super::App;
 use crate::auth::Caller;
 
 impl App {
-    /// The frames of a job's log. Ends when the server stops: a follower resumes by offset.
+    /// The frames of a job's log. The stream ends when the server stops; a follower resumes by offset.
     pub async fn log_stream(
         &self,
         caller: &Caller,
@@ -57,7 +57,7 @@ fn too_many() -> ErrorBody {
         .with_hint("stop some of the commands that follow logs")
 }
 
-/// How many logs are read at the same time: each takes file descriptors, and the server needs some for itself.
+/// Limits concurrent log reads: each takes file descriptors, and the server needs some for itself.
 #[derive(Debug)]
 pub struct LogReaders {
     most: usize,
@@ -66,7 +66,7 @@ pub struct LogReaders {
 }
 
 impl LogReaders {
-    /// As many as this process has file descriptors for: an eighth of them, and two for each log.
+    /// Uses an eighth of this process's file descriptors, two per log.
     pub fn of_this_process() -> Arc<LogReaders> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         LogReaders::with(usize::try_from(descriptors / 16).unwrap_or(usize::MAX))
@@ -80,7 +80,7 @@ impl LogReaders {
         })
     }
 
-    /// A user starts to read the logs of this many workers. A user who reads nothing else may read any job.
+    /// Registers a user's read of the logs of this many workers. A user who reads nothing else may read any job.
     fn begin(self: &Arc<Self>, user: &UserName, workers: usize) -> Option<Reading> {
         let workers = workers.max(1);
         let mut open = self.open();

@@ -1,11 +1,11 @@
-//! Whether a failed worker missed something that this machine does not permit.
+//! Whether a failed worker needed something that this machine does not permit.
 
 use paddlecloud_api::jobs::WhyView;
 
-/// Paths that exist only in a worker's own view of the file system.
+/// Paths that exist only in a worker's private view of the file system.
 const OF_A_VIEW: [&str; 3] = ["/trainer_id", "/trainer_count", "/pfs/"];
 
-/// Adds the machine's part in it to the reason, if the last lines of the failed worker mention such a path.
+/// Adds this machine's restrictions to the reason, if the last lines of the failed worker mention such a path.
 pub(super) fn add(answer: &mut WhyView, degraded: &[String]) {
     let lines = answer
         .first_failure

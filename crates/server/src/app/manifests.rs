@@ -1,4 +1,4 @@
-//! A job as objects of Kubernetes: those it has, and those that would run it without this server.
+//! A job as Kubernetes objects: those it has, and manifests that run it without this server.
 
 use jiff::Timestamp;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -14,7 +14,7 @@ use crate::config::EngineKind;
 use crate::reconcile::Submission;
 
 impl App {
-    /// What a run has in the cluster; nothing on one machine.
+    /// The objects of a run in the cluster; empty on the local engine.
     pub(super) fn objects(&self, job: &Job) -> Vec<ObjectView> {
         let EngineKind::Kubernetes(cluster) = &self.config.engine else {
             return Vec::new();
@@ -32,7 +32,7 @@ impl App {
             .collect()
     }
 
-    /// A job that `kubectl apply` runs. It is not this server's, so quotas and room are not looked at.
+    /// Prints manifests of a job for `kubectl apply`. Quotas and space are not checked: the job does not run on this server.
     pub(super) async fn print(
         &self,
         mut submission: Submission,
@@ -57,7 +57,7 @@ impl App {
         })
     }
 
-    /// The objects that `kubectl apply` runs. On one machine there is no volume, so the package must be in the image.
+    /// The manifests for `kubectl apply`. Without a cluster there is no volume, so the image must contain the package.
     fn manifests(&self, submission: &Submission) -> Result<Vec<Value>, ErrorBody> {
         let settings = match &self.config.engine {
             EngineKind::Kubernetes(cluster) => PrintSettings {
@@ -84,7 +84,7 @@ impl App {
     }
 }
 
-/// Manifests would lose a secret, and must not show it.
+/// Refuses secrets: manifests must not contain them.
 pub(super) fn refuse_secrets(spec: &JobSpec) -> Result<(), ErrorBody> {
     let Some(secret) = spec.secrets.first() else {
         return Ok(());
@@ -97,7 +97,7 @@ pub(super) fn refuse_secrets(spec: &JobSpec) -> Result<(), ErrorBody> {
         .with_hint("leave `-secret` out, and refer to a Secret of the cluster in the printed manifests"))
 }
 
-/// Manifests hold no password, so what they pull the image with must be there.
+/// A note that the image pull secret must exist: manifests contain no password.
 fn pull_secret_note(spec: &JobSpec) -> Option<String> {
     let name = spec.registry.as_ref()?;
     Some(format!(

@@ -1,7 +1,6 @@
 //! Use cases: what the server does for a caller, one function per request.
 //!
-//! Nothing here knows HTTP. Changes of a job go through [`Jobs`]; reads use the jobs in memory first and then the
-//! store.
+//! Nothing here knows HTTP. Changes of jobs go through [`Jobs`]; reads use the jobs in memory first, then the store.
 
 mod accounts;
 mod certificates;
@@ -60,14 +59,14 @@ use crate::reconcile::Jobs;
 use crate::secrets::Secrets;
 use crate::store::{self, Store};
 
-/// All parts of a running server, as its use cases need them.
+/// The parts of a running server that its use cases need.
 pub struct App {
     pub config: Config,
     pub store: Store,
     pub jobs: Jobs,
     pub storage: Storage,
     pub files: Files,
-    /// The turns of what takes long.
+    /// Schedules long work.
     pub queue: Queue,
     pub locks: Locks,
     pub logs: Logs,
@@ -76,17 +75,17 @@ pub struct App {
     pub accounts: Arc<Accounts>,
     pub secrets: Secrets,
     pub auth: Authenticator,
-    /// Signs users' certificates; `None` without TLS, where nobody could show one.
+    /// Signs users' certificates; `None` without TLS, where a client cannot present one.
     pub authority: Option<Authority>,
-    /// Read by each submit while its job is stored.
+    /// Read-locked by each submit while its job is stored.
     pub submitting: tokio::sync::RwLock<()>,
     pub metrics: Metrics,
     /// Cancelled when the server is asked to stop.
     pub stop: CancellationToken,
     pub started: Timestamp,
-    /// The real listening addresses: a configured port 0 has its number here.
+    /// The actual listening addresses, with the assigned port for a configured port 0.
     pub listen: Vec<String>,
-    /// What this machine does not permit, one sentence each.
+    /// Restrictions of this machine, one sentence each.
     pub degraded: Vec<String>,
 }
 
@@ -101,7 +100,7 @@ impl App {
         detail
     }
 
-    /// Carries out a request's work to its end, even if the caller is gone meanwhile.
+    /// Completes a request's work even if the caller disconnects.
     async fn carry_out<T: Send + 'static>(
         work: impl Future<Output = Result<T, ErrorBody>> + Send + 'static,
     ) -> Result<T, ErrorBody> {
@@ -109,7 +108,7 @@ impl App {
         done.map_err(|_| internal())?
     }
 
-    /// Runs work on files on a thread that may block.
+    /// Runs short work on files on a blocking thread.
     async fn with_files<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Storage) -> Result<T, StorageError> + Send + 'static,
@@ -119,7 +118,7 @@ impl App {
         done.map_err(|_| internal())?.map_err(packages::package_refused)
     }
 
-    /// The same for work that may take long: it is queued, so that threads remain for short work.
+    /// The same for long work: it is queued, so that threads remain for short work.
     async fn with_files_at_length<T: Send + 'static>(
         &self,
         user: &UserName,

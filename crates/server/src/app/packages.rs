@@ -34,7 +34,7 @@ impl App {
             .await
     }
 
-    /// Stores the list of a package's files and returns which must be sent, and from which offset. A long list has a
+    /// Stores a package's manifest and returns which files must be sent, and from which offset. A long manifest holds a queue
     /// turn while it is in memory.
     pub async fn package_announce(
         &self,
@@ -53,19 +53,19 @@ impl App {
             Ok(alone) => alone,
             Err(_) if turn.is_none() => self.alone_at(caller, id).await?,
             Err(_) => {
-                // A long list is not kept in memory while it waits for another user; the client sends it again.
+                // A long manifest is not kept in memory while it waits for another client; its own client sends it again.
                 drop((manifest, turn));
                 drop(self.alone_at(caller, id).await?);
                 return Err(being_sent());
             }
         };
-        // The previous holder may have finished it.
+        // The previous holder of the lock may have completed the package.
         if self.package_has(caller, &id.to_string()).await? {
             return Ok(stored(id));
         }
         let alone = self.check_room_for(caller, &manifest, alone).await?;
         let (user, storage) = (caller.user.clone(), self.storage.clone());
-        // What is there is read, as at the end of an upload.
+        // Files already received are read, as at the end of an upload.
         let turn = self.queue.turn(Class::End, &caller.user).await;
         let announced = turn.blocking(move || {
             let wanted = storage.announce(&user, &manifest);
@@ -88,7 +88,7 @@ impl App {
         })
     }
 
-    /// Refuses a package that does not fit before anything of it is sent. Space is reserved when the files arrive.
+    /// Refuses a package that does not fit before any file is sent. Space is reserved when the files arrive.
     async fn check_room_for(
         &self,
         caller: &Caller,
@@ -96,12 +96,12 @@ impl App {
         alone: Lock,
     ) -> Result<Lock, ErrorBody> {
         let (user, list) = (caller.user.clone(), Arc::clone(manifest));
-        // A job may have put very much there.
+        // A job may have put many files there.
         let (storage, turn) = (
             self.storage.clone(),
             self.queue.turn(Class::End, &caller.user).await,
         );
-        // The lock goes along: whoever asked may be gone before this is done.
+        // The lock moves along: the caller may disconnect before this is done.
         let held = turn.blocking(move || Ok((storage.tidy_unfinished(&user, &list)?, alone)));
         let held = held.await.map_err(|_| internal())?;
         let (held, alone) = held.map_err(package_refused)?;
@@ -119,7 +119,7 @@ impl App {
         let (user, package) = (caller.user.clone(), package_id(id)?);
         let (alone, list) = self.turns_to_send(caller, package).await?;
         if self.package_has(caller, id).await? {
-            // Another client has just uploaded it: the repeated request says so.
+            // Another client has just uploaded it. The client repeats its request and learns that the package is complete.
             return Err(being_sent());
         }
         let receiver = self.with_files(move |storage| Ok((storage.receive(&user, package)?, alone)));
@@ -143,7 +143,7 @@ impl App {
         Ok(upload)
     }
 
-    /// The lock of a package, and before that a turn to have its list in memory meanwhile, if it is long.
+    /// Locks a package. If its manifest is long, first waits for a turn to hold the manifest in memory.
     async fn turns_to_send(&self, caller: &Caller, id: PackageId) -> Result<(Lock, Option<Turn>), ErrorBody> {
         let user = caller.user.clone();
         let list = self.with_files(move |storage| storage.awaited_list(&user, id));
@@ -163,15 +163,15 @@ impl App {
         self.locks.lock(Key::Package(caller.user.clone(), id)).await
     }
 
-    /// The lock of a package, for a while. A client whose connection broke is often back before the server has heard of the
-    /// break, and who submits the same twice need not send it twice.
+    /// Locks a package, or gives up after a while. After a broken connection, a client is often back before the server notices
+    /// the break, and two concurrent submits of the same package need only one upload.
     async fn alone_at(&self, caller: &Caller, id: PackageId) -> Result<Lock, ErrorBody> {
         let locked = timeout(BACK_WITHIN, self.lock_package(caller, id));
         locked.await.map_err(|_| being_sent())
     }
 
-    /// Reserves space in the caller's home, if it has a limit, for a package of which this much has arrived. Unfinished
-    /// data of other packages is dropped if necessary.
+    /// Reserves space in the caller's home, if it has a limit, for a package of which `held` has arrived. Unfinished data of
+    /// other packages is dropped if necessary.
     async fn room_for(
         &self,
         caller: &Caller,
@@ -189,7 +189,7 @@ impl App {
             other => return other,
         };
         let others = self.left_beside(caller, id).await?;
-        // Nothing is given up in vain: without it there must be room.
+        // Nothing is dropped in vain: the package must fit afterwards.
         let fits = self.with_room(Some(Class::End), caller, move |files, caller| {
             files.would_fit(caller, amount.minus(held), others)
         });
@@ -233,7 +233,7 @@ impl App {
         Ok(found.await?.into_iter().filter_map(view).collect())
     }
 
-    /// Drops an unfinished package; returns whether the id is that of one.
+    /// Drops an unfinished package; returns whether the id belongs to one.
     pub(super) async fn package_give_up(&self, caller: &Caller, id: &StagedId) -> Result<bool, ErrorBody> {
         if self.files_within_reach().is_err() {
             return Ok(false);
@@ -251,11 +251,11 @@ impl App {
         Ok(gone > 0)
     }
 
-    /// The caller's other unfinished packages that nobody is sending.
+    /// The size of the caller's other unfinished packages that no client is sending.
     async fn left_beside(&self, caller: &Caller, id: PackageId) -> Result<Amount, ErrorBody> {
         let mut free = HashSet::new();
         for other in self.unfinished_ids(caller).await? {
-            // One that was just cut off is put down in a moment, and one that is just ending is gone then.
+            // An upload that was just cut off releases its lock in a moment, and one that is just finishing disappears.
             let locked = timeout(PUT_DOWN_WITHIN, self.lock_package(caller, other));
             if other != id && locked.await.is_ok() {
                 free.insert(other);
@@ -275,7 +275,7 @@ impl App {
             .await
     }
 
-    /// Drops unfinished packages that nobody is sending; returns how many.
+    /// Drops unfinished packages that no client is sending; returns how many.
     async fn give_up_packages(
         &self,
         caller: &Caller,
@@ -299,7 +299,7 @@ impl App {
         Ok(gone)
     }
 
-    /// A path that leads to an uploaded package's latest run means that package, as it was uploaded.
+    /// Resolves a path to an uploaded package's latest run to that package, as it was uploaded.
     pub(super) async fn package_resolve(&self, user: &UserName, spec: &mut JobSpec) -> Result<(), ErrorBody> {
         let (None, Some(path)) = (&spec.snapshot, spec.package.clone()) else {
             return Ok(());
@@ -338,16 +338,15 @@ impl App {
     }
 }
 
-/// How long an announcement waits for another client that works on the package, before it is asked to retry.
+/// How long an announcement waits for another client that works on the package, before its client is asked to retry.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
-/// The same for a client that starts to send: it has announced the package, and other announcements must not send it
-/// back again and again. Nothing is sent meanwhile; clients and proxies wait longer than this.
+/// The same for a client that starts to send: it has announced the package, and other announcements must not delay it repeatedly.
+/// Nothing is sent meanwhile; clients and proxies wait longer than this.
 const SENT_WITHIN: Duration = Duration::from_secs(100);
 /// How long to wait for an upload that may just be finishing before it is dropped.
 const PUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
 
-/// One upload. Pieces are received on a thread that may block; if it is dropped unfinished, received data stays for the
-/// next one.
+/// One upload. Pieces are received on a blocking thread. If it is dropped unfinished, received data stays for the next one.
 pub struct Upload {
     id: PackageId,
     sending: Option<Sending>,
@@ -355,18 +354,18 @@ pub struct Upload {
     user: UserName,
 }
 
-/// What is taken in, its room where the home has a limit, and the lock of that package: all go together, on
-/// whatever thread, and in this order.
+/// The receiver, the reserved space if the home has a limit, and the package's lock. They move between threads together and are
+/// dropped in this order.
 struct Sending {
     receiver: Receiver,
     room: Option<(HomeRoom, Amount)>,
     alone: Lock,
-    /// The turn to have a long list in memory.
+    /// The turn to hold a long manifest in memory.
     list: Option<Turn>,
 }
 
 impl Sending {
-    /// Nothing is published. Received data counts like other files from then on.
+    /// Ends the upload without publishing. From then on, received data counts like other files.
     fn end(self, how: impl FnOnce(Receiver)) {
         how(self.receiver);
         drop(self.room);
@@ -391,12 +390,12 @@ impl Upload {
         let work = tokio::task::spawn_blocking(move || match sending.receiver.feed(&piece) {
             Ok(()) => Ok(sending),
             Err(error) if error.is_full() => {
-                // Nothing waits for that.
+                // The reply does not wait for the removal.
                 drop(tokio::task::spawn_blocking(|| sending.end(Receiver::discard)));
                 Err(error)
             }
             Err(error) => {
-                // Before the reply: the next client finds its space free.
+                // Before the reply, so that the next client finds the space free.
                 sending.end(Receiver::put_down);
                 Err(error)
             }
@@ -408,10 +407,10 @@ impl Upload {
 
     /// Checks everything and publishes the package. Durable when it returns.
     pub async fn finish(mut self) -> Result<PackageReply, ErrorBody> {
-        // All of it is read and synced.
+        // The whole package is read and synced.
         let turn = self.queue.turn(Class::End, &self.user).await;
         let sending = self.sending.take().ok_or_else(internal)?;
-        // It is completed even if nobody waits for it any more, and keeps its reserved space until then.
+        // It is completed even if the caller has disconnected, and keeps its reserved space until then.
         let done = turn.blocking(|| sending.finish());
         done.await.map_err(|_| internal())?.map_err(package_refused)?;
         Ok(stored(self.id))
@@ -437,7 +436,7 @@ fn others_being_sent() -> ErrorBody {
     ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for those `submit`s, or stop them")
 }
 
-/// Nothing of the package is missing.
+/// The reply for a complete package.
 fn stored(id: PackageId) -> PackageReply {
     PackageReply {
         id: id.to_string(),
@@ -447,7 +446,7 @@ fn stored(id: PackageId) -> PackageReply {
     }
 }
 
-/// The id of an unfinished package among unfinished uploads: the first half of its own id.
+/// The id under which an unfinished package is listed among unfinished uploads: the first half of its own id.
 fn shown_id(package: PackageId) -> Option<StagedId> {
     package.to_string().get(..32)?.parse().ok()
 }
@@ -478,7 +477,7 @@ fn package_id(text: &str) -> Result<PackageId, ErrorBody> {
         .map_err(|_| ErrorBody::new(ErrorName::BadRequest, problem()))
 }
 
-/// What the caller may know of a failure.
+/// Converts a failure to the error that the caller may see.
 pub(super) fn package_refused(error: StorageError) -> ErrorBody {
     if error.is_full() {
         return disk_failed(&error);

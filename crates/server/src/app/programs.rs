@@ -8,7 +8,7 @@ use crate::config::EngineKind;
 use crate::programs::{Lookup, look_up};
 
 impl App {
-    /// Refuses a job that this machine cannot run, before anything of it is sent.
+    /// Refuses a job that this machine cannot run, before any of its files are sent.
     pub(super) async fn programs_check(&self, spec: &JobSpec) -> Result<(), ErrorBody> {
         if self.config.engine != EngineKind::Local {
             return Ok(());

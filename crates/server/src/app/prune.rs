@@ -14,12 +14,12 @@ use crate::homes::Removal;
 use crate::packages::Latest;
 use crate::runs::Outputs;
 
-/// Jobs removed by one request.
+/// Limit on the jobs removed by one request.
 const MOST: u32 = 10_000;
 
 impl App {
-    /// Removes the caller's jobs that ended longer ago than `older_than`, their working copies and unused packages;
-    /// their outputs if requested.
+    /// Removes the caller's jobs that ended longer ago than `older_than`, their working copies and unused packages; also their
+    /// outputs if requested.
     pub async fn job_prune(
         &self,
         caller: &Caller,
@@ -52,7 +52,7 @@ impl App {
             true => Outputs::Go,
             false => Outputs::Stay,
         };
-        // When runs that left the history ended is unknown: their outputs are removed with all others or not at all.
+        // It is unknown when runs that left the history ended, so their outputs are removed only with all others.
         let strays = match older_than.is_zero() {
             true => outputs,
             false => Outputs::Stay,
@@ -85,7 +85,7 @@ impl App {
         }
     }
 
-    /// Names and end times: users do not know their jobs by id.
+    /// The names and end times of jobs, because users do not know their jobs by id.
     async fn told(&self, old: &[JobId]) -> Result<Vec<PrunedJob>, ErrorBody> {
         let mut told = Vec::new();
         for id in old {
@@ -99,12 +99,11 @@ impl App {
         Ok(told)
     }
 
-    /// Removes what no job of the history needs: working copies of removed runs, and packages. Returns how much was
-    /// removed.
+    /// Removes what no job of the history needs: working copies of removed runs, and packages. Returns the number of bytes.
     async fn sweep_home(&self, user: &UserName, latest: Latest, strays: Outputs) -> Result<u64, ErrorBody> {
         let mut bytes = self.sweep_runs(user, strays, Removal::Real).await?;
         if self.has_unknown_runs(user).await? {
-            // Any package may be theirs.
+            // Any package may belong to these runs.
             return Ok(bytes);
         }
         let locks = self.storage.locks(user);
@@ -113,7 +112,7 @@ impl App {
         let owner = user.clone();
         let condemned = self.with_files(move |storage| {
             let condemned = storage.condemn_packages(&owner, &kept, latest);
-            // Not earlier: the caller may be gone, and this continues.
+            // Dropped here and not in the caller, which may be cancelled while this continues.
             drop(alone);
             condemned
         });
@@ -125,7 +124,7 @@ impl App {
         Ok(bytes)
     }
 
-    /// Whether the home has runs that are younger than the backup that the database was restored from.
+    /// Whether the home has runs that are newer than the backup from which the database was restored.
     async fn has_unknown_runs(&self, user: &UserName) -> Result<bool, ErrorBody> {
         let owner = user.clone();
         let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
@@ -137,7 +136,8 @@ impl App {
         Ok(false)
     }
 
-    /// A run that was removed while its package's path led to it kept its copy, until a later run replaced it.
+    /// Prunes runs that left the history. A run that was removed while its package's path led to it kept its copy until a later
+    /// run replaced it.
     async fn sweep_runs(
         &self,
         user: &UserName,
@@ -157,15 +157,14 @@ impl App {
             });
             match pruned.await {
                 Ok(pruned) => bytes += pruned.bytes,
-                // It must not block the removal of others.
+                // One failure must not block the removal of others.
                 Err(error) => tracing::warn!(%user, %run, %error, "a run could not be cleared away"),
             }
         }
         Ok(bytes)
     }
 
-    /// Cleans every home, as after a crash; complete packages stay. Homes that cannot be cleaned now are reported and
-    /// skipped.
+    /// Cleans every home, as after a crash; complete packages stay. Homes that cannot be cleaned now are logged and skipped.
     pub(crate) async fn sweep_homes(&self) {
         let users = self.with_files(|storage| storage.users()).await;
         for user in users.unwrap_or_default() {
@@ -186,7 +185,7 @@ impl App {
         Ok(())
     }
 
-    /// The bytes that would be removed with these jobs.
+    /// The number of bytes that would be removed with these jobs.
     async fn foresee_prune(
         &self,
         caller: &Caller,
@@ -199,7 +198,7 @@ impl App {
         self.with_files_at_length(&caller.user, move |storage| {
             let mut bytes = storage.unused_packages(&user, &kept, latest)?.bytes;
             for id in &old {
-                // What cannot be read cannot be removed either.
+                // Unreadable files cannot be removed either.
                 let foreseen = storage.prune_run(&user, id, outputs, Removal::Foreseen);
                 bytes += foreseen.unwrap_or_default().bytes;
             }
@@ -208,8 +207,8 @@ impl App {
         .await
     }
 
-    /// Files first: a job that is still listed can be pruned again. Also returns whether the removal is not durable
-    /// yet.
+    /// Removes one job. Files go first, so that a job that is still listed can be pruned again. Also returns a note if the
+    /// removal is not durable yet.
     async fn prune_one(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! A user's limits and use.
+//! A user's limits and usage.
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::QuotaRow;
@@ -12,7 +12,7 @@ use super::accounts::as_user;
 use crate::auth::Caller;
 
 impl App {
-    /// What the user's jobs hold whose workers do not run yet.
+    /// The resources held by the user's jobs that are starting.
     fn starting(&self, user: &UserName) -> Usage {
         let mut sum = Usage::default();
         let mut millis = 0;
@@ -44,7 +44,7 @@ impl App {
         jobs.iter().filter(waits).count()
     }
 
-    /// The same for every user, for administrators.
+    /// The limits and usage of every user, for administrators.
     pub async fn quota_list(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         self.check_all_users(caller, "quota.list").await?;
         let mut accounts = self.auth.users().all();
@@ -61,7 +61,7 @@ impl App {
         Ok(all)
     }
 
-    /// Limit and use of everything that is counted.
+    /// The limit and usage of everything that is counted.
     pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         let (quota, usage) = self.jobs.usage(&caller.user).await;
         let stored = self.file_storage(caller).await?;
@@ -107,7 +107,7 @@ impl App {
         ];
         if stored.unfinished_uploads > 0 {
             let held = Bytes::new(stored.unfinished_bytes).to_string();
-            // Part of the storage, and so under its limit.
+            // Part of the storage, so its limit applies.
             rows.push(row("unfinished uploads", storage_limit, held));
         }
         if let Some(priority) = quota.priority {
@@ -116,7 +116,7 @@ impl App {
         if let Some(limit) = stored.bytes_limit {
             let logs = self.log_bytes(&caller.user).await?;
             if logs > 0 {
-                // They may use what files leave of the storage.
+                // Logs may use the storage that files leave free.
                 let left = limit.saturating_sub(stored.bytes_used);
                 rows.push(row(
                     "logs",

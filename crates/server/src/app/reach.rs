@@ -1,4 +1,4 @@
-//! Whether workers can see users' files at all.
+//! Whether workers can access users' files.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 
@@ -6,7 +6,7 @@ use super::App;
 use crate::config::EngineKind;
 
 impl App {
-    /// Refuses jobs whose `/pfs` would be empty: a worker of this machine needs a folder, not a store elsewhere.
+    /// Refuses jobs whose `/pfs` would be empty: workers of this machine need a folder, not a remote store.
     pub(super) fn files_within_reach(&self) -> Result<(), ErrorBody> {
         let backend = &self.config.backend;
         match self.config.engine {

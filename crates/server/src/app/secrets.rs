@@ -1,4 +1,4 @@
-//! Secrets and registries of the caller.
+//! The caller's secrets and registries.
 
 use paddlecloud_api::admin::{RegistryRequest, RegistryView, SecretRequest, SecretView};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -12,9 +12,9 @@ use crate::auth::Caller;
 use crate::config::EngineKind;
 use crate::secrets::{Kind, SecretsError};
 
-/// Most bytes of one secret: all of them travel in a worker's environment.
+/// Size limit of one secret: all of them are passed in a worker's environment.
 const MOST_BYTES: usize = 64 << 10;
-/// Most secrets and registries of one user.
+/// Limit on the secrets and registries of one user.
 const MOST: usize = 200;
 
 impl App {
@@ -61,13 +61,13 @@ impl App {
         }
     }
 
-    /// Seals all secrets with the first key again, after the keys were read again.
+    /// Reads the keys again and reseals all secrets with the first one.
     pub async fn secrets_rotate(&self, caller: &Caller) -> Result<usize, ErrorBody> {
         let entry = audit(caller, "secret.rotate", "", "");
         self.secrets.rotate(entry).await.map_err(refused)
     }
 
-    /// Every secret that a job names is there, and so is its registry where images are pulled.
+    /// Checks that every secret a job names exists, and its registry if the engine pulls images.
     pub(super) async fn secrets_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), ErrorBody> {
         if let (EngineKind::Kubernetes(_), Some(name)) = (&self.config.engine, &spec.registry) {
             let there = self.secrets.has(user, Kind::Registry, name).await;
@@ -126,7 +126,7 @@ impl App {
         set.await.map_err(refused)
     }
 
-    /// Without a name, the only one. Gives the name.
+    /// Deletes a registry; without a name, the only one. Returns its name.
     pub async fn registry_delete(&self, caller: &Caller, name: Option<&str>) -> Result<String, ErrorBody> {
         let name = match name.filter(|name| !name.is_empty()) {
             Some(name) => name.to_owned(),

@@ -1,4 +1,4 @@
-//! Turns a request into a job: its name, the checks that need the server, and queueing.
+//! Submits jobs: generates names, makes the checks that need the server, and queues the job.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::config::EngineKind;
 use crate::reconcile::{Submission, Submitted};
 use crate::users::{Account, Origin};
 
-/// Suffixes tried for a generated name before a random one is used.
+/// Numeric suffixes to try for a generated name before a random one.
 const COUNTED_SUFFIXES: u32 = 50;
-/// How often another submit may take the same generated name first.
+/// Retries when concurrent submits take the same generated name first.
 const NAME_TRIES: usize = 8;
 
 impl App {
@@ -72,8 +72,8 @@ impl App {
         Ok(reply)
     }
 
-    /// Workers of two users who share a system user could read each other's files. The configuration is checked when
-    /// the server starts, accounts of the database here.
+    /// Refuses a caller whose workers would share a system user with others: they could read each other's files. Users of the
+    /// configuration are checked when the server starts, accounts of the database here.
     fn own_system_user(&self, caller: &Caller) -> Result<(), ErrorBody> {
         let EngineKind::Local = self.config.engine else {
             return Ok(());
@@ -94,20 +94,20 @@ impl App {
         ))
     }
 
-    /// While the guard lives, a package that was found is not removed.
+    /// Returns a guard that prevents the removal of packages.
     async fn keep_packages(&self, user: &UserName) -> OwnedRwLockReadGuard<()> {
         let locks = self.storage.locks(user);
         Arc::clone(&locks.packages).read_owned().await
     }
 
-    /// The number of the caller's account: the name may belong to another one by the time the job is stored.
+    /// The number of the caller's account, because the name may belong to another account by the time the job is stored.
     fn account_id(&self, user: &UserName) -> Result<u64, ErrorBody> {
         let account = self.auth.users().enabled(user);
         account.map(|account| account.id).ok_or_else(access_ended)
     }
 
-    /// Stores a job, even if the caller is gone meanwhile: the loop does not stop for that, and until it is done the
-    /// package is kept. A caller whose account ends first has no job queued; see [`App::submits_ended`].
+    /// Stores a job even if the caller disconnects: the loop would store it anyway, and the package must be kept until then. If
+    /// the caller's account is disabled or deleted first, no job is queued; see [`App::submits_ended`].
     async fn to_its_end(
         self: &Arc<Self>,
         caller: &Caller,
@@ -129,13 +129,12 @@ impl App {
         stored.await.map_err(|_| internal())?
     }
 
-    /// Waits for submits that began before: they are queued when this returns, and later ones see the accounts as they are
-    /// now.
+    /// Waits for submits that are in flight: they are queued when this returns, and later ones see the current accounts.
     pub(super) async fn submits_ended(&self) {
         drop(self.submitting.write().await);
     }
 
-    /// The user's home already has something with the name of the package. The job is accepted anyway.
+    /// A note if the user's home already has an entry with the name of the package. The job is accepted anyway.
     async fn in_the_way(&self, job: &Arc<Job>) -> Option<String> {
         let asked = Arc::clone(job);
         let found = self.with_files(move |storage| storage.in_the_way(&asked)).await;
@@ -147,7 +146,7 @@ impl App {
         ))
     }
 
-    /// Submits a job of the history again, with its files, under its name or another.
+    /// Submits a job of the history again, with its files, under the same name or another one.
     pub async fn job_rerun(
         self: &Arc<Self>,
         caller: &Caller,
@@ -178,7 +177,7 @@ impl App {
         Ok(self.submit_reply(submitted))
     }
 
-    /// The last space on the disk is for killing jobs and cleaning up.
+    /// Refuses submits on an almost full disk: the last space is for killing jobs and cleaning up.
     fn check_disk(&self) -> Result<(), ErrorBody> {
         match self.store.has_room() {
             true => Ok(()),
@@ -200,7 +199,7 @@ impl App {
         }
     }
 
-    /// Request fields that have no meaning on this engine.
+    /// A note about request fields that this engine ignores.
     fn unused(&self, spec: &JobSpec) -> Option<String> {
         if let EngineKind::Kubernetes(_) = self.config.engine {
             return None;
@@ -216,9 +215,9 @@ impl App {
         ))
     }
 
-    /// What a submit would do.
+    /// A dry run: what a submit would do.
     async fn plan(&self, submission: Submission, named: bool) -> Result<SubmitReply, ErrorBody> {
-        // A dry run sends nothing, so an upload it names need not exist.
+        // A dry run uploads nothing, so an upload that it names need not exist.
         if submission.spec.snapshot.is_none() {
             self.package_check(&submission.user, &submission.spec).await?;
         }
@@ -238,7 +237,7 @@ impl App {
         })
     }
 
-    /// A missing package is reported only if nothing else is wrong: sending it may take long.
+    /// Reports a missing package only if nothing else is wrong, because uploading it may take long.
     async fn package_check_last(&self, submission: &Submission, named: bool) -> Result<(), ErrorBody> {
         let checked = self.package_check(&submission.user, &submission.spec).await;
         match checked {
@@ -263,7 +262,7 @@ impl App {
         Ok((submission, notes))
     }
 
-    /// Gives the job a free name; the next one if another submit took it first.
+    /// Submits under a generated name, and tries the next name if a concurrent submit takes it first.
     async fn submit_nameless(&self, submission: Submission) -> Result<Submitted, ErrorBody> {
         for _ in 0..NAME_TRIES {
             let mut named = submission.clone();
@@ -278,7 +277,7 @@ impl App {
         Ok(self.jobs.submit(unique).await?)
     }
 
-    /// Whether this repeats a submit whose reply was lost: then its name is already given.
+    /// Whether this repeats a submit whose reply was lost. Then the job already has its name.
     async fn was_submitted(&self, submission: &Submission) -> Result<bool, ErrorBody> {
         let Some(key) = &submission.key else {
             return Ok(false);
@@ -291,7 +290,7 @@ impl App {
         Ok(found.is_some())
     }
 
-    /// A name that no run of this user holds now: `word-emb`, and while that is in use `word-emb-2`, …
+    /// A name that no run of this user holds now: `word-emb`, or if that is in use `word-emb-2`, …
     pub(super) async fn free_name(&self, user: &UserName, base: &JobName) -> Result<JobName, ErrorBody> {
         for count in 1..=COUNTED_SUFFIXES {
             let name = match count {
@@ -324,7 +323,7 @@ impl App {
         }
         let package = request.package_path(&self.storage.home_name(&caller.user))?;
         let mut spec = request.to_spec(package)?;
-        // What a manifest runs is not on this machine, and does not use what is stored here.
+        // Printed manifests run elsewhere and cannot use secrets or programs of this server.
         if request.manifests {
             refuse_secrets(&spec)?;
         } else {
@@ -343,7 +342,7 @@ fn access_ended() -> ErrorBody {
     )
 }
 
-/// A rerun has no local folder to upload.
+/// The error for a rerun whose package is gone: a rerun has no local folder to upload.
 fn files_are_gone(job: &Job, error: ErrorBody) -> ErrorBody {
     match error.error {
         ErrorName::PackageMissing => ErrorBody::new(
@@ -355,10 +354,10 @@ fn files_are_gone(job: &Job, error: ErrorBody) -> ErrorBody {
     }
 }
 
-/// A unique suffix.
+/// A random suffix.
 fn mark() -> String {
     let mut random = [0u8; 5];
-    // Without randomness the name may be taken, which the conductor notices.
+    // Without randomness the name may be taken, which the conductor detects.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     random.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Receives bytes: fed piece by piece where blocking is allowed, accepted at the end or discarded.
+//! Receives bytes piece by piece on blocking threads, and accepts or discards them at the end.
 
 use bytes::Bytes;
 use paddlecloud_api::error::ErrorBody;
@@ -15,14 +15,14 @@ use crate::queue::{Class, Queue};
 /// A blocking receiver of bytes.
 pub trait Takes: Send + 'static {
     type Done: Send + 'static;
-    /// What accepting it waits for; nothing if it is short.
+    /// The queue class of `finish`; `None` if it is short.
     const END: Option<Class>;
 
-    /// Takes the next bytes.
+    /// Receives the next bytes.
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
-    /// Accepts what came.
+    /// Accepts the received data.
     fn finish(self) -> Result<Self::Done, FilesError>;
-    /// Discards what was received.
+    /// Discards the received data.
     fn discard(self);
 }
 
@@ -36,7 +36,7 @@ impl App {
     }
 }
 
-/// Bytes being received. If it is dropped unfinished, the data is discarded on a thread that may block.
+/// Bytes being received. If this is dropped unfinished, the data is discarded on a blocking thread.
 pub struct Taking<T: Takes> {
     kept: Kept<T>,
     queue: Queue,
@@ -44,12 +44,12 @@ pub struct Taking<T: Takes> {
 }
 
 impl<T: Takes> Taking<T> {
-    /// Receives the next bytes. Refused data is discarded before the error is returned: no partial file stays.
+    /// Receives the next bytes. Rejected data is discarded before the error is returned, so no partial file stays.
     pub async fn feed(&mut self, pieces: Vec<Bytes>) -> Result<(), ErrorBody> {
         let mut taker = self.kept.take()?;
         let fed = blocking(
             move || match pieces.iter().try_for_each(|piece| taker.feed(piece)) {
-                // Discards itself when dropped: the sender may be gone, and this future with it.
+                // Discards itself when dropped: the client may disconnect, which drops this future.
                 Ok(()) => Ok(Kept(Some(taker))),
                 Err(error) => {
                     taker.discard();
@@ -61,7 +61,7 @@ impl<T: Takes> Taking<T> {
         Ok(())
     }
 
-    /// Accepts the data: here, if the connection has a thread that may block, otherwise when it is the user's turn.
+    /// Accepts the data: at once if the connection has its own blocking thread, otherwise when it is the user's turn.
     pub async fn finish(mut self) -> Result<T::Done, ErrorBody> {
         let class = T::END.filter(|_| !lane::is_here());
         let Some(class) = class else {
@@ -74,7 +74,7 @@ impl<T: Takes> Taking<T> {
     }
 }
 
-/// Discards itself unless it is taken.
+/// Discards its content when dropped, unless it was taken.
 struct Kept<T: Takes>(Option<T>);
 
 impl<T: Takes> Kept<T> {
@@ -86,7 +86,7 @@ impl<T: Takes> Kept<T> {
 impl<T: Takes> Drop for Kept<T> {
     fn drop(&mut self) {
         if let Some(taker) = self.0.take() {
-            // The thread outlives this future; what it removes belongs to nobody any more.
+            // The thread outlives this future; no one else uses what it removes.
             drop(tokio::task::spawn_blocking(move || taker.discard()));
         }
     }
@@ -94,7 +94,7 @@ impl<T: Takes> Drop for Kept<T> {
 
 impl Takes for PackIn {
     type Done = PackReply;
-    /// Files are synced, or sent to another store.
+    /// Files are synced, or sent to a remote store.
     const END: Option<Class> = Some(Class::End);
 
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
@@ -122,7 +122,7 @@ impl Takes for ChunkIn {
         ChunkIn::finish(self)
     }
 
-    /// An incomplete chunk does not count; there is nothing to remove.
+    /// An incomplete chunk does not count, so there is nothing to remove.
     fn discard(self) {}
 }
 

@@ -13,7 +13,7 @@ use crate::auth::{Action, AuthError, Caller, Login, NewToken, TokenAsked};
 use crate::store::TokenRow;
 use crate::users::{Account, Record};
 
-/// Most characters of a token's name.
+/// Length limit of a token's name.
 const MOST_NAME: usize = 100;
 
 impl App {
@@ -23,7 +23,7 @@ impl App {
         Ok(rows.iter().map(view).collect())
     }
 
-    /// A token never grants more than the login that asks for it, nor longer.
+    /// Issues a token. It never grants more than the caller's login, and never for longer.
     pub async fn token_issue(
         &self,
         login: &Login,
@@ -100,7 +100,7 @@ impl App {
         }
     }
 
-    /// Ends the token of this login.
+    /// Revokes the token of this login.
     pub async fn token_logout(self: &Arc<Self>, login: &Login) -> Result<&'static str, ErrorBody> {
         let (app, login) = (Arc::clone(self), login.clone());
         let revoke = async move { app.auth.token_revoke_own(&login).await.map_err(token_failed) };
@@ -119,7 +119,7 @@ impl App {
         Ok(())
     }
 
-    /// The caller's account, or for administrators that of another user.
+    /// The caller's account, or for administrators that of any user.
     fn account_for(&self, caller: &Caller, user: Option<&str>) -> Result<Arc<Account>, ErrorBody> {
         let name = match user {
             None => caller.user.clone(),

@@ -1,4 +1,4 @@
-//! What every user's jobs have used.
+//! The resource usage of every user's jobs.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::{App, store_failed};
 use crate::store::Used;
 
-/// Jobs that are read at a time.
+/// Jobs to read at a time.
 const PAGE: usize = 1000;
-/// Milliseconds.
+/// One hour in milliseconds.
 const HOUR: f64 = 3_600_000.0;
 
 impl App {
-    /// Core-, GiB- and card-hours of every user since a time. Of jobs that have left the history, days count as a whole.
+    /// Core-, GiB- and card-hours of every user since a time. Removed jobs are counted by whole days.
     pub async fn usage_list(&self, since: Option<Timestamp>) -> Result<Vec<UsageView>, ErrorBody> {
         let now = Timestamp::now();
         let since = since.unwrap_or(Timestamp::MIN);

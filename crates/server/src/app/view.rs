@@ -59,7 +59,7 @@ pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
     }
 }
 
-/// An explanation of the exit; for a parameter server that was stopped at the end of its job, that it did its work.
+/// An explanation of the exit; for a parameter server stopped at the end of its job, that it did its work.
 fn worker_message(job: &Job, worker: &Worker) -> Option<String> {
     if worker.succeeded() {
         return worker.exit.as_ref().and_then(lost_in_words);

@@ -1,7 +1,7 @@
-//! Why a job waits, or how it ended, in words that one reader may see.
+//! Explains why a job waits or how it ended, in words that the reader may see.
 //!
-//! The scheduler returns ids and amounts. Every id first becomes a [`Mention`], which knows what the reader may see;
-//! [`words`] accepts nothing else, so another user's job cannot get into a sentence.
+//! The scheduler returns ids and amounts. Every id first becomes a [`Mention`], which knows what the reader may see; [`words`]
+//! accepts nothing else, so another user's job cannot appear in a sentence.
 
 mod words;
 
@@ -18,7 +18,7 @@ use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
-/// How many workers are named before they are only counted.
+/// Workers to name before the rest are only counted.
 const NAMED: usize = 5;
 
 /// Another job, as one reader may see it.
@@ -28,13 +28,13 @@ enum Mention {
     Own(Arc<Job>),
     /// Another user's, for a reader who may see everything.
     Seen(Arc<Job>),
-    /// Another user's: only that it exists.
+    /// Another user's: only its existence may be seen.
     Hidden,
     /// It ended while the answer was computed; its owner is not looked up.
     Ended,
 }
 
-/// Who asks.
+/// The user who reads the answer.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     user: &'a UserName,
@@ -42,7 +42,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What this reader may know of a job; `None` is one that no longer exists.
+    /// What this reader may see of a job; `None` is one that no longer exists.
     fn mention(self, job: Option<Arc<Job>>) -> Mention {
         match job {
             Some(job) if job.user == *self.user => Mention::Own(job),
@@ -89,7 +89,7 @@ impl App {
         Ok(answer)
     }
 
-    /// Puts the scheduler's reason, as the job's owner may read it, into the view of a waiting job.
+    /// Adds the scheduler's reason, as the job's owner may read it, to the view of a waiting job.
     pub(super) async fn tell_why_it_waits(&self, view: &mut JobView, job: &Job) {
         if job.phase != Phase::Pending {
             return;
@@ -121,12 +121,12 @@ impl App {
     }
 }
 
-/// A suggestion to kill a job is made only to a caller who may kill it.
+/// Whether the reader can make this change: killing a job is suggested only to a caller who may kill it.
 fn is_up_to_the_reader(change: &Change<Mention>) -> bool {
     !matches!(change, Change::End(Mention::Hidden | Mention::Ended))
 }
 
-/// A job that was queued again also says why.
+/// Prepends the reason why a job was queued again.
 fn with_history(job: &Job, reason: String) -> String {
     match job.withdrawn {
         0 => reason,

@@ -1,21 +1,21 @@
-//! Certificates of clients that the TLS layer has verified already, and the common name of one.
+//! Client certificates that the TLS layer has already verified, and their common names.
 //!
-//! Reads just enough of DER to find the name; nothing here decides whether a certificate is good.
+//! Parses just enough DER to find the name; nothing here verifies a certificate.
 
-/// A certificate that a client showed and has the key of.
+/// A certificate whose key the client has proved to hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The common name of its subject.
     pub name: String,
-    /// Of the whole certificate.
+    /// The digest of the whole certificate.
     pub digest: String,
-    /// Whether an authority of the configuration signed it: then the name alone counts. One of the server's own authority
-    /// must be among those of the account.
+    /// Whether an authority of the configuration signed it: then the name alone identifies the user. A certificate of the
+    /// server's own authority must also be in the account's list.
     pub configured: bool,
 }
 
 impl ClientCertificate {
-    /// `None`: the certificate names nobody.
+    /// Returns `None` unless the certificate has exactly one common name.
     pub fn read(certificate: &[u8], configured: bool) -> Option<ClientCertificate> {
         Some(ClientCertificate {
             name: common_name(certificate)?,

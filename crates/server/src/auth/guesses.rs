@@ -1,31 +1,31 @@
-//! Wrong passwords are counted by user and by address, and after a few of them the next try has to wait.
+//! Slows down password guessing: counts wrong passwords by user and by address, and delays further attempts after a few.
 //!
-//! Guesses at one user from many addresses are counted too, and then one try every few seconds is let through. Where
-//! the right password came from before, that does not count: its owner is not locked out by others.
+//! Guesses at one user from many addresses are counted too; then one attempt every few seconds is allowed. An address from which
+//! the user has logged in before is exempt from this count, so that others cannot lock the user out.
 //!
-//! The table is bounded: a flood of names and addresses forgets the oldest, never grows. Passwords are not seen here.
+//! The table is bounded: a flood of names and addresses evicts the oldest entries. This module never sees passwords.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong passwords of one user from one place that are nobody's business.
+/// Wrong passwords for one user from one address without a delay.
 const FREE: u32 = 5;
 /// The same for all users together: many people may share an address.
 const FREE_FOR_ALL: u32 = 50;
 /// The same for one user from all addresses together.
 const FREE_FROM_ANYWHERE: u32 = 20;
-/// The longest wait for those: short, because the owner may be waiting too.
+/// The longest delay for one user from all addresses; short, because it may also delay the owner.
 const LONGEST_FROM_ANYWHERE: Duration = Duration::from_secs(2);
-/// The longest wait.
+/// The longest delay.
 const LONGEST: Duration = Duration::from_secs(60);
-/// After this time without a wrong password everything is forgiven.
+/// Wrong passwords are forgotten after this time without another one.
 const FORGIVEN: Duration = Duration::from_secs(900);
-/// Most users and places that are counted at once.
+/// Limit on the entries of each table.
 const MOST: usize = 4096;
 
-/// Where tries come from: an address, the network of one for IPv6 (one person has many), or the machine itself.
+/// The origin of attempts: an address, the /64 network of an IPv6 address (one person has many), or this machine's own socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place(Option<IpAddr>);
 
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// What is counted. A user is kept as a digest, so that every entry is small.
+/// What is counted. A user is stored as a digest, so that every entry is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     UserAt(Place, [u8; 16]),
@@ -50,7 +50,7 @@ enum Key {
 }
 
 impl Key {
-    /// How long the next try has to wait after so many wrong ones.
+    /// The delay before the next attempt after this many wrong ones.
     fn pause(&self, wrong: u32) -> Duration {
         match self {
             Key::UserAt(..) => pause(wrong, FREE),
@@ -78,12 +78,12 @@ struct Count {
 #[derive(Default)]
 pub(super) struct Guesses {
     counts: Mutex<HashMap<Key, Count>>,
-    /// Where users' right passwords came from, and when.
+    /// The places of users' successful logins, and when.
     known: Mutex<HashMap<(Place, [u8; 16]), Instant>>,
 }
 
 impl Guesses {
-    /// How long the next try has to wait; `None` when it need not.
+    /// How long the next attempt has to wait; `None` if it may proceed.
     pub fn wait(&self, place: Place, user: &str, now: Instant) -> Option<Duration> {
         let is_known = self.known().contains_key(&(place, digest(user)));
         let counts = self.counts();
@@ -97,7 +97,7 @@ impl Guesses {
         waits.max()
     }
 
-    /// Counts a wrong password. True when a burst begins: that is worth a line in the log.
+    /// Counts a wrong password. Returns true when a burst begins, which is worth a line in the log.
     pub fn wrong(&self, place: Place, user: &str, now: Instant) -> bool {
         let mut counts = self.counts();
         let mut begins = false;
@@ -117,8 +117,8 @@ impl Guesses {
         begins
     }
 
-    /// A right password forgives the wrong ones of this user here. Those of the place stay: somebody who has one account
-    /// could otherwise guess at all others.
+    /// Forgets the wrong passwords of this user from this place. Those of other users stay: otherwise the owner of one account
+    /// could guess the passwords of all others.
     pub fn right(&self, place: Place, user: &str, now: Instant) {
         let user = digest(user);
         self.counts().remove(&Key::UserAt(place, user));
@@ -155,7 +155,7 @@ fn digest(user: &str) -> [u8; 16] {
     digest
 }
 
-/// One second, then twice as long each time.
+/// One second, doubled with each further wrong password.
 fn pause(wrong: u32, free: u32) -> Duration {
     match wrong.checked_sub(free) {
         None => Duration::ZERO,

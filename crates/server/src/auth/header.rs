@@ -1,9 +1,9 @@
-//! What an `Authorization` header may hold: `Token …`, `Bearer …`, `Basic …`.
+//! Parses `Authorization` headers: `Token …`, `Bearer …`, `Basic …`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// What the caller shows.
+/// The credentials of a request.
 #[derive(PartialEq, Eq)]
 pub(super) enum Proof {
     Token(String),
@@ -11,7 +11,7 @@ pub(super) enum Proof {
 }
 
 impl Proof {
-    /// `None` for anything else; what came is never repeated.
+    /// Returns `None` for anything else. The header's content is never repeated in an error.
     pub fn parse(header: &[u8]) -> Option<Proof> {
         let text = std::str::from_utf8(header).ok()?.trim();
         let (scheme, rest) = text.split_once(' ')?;

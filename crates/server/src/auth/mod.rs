@@ -1,7 +1,6 @@
-//! Who is calling: by token, by HTTP Basic, by client certificate, or by being the server's own system
-//! user on its unix socket.
+//! Authentication: by token, HTTP Basic, client certificate, or as the server's own system user on its unix socket.
 //!
-//! What a caller may do is decided where it is done. No secret is printed or kept in plain form.
+//! What a caller may do is decided by each use case. No secret is printed or kept in plain text.
 
 mod certificate;
 mod guesses;
@@ -43,40 +42,40 @@ use password::Passwords;
 use remembered::Remembered;
 use session::TokensInUse;
 
-/// How long a login that was checked is not checked again.
+/// How long a checked login is cached.
 const REMEMBER: Duration = Duration::from_secs(60);
-/// What a token begins with, so that people and scanners recognise a leaked one.
+/// The prefix of tokens, so that people and scanners recognise a leaked one.
 const TOKEN_PREFIX: &str = "pct_";
 
-/// Somebody who has proved who they are.
+/// An authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub user: UserName,
-    /// What the credential may be used for.
+    /// What the credential grants.
     pub scopes: Scopes,
 }
 
 impl Caller {
-    /// Whether the policy lets the caller do this.
+    /// Whether the policy allows this action to the caller.
     pub fn may(&self, action: Action<'_>) -> bool {
         allows(self, action)
     }
 }
 
-/// What the connection itself says about the caller.
+/// What the connection itself proves about the caller.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
     /// The system user at the other end of a unix socket.
     pub uid: Option<u32>,
-    /// A certificate that was verified.
+    /// A verified client certificate.
     pub certificate: Option<ClientCertificate>,
-    /// Where it comes from, unless that is this machine's own socket.
+    /// The remote address; `None` for this machine's own socket.
     pub address: Option<IpAddr>,
-    /// The connection, as one of those its user may have.
+    /// The connection, which counts against its user's limit.
     pub connection: Option<Arc<Connection>>,
 }
 
-/// Why a caller is not let in.
+/// Why a caller is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     #[error("this needs a login")]
@@ -116,7 +115,7 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// `socket_user` is who a caller on a unix socket is when it runs as the server's own system user.
+    /// A caller on a unix socket that runs as the server's own system user is authenticated as `socket_user`.
     pub fn new(users: Users, socket_user: Option<UserName>, store: Store, secret: Secret) -> Authenticator {
         Authenticator {
             users,
@@ -141,12 +140,12 @@ impl Authenticator {
         &self.users
     }
 
-    /// Who is calling. What the request says counts more than what the connection says.
+    /// Authenticates the caller. Credentials in the request take precedence over those of the connection.
     pub async fn identify(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Caller, AuthError> {
         Ok(self.log_in(peer, authorization).await?.caller)
     }
 
-    /// The same with what the caller proved, to notice when that ends.
+    /// Like [`Authenticator::identify`], but also returns the session, so that the end of a login can be noticed.
     pub async fn log_in(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
         let login = self.recognise(peer, authorization).await?;
         match &peer.connection {
@@ -193,7 +192,7 @@ impl Authenticator {
         Ok(login)
     }
 
-    /// The user with everything they may do.
+    /// The login of a user with all of the account's scopes.
     fn login_of(&self, user: &UserName) -> Option<Login> {
         let account = self.users.enabled(user)?;
         Some(self.login_with(&account, account.scopes))
@@ -241,7 +240,7 @@ impl Authenticator {
         login.session.limit = Some(row.since.saturating_add(self.max_age()));
         self.remembered
             .put(seen, version, login.clone(), rest.min(REMEMBER));
-        // It may have been revoked while it was looked up.
+        // The token may have been revoked during the lookup.
         match note.is_revoked() {
             true => Err(AuthError::WrongToken),
             false => Ok(login),
@@ -260,7 +259,7 @@ impl Authenticator {
         Ok(login)
     }
 
-    /// Whether this is the user's password; a wrong one counts as a guess.
+    /// Checks the user's password; a wrong one counts as a guess.
     pub async fn password_check(
         &self,
         peer: &Peer,
@@ -270,7 +269,7 @@ impl Authenticator {
         self.check_password(peer, user.as_str(), password).await.map(drop)
     }
 
-    /// Takes as long for a user who is not there as for one who is, and longer for a client that guesses.
+    /// Takes equally long for unknown and known users, and longer for a client that guesses.
     async fn check_password(
         &self,
         peer: &Peer,
@@ -278,7 +277,7 @@ impl Authenticator {
         password: &str,
     ) -> Result<Arc<Account>, AuthError> {
         let place = Place::of(peer.address);
-        // Other letters are no other name, and no other guesses.
+        // Names that differ only in case share their guesses.
         let name = &name.to_lowercase();
         if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
             return Err(AuthError::TooManyGuesses(wait));
@@ -289,7 +288,7 @@ impl Authenticator {
             .and_then(|name: UserName| self.users.enabled(&name));
         let credential = user.as_ref().and_then(|user| user.credential.as_ref());
         let right = self.passwords.verify(credential, password).await;
-        // Of many tries at once only a few may learn whether they were right.
+        // Of many concurrent tries, only a few may learn whether they were right.
         if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
             return Err(AuthError::TooManyGuesses(wait));
         }
@@ -300,7 +299,7 @@ impl Authenticator {
             }
             user => {
                 if self.guesses.wrong(place, name, Instant::now()) {
-                    // A name nobody has may be a password that was typed in the wrong place.
+                    // The name is not logged: an unknown name may be a password typed into the wrong field.
                     let user = user.as_ref().map_or("nobody known", |user| user.name.as_str());
                     tracing::warn!(user, address = ?peer.address, "many wrong passwords; further tries have to wait");
                 }
@@ -309,7 +308,7 @@ impl Authenticator {
         }
     }
 
-    /// Changes when the user's password changes, and tells nothing about it without the server's secret.
+    /// A fingerprint that changes with the user's password and reveals nothing about it without the server's secret.
     fn fingerprint(&self, user: &Account) -> String {
         let credential = user
             .credential
@@ -318,18 +317,18 @@ impl Authenticator {
         self.secret.keyed_digest(credential)
     }
 
-    /// Of what the audit log's digests are keyed with.
+    /// The key of the audit log's digests, derived from the server's secret.
     pub fn audit_key(secret: &Secret) -> [u8; 32] {
         secret.derive("paddlecloud audit log")
     }
 
-    /// How often a password had to be hashed, for the benchmark and the tests.
+    /// The number of password hashes computed so far, for the benchmark and the tests.
     pub fn hashes(&self) -> u64 {
         self.passwords.hashes()
     }
 }
 
-/// A password nobody can guess: twenty letters and digits.
+/// A random password: twenty letters and digits.
 pub fn random_password() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let random = secret::random();
@@ -339,12 +338,12 @@ pub fn random_password() -> String {
         .collect()
 }
 
-/// Bytes nobody can guess.
+/// Random bytes from the system.
 pub fn random_bytes() -> [u8; 32] {
     secret::random()
 }
 
-/// Whole seconds, never none.
+/// The duration in whole seconds, at least 1.
 fn seconds(wait: Duration) -> String {
     match wait.as_secs_f64().ceil().max(1.0) {
         1.0 => "1 second".to_owned(),
@@ -352,7 +351,7 @@ fn seconds(wait: Duration) -> String {
     }
 }
 
-/// A token has 256 random bits: a plain digest cannot be turned round.
+/// The digest of a token. A token has 256 random bits, so a plain digest cannot be reversed.
 fn digest(token: &str) -> String {
     blake3::hash(token.as_bytes()).to_hex().to_string()
 }

@@ -1,4 +1,4 @@
-//! Passwords: argon2id on a thread where it may take its time, never many at once.
+//! Password hashing and verification with argon2id, on a few blocking threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 
 use crate::config::Credential;
 
-/// Hashes at the same time. Each takes 19 MiB and a core.
+/// Concurrent hashes. Each takes 19 MiB and a core.
 const AT_ONCE: usize = 2;
 
-/// A hash that no password has, so that an unknown user costs as much as a known one.
+/// A hash that matches no password, so that an unknown user takes as long as a known one.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -37,8 +37,8 @@ impl Default for Passwords {
 }
 
 impl Passwords {
-    /// Whether the password is right. Nobody's password is always wrong, after the usual time; a plain one takes the same
-    /// time, or it would show who is a user.
+    /// Whether the password is right. Unknown users and plain-text credentials take as long as hashed ones, so that the time does
+    /// not reveal which users exist.
     pub async fn verify(&self, credential: Option<&Credential>, password: &str) -> bool {
         let hash = match credential {
             Some(Credential::Hash(hash)) => hash.as_str(),
@@ -46,7 +46,7 @@ impl Passwords {
         };
         let fits_hash = self.verify_hash(hash, password).await;
         match credential {
-            // Digests are compared in constant time.
+            // Comparing digests takes constant time.
             Some(Credential::Plain(right)) => {
                 blake3::hash(right.as_bytes()) == blake3::hash(password.as_bytes())
             }

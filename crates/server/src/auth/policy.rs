@@ -1,22 +1,22 @@
-//! The policy: what a caller may do. Every check of rights ends here.
+//! The policy: what a caller may do. Every permission check ends here.
 
 use paddlecloud_core::access::Scope;
 use paddlecloud_core::names::UserName;
 
 use super::Caller;
 
-/// Something that is not open to every caller.
+/// An action that requires permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action<'a> {
     /// Call a route of this scope.
     Call(Scope),
-    /// Use what belongs to this user: a job, its name, a link.
+    /// Use something of this user: a job, its name, a link.
     UseOf(&'a UserName),
     /// Stop the server, check its storage, see the machine's folders, write to the public space.
     Administer,
 }
 
-/// Whether a caller may do this.
+/// Whether the caller may perform this action.
 pub fn allows(caller: &Caller, action: Action<'_>) -> bool {
     match action {
         Action::Call(scope) => caller.scopes.contains(scope),

@@ -1,6 +1,6 @@
-//! Logins that were checked a moment ago, so that the next request does not pay for it again.
+//! A cache of recently checked logins, so that the next request does not pay for the check again.
 //!
-//! Kept by a digest under a key that dies with the process; the secret itself is not kept.
+//! Entries are found by a digest under a key that exists only in this process; the secret itself is not stored.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::session::TokenInUse;
 use super::{Login, secret};
 
-/// Most logins remembered at once.
+/// Limit on cached logins.
 const MOST: usize = 4096;
 
 type Key = [u8; 32];
 
 struct Remember {
     login: Login,
-    /// The state of the accounts in which it was checked; after a change it is checked again.
+    /// The version of the accounts at the time of the check; after a change, the login is checked again.
     version: u64,
     until: Instant,
 }
@@ -36,7 +36,7 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// The place of a login. Parts are told apart by their lengths.
+    /// The key of a login. Each part is prefixed with its length.
     pub fn key(&self, parts: &[&str]) -> Key {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         for part in parts {

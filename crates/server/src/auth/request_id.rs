@@ -1,4 +1,4 @@
-//! The id of the request that is being answered: the reply, the log and the audit log show the same one.
+//! The id of the current request, shown in the reply, the log and the audit log.
 
 use super::secret;
 
@@ -6,7 +6,7 @@ tokio::task_local! {
     static CURRENT: String;
 }
 
-/// Answers a request under a new id, and gives the id too.
+/// Runs the work of a request under a new id. Returns the id too.
 pub async fn with_new<T>(work: impl Future<Output = T>) -> (String, T) {
     let id: String = secret::random()[..8]
         .iter()
@@ -16,12 +16,12 @@ pub async fn with_new<T>(work: impl Future<Output = T>) -> (String, T) {
     (id, done)
 }
 
-/// The id of this task's request; empty outside of one.
+/// The id of this task's request; empty outside a request.
 pub fn current() -> String {
     CURRENT.try_with(Clone::clone).unwrap_or_default()
 }
 
-/// The same work as part of this task's request, for a task of its own.
+/// Runs work in another task under the id of this task's request.
 pub fn carried<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
     CURRENT.scope(current(), work)
 }

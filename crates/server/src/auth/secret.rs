@@ -10,7 +10,7 @@ use paddlecloud_core::names::JobId;
 const FILE: &str = "secret";
 const LENGTH: usize = 32;
 
-/// Keys the digests that are stored, so that a stolen database alone tells nothing.
+/// The key of stored digests, so that a stolen database alone reveals nothing.
 pub struct Secret([u8; LENGTH]);
 
 /// Why the secret cannot be used.
@@ -27,7 +27,7 @@ pub enum SecretError {
 }
 
 impl SecretError {
-    /// What to do about it.
+    /// How to fix it.
     pub fn hint(&self) -> Option<String> {
         match self {
             SecretError::Unusable { .. } => None,
@@ -40,7 +40,7 @@ impl SecretError {
 }
 
 impl Secret {
-    /// Reads the secret of a data folder, or makes one and syncs it.
+    /// Reads the secret of a data folder, or creates and syncs one.
     pub fn open(data: &Path) -> Result<Secret, SecretError> {
         let path = data.join(FILE);
         let wrap = |source| SecretError::Unusable {
@@ -57,12 +57,12 @@ impl Secret {
         }
     }
 
-    /// The secret of one run: the same after a restart of the server, and of no use for another run.
+    /// The secret of one run: stable across restarts of the server, and useless for other runs.
     pub fn of_run(&self, run: &JobId) -> String {
         self.keyed_digest(format!("run {run}").as_bytes())
     }
 
-    /// A key of its own for one purpose, from which the secret cannot be found out.
+    /// Derives a key for one purpose. It does not reveal the secret.
     pub fn derive(&self, purpose: &str) -> [u8; LENGTH] {
         blake3::derive_key(purpose, &self.0)
     }
@@ -78,7 +78,7 @@ fn read(path: &Path) -> std::io::Result<Secret> {
     Ok(Secret(bytes))
 }
 
-/// Written beside its place and moved there, so that half a secret is never read.
+/// Creates the secret in a temporary file and renames it, so that a partial secret is never read.
 fn create(data: &Path, path: &Path) -> std::io::Result<Secret> {
     let secret = Secret(random());
     let fresh = data.join(".secret.new");
@@ -95,7 +95,7 @@ fn create(data: &Path, path: &Path) -> std::io::Result<Secret> {
     Ok(secret)
 }
 
-/// Bytes nobody can guess.
+/// Random bytes from the system.
 pub(super) fn random() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
     let mut filled = 0;

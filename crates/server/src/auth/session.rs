@@ -1,5 +1,5 @@
-//! What a caller proved, and when that ends: the token is revoked or expires, the password changes, the account is
-//! disabled or deleted. Whatever runs for the caller ends with it.
+//! Sessions: what a login is based on, and when it ends. It ends when the token is revoked or expires, the password changes, or
+//! the account is disabled or deleted. Work in progress for the caller ends with it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use super::{Authenticator, Caller};
 
-/// A caller and what they proved.
+/// A caller and the session of the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Login {
     pub caller: Caller,
     pub session: Session,
 }
 
-/// What a login rests on.
+/// What a login is based on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     pub user: UserName,
@@ -26,32 +26,32 @@ pub struct Session {
     pub account: u64,
     /// The fingerprint of the account's password.
     pub(super) credential: String,
-    /// The token, if it is one.
+    /// The token, if the login used one.
     pub(super) token: Option<TokenInUse>,
-    /// The digest of the certificate, if it is one of the server's own authority.
+    /// The digest of the certificate, if the server's own authority issued it.
     pub(super) certificate: Option<String>,
     pub(super) expires: Option<Instant>,
-    /// Unix seconds: nothing that is made with this login outlives it. `None`: a password, which ends with itself.
+    /// Unix seconds: no token issued with this login outlives this. `None` if there is no limit, as for a password.
     pub(super) limit: Option<i64>,
 }
 
 impl Session {
-    /// Whether it is a token of the user's.
+    /// Whether the login used a token.
     pub fn is_token(&self) -> bool {
         self.token.is_some()
     }
 }
 
-/// Tokens that are looked up or in use at this moment, to end what runs when one is revoked.
+/// Tokens that are being looked up or are in use, so that their sessions end on revocation.
 ///
-/// A token is noted before the database is asked for it, and revoked there before it is here: whoever found it valid has
-/// a note that is marked.
+/// A token is registered before the database lookup, and revoked in the database before it is revoked here. So a lookup that
+/// still found it valid holds an entry that is marked as revoked.
 pub(super) struct TokensInUse {
     notes: Mutex<HashMap<String, Weak<AtomicBool>>>,
     changes: watch::Sender<u64>,
 }
 
-/// Whether a token has been revoked since it was looked up. Two notes are equal if they are about the same lookup.
+/// Whether a token has been revoked since its lookup. Two values are equal if they come from the same lookup.
 #[derive(Debug, Clone)]
 pub(super) struct TokenInUse {
     pub digest: String,
@@ -82,7 +82,7 @@ impl Default for TokensInUse {
 }
 
 impl TokensInUse {
-    /// Notes a token before it is looked up. What nobody uses any more is forgotten when the table would grow.
+    /// Registers a token before its lookup. Unused entries are evicted when the table would grow.
     pub fn note(&self, digest: String) -> TokenInUse {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let known = notes.get(&digest).and_then(Weak::upgrade);
@@ -97,7 +97,7 @@ impl TokensInUse {
         TokenInUse { digest, revoked }
     }
 
-    /// A token that is gone from the database ends wherever it is used.
+    /// Ends all sessions of a token that was removed from the database.
     pub fn revoke(&self, digest: &str) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(note) = notes.remove(digest).and_then(|note| note.upgrade()) {
@@ -109,9 +109,9 @@ impl TokensInUse {
 }
 
 impl Authenticator {
-    /// Resolves when the session is not valid any longer.
+    /// Resolves when the session is no longer valid.
     pub async fn ended(&self, session: &Session) {
-        // Subscribed before the first look: nothing is missed.
+        // Subscribe before the first check, so that no change is missed.
         let mut accounts = self.users.changes();
         let mut revoked = self.in_use.changes.subscribe();
         while self.is_valid(session) {

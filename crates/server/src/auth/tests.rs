@@ -167,7 +167,7 @@ async fn no_token_is_made_for_a_wrong_password_and_none_is_stored_in_plain() {
     assert!(!bytes.windows(secret.len()).any(|window| window == secret));
 }
 
-/// One of an authority of the configuration.
+/// A certificate of a configured authority.
 fn certificate(name: &str) -> ClientCertificate {
     ClientCertificate {
         name: name.to_owned(),

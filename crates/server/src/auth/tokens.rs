@@ -1,4 +1,4 @@
-//! Tokens: handed out once, stored as digests, renewed by exchange, revoked at once.
+//! Tokens: shown once, stored as digests, renewed by exchange, revoked at once.
 
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
@@ -8,17 +8,17 @@ use super::{AuthError, Authenticator, Login, Peer, TOKEN_PREFIX, digest, hex, re
 use crate::store::{AuditEntry, TokenRow};
 use crate::users::Account;
 
-/// A token that somebody asks for.
+/// A request for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenAsked {
     pub name: String,
-    /// What it may be used for at most.
+    /// The upper bound of its scopes.
     pub scopes: Scopes,
-    /// Seconds; `None`: as long as is usual.
+    /// Seconds; `None` for the default.
     pub lifetime: Option<i64>,
 }
 
-/// A token that was handed out. The secret is shown this once.
+/// An issued token. The secret is shown only once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
     pub secret: String,
@@ -26,7 +26,7 @@ pub struct NewToken {
 }
 
 impl Authenticator {
-    /// Hands out a token for a password, with these scopes at most. It is stored before this returns.
+    /// Issues a token for a password, with at most these scopes. It is stored when this returns.
     pub async fn token_create(
         &self,
         peer: &Peer,
@@ -53,7 +53,7 @@ impl Authenticator {
         Ok(issued.secret)
     }
 
-    /// A name that is no user's may be a password typed in the wrong place: it is not noted.
+    /// Records a refused login. An unknown name is omitted, because it may be a password typed into the wrong field.
     async fn note_refused_login(&self, user: &str) {
         let name: Option<UserName> = user.parse().ok();
         let known = name.and_then(|name| self.users.find(&name));
@@ -68,8 +68,7 @@ impl Authenticator {
         }
     }
 
-    /// Hands out a token of this account to whoever is logged in. Like a renewed one, it does not outlive what the login
-    /// rests on.
+    /// Issues a token of this account to a logged-in caller. Like a renewed token, it does not outlive the caller's login.
     pub async fn token_issue(
         &self,
         account: &Account,
@@ -93,13 +92,13 @@ impl Authenticator {
             .await
     }
 
-    /// The longest life of a token and those that follow from it, in seconds.
+    /// The longest total lifetime of a token and its renewals, in seconds.
     pub(super) fn max_age(&self) -> i64 {
         seconds(self.token_limits.max_age)
     }
 
-    /// Exchanges the session's token for a new one of the same name and scopes; the old one ends. `None`: the session
-    /// is no token, or is as old as the last of a row of renewed tokens may be.
+    /// Exchanges the session's token for a new one with the same name and scopes, and revokes the old one. Returns `None` if the
+    /// login did not use a token, or if its chain of renewals has reached the maximum age.
     pub async fn token_renew(&self, login: &Login) -> Result<Option<NewToken>, AuthError> {
         let Some(old) = &login.session.token else {
             return Ok(None);
@@ -174,7 +173,7 @@ impl Authenticator {
         Ok(NewToken { secret: token, row })
     }
 
-    /// The tokens of a user that are valid, the latest first.
+    /// The valid tokens of a user, latest first.
     pub async fn token_list(&self, account: &Account) -> Result<Vec<TokenRow>, AuthError> {
         let now = Timestamp::now().as_second();
         let mut rows = self.store.tokens_of(&account.name).await?;
@@ -184,7 +183,7 @@ impl Authenticator {
         Ok(rows)
     }
 
-    /// Revokes a token by its id. `false`: the user has none of it.
+    /// Revokes a token by its id. Returns `false` if the user has no such token.
     pub async fn token_revoke(
         &self,
         account: &Account,
@@ -198,7 +197,7 @@ impl Authenticator {
         }
     }
 
-    /// Revokes the token of a session. `false`: it is no token.
+    /// Revokes the token of a session. Returns `false` if the login did not use a token.
     pub async fn token_revoke_own(&self, login: &Login) -> Result<bool, AuthError> {
         let Some(token) = &login.session.token else {
             return Ok(false);

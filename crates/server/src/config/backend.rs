@@ -18,14 +18,14 @@ pub enum Backend {
     /// A folder of this machine, or of a file system mounted on it.
     #[default]
     Folder,
-    /// The same, and it must be CephFS: sizes and quotas are its own.
+    /// The same, but the folder must be on CephFS, which tracks sizes and quotas itself.
     CephFs,
     Hdfs(HdfsSettings),
     S3(S3Settings),
 }
 
 impl Backend {
-    /// Whether workers of this machine have no folder with users' files.
+    /// Whether users' files are not in a folder of this machine.
     pub fn is_remote(&self) -> bool {
         matches!(self, Backend::Hdfs(_) | Backend::S3(_))
     }
@@ -187,7 +187,7 @@ impl StoreEntry {
         })
     }
 
-    /// A setting of another kind is an error, and so is an unknown kind.
+    /// Refuses an unknown kind, and settings that belong to another kind.
     fn check_names(&self, kind: &str, file: &Path) -> Result<(), ConfigError> {
         let Some((_, known)) = KINDS.iter().find(|(name, _)| *name == kind) else {
             let kinds = KINDS.map(|(name, _)| name);

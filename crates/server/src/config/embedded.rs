@@ -11,7 +11,7 @@ use super::{
     machine,
 };
 
-/// The configuration of the server that `paddlectl` starts by itself.
+/// The configuration of the server that `paddlectl` starts automatically.
 pub fn embedded(data: &Path) -> Config {
     let user = own_name();
     Config {
@@ -61,7 +61,7 @@ fn is_off(value: Option<&OsStr>) -> bool {
     ["0", "false", "no", "off"].contains(&value.to_ascii_lowercase().as_str())
 }
 
-/// The system's name for the user this process runs as.
+/// The name of the system user that runs this process.
 fn own_name() -> UserName {
     let uid = rustix::process::geteuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

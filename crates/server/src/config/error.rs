@@ -1,8 +1,8 @@
-//! Errors of a configuration: one sentence that names the place, and a hint.
+//! Configuration errors: one sentence with the location, and a hint.
 
 use std::path::Path;
 
-/// One error. The sentence begins with `file:line:` if the line is known.
+/// A configuration error. The sentence begins with `file:line:` if the line is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct ConfigError {
@@ -32,7 +32,7 @@ impl ConfigError {
         ConfigError::new(format!("cannot read `{}`: {what}", path.display()))
     }
 
-    /// A YAML error as a sentence with its line.
+    /// Converts a YAML error to a sentence with its line.
     pub(super) fn yaml(path: &Path, error: &serde_saphyr::Error) -> Self {
         let error = error.without_snippet();
         let place = match error.location().map(|location| location.line()) {
@@ -59,7 +59,7 @@ impl ConfigError {
     }
 }
 
-/// The parser's message without its own position and without its advice to programmers.
+/// The parser's message without its position and its advice to programmers.
 fn plain_words(error: &serde_saphyr::Error) -> String {
     use serde_saphyr::Error;
     match error {

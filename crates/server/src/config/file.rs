@@ -59,7 +59,7 @@ pub(super) struct File {
     kubernetes: Option<KubernetesEntry>,
 }
 
-/// `listen: 127.0.0.1:8080` or a list of such.
+/// `listen: 127.0.0.1:8080`, or a list of addresses.
 #[derive(Debug, Default)]
 struct OneOrMany(Vec<Listen>);
 
@@ -68,7 +68,7 @@ struct OneOrMany(Vec<Listen>);
 struct Tls {
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
-    /// Instead of files: the server's own authority makes a certificate for these names.
+    /// Instead of files: the server's own authority issues a certificate for these names.
     #[serde(default)]
     names: Vec<String>,
     client_ca: Option<PathBuf>,
@@ -131,7 +131,7 @@ impl QuotaEntry {
     }
 }
 
-/// One of them at most.
+/// The source of the secrets' key; at most one key may be set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SecretsEntry {
@@ -185,7 +185,7 @@ impl FromStr for Reclaim {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Reclaim, String> {
-        // YAML 1.1 readers take `off` for false.
+        // YAML 1.1 parsers read `off` as false.
         if ["off", "false"].contains(&text) {
             return Ok(Reclaim(None));
         }
@@ -195,7 +195,7 @@ impl FromStr for Reclaim {
     }
 }
 
-/// A time span of at least a second.
+/// A duration of at least a second.
 #[derive(Debug)]
 struct Span(Duration);
 
@@ -232,10 +232,10 @@ struct LogsEntry {
     copy: Option<bool>,
 }
 
-/// Smaller files would consist of overhead.
+/// Lower bound: smaller files would consist of overhead.
 const LEAST_SEGMENT: Bytes = Bytes::new(4 << 10);
 
-/// An amount in the same form as memory, with its own error message.
+/// A size in the same form as memory, with its own error message.
 #[derive(Debug)]
 struct LogSize(Bytes);
 
@@ -290,7 +290,7 @@ impl Word {
     }
 }
 
-/// A word as it was written, also if YAML takes it for a number.
+/// A word as it was written, even if YAML parses it as a number.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Word::deserialize(deserializer)?.parse()
 }
@@ -435,7 +435,7 @@ fn read_users_file(path: &Path) -> Result<Vec<UserEntry>, ConfigError> {
 }
 
 impl Tls {
-    /// The files, and the names for which they are made.
+    /// The files, and the names for which the server issues them.
     fn check(self, data: &Path, path: &Path) -> Result<(TlsFiles, Vec<String>), ConfigError> {
         let base = path.parent().unwrap_or(Path::new("."));
         let (cert, key) = match (self.cert, self.key, self.names.is_empty()) {

@@ -1,17 +1,17 @@
-//! Where the key of users' secrets comes from.
+//! The source of the key that seals users' secrets.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A place that has keys, one per line.
+/// A source of keys, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file of the data folder that the server makes itself.
+    /// A file in the data folder that the server creates itself.
     Own(PathBuf),
     File(PathBuf),
     /// An environment variable of the server.
     Variable(String),
-    /// What a command prints; run by `/bin/sh`.
+    /// The output of a command, run by `/bin/sh`.
     Command(String),
 }
 

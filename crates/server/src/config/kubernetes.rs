@@ -12,17 +12,17 @@ use serde::{Deserialize, Deserializer};
 
 use super::{ConfigError, User};
 
-/// How this server reaches its cluster, and what its pods are like.
+/// How this server reaches its cluster, and the settings of its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubernetesConfig {
-    /// Absent: `KUBECONFIG`, the usual file, or the service account of the pod that this server runs in.
+    /// `None`: `KUBECONFIG`, the default file, or the service account of this server's own pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Where launchers connect: the address this server listens on, and the address that pods use.
+    /// The address that this server listens on for launchers, and the address that pods connect to.
     pub link_listen: String,
     pub link_address: String,
     pub launcher_image: String,
     pub volume: Volume,
-    /// Where `storage` begins in the volume; empty: at its root.
+    /// The folder of `storage` in the volume; empty for its root.
     pub sub_path: String,
     pub pods: PodSettings,
     pub namespaces: Namespaces,
@@ -44,7 +44,7 @@ pub(super) struct KubernetesEntry {
     priority_class: Option<String>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
-    /// By user; `*` is everybody else.
+    /// By user; `*` is for all others.
     namespaces: Option<BTreeMap<String, String>>,
     #[serde(default)]
     placement: PlacementEntry,
@@ -66,7 +66,7 @@ enum PlacementEntry {
     Volcano,
 }
 
-/// A time span that is not empty.
+/// A nonzero duration.
 #[derive(Debug, Clone, Copy)]
 struct Span(Duration);
 
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Span {
 #[serde(deny_unknown_fields)]
 struct LinkEntry {
     listen: String,
-    /// Absent: the address it listens on.
+    /// Default: the listening address.
     address: Option<String>,
 }
 

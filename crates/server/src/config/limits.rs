@@ -1,4 +1,4 @@
-//! What a user may have, limit by limit, with the names people write them by.
+//! A user's limits, with the names by which the configuration and commands refer to them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::{Guarantee, Quota};
 use serde::{Deserialize, Serialize};
 
-/// Limits of a user, a group, or everybody. `None`: this one says nothing about it.
+/// Limits of a user, a group, or all users. `None`: not set here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -17,13 +17,13 @@ pub struct Limits {
     pub memory: Option<Bytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<u32>,
-    /// Trainers at once.
+    /// Concurrent trainers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<u32>,
-    /// Jobs that run at once.
+    /// Concurrently running jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_jobs: Option<u32>,
-    /// Jobs that wait at once.
+    /// Waiting jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_jobs: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +33,10 @@ pub struct Limits {
     /// The highest priority of a job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// The share beside other users: twice the weight, twice the share.
+    /// The share relative to other users: twice the weight, twice the share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What the user can count on; use above it is borrowed.
+    /// Resources that are guaranteed to the user; use above them is borrowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_cpu: Option<Cpu>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Limits {
     pub guaranteed_gpu: Option<u32>,
 }
 
-/// The names of all limits, in the order they are shown.
+/// The names of all limits, in display order.
 const NAMES: [&str; 13] = [
     "cpu",
     "memory",
@@ -62,7 +62,7 @@ const NAMES: [&str; 13] = [
     "guaranteed_gpu",
 ];
 
-/// A limit that cannot be set.
+/// Why a limit cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     #[error("`{}` is not a limit: use {}", .0.escape_debug(), NAMES.join(", "))]
@@ -76,7 +76,7 @@ pub enum LimitError {
 }
 
 impl Limits {
-    /// Sets the limit of this name; `none` takes it away.
+    /// Sets the limit of this name; `none` removes it.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), LimitError> {
         match name {
             "cpu" => self.cpu = parsed(name, value)?,
@@ -97,7 +97,7 @@ impl Limits {
         Ok(())
     }
 
-    /// The limits that are set, with their names.
+    /// The limits that are set, by name.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let rows = NAMES.map(|name| {
             let value = match name {
@@ -120,7 +120,7 @@ impl Limits {
         rows.into_iter().flatten().collect()
     }
 
-    /// These limits, and where they say nothing, the others.
+    /// These limits, with unset ones taken from `other`.
     pub fn or(self, other: &Limits) -> Limits {
         Limits {
             cpu: self.cpu.or(other.cpu),
@@ -139,7 +139,7 @@ impl Limits {
         }
     }
 
-    /// The part that the scheduler keeps.
+    /// The limits that the scheduler enforces.
     pub fn quota(&self) -> Quota {
         Quota {
             cpu: self.cpu,
@@ -154,7 +154,7 @@ impl Limits {
         }
     }
 
-    /// What the user can count on, which is never more than the limit.
+    /// The guaranteed resources, at most the limit.
     pub fn guarantee(&self) -> Guarantee {
         let (cpu, memory) = (
             self.guaranteed_cpu.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Where the server listens.
+//! The addresses that the server listens on.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// One address: `127.0.0.1:8080`, `[::1]:0`, `unix:/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A host and a port; the host is looked up when the socket is opened.
+    /// A host and a port; the host is resolved when the socket is opened.
     Tcp(String),
     Unix(PathBuf),
 }

@@ -1,4 +1,4 @@
-//! The resources of this machine: cores, memory and cards, as far as the server may use them.
+//! The resources of this machine that the server may use: cores, memory and GPU cards.
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +27,12 @@ fn host_name() -> String {
     }
 }
 
-/// Cores by affinity and by cgroup quota: the standard library considers both.
+/// Cores by affinity and cgroup quota; the standard library considers both.
 fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
-/// The machine's memory, or less if a control group limits the server.
+/// The machine's memory, or the server's cgroup limit if that is less.
 fn memory() -> Bytes {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let total = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
@@ -53,7 +53,7 @@ fn mem_total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Every file that may contain a memory limit of this process: its groups and all above them, v1 and v2.
+/// Every file that may contain a memory limit of this process: its cgroups and their ancestors, v1 and v2.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -77,7 +77,7 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// NVIDIA cards by their device files.
+/// The number of NVIDIA GPUs, by their device files.
 fn gpus(dev: &Path) -> u32 {
     let Ok(entries) = std::fs::read_dir(dev) else {
         return 0;

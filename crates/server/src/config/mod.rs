@@ -36,21 +36,21 @@ pub use listen::Listen;
 pub use system_users::{SystemUserError, SystemUserMap, SystemUsers};
 pub use users::{Credential, RETIRED, User};
 
-/// Everything the server must know before it starts.
+/// The checked configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// At least one.
     pub listen: Vec<Listen>,
     pub tls: Option<TlsFiles>,
-    /// Names of the server for which its own authority makes the certificate.
+    /// The server's names for which its own authority issues a certificate.
     pub tls_names: Vec<String>,
-    /// Whether other machines may be served without TLS.
+    /// Whether other machines may connect without TLS.
     pub plain_http: bool,
     /// The server's own folder: database, lock, package store, logs.
     pub data: PathBuf,
     /// Where users' files are stored.
     pub backend: Backend,
-    /// What workers see below `/pfs/<datacenter>`; for a remote store, its spool.
+    /// What workers see below `/pfs/<datacenter>`; for a remote store, its spool folder.
     pub storage: PathBuf,
     pub datacenter: DatacenterName,
     pub database: DatabaseUrl,
@@ -58,9 +58,9 @@ pub struct Config {
     /// The limits of users who have none of their own.
     pub default_limits: Limits,
     pub tokens: TokenLimits,
-    /// Where the key of users' secrets comes from.
+    /// The source of the key that seals users' secrets.
     pub secrets_key: KeySource,
-    /// Numbers of system users for accounts of the database that name none.
+    /// Uids for database accounts that do not name a system user.
     pub system_uids: Option<UidRange>,
     /// The user of a caller on a Unix socket that runs as the server's own system user.
     pub socket_user: Option<UserName>,
@@ -70,11 +70,11 @@ pub struct Config {
     pub logs: LogLimits,
     pub engine: EngineKind,
     pub embedded: bool,
-    /// The program started as the supervisor of a worker; `None`: this program.
+    /// The program to start as a worker's supervisor; `None`: this program.
     pub program: Option<PathBuf>,
 }
 
-/// The paths of certificates. With `client_ca`, callers may present one whose common name is their user name.
+/// The paths of certificates. With `client_ca`, clients may authenticate with a certificate whose common name is their user name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     pub cert: PathBuf,
@@ -85,9 +85,9 @@ pub struct TlsFiles {
 /// How long tokens are valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenLimits {
-    /// Of a token whose request does not say.
+    /// The lifetime of a token whose request does not specify one.
     pub lifetime: Duration,
-    /// From a login to the end of the last token that renews it; also the longest life of one token.
+    /// The time from a login to the expiry of its last renewed token; also the longest lifetime of one token.
     pub max_age: Duration,
 }
 
@@ -101,7 +101,7 @@ impl Default for TokenLimits {
     }
 }
 
-/// System users by number: the account with number `n` runs as `first + n`.
+/// A range of uids: the account with number `n` runs as `first + n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UidRange {
     pub first: u32,
@@ -129,11 +129,11 @@ impl FromStr for UidRange {
 /// How much of a worker's log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
-    /// Bytes of one file before the next begins.
+    /// Size of one segment file.
     pub segment: Bytes,
-    /// Bytes of one worker's log in total; the oldest segments are removed first.
+    /// Total size of one worker's log; the oldest segments are removed first.
     pub keep: Bytes,
-    /// Whether the run's output has a copy of it, `node_<i>/train.log`.
+    /// Whether the run's output has a copy of the log, `node_<i>/train.log`.
     pub copy: bool,
 }
 
@@ -147,12 +147,12 @@ impl Default for LogLimits {
     }
 }
 
-/// What runs the workers.
+/// The engine that runs the workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineKind {
-    /// Processes of this machine.
+    /// Processes on this machine.
     Local,
-    /// Pods of a cluster.
+    /// Pods of a Kubernetes cluster.
     Kubernetes(Box<KubernetesConfig>),
 }
 
@@ -165,7 +165,7 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// The address of the database. Printing it omits the password.
+/// The URL of the database. `Debug` and `Display` omit the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
@@ -174,18 +174,18 @@ impl DatabaseUrl {
         DatabaseUrl(format!("sqlite:{}", path.display()))
     }
 
-    /// The whole address including the password: for the driver only.
+    /// The whole URL including the password: for the driver only.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The file of a `sqlite:` address.
+    /// The file of a `sqlite:` URL.
     pub fn sqlite_path(&self) -> Option<&Path> {
         let rest = self.0.strip_prefix("sqlite:")?;
         Some(Path::new(rest.strip_prefix("//").unwrap_or(rest)))
     }
 
-    /// With a relative file resolved against `base`.
+    /// Resolves a relative SQLite file against `base`.
     fn below(self, base: &Path) -> DatabaseUrl {
         match self.sqlite_path() {
             Some(path) => DatabaseUrl::sqlite_file(&base.join(path)),
@@ -231,7 +231,7 @@ impl Config {
         Config::parse(&text, path)
     }
 
-    /// Checks the text of a configuration file. Relative paths in it start at the file's folder.
+    /// Checks the text of a configuration file. Relative paths in it are relative to the file's folder.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
         file::File::parse(text, path)?.check(path)
     }

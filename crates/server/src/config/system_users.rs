@@ -1,7 +1,7 @@
-//! The system users that users are mapped to, looked up on this machine.
+//! Maps users to system users, looked up on this machine.
 //!
-//! A user without a mapping acts as the server's own system user, and so does one who is mapped to it. Where several
-//! users share a server of root's, that is root, and refused.
+//! A user without a mapping acts as the server's own system user, and so does a user who is mapped to it. If several users share
+//! a server that runs as root, this would be root and is refused.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,11 +11,11 @@ use paddlecloud_supervisor::protocol::{Isolation, Namespaces, RunAs};
 
 use super::{UidRange, User};
 
-/// Who acts as another system user than the server's own.
+/// Users who act as another system user than the server's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SystemUsers(HashMap<UserName, RunAs>);
 
-/// Why users cannot be mapped as the configuration says.
+/// Why the mapping of the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemUserError {
     #[error("user `{user}`: there is no system user `{account}` on this machine")]
@@ -62,11 +62,11 @@ impl SystemUserError {
 }
 
 impl SystemUsers {
-    /// Looks everybody up and checks that the server can act for them on a machine that permits `isolation`.
+    /// Looks up all users and checks that the server can act as their system users on a machine that permits `isolation`.
     pub fn find(users: &[User], isolation: &Isolation) -> Result<SystemUsers, SystemUserError> {
         let own = rustix::process::geteuid().as_raw();
         let found = find_with(users, own, paddlecloud_supervisor::find_account)?;
-        // Below a user namespace there are no other users.
+        // Inside a user namespace there are no other users.
         let has_view = matches!(isolation.namespaces, Some(Namespaces { user: false, .. }));
         match found.0.keys().next() {
             Some(user) if !has_view => Err(SystemUserError::NoView { user: user.clone() }),
@@ -84,7 +84,7 @@ impl SystemUsers {
 pub struct SystemUserMap {
     range: Option<UidRange>,
     own: u32,
-    /// Whether this machine can run workers as other users.
+    /// Whether workers can run as other users on this machine.
     has_view: bool,
 }
 
@@ -97,7 +97,7 @@ impl SystemUserMap {
         }
     }
 
-    /// For an engine whose workers are kept apart by something else.
+    /// For an engine that isolates workers by other means.
     pub fn none() -> SystemUserMap {
         SystemUserMap {
             range: None,
@@ -106,7 +106,7 @@ impl SystemUserMap {
         }
     }
 
-    /// Whom the account's workers run as: the named system user, or the one with its number. `None`: the server's own.
+    /// The system user that runs the account's workers: the named one, or one by number. `None`: the server's own.
     pub fn find(
         &self,
         user: &UserName,

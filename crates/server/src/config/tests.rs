@@ -1,4 +1,4 @@
-//! What configuration files mean, and every error in one.
+//! What configuration files mean, and their errors.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Config, ConfigError> {
 
 const LEAST: &str = "data: /var/lib/paddlecloud\ndatacenter: dc1\n";
 
-/// The sentence and the hint for a file of these lines after the least there must be.
+/// The error and hint for a file with these lines after the minimum.
 fn refused(lines: &str) -> String {
     let error = parse(&format!("{LEAST}{lines}")).expect_err(lines);
     match error.hint() {

@@ -1,4 +1,4 @@
-//! Users as the configuration declares them, and how they prove who they are.
+//! Users as the configuration declares them, and their credentials.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,17 +9,17 @@ use paddlecloud_core::names::UserName;
 
 use super::{ConfigError, Limits};
 
-/// What a deleted account's name ends with, before its number. No new account's name may contain it.
+/// Separates a deleted account's name from its number. No new account's name may contain it.
 pub const RETIRED: char = '~';
 
-/// The bit of a file's mode that lets everybody read it.
+/// The mode bit that lets all users read a file.
 const READ_BY_OTHERS: u32 = 0o004;
 
-/// Somebody who may use this server.
+/// A user of this server.
 #[derive(Debug, Clone)]
 pub struct User {
     pub name: UserName,
-    /// `None`: no password opens this account, only a certificate or the server's own socket.
+    /// `None`: password login is disabled; only a certificate or the server's own socket works.
     pub credential: Option<Credential>,
     pub admin: bool,
     pub limits: Limits,
@@ -27,10 +27,10 @@ pub struct User {
     pub system_user: Option<String>,
 }
 
-/// What a password is compared with. Never printed.
+/// What a password is checked against. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// An argon2id hash in PHC form.
+    /// An argon2id hash in PHC string format.
     Hash(String),
     /// The password itself, from a file that only the server can read.
     Plain(String),
@@ -46,7 +46,7 @@ impl Credential {
         }
     }
 
-    /// What changes when the password changes.
+    /// Bytes that change when the password changes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Credential::Hash(text) | Credential::Plain(text) => text.as_bytes(),
@@ -60,7 +60,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Reads a password (or its argon2id hash) from the first line of a file. One that everybody can read is used, and told.
+/// Reads a password (or its argon2id hash) from the first line of a file. A world-readable file is used with a warning.
 pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
     if let Some(warning) = open_to_everybody(path) {
         tracing::warn!("{warning}");
@@ -84,7 +84,7 @@ fn open_to_everybody(path: &Path) -> Option<String> {
     })
 }
 
-/// Checks what concerns several users at once.
+/// Checks constraints that concern several users.
 pub(super) fn check_users(users: &[User], path: &Path) -> Result<(), ConfigError> {
     let mut names = HashSet::new();
     let mut is_new = |user: &&User| names.insert(user.name.as_str().to_lowercase());
@@ -104,7 +104,7 @@ pub(super) fn check_users(users: &[User], path: &Path) -> Result<(), ConfigError
     Ok(())
 }
 
-/// On one machine, system users keep users' workers apart.
+/// Checks that no two users share a system user, which isolates their workers on one machine.
 pub(super) fn check_system_users(users: &[User], path: &Path) -> Result<(), ConfigError> {
     let mut system_users = HashSet::new();
     let shared = users

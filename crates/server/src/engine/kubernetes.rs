@@ -19,7 +19,7 @@ use crate::authority::{Authority, AuthorityError};
 use crate::config::{Config, KubernetesConfig};
 use crate::users::{Account, Users};
 
-/// Digits that distinguish the servers of a cluster.
+/// Length of the id that distinguishes the servers of a cluster.
 const SERVER_DIGITS: usize = 12;
 
 /// Why the engine did not start.
@@ -44,7 +44,7 @@ pub enum KubernetesError {
 }
 
 impl KubernetesError {
-    /// What to do about it.
+    /// How to fix it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             KubernetesError::Root => {
@@ -142,13 +142,13 @@ impl Accounts for ClusterAccounts {
     }
 }
 
-/// Stays the same as long as the server keeps its data folder.
+/// An id that stays the same while the server keeps its data folder.
 fn server_id(authority: &Authority) -> String {
     let digest = blake3::hash(authority.certificate().as_bytes()).to_hex();
     digest[..SERVER_DIGITS].to_owned()
 }
 
-/// Pods must see what the server prepares. A folder that this machine does not have cannot be compared.
+/// Checks that pods mount the folder that the server prepares. A folder that does not exist on this machine cannot be compared.
 fn check_tree(storage: &Path, volume: &Volume, sub_path: &str) -> Result<(), KubernetesError> {
     let Volume::HostPath(folder) = volume else {
         return Ok(());

@@ -1,8 +1,7 @@
-//! How much every user may store and stores.
+//! How much each user may store, and how much they store.
 //!
-//! What goes through the service is counted as it is written, and what replaces a file with what it adds to it; what jobs
-//! write is found by measuring, also what they put where only uploads should lie. Only spaces with a limit are counted
-//! at all.
+//! Writes through the service are counted as they happen; a write that replaces a file counts only what it adds. What jobs write
+//! is found by measuring, including files they put into the staging folder. Only spaces with a limit are counted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,11 +16,11 @@ use super::{Files, FilesError, Reached, owner_of};
 use crate::auth::Caller;
 use crate::users::Users;
 
-/// How old a measurement may be before jobs' writes are looked for again.
+/// How old a measurement may be before the space is measured again, to count what jobs wrote.
 const MEASURED_FOR: Duration = Duration::from_secs(300);
-/// How old it may be when it is the reason for a refusal: somebody may just have made room.
+/// How old a measurement may be when it is the reason for a refusal: the user may just have freed space.
 const REFUSED_BY: Duration = Duration::from_secs(5);
-/// How often something is measured for whom it was too old, or forgotten meanwhile, before they are asked to come again.
+/// How often a stale or invalidated measurement is repeated for one request before the caller must retry.
 pub const MEASURED_AGAIN: usize = 4;
 
 pub(super) struct Accounts {
@@ -30,11 +29,11 @@ pub(super) struct Accounts {
     looks: Mutex<Looks>,
 }
 
-/// What is known of when spaces were looked through.
+/// When each space was measured.
 #[derive(Default)]
 struct Looks {
     measured: HashMap<Space, Measured>,
-    /// How often what was measured had to be forgotten: a look that began before that may have missed why.
+    /// How often a space's measurement was invalidated: a measurement that began before that may have missed the cause.
     forgotten: HashMap<Space, u64>,
 }
 
@@ -44,14 +43,14 @@ impl Looks {
     }
 }
 
-/// When a space was looked through.
+/// When a space was measured.
 #[derive(Clone, Copy)]
 struct Measured {
     began: Instant,
     ended: Instant,
 }
 
-/// A space is being looked through.
+/// A measurement in progress.
 struct Look {
     forgotten: u64,
     began: Instant,
@@ -67,7 +66,7 @@ impl Accounts {
         }
     }
 
-    /// Whether a space has a limit now. Every use of the ledger asks this first, so here it learns the limit.
+    /// Whether a space has a limit now. Every use of the ledger calls this first, so this is where the ledger learns the limit.
     pub(super) fn is_limited(&self, space: &Space) -> bool {
         let quota = self.quota(space);
         let is_limited = quota != Quota::default();
@@ -89,7 +88,7 @@ impl Accounts {
         account.map(|account| account.storage).unwrap_or_default()
     }
 
-    /// Sets room aside by what was measured last.
+    /// Reserves space based on the last measurement.
     pub(super) fn reserve_at(
         &self,
         reached: &Reached,
@@ -100,7 +99,7 @@ impl Accounts {
         self.ledger.reserve_at(&place, asked, old)
     }
 
-    /// Counts what is there already, whether it fits or not.
+    /// Counts what is already stored, whether it fits or not.
     pub(super) fn claim_at(&self, reached: &Reached, amount: Amount, old: Amount) -> Reservation {
         let (place, old) = giving_way(reached, old);
         self.ledger.claim_at(&place, amount, old)
@@ -117,14 +116,13 @@ impl Accounts {
         measured.is_some_and(|measured| measured.began >= asked)
     }
 
-    /// What the ledger answers. Who would be refused because of what was measured too long ago asks again when it is known
-    /// anew.
+    /// The ledger's answer. A refusal based on a stale measurement becomes `Unmeasured`: the caller measures and asks again.
     fn answer<T>(
         &self,
         space: &Space,
         ask: impl FnOnce(&Ledger) -> Result<T, QuotaError>,
     ) -> Result<T, FilesError> {
-        // Before it is asked: what is measured meanwhile is not what it answers by.
+        // Read the age first: a measurement that ends while the ledger is asked is not the one the answer is based on.
         let age = self.age(space).filter(|age| *age < MEASURED_FOR);
         let age = age.ok_or_else(|| FilesError::Unmeasured(space.clone()))?;
         match ask(&self.ledger) {
@@ -133,7 +131,7 @@ impl Accounts {
         }
     }
 
-    /// Puts in what a look found, unless a later one is known; it counts as measured unless that was forgotten since it
+    /// Stores the result of a measurement, unless a later one is known. It counts as current unless it was invalidated after it
     /// began.
     fn put_in(&self, space: &Space, look: Look, used: Amount) {
         let mut looks = self.lock();
@@ -163,12 +161,12 @@ impl Accounts {
 }
 
 impl Files {
-    /// Sets room aside for a write, or says what the limit is and what is used, or that it has to be measured first.
+    /// Reserves space for a write. Otherwise reports limit and usage, or that the space must be measured first.
     pub(super) fn reserve(&self, space: &Space, asked: Amount) -> Result<Option<Reservation>, FilesError> {
         self.reserve_by(space, |ledger| ledger.reserve(space, asked))
     }
 
-    /// The same for a write to a place where now lies as much as `old`: only what it adds need fit.
+    /// The same for a write that replaces `old`: only what it adds must fit.
     pub(super) fn reserve_at(
         &self,
         reached: &Reached,
@@ -179,8 +177,9 @@ impl Files {
         self.reserve_by(&place.space, |ledger| ledger.reserve_at(&place, asked, old))
     }
 
-    /// What the ledger is asked for on a thread that is not for what is short: where a measurement is due it is made here,
-    /// just before. Looking through what is to be copied may take longer than one is good for.
+    /// Calls `reserve` and measures first where that is due. Only for threads that may run long.
+    ///
+    /// Callers measure this late because walking the source of a copy may take longer than a measurement stays valid.
     pub fn measured<T>(&self, reserve: impl Fn() -> Result<T, FilesError>) -> Result<T, FilesError> {
         for _ in 0..MEASURED_AGAIN {
             match reserve() {
@@ -203,8 +202,8 @@ impl Files {
         accounts.answer(space, reserve).map(Some)
     }
 
-    /// Sets room aside in the caller's home for what does not come as a file of theirs, and of which so much lies there
-    /// unfinished, which counts already.
+    /// Reserves space in the caller's home for something other than one of their files. `held` of it is already staged there and
+    /// counted.
     pub fn room_at_home(
         &self,
         caller: &Caller,
@@ -231,7 +230,7 @@ impl Files {
             space: space.clone(),
             path: RelPath::root(),
         };
-        // Set aside first: what is there is then nobody else's when the home is measured.
+        // Reserve first, so that the measurement does not count the staged bytes again.
         let room = accounts.ledger.claim_at(&place, held, Amount::default());
         let claimed = Instant::now();
         let mut room = HomeRoom {
@@ -248,7 +247,7 @@ impl Files {
         Ok(room)
     }
 
-    /// Whether so much would fit into the caller's home if as much as `going` were gone.
+    /// Whether `asked` would fit into the caller's home after `going` is removed.
     pub fn would_fit(&self, caller: &Caller, asked: Amount, going: Amount) -> Result<(), FilesError> {
         let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
         match accounts.is_limited(&space) {
@@ -257,28 +256,28 @@ impl Files {
         }
     }
 
-    /// The next write looks first what lies in the caller's home.
+    /// Makes the next write measure the caller's home first.
     pub fn home_changed(&self, caller: &Caller) {
         if let Ok(owner) = owner_of(caller) {
             self.forget_measure(&Space::Home(owner));
         }
     }
 
-    /// Notes that something went.
+    /// Records that something was removed.
     pub(super) fn freed(&self, space: &Space, amount: Amount) {
         if self.0.accounts.is_limited(space) {
             self.0.accounts.ledger.removed(space, amount);
         }
     }
 
-    /// Looks again at the next write: what happened cannot be told exactly.
+    /// Makes the next write measure the space again, because the change cannot be counted exactly.
     pub(super) fn forget_measure(&self, space: &Space) {
         let mut looks = self.0.accounts.lock();
         looks.measured.remove(space);
         *looks.forgotten.entry(space.clone()).or_default() += 1;
     }
 
-    /// Whether anybody may be refused by what was measured last.
+    /// Whether the last measurement is fresh enough to refuse a request.
     pub fn was_just_measured(&self, space: &Space) -> bool {
         self.0.accounts.age(space).is_some_and(|age| age < REFUSED_BY)
     }
@@ -288,18 +287,18 @@ impl Files {
         Files::home_of(caller).is_ok_and(|space| self.0.accounts.is_limited(&space))
     }
 
-    /// Where the caller's own files lie.
+    /// The space of the caller's own files.
     pub fn home_of(caller: &Caller) -> Result<Space, FilesError> {
         Ok(Space::Home(owner_of(caller)?))
     }
 
-    /// Looks what a space holds that has a limit.
+    /// Measures what a space with a limit holds.
     pub fn measure(&self, space: &Space) -> Result<(), FilesError> {
         self.find_rooms(space, &self.space(space)?)?;
         let accounts = &self.0.accounts;
         let look = accounts.begin_look(space);
         let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
-        // A job can write there too: whatever is more than was set aside is as good as published.
+        // A job can write to staging too: anything beyond the reservations counts as published.
         let nobodys = accounts.ledger.nobodys(space, &look.measuring, staged);
         let used = self.published(space)?.plus(nobodys);
         accounts.put_in(space, look, used);
@@ -312,7 +311,7 @@ impl Files {
             path: RelPath::root(),
         };
         match self.0.store.usage(&place) {
-            // A home is there from the beginning, although nobody made it: a store may not have it yet.
+            // Every user has a home, but a store may not have created it yet.
             Err(RootError::NotFound(_)) => Ok(Amount::default()),
             usage => Ok(usage.map_err(unmeasured(space))?.into()),
         }
@@ -323,7 +322,7 @@ impl Files {
         Ok(usage.into())
     }
 
-    /// What the caller may store and stores, measured since it was asked for.
+    /// The caller's limits and usage, measured no earlier than `asked`.
     pub fn storage(&self, caller: &Caller, asked: Instant) -> Result<StorageView, FilesError> {
         let space = Files::home_of(caller)?;
         let unfinished = self.unfinished_in(&space)?;
@@ -351,7 +350,7 @@ impl Files {
         Ok(StorageView {
             bytes_used: counted.bytes,
             files_used: counted.files,
-            // Whichever is reached first.
+            // The lower limit applies.
             bytes_limit: [quota.bytes, kept].into_iter().flatten().min(),
             files_limit: quota.files,
             unfinished_bytes: set_aside.bytes,
@@ -359,7 +358,7 @@ impl Files {
         })
     }
 
-    /// Says why a user must make room before anything new is begun; jobs may have filled the home.
+    /// Fails if the user is over quota and must free space before anything new begins. Jobs may have filled the home.
     pub fn check_room(&self, caller: &Caller) -> Result<(), FilesError> {
         let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
         match accounts.is_limited(&space) {
@@ -369,13 +368,13 @@ impl Files {
     }
 }
 
-/// Room for something that is written into a home bit by bit. However it ends, what came of it counts.
+/// A reservation for something written into a home step by step. Whatever was written counts, however the write ends.
 pub struct HomeRoom {
-    /// Until it is settled.
+    /// `None` once it is settled.
     room: Option<Reservation>,
     files: Files,
     space: Space,
-    /// What lay there before. It was left out when the home was measured, as it has room of its own here.
+    /// What was staged before. The measurement left it out, because this reservation covers it.
     held: Amount,
 }
 
@@ -385,7 +384,7 @@ impl HomeRoom {
         room.map_or(Ok(()), |room| room.grow(more))
     }
 
-    /// All of it was written and has its place.
+    /// All of it was written and published.
     pub fn settle(mut self, written: Amount) {
         if let Some(room) = self.room.take() {
             room.settle(written, Amount::default());
@@ -403,7 +402,7 @@ impl HomeRoom {
 impl Drop for HomeRoom {
     fn drop(&mut self) {
         if let Some(room) = self.room.take() {
-            // First: a measurement that begins now must find that nobody has room for what lies there.
+            // Release first: a measurement that begins now must count the staged bytes as unreserved.
             drop(room);
             self.files.forget_measure(&self.space);
         }
@@ -431,8 +430,8 @@ fn not_over(ledger: &Ledger, space: &Space) -> Result<(), QuotaError> {
     Ok(())
 }
 
-/// Where what gives way really lies: links lead to one file by many paths, and it makes room once. What cannot be followed
-/// makes none.
+/// The real location of the file to be replaced. Links can name one file by many paths, but replacing it frees its space only
+/// once. A path that cannot be resolved frees nothing.
 fn giving_way(reached: &Reached, old: Amount) -> (Place, Amount) {
     let space = reached.place.space.clone();
     match reached.root.real_place(&reached.place.path) {
@@ -454,7 +453,7 @@ mod tests {
     use super::*;
     use crate::files::testing::{files_of, home, me};
 
-    /// Room for a file in the home.
+    /// Reserves space for a file in the home.
     fn room(files: &Files, bytes: u64) -> Result<Option<Reservation>, FilesError> {
         files.reserve(&Files::home_of(&me())?, Amount { bytes, files: 1 })
     }
@@ -495,7 +494,7 @@ mod tests {
         );
     }
 
-    /// As long as it takes to look through what is to be copied, or longer.
+    /// As if walking the source of a copy had outlasted the measurement.
     #[test]
     fn what_takes_long_measures_just_before_it_asks() {
         let folder = tempfile::tempdir().unwrap();
@@ -511,7 +510,7 @@ mod tests {
         assert!(matches!(ask(1), Err(FilesError::Quota(_))));
     }
 
-    /// A home of 4 KiB in which a package lies in part, and how much.
+    /// A home with a limit of 4 KiB that holds part of a package, and the size of that part.
     fn half_a_package(folder: &std::path::Path) -> (Files, Amount) {
         let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
         let files = files_of(folder, users);
@@ -525,7 +524,7 @@ mod tests {
         (files, held)
     }
 
-    /// As when its client goes before it has heard of its room.
+    /// As when the client disconnects before it learns of its reservation.
     #[test]
     fn what_lies_unfinished_counts_again_when_the_room_to_go_on_with_it_goes() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The store a datacenter is configured with, connected and looked at.
+//! Opens the store that a datacenter is configured with and checks it.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             StoreError::Shares(error) => error.hint(),
@@ -52,7 +52,7 @@ pub(super) fn open(config: &Config, local: &LocalStore) -> Result<Arc<dyn FileSt
 }
 
 impl Files {
-    /// Where users' files lie, and what cannot be kept there.
+    /// The store's name and what it cannot store.
     pub fn store(&self) -> (String, StoreLimits) {
         (self.0.store.name(), self.0.store.limits())
     }

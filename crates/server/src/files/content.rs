@@ -1,6 +1,6 @@
-//! Reading files: ranges of bytes, chunks with their names, signatures for a delta.
+//! Reading files: byte ranges, chunks with their names, signatures for a delta.
 //!
-//! A reader holds the open file: it sees one version to its end, whatever takes the file's place meanwhile.
+//! A reader holds the open file, so it sees one version to the end even if the file is replaced meanwhile.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use super::shares::Link;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
-/// Bytes that are read at a time; what one transfer holds in memory is a small multiple of it.
+/// Bytes read at a time; a transfer keeps a small multiple of this in memory.
 pub const PIECE: usize = 128 << 10;
 
-/// Chunks one reply may carry.
+/// The most chunks in one reply.
 const MOST_PARTS: u64 = 64;
 
-/// A stretch of a file, as asked for.
+/// A requested range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ByteRange {
     #[default]
     All,
-    /// From the first to the last byte, both included; no last: to the end.
+    /// From the first to the last byte, both included; without a last byte, to the end.
     From(u64, Option<u64>),
-    /// So many bytes at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
 impl ByteRange {
-    /// Reads the value of a `Range` header. What we do not understand means the whole file, as HTTP has it.
+    /// Parses the value of a `Range` header. As HTTP demands, an unsupported range means the whole file.
     pub fn parse(header: &str) -> ByteRange {
         let spec = header.trim().strip_prefix("bytes=");
         let ends = spec.and_then(|spec| spec.split_once('-'));
@@ -53,7 +53,7 @@ impl ByteRange {
         }
     }
 
-    /// Offset and length in a file of this size; nothing where it has none of these bytes.
+    /// Offset and length in a file of this size; `None` if the file has none of these bytes.
     fn within(self, size: u64) -> Option<(u64, u64)> {
         match self {
             ByteRange::All => Some((0, size)),
@@ -69,32 +69,32 @@ impl ByteRange {
     }
 }
 
-/// A number beyond all numbers we know lies behind the end of every file.
+/// A number that overflows lies behind the end of every file.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// What a request says of the bytes it wants.
+/// The bytes that a request asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BytesAsked {
     pub range: ByteRange,
     /// The version the file must have.
     pub version: Option<String>,
-    /// The version of which the range is: of any other the whole file is wanted.
+    /// The version that the range refers to (`If-Range`): for any other version the whole file is sent.
     pub range_of: Option<String>,
 }
 
-/// Where a request for bytes leads.
+/// The result of a request for bytes.
 pub enum Opened {
     Content(Content),
-    /// The file has so many bytes, and none of those that were asked for.
+    /// The file has this many bytes, and none of the requested ones.
     Outside {
         size: u64,
     },
 }
 
-/// A stretch of a file that is being read.
+/// A range of a file that is being read.
 pub struct Content {
     file: Arc<dyn ReadAt>,
     pub meta: Meta,
@@ -103,13 +103,12 @@ pub struct Content {
     pub len: u64,
     pub range: ByteRange,
     read: u64,
-    /// What it is read by, where that is no login.
+    /// The link it is read through, if any.
     link: Option<Box<Link>>,
 }
 
 impl Content {
-    /// The next bytes; `None` at the end. A file that became shorter is an error, never a short reply; so is a link that
-    /// works no more.
+    /// The next bytes; `None` at the end. A file that was truncated is an error, never a short reply; so is a revoked link.
     pub fn next_piece(&mut self) -> std::io::Result<Option<Bytes>> {
         let left = self.len - self.read;
         if left == 0 {
@@ -124,7 +123,7 @@ impl Content {
     }
 }
 
-/// Pieces on their way out lie here; a piece may carry the name of the chunk it ends.
+/// Buffers for outgoing pieces. A piece may end with the name of its chunk.
 static PIECES: Buffers = Buffers::new(PIECE + Digest::LEN, 16);
 
 fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<Buffer> {
@@ -136,12 +135,12 @@ fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<Buff
     }
 }
 
-/// Chunks of a file that are asked for.
+/// The requested chunks of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct PartsAsked {
     pub first: u64,
     pub count: u64,
-    /// Bytes of the first one that have arrived already.
+    /// Bytes of the first chunk that the client already has.
     pub skip: u64,
 }
 
@@ -151,16 +150,16 @@ pub struct Parts {
     layout: Layout,
     next: u64,
     end: u64,
-    /// Bytes that are only hashed.
+    /// Bytes that are hashed but not sent.
     skip: u64,
     current: Option<(ChunkHasher, u64, u64)>,
-    /// Whether somebody asked for one version; others want what is there, be it a log that grows.
+    /// Whether the request names a version. Other requests read the file as it is, such as a growing log.
     is_of_version: bool,
-    /// The digest of the whole file, where it is known.
+    /// The digest of the whole file, if known.
     pub digest: Option<Digest>,
-    /// Bytes of the whole reply.
+    /// Length of the whole reply.
     pub len: u64,
-    /// Bytes of the whole file.
+    /// Length of the whole file.
     pub size: u64,
     pub version: String,
 }
@@ -185,7 +184,7 @@ impl Parts {
         hasher.update(piece.as_ref());
         let read = piece.as_ref().len() as u64;
         if read == left {
-            // Names say what was read, whatever that is. The last one is the word that all of it was of the version asked for.
+            // Each name describes what was read. The last one is only sent if the file is still the requested version.
             if self.is_of_version && self.next + 1 == self.end && !self.file.is_as_opened()? {
                 return Err(std::io::Error::other("the file was modified while it was read"));
             }
@@ -199,7 +198,7 @@ impl Parts {
 }
 
 impl PartsAsked {
-    /// The chunk behind the last; `None` where the file has no such chunks, or nothing of the first is left to send.
+    /// The chunk after the last; `None` if the file has no such chunks, or nothing of the first is left to send.
     fn end(self, layout: Layout) -> Option<u64> {
         let end = self.first.checked_add(self.count)?;
         let fits = end <= layout.count() && self.count <= MOST_PARTS;
@@ -219,7 +218,7 @@ impl Files {
         self.open_content(&reached, asked)
     }
 
-    /// Opens the file a link was given out for.
+    /// Opens the file that a link was published for.
     pub fn shared(&self, share: &Share, asked: &BytesAsked) -> Result<Opened, FilesError> {
         let shown = self.name_of(&share.place.space);
         let space = Reached {
@@ -262,7 +261,7 @@ impl Files {
         }))
     }
 
-    /// The path people know a space by.
+    /// A space's path as users see it.
     pub(super) fn name_of(&self, space: &Space) -> PfsPath {
         let text = format!("/pfs/{}/{}", self.0.datacenter, space.folder());
         PfsPath::from_bytes(text.as_bytes()).expect("a space has a path")
@@ -301,7 +300,7 @@ impl Files {
         })
     }
 
-    /// Sums of a file's blocks, to find out what a new version shares with it.
+    /// The signature of a file's blocks, to find out what a new version shares with it.
     pub fn signature(&self, caller: &Caller, path: &PfsPath) -> Result<Vec<u8>, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
@@ -337,7 +336,7 @@ mod tests {
     use super::*;
     use crate::files::testing::{files_of, home, me};
 
-    /// The chunks of a file to which something happens when the first bytes of it are read.
+    /// The chunks of a file that `happens` changes once its first bytes were read.
     fn read_while(happens: impl FnOnce(&std::path::Path)) -> std::io::Result<Vec<u8>> {
         read_any_while(true, happens)
     }
@@ -378,7 +377,7 @@ mod tests {
         assert!(replaced.unwrap() == old);
         let rewrite = |real: &std::path::Path| {
             fs::write(real, vec![2; 2 * PIECE]).unwrap();
-            // Files' clocks tick coarsely; this one has ticked.
+            // File times are coarse; make sure that this one changes.
             let file = fs::File::options().write(true).open(real).unwrap();
             file.set_modified(std::time::UNIX_EPOCH).unwrap();
         };

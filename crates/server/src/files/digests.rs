@@ -1,5 +1,6 @@
-//! Digests of files: what the index says of them, and what the disk has, read in one go or a stretch at a time. A caller who asks for a
-//! digest gets that of the bytes on the disk; the index only says whether they are what was stored.
+//! Digests of files: as recorded in the index, and computed from the disk, at once or step by step.
+//!
+//! A caller who asks for a digest gets that of the bytes on disk; the index only says whether they are what was stored.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ impl Files {
         &*self.0.index
     }
 
-    /// What the index says of some files, in one lookup. Where it cannot be read, nothing is known of them.
+    /// Looks up some files in the index, in one query. If the index is unreadable, nothing is known about them.
     pub(super) fn indexed(&self, space: &Space, paths: &[RelPath]) -> Vec<Option<(Stamp, Digest)>> {
         self.index().find(space, paths).unwrap_or_else(|error| {
             tracing::warn!(%error, "the file index cannot be read");
@@ -52,12 +53,12 @@ impl Files {
         logged(self.index().record(&[IndexedFile { place, stamp, digest }]));
     }
 
-    /// Forgets what a file contained, or all files below a folder.
+    /// Removes the record of a file, or of all files below a folder.
     pub(super) fn forget(&self, place: &Place) {
         logged(self.index().forget(place));
     }
 
-    /// The digest of a file; `None` for what is no file.
+    /// The digest of a file; `None` if it is not a file.
     pub(super) fn digest(
         &self,
         reached: &Reached,
@@ -73,7 +74,7 @@ impl Files {
         }
     }
 
-    /// The same for a caller who reads stretch by stretch.
+    /// The same for a caller that reads step by step.
     pub(super) fn begin_reading(
         &self,
         reached: &Reached,
@@ -94,7 +95,7 @@ impl Files {
 }
 
 impl Reading {
-    /// Reads on until then, at least one stretch; the digest when the file is read.
+    /// Reads until the deadline, at least one step. Returns the digest at the end of the file.
     pub(super) fn read_until(&mut self, files: &Files, until: Instant) -> Result<Option<Digest>, FilesError> {
         loop {
             let read = self.read_on(files)?;
@@ -115,7 +116,7 @@ impl Reading {
             .filter(|(seen, _)| *seen == stamp)
             .map(|(_, digest)| digest);
         let is_sound = files.is_sound(&self.reached, &stamp, indexed, &digest)?;
-        // A small file is read again faster than it is recorded.
+        // Reading a small file again is faster than recording it.
         if is_sound && indexed.is_none() && stamp.size > SMALL_FILE && stamp.is_settled(self.began) {
             files.record(&self.reached.place, stamp, digest);
         }
@@ -123,7 +124,7 @@ impl Reading {
     }
 }
 
-/// Rows are hints, so a request does not fail for one that cannot be written: a check then finds that the file changed, which it did.
+/// Logs a failed write to the index. Rows are hints, so the request does not fail: a later check reports the file as changed.
 pub(super) fn logged(written: io::Result<()>) {
     if let Err(error) = written {
         tracing::warn!(%error, "the file index cannot be written");

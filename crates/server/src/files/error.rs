@@ -1,4 +1,4 @@
-//! What can go wrong in the file service, and what the caller is told of it.
+//! Errors of the file service, and what callers see of them.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_pfs::content::AssemblyError;
@@ -30,7 +30,7 @@ pub enum FilesError {
     Glob(#[from] GlobError),
     #[error(transparent)]
     Quota(#[from] QuotaError),
-    /// Not for callers: it is measured, and asked again.
+    /// Internal: the space is measured, then the call is repeated.
     #[error("what {0} holds has to be measured first")]
     Unmeasured(Space),
     #[error(transparent)]
@@ -43,7 +43,7 @@ pub enum FilesError {
     OtherVersion(PfsPath),
     #[error("{}", damaged(.0))]
     DamagedThere(Box<PfsPath>),
-    /// The same behind a link, which does not tell where the file lies.
+    /// The same for a published link, whose target path must not be revealed.
     #[error("{}", damaged(.0))]
     DamagedShare(String),
     #[error("{0}")]
@@ -66,7 +66,7 @@ pub enum FilesError {
     Disk(#[source] std::io::Error, &'static str),
 }
 
-/// The storage knows paths inside a space; people know whole ones.
+/// Replaces the path inside a space, which the storage reports, by the full path that users know.
 fn told(path: &PfsPath, source: &RootError) -> String {
     let inside = format!("`{}`", path.place().path);
     source.to_string().replacen(&inside, &format!("`{path}`"), 1)
@@ -78,7 +78,7 @@ fn damaged(what: &impl std::fmt::Display) -> String {
 }
 
 impl FilesError {
-    /// Whether no bytes can be stored any more, by the file system's own word.
+    /// Whether the file system reported that no space is left.
     pub(super) fn is_full(&self) -> bool {
         match (self, self.storage()) {
             (FilesError::Disk(error, _), _) => is_no_space(error),
@@ -86,7 +86,7 @@ impl FilesError {
         }
     }
 
-    /// What the storage said, where a file or folder is concerned.
+    /// The storage error behind this one, if it concerns a file or folder.
     pub(super) fn storage(&self) -> Option<&RootError> {
         match self {
             FilesError::Storage { source, .. }
@@ -96,7 +96,7 @@ impl FilesError {
         }
     }
 
-    /// The same with limit and use, where a quota that the storage itself keeps is the reason.
+    /// Adds limit and usage if a quota of the storage itself is the cause.
     pub(super) fn explained(self, space: &OpenSpace) -> FilesError {
         match self {
             FilesError::Storage { path, source } => FilesError::Storage {
@@ -111,7 +111,7 @@ impl FilesError {
         }
     }
 
-    /// What the caller may know of it.
+    /// The part of the error that the caller may see.
     pub fn refusal(&self) -> ErrorBody {
         let name = self.name();
         if matches!(name, ErrorName::Internal | ErrorName::StorageFull) {
@@ -182,7 +182,7 @@ fn storage_name(error: &RootError) -> ErrorName {
     match error {
         RootError::NotFound(_) | RootError::Escapes(_) | RootError::Path(_) => ErrorName::NotFound,
         RootError::Exists(_) | RootError::NotEmpty(_) => ErrorName::Conflict,
-        // Whoever is to leave alone what exists must not take it for that.
+        // Not a conflict: a client that skips existing files must not skip this one.
         RootError::Changing(_) => ErrorName::Changing,
         RootError::NotAFolder(_)
         | RootError::IsAFolder(_)
@@ -215,7 +215,7 @@ fn assembly_name(error: &AssemblyError) -> ErrorName {
         AssemblyError::WrongLength { .. }
         | AssemblyError::DamagedChunk { .. }
         | AssemblyError::WrongDigest { .. } => ErrorName::Damaged,
-        // The other one ends soon, one way or the other.
+        // The other request ends soon; the client retries.
         AssemblyError::PartBusy { .. } | AssemblyError::Busy(_) | AssemblyError::Ending(_) => {
             ErrorName::Unavailable
         }
@@ -256,7 +256,7 @@ mod tests {
         );
     }
 
-    /// A reason may name what the path ends in, too.
+    /// The reason may also contain the last part of the path.
     #[test]
     fn the_whole_path_stands_where_the_path_stood_and_nowhere_else() {
         let told = FilesError::Storage {

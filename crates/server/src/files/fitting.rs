@@ -1,6 +1,6 @@
-//! Takes a pack in where not all of it fits: files that take the place of others count with what they add to them.
+//! Receives a pack that does not fit as a whole: a file that replaces another counts only what it adds.
 //!
-//! Each file is looked at as it comes. The first that does not fit ends the pack.
+//! Each file is checked as it arrives. The first one that does not fit fails the pack.
 
 use paddlecloud_pfs::pack::{PackSink, Unpacked, Unpacker};
 use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
@@ -8,19 +8,20 @@ use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
 
-/// Writes a pack's files, and sees that they fit where that is not certain.
+/// Writes a pack's files and, if the whole pack might not fit, checks each of them.
 pub(super) struct Fitting {
     unpacker: Unpacker,
     tight: Option<Tight>,
 }
 
-/// A pack that would not fit if nothing gave way.
+/// A pack that would not fit if it replaced nothing.
 pub(super) struct Tight {
     files: Files,
     folder: Reached,
     existing: Existing,
     refused: Option<QuotaError>,
-    /// Each file and link that came. Each has room of its own: a large file that gives way makes none for another.
+    /// The files and links received so far. Each has its own reservation: a large file that is replaced frees no space for
+    /// others.
     taken: Vec<Taken>,
 }
 
@@ -69,7 +70,7 @@ impl Tight {
         Ok(())
     }
 
-    /// What gives way to a file of the pack; nothing, where what is there stays.
+    /// What a file of the pack replaces; nothing if existing files are kept.
     fn replaced_at(&self, path: &RelPath) -> Amount {
         if self.existing == Existing::Keep {
             return Amount::default();
@@ -78,7 +79,7 @@ impl Tight {
         reached.and_then(|reached| reached.replaced()).unwrap_or_default()
     }
 
-    /// The room for all that came, if what each replaces is still as large; else why there is none.
+    /// The reservations for all files, if the replaced files still have the same sizes; otherwise the reason for the refusal.
     pub(super) fn fit(mut self) -> Result<Vec<Reservation>, QuotaError> {
         let mut rooms = Vec::with_capacity(self.taken.len());
         for mut taken in std::mem::take(&mut self.taken) {
@@ -95,13 +96,13 @@ impl Fitting {
         Fitting { unpacker, tight }
     }
 
-    /// Why the pack was refused, if it was for want of room.
+    /// Why the pack was refused, if a quota was the reason.
     pub(super) fn refusal(&self) -> Option<FilesError> {
         let refused = self.tight.as_ref()?.refused.clone();
         refused.map(FilesError::from)
     }
 
-    /// Once the whole pack was accepted: its files, and what is left to see about their room.
+    /// Called once the whole pack was accepted: returns its files, and the reservations to recheck.
     pub(super) fn complete(self) -> Result<(Vec<Unpacked>, Option<Tight>), RootError> {
         Ok((self.unpacker.end_noting()?, self.tight))
     }

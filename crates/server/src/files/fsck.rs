@@ -1,6 +1,6 @@
-//! Checking all known files against what is known of them, told while it goes on.
+//! Checks every indexed file against its record, and reports findings as they occur.
 //!
-//! What was found is forgotten only after whoever asked has said that it was told: a connection that breaks loses nothing.
+//! A finding is cleared only after the client confirmed that it printed it, so a broken connection loses nothing.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,20 +16,20 @@ use super::{Files, FilesError};
 use crate::auth::{Action, Caller};
 use crate::queue::SIGN_OF_LIFE;
 
-/// Bytes of text that are gathered before they are sent.
+/// Bytes of text that are buffered before they are sent.
 const LINES: usize = 64 << 10;
 
-/// What checks found and nobody has said to have told yet. Older ones than these find it again.
+/// The most checks whose findings wait for confirmation. Findings of older checks are found again.
 const MOST_UNTOLD: usize = 4;
 
-/// So many findings of earlier checks are kept beside a new one's.
+/// The most findings of earlier checks that are kept beside those of a new one.
 const MOST_FINDINGS: usize = 100_000;
 
-/// Findings of checks that went to their end.
+/// Findings of finished checks that wait for confirmation.
 #[derive(Default)]
 pub(super) struct Untold(Mutex<Vec<Ended>>);
 
-/// A check that went to its end.
+/// A finished check.
 struct Ended {
     id: String,
     findings: Vec<Finding>,
@@ -41,7 +41,7 @@ impl Untold {
     }
 
     fn keep(&self, findings: Vec<Finding>) -> String {
-        // Each `RandomState` is keyed anew by the operating system's random source.
+        // The operating system's random source seeds each `RandomState`.
         let id = format!("{:016x}", RandomState::new().build_hasher().finish());
         let mut checks = self.lock();
         let count = |checks: &[Ended]| checks.iter().map(|ended| ended.findings.len()).sum::<usize>();
@@ -62,10 +62,10 @@ impl Untold {
     }
 }
 
-/// A check under way.
+/// A check in progress.
 pub struct Fsck {
     files: Files,
-    /// Nothing when it is over.
+    /// `None` once it is finished.
     checker: Option<Checker>,
     pause: Duration,
     checked: u64,
@@ -73,7 +73,7 @@ pub struct Fsck {
 }
 
 impl Files {
-    /// Begins to read every known file. For administrators.
+    /// Starts to check every indexed file. For administrators.
     pub fn fsck(&self, caller: &Caller) -> Result<Fsck, FilesError> {
         if !caller.may(Action::Administer) {
             return Err(FilesError::AdminOnly);
@@ -89,7 +89,7 @@ impl Files {
         })
     }
 
-    /// Forgets what a check found, now that it was told. A check that is not known any more finds it again.
+    /// Clears the findings of a check after the client confirmed them. An unknown check is ignored: the next one finds the same.
     pub fn fsck_told(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
         if !caller.may(Action::Administer) {
             return Err(FilesError::AdminOnly);
@@ -101,13 +101,13 @@ impl Files {
             .into_iter()
             .flat_map(|ended| ended.findings)
         {
-            // What cannot be recorded is found again.
+            // If this fails, the next check finds the same.
             logged(finding.settle(self.index()));
         }
         Ok(())
     }
 
-    /// A space that something is known of; nothing where it cannot be opened.
+    /// Opens a space that the index has files of; `None` if it cannot be opened.
     fn space_to_check(&self, space: &Space) -> Option<OpenSpace> {
         let opened = self.space(space).inspect_err(|error| {
             tracing::warn!(%space, error = crate::error_chain::chain_of(error), "a home could not be checked");
@@ -117,7 +117,7 @@ impl Files {
 }
 
 impl Fsck {
-    /// The next lines, or a space while a file takes long: it means nothing before a line of JSON; `None` after the last.
+    /// The next lines; `None` after the last. While one file takes long, a blank, which JSON ignores before a line.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
         let mut checker = self.checker.take()?;
         let mut lines = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// A server that knows the file `f` in a home.
+        /// A server whose index has the file `f` in a home.
         fn knowing(content: &[u8]) -> Fixture {
             let folder = tempfile::tempdir().unwrap();
             let fixture = Fixture {
@@ -217,7 +217,7 @@ mod tests {
             self.files.fsck(&caller(true)).unwrap()
         }
 
-        /// What a check finds, and its name.
+        /// The findings of a check, and its id.
         fn check(&self) -> (Vec<FsckVerdict>, String) {
             let mut fsck = self.fsck();
             let lines: Vec<u8> = std::iter::from_fn(|| fsck.next_lines()).flatten().collect();
@@ -273,7 +273,7 @@ mod tests {
         ));
         fixture.files.fsck_told(&caller(true), &heard).unwrap();
         assert_eq!(fixture.check().0, []);
-        // It does no harm to hear of it later, or of one that nobody knows.
+        // A late or unknown confirmation does no harm.
         for id in [unheard.as_str(), "nobody"] {
             fixture.files.fsck_told(&caller(true), id).unwrap();
         }

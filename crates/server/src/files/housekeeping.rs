@@ -1,4 +1,4 @@
-//! Cleaning up after uploads nobody returned to.
+//! Removes abandoned uploads.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -9,25 +9,25 @@ use paddlecloud_pfs::{Mtime, Space};
 
 use super::{Files, FilesError};
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Uploads that were given up.
+    /// Uploads that expired.
     pub expired: u64,
 }
 
 impl Files {
-    /// Removes what nobody touched for long and keeps what is known. Safe while others run.
+    /// Removes what was not touched for long, and the keys of uploads that are gone. Safe while requests run.
     pub fn sweep(&self, users: &[Space]) -> Swept {
         self.sweep_at(users, Mtime::from(SystemTime::now()))
     }
 
-    /// A sweep at another time, for tests.
+    /// A sweep at a given time, for tests.
     pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> Swept {
         let age = KEEP_UNFINISHED;
         self.0.uploads.put_down_idle(now);
         self.0.old_writes.expire();
-        // Uploads that begin from now on are not among these.
+        // Read the keys first: uploads that begin later are not among them.
         let mut gone = self.index().uploads().unwrap_or_default();
         let mut swept = Swept::default();
         let mut alive: HashSet<StagedId> = HashSet::new();
@@ -82,7 +82,7 @@ impl Files {
     }
 }
 
-/// What cannot be removed now is tried again by the next sweep, and keeps nothing else.
+/// Logs what could not be removed. The next sweep tries again, and the rest is removed regardless.
 fn tell_stuck(space: &Space, cleared: &Cleared) {
     for (name, error) in &cleared.stuck {
         tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "something unfinished cannot be removed");

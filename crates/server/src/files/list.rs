@@ -1,5 +1,6 @@
-//! A listing, a few lines at a time: memory does not grow with the folder, and whoever waits hears something every few
-//! seconds, however large a file is whose digest must be found.
+//! A listing, a few lines at a time: memory does not grow with the folder.
+//!
+//! The client receives something every few seconds, even while a large file is hashed.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,21 +16,21 @@ use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 use crate::queue::SIGN_OF_LIFE;
 
-/// Bytes of text that are gathered before they are sent.
+/// Bytes of text that are buffered before they are sent.
 const LINES: usize = 64 << 10;
 
-/// Entries that are ever gathered in memory.
+/// The most entries that are collected in memory.
 const MOST_AT_ONCE: usize = 100_000;
 
-/// Goes through a folder.
+/// Lists a folder.
 pub struct Lister {
     files: Files,
     base: Reached,
     entries: Entries,
     digests: bool,
-    /// What comes up to here was told before.
+    /// Entries up to this one are skipped: an earlier listing sent them.
     after: Option<RelPath>,
-    /// The entry whose content is being read for its digest.
+    /// The entry that is being hashed.
     reading: Option<(ListEntry, Box<Reading>)>,
     pause: Duration,
     count: u64,
@@ -37,7 +38,7 @@ pub struct Lister {
 }
 
 impl Files {
-    /// Begins to list a folder, or everything below it.
+    /// Starts to list a folder, or everything below it.
     pub fn list(
         &self,
         caller: &Caller,
@@ -72,13 +73,13 @@ impl Files {
 }
 
 impl Lister {
-    /// Leaves out what comes before the end of an earlier listing that broke off.
+    /// Resumes after the last entry of an earlier listing that broke off.
     pub fn after(mut self, last: Option<RelPath>) -> Lister {
         self.after = last;
         self
     }
 
-    /// The next lines; `None` after the last. While none is ready, a space: it means nothing before a line of JSON.
+    /// The next lines; `None` after the last. While none is ready, a blank, which JSON ignores before a line.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
@@ -91,7 +92,7 @@ impl Lister {
                 Ok(_) => self.next_line(until),
                 Err(error) => Some(ListLine::Error(error.refusal())),
             };
-            // None: told before, or being read, or gone between being listed and being read, as if it had gone before.
+            // `None`: skipped, still being hashed, or removed after it was listed.
             if let Some(line) = line {
                 match line {
                     ListLine::Entry(_) => self.count += 1,
@@ -136,7 +137,7 @@ impl Lister {
         }
     }
 
-    /// Names the node an error is about, as people know it.
+    /// Names the node that an error concerns by its full path.
     fn about(&self, error: RootError) -> FilesError {
         let inside = error
             .path()
@@ -147,13 +148,13 @@ impl Lister {
         }
     }
 
-    /// A file that cannot be read to its end is named; the others are told.
+    /// Reports an unreadable file; the listing continues.
     fn unread(&self, path: &RelPath, error: FilesError) -> Result<ListLine, FilesError> {
         let node = self.base.below(path)?;
         let inside = node.place.path.clone();
         let error = match error {
             FilesError::Disk(source, _) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                // It became shorter.
+                // The file was truncated.
                 node.failed()(RootError::Changing(inside))
             }
             FilesError::Disk(source, action) => node.failed()(RootError::Io {
@@ -169,7 +170,7 @@ impl Lister {
         }))
     }
 
-    /// All entries at once, for the few who cannot take them one by one.
+    /// All entries at once, for clients that cannot stream them.
     pub fn collect(mut self) -> Result<Vec<ListEntry>, ErrorBody> {
         let mut entries = Vec::new();
         let _acting = self
@@ -178,11 +179,11 @@ impl Lister {
             .map_err(|error| error.refusal())?;
         while let Some(entry) = self.entries.next() {
             let entry = match entry {
-                // It has no way to tell what is left out.
+                // The old protocol cannot report a skipped entry.
                 Err(error) if is_about_one(&error) => continue,
                 other => other.map_err(|error| self.about(error).refusal())?,
             };
-            // Without digests nothing is read.
+            // Without digests, nothing is read, so the deadline does not matter.
             let line = self.line(entry, Instant::now());
             if let Some(ListLine::Entry(entry)) = line.map_err(|error| error.refusal())? {
                 entries.push(entry);
@@ -223,7 +224,7 @@ impl Lister {
         Ok(Some(ListLine::Entry(entry)))
     }
 
-    /// Reads on for the digest of an entry; nothing is told of it before that is known.
+    /// Continues to hash an entry; returns its line once the digest is known.
     fn read_on(
         &mut self,
         mut entry: ListEntry,
@@ -242,7 +243,7 @@ impl Lister {
     }
 }
 
-/// Whether the rest can still be listed.
+/// Whether the error concerns one entry only, so that the rest can still be listed.
 fn is_about_one(error: &RootError) -> bool {
     !matches!(error, RootError::Unreachable { .. })
 }
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
     use crate::files::testing::{files, home, me};
 
-    /// A listing by a clock that has always run out.
+    /// A listing whose deadline has always passed.
     fn lister(files: &Files, digests: bool) -> Lister {
         let path = "/pfs/dc/home/me".parse().unwrap();
         let mut lister = files.list(&me(), &path, true, digests).unwrap();
@@ -271,7 +272,7 @@ mod tests {
         std::iter::from_fn(|| lister.next_lines()).collect()
     }
 
-    /// Spaces mean nothing to whoever reads lines of JSON.
+    /// JSON ignores the blanks.
     fn parsed(text: &[u8]) -> Vec<ListLine> {
         text.split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())
@@ -311,7 +312,7 @@ mod tests {
         assert!(matches!(lines.last(), Some(ListLine::End(3))));
     }
 
-    /// Gives no byte of a file any more.
+    /// A disk that fails every read of a file.
     struct BadDisk(Meta);
 
     impl ReadAt for BadDisk {

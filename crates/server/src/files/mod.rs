@@ -1,8 +1,8 @@
 //! The file service: users' files below `/pfs/<datacenter>/`, confined, counted and checked.
 //!
-//! Plain blocking code over `paddlecloud_pfs`; `app` runs it where blocking is allowed. Every path is resolved below
-//! the opened root of a space; the text of a path only chooses the space. What is the server's own in a home is decided
-//! by where a path really leads.
+//! Blocking code over `paddlecloud_pfs`; `app` runs it where blocking is allowed. Every path is resolved below the opened root of
+//! a space; the text of a path only chooses the space. Whether a path belongs to the server's own part of a home depends on where
+//! it really leads.
 
 mod accounts;
 mod backend;
@@ -61,11 +61,11 @@ pub struct Files(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn FileStore>,
-    /// Where uploads to a store that is no folder are gathered.
+    /// Where uploads to a remote store are staged.
     spool: LocalStore,
-    /// Whether the store is no folder.
+    /// Whether the store is remote rather than a folder.
     remote: bool,
-    /// Whose homes are whose.
+    /// The owners of homes.
     owners: Storage,
     datacenter: String,
     accounts: Accounts,
@@ -76,17 +76,17 @@ struct Inner {
     shares: Shares,
 }
 
-/// A path the caller may use, and the opened space that confines it.
+/// A path that the caller may use, and the opened space that confines it.
 #[derive(Clone)]
 struct Reached {
     root: OpenSpace,
     place: Place,
-    /// As it was asked for, for messages.
+    /// The requested path, for messages.
     shown: PfsPath,
 }
 
 impl Files {
-    /// Opens the storage and what is remembered of it.
+    /// Opens the store, the file index and the list of links.
     pub fn open(config: &Config, owners: &Storage) -> Result<Files, StoreError> {
         let spool = LocalStore::open(&config.storage).map_err(StoreError::Folder)?;
         let store = backend::open(config, &spool)?;
@@ -107,14 +107,14 @@ impl Files {
         })))
     }
 
-    /// Whether files lie in a storage behind the server, to which they are sent whole.
+    /// Whether files are in a remote store, to which they are sent whole.
     pub fn is_remote(&self) -> bool {
         self.0.remote
     }
 
-    /// Lets the caller through to a path. What is the server's own is not written to, by whatever path.
+    /// Authorizes the caller for a path. Nobody may write to the server's own folder, by whatever path.
     ///
-    /// It is found out here already, so that nobody sends for nothing; the opened space sees to it again.
+    /// Checked here so that clients do not send in vain; the opened space enforces it again.
     fn reach(&self, caller: &Caller, path: &PfsPath, access: Access) -> Result<Reached, FilesError> {
         let reached = self.admit(caller, path, access)?;
         match access == Access::Write && reached.is_ours(&self.real_place(&reached)?) {
@@ -123,7 +123,7 @@ impl Files {
         }
     }
 
-    /// The same for a folder into which something is written, also where a link leads to it.
+    /// The same for a folder to write into, which may be a link to one.
     fn reach_into(&self, caller: &Caller, path: &PfsPath) -> Result<Reached, FilesError> {
         let reached = self.reach(caller, path, Access::Write)?;
         let _acting = self.act(&reached.place.space)?;
@@ -131,14 +131,14 @@ impl Files {
         Ok(reached)
     }
 
-    /// Where a node really lies. What cannot be followed lies where it says: whoever goes there hears why.
+    /// Where a node really is. A path that cannot be resolved stands for itself: using it reports the reason.
     fn real_place(&self, reached: &Reached) -> Result<RelPath, FilesError> {
         let _acting = self.act(&reached.place.space)?;
         let real = reached.root.real_place(&reached.place.path);
         Ok(real.unwrap_or_else(|_| reached.place.path.clone()))
     }
 
-    /// Lets the caller through to a path of a space that is theirs to use.
+    /// Authorizes the caller for a path by its space.
     fn admit(&self, caller: &Caller, path: &PfsPath, access: Access) -> Result<Reached, FilesError> {
         let asking = PfsCaller {
             user: caller.user.as_str(),
@@ -156,14 +156,14 @@ impl Files {
         })
     }
 
-    /// While the guard lives, this thread works in a home as its owner: what it makes is theirs, and a link they
-    /// plant gains them nothing. The server's own files must not be touched meanwhile.
+    /// While the guard lives, this thread works with the rights of the home's owner: what it creates is theirs, and a link they
+    /// plant gains them nothing. Meanwhile it must not touch the server's own files.
     fn act(&self, space: &Space) -> Result<Option<Acting>, FilesError> {
         let Space::Home(owner) = space else {
             return Ok(None);
         };
         if self.0.remote {
-            // Only the spool is touched here, and that is the server's own.
+            // Only the spool is touched here, and it belongs to the server.
             return Ok(None);
         }
         let not_found = || FilesError::NotFound(space.to_string());
@@ -175,7 +175,7 @@ impl Files {
             .map_err(|error| FilesError::Owner(Box::new(error)))
     }
 
-    /// The server's own work opens homes too, and may be the first to do so.
+    /// Creates a home if needed: the server's own work may be the first to open it.
     fn ensure_home(&self, space: &Space) -> Result<(), FilesError> {
         match space {
             Space::Home(owner) if !self.0.remote => {
@@ -189,7 +189,7 @@ impl Files {
         }
     }
 
-    /// A space, opened; what is the server's own in it is not changed.
+    /// Opens a space, with the server's own folder protected.
     fn space(&self, space: &Space) -> Result<OpenSpace, FilesError> {
         self.ensure_home(space)?;
         let opened = OpenSpace::open(&self.0.store, space, &self.0.spool);
@@ -214,7 +214,7 @@ impl Files {
 }
 
 impl Reached {
-    /// Names the path that was asked for in an error of the storage.
+    /// Replaces the path in a storage error by the requested one.
     fn failed(&self) -> impl Fn(RootError) -> FilesError {
         |source| match source {
             RootError::Spared(_) => FilesError::Ours(self.shown.clone()),
@@ -225,7 +225,7 @@ impl Reached {
         }
     }
 
-    /// Refuses a folder that is the server's own, also where a link leads to it.
+    /// Refuses a folder that is the server's own, or a link to it.
     fn not_into_ours(&self) -> Result<(), FilesError> {
         let real = self.root.real_folder(&self.place.path);
         match real.is_ok_and(|real| self.is_ours(&real)) {
@@ -234,12 +234,12 @@ impl Reached {
         }
     }
 
-    /// Whether a place of its space is the server's own.
+    /// Whether a path of this space is the server's own.
     fn is_ours(&self, real: &RelPath) -> bool {
         matches!(self.place.space, Space::Home(_)) && real.is_within(&ours())
     }
 
-    /// Something below it.
+    /// A path below this one.
     fn below(&self, path: &RelPath) -> Result<Reached, FilesError> {
         Ok(Reached {
             root: self.root.clone(),
@@ -268,7 +268,7 @@ impl Reached {
         self.root.stat_link(&self.place.path).map_err(self.failed())
     }
 
-    /// What is there now; `None` for nothing.
+    /// The metadata of what exists here; `None` if nothing does.
     fn stat_if_there(&self) -> Result<Option<Meta>, FilesError> {
         match self.root.stat_link(&self.place.path) {
             Ok(meta) => Ok(Some(meta)),
@@ -286,7 +286,7 @@ impl Reached {
     }
 }
 
-/// What the server keeps for itself in every home.
+/// The server's own folder in every home.
 fn ours() -> RelPath {
     OURS.parse().expect("a plain name")
 }

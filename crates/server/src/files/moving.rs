@@ -1,4 +1,4 @@
-//! Moving and copying inside the storage: no byte leaves the server.
+//! Moves and copies inside the storage, on the server.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::auth::Caller;
 use crate::homes::Acting;
 
 impl Files {
-    /// Gives a node another place, in one step. `live` are the ids of jobs that are not over.
+    /// Renames a node, atomically where the store can. `live` are the ids of unfinished jobs.
     pub fn rename(
         &self,
         caller: &Caller,
@@ -26,13 +26,13 @@ impl Files {
         from.not_the_space()?;
         to.not_the_space()?;
         let moves_over = from.place.space != to.place.space;
-        // Where files have no owners, nothing is handed over.
+        // A remote store has no owners of files.
         let has_owners = !self.0.remote && (self.is_system_users(&from) || self.is_system_users(&to));
         if moves_over && has_owners {
             return self.hand_over(caller, request, &from, &to);
         }
         let _acting = self.act_for_both(&from, &to)?;
-        // Inside one space nothing is counted anew, and a folder need not be walked.
+        // A move inside one space changes no usage, so the folder need not be walked.
         let usage = match moves_over {
             true => from.root.usage(&from.place.path).map_err(from.failed())?,
             false => Usage::default(),
@@ -51,7 +51,7 @@ impl Files {
             self.record_move(&from, &to, before.as_ref());
         }
         if may_be_half_done {
-            // What exactly is there is found by measuring.
+            // Only a measurement shows what was moved.
             self.forget_measure(&from.place.space);
             self.forget_measure(&to.place.space);
         }
@@ -69,12 +69,12 @@ impl Files {
         Ok(())
     }
 
-    /// Whether a rename may take as long as a copy, or needs to measure what it moves.
+    /// Whether a rename may take as long as a copy, or must measure what it moves.
     pub fn is_copied(&self, request: &MoveRequest) -> bool {
         self.0.remote || request.from.0.place().space != request.to.0.place().space
     }
 
-    /// A folder is used as it was opened, which spares what is the server's own.
+    /// A folder is renamed through its opened root, which protects the server's own folder.
     fn rename_node(&self, from: &Reached, to: &Reached, existing: Existing) -> Result<(), RootError> {
         match (&from.root, &to.root) {
             (OpenSpace::Folder(source), OpenSpace::Folder(target)) => {
@@ -84,21 +84,21 @@ impl Files {
         }
     }
 
-    /// Whether two paths lead to the same node, by name or because a job gave it two: a rename then does nothing.
+    /// Whether both paths are the same node, by path or as hard links: a rename then does nothing.
     fn is_one_node(&self, from: &Reached, to: &Reached) -> Result<bool, FilesError> {
         if from.place == to.place {
             return Ok(true);
         }
         if self.0.remote {
-            // Nothing has two names there.
+            // A remote store has no hard links.
             return Ok(false);
         }
         let number = |meta: Meta| (meta.stamp.device, meta.stamp.inode);
         Ok(to.stat_if_there()?.map(number) == from.stat_if_there()?.map(number))
     }
 
-    /// Moves a node to a space that belongs to another system user: a rename would keep the old owner, so the new one
-    /// gets a copy of their own, and then the old one goes. What is written to it meanwhile stays where it is.
+    /// Moves a node to a space of another system user. A rename would keep the old owner, so the node is copied and then removed.
+    /// What was written to it meanwhile stays where it is.
     fn hand_over(
         &self,
         caller: &Caller,
@@ -146,7 +146,7 @@ impl Files {
         }
         let usage = match &link {
             Some(_) => from.root.usage(&from.place.path),
-            // What a link leads to is copied, so that is what it takes.
+            // A copy follows links, so the target's size counts.
             None => from.root.usage_behind(&from.place.path),
         };
         let usage = usage.map_err(from.failed())?;
@@ -157,7 +157,7 @@ impl Files {
             let Err(FilesError::Unmeasured(space)) = &room else {
                 break;
             };
-            // In the server's own name: what a job has locked counts, too.
+            // With the server's own rights: files that a job made unreadable count, too.
             drop(acting);
             self.measure(space)?;
             acting = self.act_for_both(&from, &to)?;
@@ -169,7 +169,7 @@ impl Files {
         }
         let copied = self.copy_node(&from, &to, link.as_ref(), request);
         if let (Err(_), Some(_)) = (&copied, &room) {
-            // Part of a folder may be there: what exactly is found by measuring.
+            // Part of a folder may have been written; only a measurement shows how much.
             self.forget_measure(&to.place.space);
         }
         let copied = copied?;
@@ -218,7 +218,7 @@ impl Files {
         Ok(Copied { bytes: 0, files: 1 })
     }
 
-    /// Whether what lies there belongs to another system user than the server's own.
+    /// Whether the home belongs to a system user other than the server's.
     fn is_system_users(&self, reached: &Reached) -> bool {
         let Space::Home(owner) = &reached.place.space else {
             return false;
@@ -227,7 +227,7 @@ impl Files {
         user.is_ok_and(|user| self.0.owners.owner(&user).run_as().is_some())
     }
 
-    /// Whoever may write to the public folder is an administrator: there the server works in its own name.
+    /// Only administrators may write to the public folder, so there the server works with its own rights.
     fn act_for_both(&self, from: &Reached, to: &Reached) -> Result<Option<Acting>, FilesError> {
         match (&from.place.space, &to.place.space) {
             (_, Space::Home(_)) => self.act(&to.place.space),
@@ -243,7 +243,7 @@ fn partly_moved(from: &Reached, to: &Reached) -> FilesError {
     }
 }
 
-/// Which of two paths an error is about.
+/// Attributes an error to one of the two paths.
 fn told_of(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
     let (source, from_failed, to_failed) = (from.place.path.clone(), from.failed(), to.failed());
     move |error| match &error {
@@ -253,7 +253,7 @@ fn told_of(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
     }
 }
 
-/// A node and all below it, folders before what they hold.
+/// A node and everything below it, each folder before its content.
 fn nodes(of: &Reached) -> Result<Vec<DirEntry>, FilesError> {
     let own = DirEntry {
         path: of.place.path.clone(),
@@ -268,10 +268,10 @@ fn nodes(of: &Reached) -> Result<Vec<DirEntry>, FilesError> {
     Ok(nodes)
 }
 
-/// Removes those nodes that nobody changed, and folders that are empty then; says what went.
+/// Removes the nodes that did not change, and folders that are then empty; returns what was removed.
 fn remove_unchanged(of: &Reached, nodes: &[DirEntry]) -> Usage {
     let mut gone = Usage::default();
-    // What a power cut brings back is there twice, and lost nowhere.
+    // No sync: if a power cut undoes a removal, the file exists twice, and nothing is lost.
     let root = of.root.staging().clone().with_durability(Durability::Relaxed);
     for node in nodes.iter().rev() {
         let now = root.stat_link(&node.path);
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// What a hand-over does after its copy, with a folder that somebody wrote into meanwhile.
+    /// What a move between owners does after its copy, with a folder that was written to meanwhile.
     #[test]
     fn only_what_was_copied_and_stayed_as_it_was_is_removed() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! The original's way of writing a file: announced by its size, sent range by range, never ended.
+//! The original's protocol for writing a file: announced by its size, sent range by range, never committed.
 //!
-//! What is sent is staged; the file appears once every range has come. An old client asks for a range's sum before it sends
-//! it, to spare what is the same. Of a file that is on its way none is told, so it sends all: it would not say which ranges
-//! it left out, nor that it is done. A server that is started again forgets; the old client then sends again.
+//! Ranges are staged; the file appears once all have arrived. An old client asks for a range's checksum before it sends the
+//! range, and skips it if it is the same. While a file is being sent, the server returns no checksums, so the client sends
+//! everything: it would not say which ranges it skipped, or that it is done. A restarted server forgets the file, and the client
+//! sends it again.
 
 mod write;
 
@@ -21,17 +22,17 @@ use crate::auth::Caller;
 pub(super) use write::OldWrites;
 use write::{Complete, OldWrite, Shared, lock};
 
-/// Largest file the original took.
+/// The largest file the original accepted.
 const MOST_BYTES: u64 = 1 << 40;
-/// Range lengths the original took.
+/// The range lengths the original accepted.
 const RANGES: std::ops::RangeInclusive<u64> = 4 << 10..=32 << 20;
 
-/// What is known of a range.
+/// The checksum of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSum {
     pub offset: u64,
     pub len: u64,
-    /// MD5 in hex; empty where there is nothing to compare with.
+    /// MD5 in hex; empty if there is nothing to compare with.
     pub checksum: String,
 }
 
@@ -69,8 +70,8 @@ impl Files {
         Ok(())
     }
 
-    /// The sum of a range, for the client to compare with its own; none while whoever asks, or another who may write the
-    /// file, is sending it.
+    /// The checksum of a range, for the client to compare with its own; empty while the caller, or another user with write
+    /// access, is sending the file.
     pub fn old_range_sum(
         &self,
         caller: &Caller,
@@ -81,7 +82,7 @@ impl Files {
         let reached = self.reach(caller, path, Access::Read)?;
         check_range(offset, len)?;
         let write = self.0.old_writes.get(&reached.place);
-        // Who may only read the file is not the one who writes it.
+        // A caller who may only read the file is not its sender.
         let write = write.filter(|_| self.reach(caller, path, Access::Write).is_ok());
         let is_written = write.is_some_and(|write| lock(&write).is_asked_about());
         let _acting = self.act(&reached.place.space)?;
@@ -98,7 +99,7 @@ impl Files {
         })
     }
 
-    /// Begins to take in a range of an announced file.
+    /// Starts to receive a range of an announced file.
     pub fn old_post(
         &self,
         caller: &Caller,
@@ -134,7 +135,7 @@ impl Files {
         })
     }
 
-    /// What was begun in a space in the old way and not ended.
+    /// The unfinished old-protocol writes of a space.
     pub(super) fn old_unfinished(&self, space: &Space) -> Vec<UnfinishedUpload> {
         let name = self.name_of(space);
         let begun = self.0.old_writes.in_space(space).into_iter();
@@ -143,7 +144,7 @@ impl Files {
             .collect()
     }
 
-    /// Gives up what a caller began in the old way; says whether there was such a one.
+    /// Discards an old-protocol write of the caller; returns whether it existed.
     pub(super) fn old_discard(&self, caller: &Caller, id: &StagedId) -> Result<bool, FilesError> {
         for space in self.writable(caller)? {
             let begun = self.0.old_writes.in_space(&space);
@@ -164,13 +165,13 @@ impl Files {
         Ok(false)
     }
 
-    /// Publishes a file if all of it has come and nothing of it is on its way.
+    /// Publishes a file if all ranges have arrived and none is in flight.
     fn old_publish(&self, reached: &Reached, shared: &Shared) -> Result<(), FilesError> {
         let _acting = self.act(&reached.place.space)?;
         let Some(complete) = lock(shared).take_complete() else {
             return Ok(());
         };
-        // Whoever asks about the file from here on has a thread for what is short, and must not wait for this.
+        // Later requests about this file run on threads for short work and must not wait for the publish.
         let _publishing = self.0.old_writes.publishing(&reached.place, shared);
         let Complete {
             size,
@@ -197,7 +198,7 @@ impl Files {
     }
 }
 
-/// Counts a range as on its way in until it is dropped.
+/// Counts a range as in flight until it is dropped.
 struct Arriving(Shared);
 
 impl Drop for Arriving {
@@ -206,7 +207,7 @@ impl Drop for Arriving {
     }
 }
 
-/// A range on its way in.
+/// A range that is being received.
 pub struct OldRangeIn {
     files: Files,
     reached: Reached,
@@ -238,7 +239,7 @@ impl OldRangeIn {
         Ok(())
     }
 
-    /// On a full disk nothing half-written stays; the client announces the file again.
+    /// A full disk keeps no partial file; the client announces it again.
     fn give_up(&self, write: &mut OldWrite) {
         write.end();
         self.files
@@ -247,7 +248,7 @@ impl OldRangeIn {
             .remove(&self.reached.place, &self.arriving.0);
     }
 
-    /// Counts the range; the file appears with the last one.
+    /// Records the range; the last one publishes the file.
     pub fn finish(self) -> Result<(), FilesError> {
         if self.offset != self.end {
             return Err(FilesError::BadRequest("chunksize error".to_owned()));
@@ -264,7 +265,7 @@ impl OldRangeIn {
         self.files.old_publish(&self.reached, &write)
     }
 
-    /// Another request of the same client completed the file, or its owner gave it up.
+    /// Another request of the same client completed the file, or its owner discarded it.
     fn is_gone(&self) -> FilesError {
         FilesError::NotFound(self.reached.shown.to_string())
     }
@@ -277,7 +278,7 @@ fn check_range(offset: u64, len: u64) -> Result<(), FilesError> {
     }
 }
 
-/// MD5 and length of what there is of a range.
+/// MD5 and length of the part of a range that exists.
 fn sum(file: &dyn ReadAt, offset: u64, len: u64) -> Result<(String, u64), FilesError> {
     let mut hasher = Md5::new();
     let mut buffer = vec![0; PIECE];

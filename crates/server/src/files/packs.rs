@@ -1,4 +1,4 @@
-//! Many small files in one request, either way.
+//! Packs: many small files in one request, in either direction.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ use super::tree::existing;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
-/// Bytes of content one pack may hold.
+/// The most bytes of content in a pack.
 const MOST_BYTES: u64 = 1 << 30;
-/// Entries one pack may hold.
+/// The most entries in a pack.
 const MOST_ENTRIES: u64 = 100_000;
 
-/// A pack on its way in. Dropped unfinished, nothing of it appears.
+/// A pack that is being received. If it is dropped unfinished, none of its files appear.
 pub struct PackIn {
     files: Files,
     folder: Reached,
@@ -38,7 +38,7 @@ pub struct PackIn {
 }
 
 impl Files {
-    /// Begins to take in a pack of so many bytes and entries, whose files will lie below a folder.
+    /// Starts to receive a pack of the announced size, whose files go below a folder.
     pub fn pack_in(
         &self,
         caller: &Caller,
@@ -93,7 +93,7 @@ impl PackIn {
         }
     }
 
-    /// Gives up; removes what was staged.
+    /// Aborts the pack and removes its staged files.
     pub fn discard(self) {
         let acting = self.files.act(&self.folder.place.space);
         if let Err(error) = &acting {
@@ -105,7 +105,7 @@ impl PackIn {
         }
     }
 
-    /// Accepts the whole pack and puts its files in their places. Durable when it returns.
+    /// Checks the pack and publishes its files. Durable when it returns.
     pub fn finish(self) -> Result<PackReply, FilesError> {
         let PackIn {
             files,
@@ -132,7 +132,7 @@ impl PackIn {
         };
         let merged = folder.root.merge(staged, &folder.place.path, existing);
         let merged = merged.map_err(|error| {
-            // Some of it may be there: what exactly is found by measuring.
+            // Some files may have been published; only a measurement shows which.
             files.forget_measure(&folder.place.space);
             folder.failed()(error)
         })?;
@@ -166,7 +166,7 @@ impl PackIn {
     }
 }
 
-/// Whether a pack for a home itself brings what the server keeps there. Elsewhere that is a name like any other.
+/// Whether a pack for the home itself contains the server's own folder. Elsewhere that name has no meaning.
 fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> {
     let would_be_ours = folder
         .place
@@ -176,12 +176,12 @@ fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> 
     Ok(would_be_ours && staged.tree().exists(&super::ours())?)
 }
 
-/// A pack that came whole, and fits.
+/// A complete pack that fits.
 struct Checked {
     totals: PackTotals,
     files: Vec<Unpacked>,
     usage: Amount,
-    /// All room that was set aside; what was written is settled with one of them.
+    /// All reservations; one of them settles what was written.
     rooms: Vec<Reservation>,
 }
 
@@ -214,10 +214,10 @@ fn check(
 }
 
 impl Files {
-    /// Records what the files of a pack contain, in one transaction.
+    /// Records the digests of a pack's files, in one transaction.
     fn record_pack(&self, folder: &Reached, merged: &Merged, files: Vec<Unpacked>) {
         let settled = merged.settled(files).into_iter();
-        // A job that writes to a file gives it the same moment for both times: only if they differ does a stamp reveal that.
+        // A job's write sets both times to the same moment, so only a stamp whose times differ can reveal a later write.
         let files = settled
             .filter(|file| file.stamp.mtime != file.stamp.ctime)
             .filter_map(|file| {
@@ -232,11 +232,11 @@ impl Files {
     }
 }
 
-/// A pack on its way out. Files that cannot be read, or are not small any more, are left out.
+/// A pack that is being sent. Unreadable files, and files that are no longer small, are left out.
 pub struct PackOut {
     store: Files,
     folder: Reached,
-    /// With what the index says of each.
+    /// Each with its record in the index.
     files: std::iter::Zip<std::vec::IntoIter<RelPath>, std::vec::IntoIter<Option<(Stamp, Digest)>>>,
     writer: Option<PackWriter<Buffer>>,
     buffer: Buffer,
@@ -244,7 +244,7 @@ pub struct PackOut {
     content: Vec<u8>,
 }
 
-/// Where the writer leaves its bytes, and whence they are taken.
+/// Collects the writer's output until it is taken.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 
@@ -271,7 +271,7 @@ impl Write for Buffer {
 }
 
 impl Files {
-    /// Begins to send small files of a folder.
+    /// Starts to send small files of a folder.
     pub fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, FilesError> {
         let folder = self.reach(caller, &request.path.0, Access::Read)?;
         let _acting = self.act(&folder.place.space)?;
@@ -352,9 +352,10 @@ impl PackOut {
         Ok(writer.add_file(&entry, self.content.as_slice())?)
     }
 
-    /// Reads a whole file, so that nothing can go wrong once its head is sent. One that is not what it was stored as is left
-    /// out, and one that somebody wrote to meanwhile: whoever then asks for it alone hears that it is damaged, or gets it
-    /// when it rests.
+    /// Reads a whole file, so that nothing can fail after its header was sent.
+    ///
+    /// Leaves out a damaged file, and one that was modified meanwhile: a request for that file alone then reports the damage or
+    /// gets its new content.
     fn read(&mut self, path: &RelPath, indexed: Option<(Stamp, Digest)>) -> Option<Entry> {
         let reached = self.folder.below(path).ok()?;
         let file = reached.root.open_file(&reached.place.path).ok()?;
@@ -419,7 +420,7 @@ mod tests {
     use super::*;
     use crate::files::testing::{files, home, me};
 
-    /// A file that a job rewrites in its place once its first bytes were read.
+    /// A file that a job rewrites in place once its first bytes were read.
     struct Rewritten {
         file: Arc<dyn ReadAt>,
         path: PathBuf,
@@ -435,7 +436,7 @@ mod tests {
             let read = self.file.read_at(&mut buffer[..some], offset)?;
             let mut file = File::options().write(true).open(&self.path)?;
             file.write_all(b"two two")?;
-            // Files' clocks tick coarsely; this one has ticked.
+            // File times are coarse; make sure that this one changes.
             file.set_modified(UNIX_EPOCH)?;
             Ok(read)
         }

@@ -1,4 +1,4 @@
-//! Links that were given out: who gave them, for what, until when. The links themselves are not kept.
+//! Published links: who published them, for which file, until when. The links themselves are not stored.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,31 +15,31 @@ use crate::auth::{Action, Caller};
 use crate::durable::write_whole;
 use crate::users::Users;
 
-/// No link works longer.
+/// The longest lifetime of a link.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Links that one user may have: all of them are in memory, and written down with each that comes.
+/// The most links of one user: all of them are in memory, and the whole list is written with each change.
 const MOST: usize = 10_000;
-/// Nobody but the server reads what it keeps of links.
+/// Only the server may read the list and the key.
 const PRIVATE: u32 = 0o600;
-/// Where links lead.
+/// The route of links.
 pub const SHARED: &str = "/api/v1/pfs/shared/";
 
 pub(super) struct Shares {
     key: ShareKey,
     file: PathBuf,
-    /// Those that work. One that is not here was taken back.
+    /// The valid links. A link that is missing here was revoked or has expired.
     given: Mutex<Vec<Share>>,
     /// How often the list changed.
     changes: AtomicU64,
-    /// Whose links work: those of a user who is gone or disabled do not.
+    /// Accounts: links of removed or disabled users do not work.
     users: Users,
 }
 
-/// What bytes are read by: looked at again for every piece, as it may expire or be taken back meanwhile.
+/// A link that bytes are read through. It is rechecked for every piece, since it may expire or be revoked meanwhile.
 pub(super) struct Link {
     files: Files,
     share: Share,
-    /// How often the list and the accounts had changed when they were last looked at.
+    /// The versions of the list and of the accounts at the last check.
     seen: Option<(u64, u64)>,
 }
 
@@ -56,7 +56,7 @@ impl Link {
     }
 }
 
-/// Why what the server keeps of links cannot be used.
+/// Why the list or the key of links cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SharesError {
     #[error("cannot use `{path}`", path = .path.display())]
@@ -76,7 +76,7 @@ pub enum SharesError {
 }
 
 impl SharesError {
-    /// What to do about it.
+    /// A hint for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             SharesError::Unusable { .. } => None,
@@ -126,7 +126,7 @@ impl Shares {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the list and writes it down before anybody hears of it.
+    /// Changes the list and stores it before the change becomes visible.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<Share>) -> Result<(), FilesError>,
@@ -145,7 +145,7 @@ impl Shares {
 }
 
 impl Files {
-    /// Makes a link to one of the caller's own files.
+    /// Publishes a link to one of the caller's own files.
     pub fn share_create(&self, caller: &Caller, request: &ShareRequest) -> Result<ShareView, FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Read)?;
         if reached.place.space != Space::Home(owner_of(caller)?) {
@@ -171,7 +171,7 @@ impl Files {
         Ok(view)
     }
 
-    /// The caller's links that still work.
+    /// The caller's valid links.
     pub fn share_list(&self, caller: &Caller) -> Result<Vec<ShareView>, FilesError> {
         let own = Space::Home(owner_of(caller)?);
         let now = now();
@@ -183,7 +183,7 @@ impl Files {
             .collect()
     }
 
-    /// Takes a link back.
+    /// Revokes a link.
     pub fn share_revoke(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
         let own = Space::Home(owner_of(caller)?);
         let not_found = || FilesError::NotFound(format!("the link {}", id.escape_default()));
@@ -199,7 +199,7 @@ impl Files {
         })
     }
 
-    /// What a link allows, if it works.
+    /// The target of a link, if the link is valid.
     pub fn share_open(&self, token: &str) -> Result<Share, FilesError> {
         let shares = &self.0.shares;
         let id = shares.key.read(token)?;
@@ -210,7 +210,7 @@ impl Files {
         Ok(found.cloned().ok_or(ShareError::Over)?)
     }
 
-    /// What the bytes of a link are read by.
+    /// A checked handle for reading through a link.
     pub(super) fn link(&self, share: &Share) -> Link {
         Link {
             files: self.clone(),
@@ -232,7 +232,7 @@ impl Files {
     }
 }
 
-/// Adds a link, unless its owner has as many as one may.
+/// Adds a link, unless its owner has reached the limit.
 fn add(given: &mut Vec<Share>, share: Share) -> Result<(), FilesError> {
     let owner = &share.place.space;
     if given.iter().filter(|other| other.place.space == *owner).count() >= MOST {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// With a file that is read in several pieces.
+        /// With a file that takes several pieces to read.
         fn new() -> Fixture {
             let folder = tempfile::tempdir().unwrap();
             let files = testing::files(folder.path());
@@ -368,7 +368,7 @@ mod tests {
             matches!(refused, Err(FilesError::TooManyLinks(MOST))),
             "{refused:?}"
         );
-        // Another user's are counted by themselves.
+        // Links of another user count separately.
         let mut given = fixture.files.0.shares.lock();
         given
             .iter_mut()

@@ -1,8 +1,8 @@
-//! Small files that are not handed out when the disk has changed their bytes.
+//! Refuses to serve small files whose bytes the disk has damaged.
 //!
 //! A client checks a large file against the digest it gets with it. A small file is read first, also before it is copied on the
-//! cluster. Large files are copied without being read, and their copies are recorded as what they should be. What jobs read is
-//! not checked.
+//! server. Large files are copied without being read, and their copies are recorded with the digest they should have. Reads by
+//! jobs are not checked.
 
 use paddlecloud_api::files::SMALL_FILE;
 use paddlecloud_pfs::content::{Moved, hash_file};
@@ -13,11 +13,11 @@ use paddlecloud_pfs::{Digest, RelPath};
 use super::digests::logged;
 use super::{Files, FilesError, Reached};
 
-/// Files of one lookup.
+/// Files per index lookup.
 const AT_ONCE: usize = 1000;
 
 impl Files {
-    /// The digest of an open file as it was stored, where that is known. A damaged small file is refused.
+    /// The digest with which an open file was stored, if known. A damaged small file is refused.
     pub(super) fn stored_digest(
         &self,
         reached: &Reached,
@@ -33,8 +33,8 @@ impl Files {
         Ok(is_sound.then_some(digest))
     }
 
-    /// Whether a file that was read is what was stored, as far as the index knows. A damaged one is refused; one that somebody
-    /// wrote to meanwhile is not sound either.
+    /// Whether the bytes that were read are what the index says was stored. A damaged file is an error; a file that was modified
+    /// meanwhile is not sound either.
     pub(super) fn is_sound(
         &self,
         reached: &Reached,
@@ -45,7 +45,7 @@ impl Files {
         if indexed.is_none_or(|stored| stored == *digest) {
             return Ok(true);
         }
-        // The bytes and the stamp belong together only if nobody wrote meanwhile.
+        // The bytes belong to the stamp only if nothing was written meanwhile.
         match reached.stat()?.stamp == *stamp {
             true => {
                 tracing::error!(path = %reached.shown, "the bytes of a file are not what was stored: the disk is damaged");
@@ -55,8 +55,10 @@ impl Files {
         }
     }
 
-    /// Carries what is known of a node that was just renamed. Where it is not certain that it is the same node, nothing is known
-    /// of it: without a look at it from before, or on a store that copies it.
+    /// Moves the records of a renamed node.
+    ///
+    /// If it may not be the same node, its records are dropped: without metadata from before the rename, or on a remote store,
+    /// which copies it.
     pub(super) fn record_move(&self, from: &Reached, to: &Reached, before: Option<&Meta>) {
         let after = to.stat_link().ok();
         let moved = before.zip(after.as_ref()).filter(|_| !self.0.remote);
@@ -70,9 +72,9 @@ impl Files {
         }
     }
 
-    /// Refuses to copy a damaged small file, or a folder that holds one. Large files are not read.
+    /// Refuses to copy a damaged small file, or a folder that contains one. Large files are not read.
     pub(super) fn sound_to_copy(&self, from: &Reached) -> Result<(), FilesError> {
-        // Elsewhere the storage copies by itself, and reading is a long way.
+        // A remote store copies by itself, and reading from it is slow.
         let nodes = (!self.0.remote).then(|| files_in(from)).into_iter().flatten();
         let mut small = nodes
             .filter(|(_, meta)| meta.size <= SMALL_FILE)
@@ -89,7 +91,7 @@ impl Files {
             let paths: Vec<RelPath> = files.iter().map(|file| file.place.path.clone()).collect();
             let indexed = self.indexed(&from.place.space, &paths);
             for (file, indexed) in files.iter().zip(indexed).filter(|(_, indexed)| indexed.is_some()) {
-                // Copying reports what cannot be read.
+                // The copy itself reports unreadable files.
                 if let Err(damaged @ FilesError::DamagedThere(_)) = self.digest(file, indexed) {
                     return Err(damaged);
                 }
@@ -97,7 +99,7 @@ impl Files {
         }
     }
 
-    /// Records of large copies what is known of their sources: the copy of a damaged file is damaged too.
+    /// Records large copies with the digests of their sources: the copy of a damaged file is damaged too.
     pub(super) fn record_copies(&self, from: &Reached, to: &Reached) {
         let nodes = (!self.0.remote).then(|| files_in(from));
         for (path, meta) in nodes.into_iter().flatten() {
@@ -111,7 +113,7 @@ impl Files {
     }
 }
 
-/// A file, or all that a folder holds, by their paths below it.
+/// A file, or all files of a folder, by their paths below it.
 fn files_in(of: &Reached) -> impl Iterator<Item = (RelPath, Meta)> {
     let own = of.stat().ok().filter(Meta::is_file);
     let below = own.is_none().then(|| of.root.walk(&of.place.path));
@@ -122,7 +124,7 @@ fn files_in(of: &Reached) -> impl Iterator<Item = (RelPath, Meta)> {
     own.map(|own| (RelPath::root(), own)).into_iter().chain(below)
 }
 
-/// The stamp of a copy, if it was made when its source had this one, and nobody wrote to it since.
+/// The stamp of a copy, if its source had this stamp when it was made, and the copy was not modified since.
 fn copy_of(source: &Stamp, copy: &Reached) -> Option<Stamp> {
     let copy = copy.stat_link().ok().filter(Meta::is_file)?.stamp;
     let is_alike = (copy.size, copy.mtime) == (source.size, source.mtime);
@@ -162,7 +164,7 @@ mod tests {
             testing::home(self.folder.path())
         }
 
-        /// A file that was stored as one thing and is another: what a flipped bit on the disk looks like.
+        /// A file whose content differs from its record, as after a flipped bit on the disk.
         fn damaged(&self, name: &str, stored: &str, found: &str) {
             let path = self.home().join(name);
             std::fs::write(&path, found).unwrap();
@@ -178,7 +180,7 @@ mod tests {
             self.files.record(&place, stamp, Digest::of(stored.as_bytes()));
         }
 
-        /// What becomes of a file by every way it can be asked for alone.
+        /// The result of each way to request a single file.
         fn asked_for(&self, name: &str) -> [Option<FilesError>; 3] {
             let path = path(name);
             let parts = PartsAsked {
@@ -194,7 +196,7 @@ mod tests {
             [content.err(), parts.err(), digest.err()]
         }
 
-        /// Those files that come in a pack.
+        /// The files that a pack contains.
         fn in_a_pack(&self, names: &[&str]) -> Vec<String> {
             let request = PackRequest {
                 path: path("").into(),

@@ -1,6 +1,6 @@
-//! Stretches of a file: which are known, and which are not.
+//! Sets of byte ranges of a file, and their gaps.
 
-/// Ascending and apart.
+/// Sorted and disjoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Spans(Vec<(u64, u64)>);
 
@@ -26,12 +26,12 @@ impl Spans {
         self.0 = left.filter(|(start, end)| start < end).collect();
     }
 
-    /// How many bytes they are.
+    /// The number of bytes.
     pub(super) fn total(&self) -> u64 {
         self.0.iter().map(|(from, to)| to - from).sum()
     }
 
-    /// What is not among them, of a file of this size.
+    /// The ranges of a file of this size that are missing.
     pub(super) fn gaps(&self, size: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut here = 0;

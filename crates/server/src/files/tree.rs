@@ -1,4 +1,4 @@
-//! Looking at files, making folders, removing and measuring: stat, glob, mkdir, remove, usage.
+//! Inspects, creates, removes and measures: stat, glob, mkdir, remove, usage.
 
 use std::collections::HashSet;
 
@@ -14,22 +14,22 @@ use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
-/// Where the runs of jobs lie below [`OURS`]; [`crate::packages`] makes them.
+/// The folder of runs below [`OURS`]; [`crate::runs`] makes them.
 const RUNS: &str = "runs";
-/// Matches one pattern may have; more need a folder of their own.
+/// The most matches of a pattern.
 const MOST_MATCHES: usize = 100_000;
 
-/// Whether somebody wants the digest of a file's content.
+/// Whether the caller wants the digest of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestWanted {
     Never,
-    /// Where nothing has to be read for it.
+    /// Only if the index has it.
     IfKnown,
     Always,
 }
 
 impl Files {
-    /// What is at a path; with `link`, a link is told as a link.
+    /// The metadata of a path; with `link`, of a link itself.
     pub fn stat(
         &self,
         caller: &Caller,
@@ -56,7 +56,7 @@ impl Files {
         Ok(meta)
     }
 
-    /// What some paths below a folder are; `None` for what is not there.
+    /// The metadata of some paths below a folder; `None` for those that do not exist.
     pub fn stats(
         &self,
         caller: &Caller,
@@ -71,7 +71,7 @@ impl Files {
             .collect::<Result<_, _>>()?;
         let paths: Vec<RelPath> = reached.iter().map(|one| one.place.path.clone()).collect();
         let found = base.root.stat_many(&paths).map_err(base.failed())?;
-        // One lookup for all of them.
+        // One lookup for all files.
         let indexed = match request.digest {
             true => self.indexed(&base.place.space, &paths),
             false => vec![None; paths.len()],
@@ -84,7 +84,7 @@ impl Files {
                 let found = found?;
                 let mut meta = FileMeta::of(&found);
                 if request.digest && found.kind == Kind::File {
-                    // One that cannot be read can be replaced all the same, and the others are told.
+                    // An unreadable file can still be replaced, and must not hide the others.
                     meta.digest = self.digest(reached, indexed).ok().flatten();
                 }
                 Some(meta)
@@ -120,7 +120,7 @@ impl Files {
             .collect()
     }
 
-    /// Makes a folder.
+    /// Creates a folder.
     pub fn mkdir(&self, caller: &Caller, request: &MkdirRequest) -> Result<(), FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Write)?;
         let _acting = self.act(&reached.place.space)?;
@@ -144,7 +144,7 @@ impl Files {
             .map_err(reached.failed())
     }
 
-    /// Removes what it is asked to, one after the other. `live` are the ids of jobs that are not over.
+    /// Removes the requested paths, one after the other. `live` are the ids of unfinished jobs.
     pub fn remove(&self, caller: &Caller, request: &RemoveRequest, live: &HashSet<String>) -> Vec<Removed> {
         let remove = |path: &WirePath| {
             let result = self
@@ -163,8 +163,7 @@ impl Files {
         request.paths.iter().map(remove).collect()
     }
 
-    /// Lets the caller through to something that is to go from its place. Of what the server keeps in a home that may be
-    /// what ended runs left.
+    /// Authorizes the caller to remove or move a path. Of the server's own folder, only the runs of finished jobs may go.
     pub(super) fn reach_to_take(
         &self,
         caller: &Caller,
@@ -205,7 +204,7 @@ impl Files {
             false => root.remove_all(inside),
         };
         if removed.is_err() || usage.unread > 0 {
-            // What exactly went is found by measuring.
+            // Only a measurement shows what was removed.
             self.forget_measure(&reached.place.space);
         }
         removed.map_err(reached.failed())?;
@@ -214,7 +213,7 @@ impl Files {
         Ok(usage_view(usage))
     }
 
-    /// Bytes and files below a path, also behind a link.
+    /// Bytes and files below a path, following a link at the path itself.
     pub fn usage(&self, caller: &Caller, path: &PfsPath) -> Result<UsageView, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
@@ -280,7 +279,7 @@ fn space_path(path: &PfsPath) -> PfsPath {
 }
 
 impl Reached {
-    /// What a write that replaces the file here gives back.
+    /// The size of the file that a write to this path would replace.
     pub(super) fn replaced(&self) -> Result<Amount, FilesError> {
         let old = self.stat_if_there()?;
         Ok(old

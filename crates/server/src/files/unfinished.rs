@@ -1,8 +1,7 @@
-//! Uploads that were begun and not ended: which there are, and the room that is set aside for each until it is
-//! complete, given up or expired.
+//! Unfinished uploads, and the space that is reserved for each until it is complete, discarded or expired.
 //!
-//! The whole size counts from the first byte on, or what it adds to the file that it replaces, also after a restart of
-//! the server, so that whoever goes on has room.
+//! The whole size counts from the first byte (or what it adds to the file that it replaces), also after a restart of the server,
+//! so that a resumed upload fits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,16 +17,16 @@ use super::uploads::amount;
 use super::{Files, FilesError, Reached, owner_of};
 use crate::auth::{Action, Caller};
 
-/// Room that is set aside, upload by upload.
+/// Reservations by upload.
 #[derive(Default)]
 pub(super) struct Rooms {
     held: Mutex<HashMap<StagedId, Reservation>>,
-    /// Whether what an earlier server had begun was looked for in a space. Whoever looks holds that space's turn, and
-    /// nobody else's: what a job planted there may take long to look at, and memory.
+    /// Whether a space was searched for uploads of an earlier server. A search locks its own space only: files that a job planted
+    /// there may make it slow and use much memory.
     looked_at: Mutex<HashMap<Space, Arc<Mutex<bool>>>>,
 }
 
-/// What an upload may keep on the disk beside its content: its journal and its state. That is not counted.
+/// What an upload may store beside its content: its journal and its state. This is not counted.
 pub(super) fn beside(size: u64) -> Amount {
     Amount {
         bytes: size / 16 + (32 << 10),
@@ -44,7 +43,7 @@ impl Rooms {
         self.lock().remove(id)
     }
 
-    /// Sees that an upload has room for all it adds, just before it takes its place.
+    /// Checks that an upload has space for all it adds, just before it is published.
     pub(super) fn fit(&self, id: &StagedId, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
         match self.lock().get_mut(id) {
             Some(room) => room.fit(written, replaced),
@@ -52,7 +51,7 @@ impl Rooms {
         }
     }
 
-    /// What all uploads to a space may keep beside their contents.
+    /// What all uploads to a space may store beside their content.
     pub(super) fn beside(&self, space: &Space) -> Amount {
         let held = self.lock();
         let rooms = held.values().filter(|room| room.space() == space);
@@ -72,14 +71,14 @@ impl Rooms {
 }
 
 impl Files {
-    /// Sets room aside for what an earlier server had begun. Must come before anything of the space is gone on with.
+    /// Reserves space for uploads of an earlier server. Must run before any upload of the space resumes.
     pub(super) fn find_rooms(&self, space: &Space, root: &OpenSpace) -> Result<(), FilesError> {
         let rooms = &self.0.uploads.rooms;
         if !self.0.accounts.is_limited(space) {
             return Ok(());
         }
         let turn = rooms.turn(space);
-        // Whoever comes second waits here: without the room nobody may go on.
+        // A concurrent caller waits here: no upload may resume without its reservation.
         let mut was_looked_at = turn.lock().unwrap_or_else(PoisonError::into_inner);
         if *was_looked_at {
             return Ok(());
@@ -108,10 +107,10 @@ impl Files {
         Ok(())
     }
 
-    /// Gives up what was begun of a file that is now there, or is sent anew. What somebody seems to send to stays until it
-    /// expires.
+    /// Discards older uploads of a file that was just published or is being sent again. An upload that seems active is left to
+    /// expire.
     ///
-    /// Only in homes, where all uploads are one user's. It must come while the server acts in the owner's name.
+    /// Only in homes, where all uploads belong to one user. The caller must be acting as the owner.
     pub(super) fn give_up_superseded(&self, reached: &Reached, except: Option<&StagedId>) {
         let (space, root) = (&reached.place.space, &reached.root);
         if !matches!(space, Space::Home(_)) {
@@ -128,7 +127,7 @@ impl Files {
             }
             Ok(())
         });
-        // It is in nobody's way but for the room it holds, and it expires.
+        // A leftover upload only holds its reservation, and it expires.
         if let Err(error) = given_up {
             tracing::warn!(%error, %space, "a superseded upload could not be given up");
         }
@@ -143,7 +142,7 @@ impl Files {
         Ok(())
     }
 
-    /// The caller's uploads that were begun and not ended, the oldest first.
+    /// The caller's unfinished uploads, oldest first.
     pub fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, FilesError> {
         let mut found = Vec::new();
         for space in self.writable(caller)? {
@@ -172,7 +171,7 @@ impl Files {
         Ok(begun.chain(self.old_unfinished(space)).collect())
     }
 
-    /// What was begun in a space and can be gone on with, looked at by one at a time.
+    /// The resumable uploads of a space, read under its lock.
     fn outlines(&self, space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
         let turn = self.0.uploads.rooms.turn(space);
         let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +188,7 @@ impl Files {
     }
 }
 
-/// Whether an upload that could not be ended never can be: whoever sends the file again begins anew.
+/// Whether a failed commit can never succeed: the client must start over.
 pub(super) fn is_over(error: &FilesError) -> bool {
     match error {
         FilesError::Quota(_) | FilesError::Ours(_) => true,
@@ -198,7 +197,7 @@ pub(super) fn is_over(error: &FilesError) -> bool {
     }
 }
 
-/// Whether asking the storage again brings the same answer, until somebody changes what is there.
+/// Whether the storage would fail again in the same way until its content changes.
 fn is_final(error: &RootError) -> bool {
     use RootError::{Changing, Denied, Escapes, Exists, IsAFolder, NotAFile, NotAFolder};
     use RootError::{NotNameable, Spared, ThroughLink, TooLong, Unsupported};
@@ -213,7 +212,7 @@ fn is_final(error: &RootError) -> bool {
     is_in_the_way || is_not_allowed
 }
 
-/// What was begun in a space and can be gone on with. The space's turn must be held.
+/// The resumable uploads of a space. The space's lock must be held.
 fn outlines_in(space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
     let outlined = unfinished(space, root)?.into_iter().filter_map(|one| {
         let outline = Assembly::outline(root.staging(), &one.id)?;

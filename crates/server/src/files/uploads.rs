@@ -1,7 +1,7 @@
-//! Large files on their way up: begun once, gone on with after any restart, published whole.
+//! Uploads of large files: resumable after any restart, published as a whole.
 //!
-//! What arrived lies with the file's own space (`paddlecloud_pfs::content::Assembly`); here is only which sender's file is which
-//! upload. The room that is set aside for them is the business of `unfinished`.
+//! The received bytes are in the file's own space (`paddlecloud_pfs::content::Assembly`); this file only maps a sender's file to
+//! its upload. `unfinished` keeps the reservations.
 
 mod arriving;
 mod free;
@@ -33,12 +33,12 @@ use super::unfinished::{Rooms, is_over};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
-/// Longest name a sender may give to its file's state.
+/// The longest key a sender may use.
 const LONGEST_KEY: usize = 128;
-/// An upload nobody touched for so long is put down; whoever comes back takes it up again.
+/// An upload that was idle this long is closed; a returning client reopens it.
 const IDLE: Duration = Duration::from_secs(1800);
 
-/// Which uploads there are.
+/// The open uploads, and all reservations.
 #[derive(Default)]
 pub(super) struct Uploads {
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
@@ -47,14 +47,14 @@ pub(super) struct Uploads {
     full: EndedFull,
 }
 
-/// An upload that is being worked on.
+/// An open upload.
 struct Live {
     reached: Reached,
     assembly: Assembly,
-    /// The file system it lies on.
+    /// The file system of its staged file.
     device: Option<u64>,
     presence: Presence,
-    /// Set when there was no room for it; others at the same upload are told that, not that it is over.
+    /// Set when the upload ran out of space; concurrent requests then report that, not that the upload is gone.
     found_full: OnceLock<Full>,
 }
 
@@ -63,7 +63,7 @@ impl Live {
         &self.reached.place.space
     }
 
-    /// Takes bytes or gives them up: on a full disk nothing half-written stays.
+    /// Converts the result of a write. A full disk discards the upload, so that no partial file stays.
     fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
@@ -79,7 +79,7 @@ impl Live {
         if let Some(full) = Full::of(&error)
             && self.found_full.set(full).is_ok()
         {
-            // Over before it is forgotten: whoever comes meanwhile must not take it up again.
+            // Discard before forgetting: a concurrent request must not reopen the upload.
             if let Err(error) = self.assembly.clone().discard() {
                 tracing::warn!(%error, "an upload that does not fit could not be removed");
             }
@@ -96,7 +96,7 @@ impl Uploads {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts down what nobody touches until then, so that it holds no open files. Its room stays set aside.
+    /// Closes uploads that are idle at the given time, so that they hold no open files. Their reservations stay.
     pub(super) fn put_down_idle(&self, then: Mtime) {
         let ahead = Mtime::from(SystemTime::now()).age(then);
         self.lock()
@@ -105,11 +105,11 @@ impl Uploads {
 }
 
 impl Files {
-    /// Begins an upload, or finds the one the same key began.
+    /// Begins an upload, or finds the one that the same key began.
     pub fn upload_begin(&self, caller: &Caller, request: &UploadRequest) -> Result<UploadReply, FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Write)?;
         reached.not_the_space()?;
-        // What cannot be kept is refused before anything of it is sent.
+        // A path that the store cannot keep is refused before anything is sent.
         let kept = self.0.store.limits().check(&reached.place.path);
         kept.map_err(reached.failed())?;
         if request.key.is_empty() || request.key.len() > LONGEST_KEY {
@@ -124,14 +124,14 @@ impl Files {
             mtime: request.mtime,
         };
         let key = upload_key(&reached.place, &request.key);
-        // Without the index the upload starts again.
+        // Without the index the upload starts over.
         let known = self.index().upload(&key).ok().flatten();
         let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
         let fresh = reply.id.as_ref().filter(|id| known.as_ref() != Some(id));
         if let Some(id) = fresh
             && let Err(error) = self.index().record_upload(&key, id)
         {
-            // Nobody would find it again.
+            // Without its key the upload could not be found again.
             self.upload_discard(caller, id)?;
             return Err(FilesError::Disk(error, "record an upload"));
         }
@@ -203,11 +203,11 @@ impl Files {
             assembly,
         });
         let id = live.assembly.id().clone();
-        // Two requests may take up the same upload at once.
+        // Two concurrent requests may open the same upload.
         self.0.uploads.lock().entry(id).or_insert(live).clone()
     }
 
-    /// A file with this content may be there already, where the caller may read it.
+    /// Reuses a stored file with the same content, if the caller may read one.
     fn reuse_known(
         &self,
         caller: &Caller,
@@ -252,7 +252,7 @@ impl Files {
         Ok(true)
     }
 
-    /// Finds an upload of the caller's, also one from before a restart.
+    /// Finds an upload of the caller, also one from before a restart.
     fn upload(&self, caller: &Caller, id: &StagedId) -> Result<Arc<Live>, FilesError> {
         let spaces = self.writable(caller)?;
         for space in &spaces {
@@ -296,12 +296,12 @@ impl Files {
         Ok(self.live(reached, assembly))
     }
 
-    /// What has not arrived.
+    /// The ranges that are missing.
     pub fn upload_show(&self, caller: &Caller, id: &StagedId) -> Result<UploadReply, FilesError> {
         Ok(reply(&*self.upload(caller, id)?, None))
     }
 
-    /// Begins to take in one chunk.
+    /// Starts to receive a chunk.
     pub fn upload_chunk(
         &self,
         caller: &Caller,
@@ -320,7 +320,7 @@ impl Files {
         })
     }
 
-    /// Begins to take in bytes at any offset.
+    /// Starts to receive bytes at any offset.
     pub fn upload_range(
         &self,
         caller: &Caller,
@@ -337,7 +337,7 @@ impl Files {
         })
     }
 
-    /// Takes chunks of the old file that are the same in the new one.
+    /// Copies chunks of the old file that are unchanged in the new one.
     pub fn upload_take(
         &self,
         caller: &Caller,
@@ -357,7 +357,7 @@ impl Files {
         Ok(reply(&live, None))
     }
 
-    /// Copies ranges of the old file to other places of the new one.
+    /// Copies ranges of the old file to other offsets of the new one.
     pub fn upload_reuse(
         &self,
         caller: &Caller,
@@ -372,7 +372,7 @@ impl Files {
         let total = copies
             .clone()
             .fold(0_u64, |total, (_, _, len)| total.saturating_add(len));
-        // One copy may end just beyond the limit.
+        // The last copy may exceed the limit.
         if total > 2 * COPY_AT_ONCE {
             return Err(too_much_at_once());
         }
@@ -385,7 +385,7 @@ impl Files {
         Ok(reply(&live, None))
     }
 
-    /// Checks that everything arrived and gives the file its place. Durable when it returns.
+    /// Checks that everything arrived and publishes the file. Durable when it returns.
     pub fn upload_commit(
         &self,
         caller: &Caller,
@@ -422,11 +422,11 @@ impl Files {
         })
     }
 
-    /// Gives the file its place, and tells what it replaced.
+    /// Publishes the file and returns what it replaced.
     fn publish(&self, live: &Live, request: &CommitRequest) -> Result<(Meta, Amount), FilesError> {
         let replaced = live.reached.replaced()?;
         let plan = live.assembly.plan();
-        // What it was to replace may be smaller now, or gone, and its room somebody else's.
+        // The file to replace may be smaller now, or gone, and its space used by another write.
         let rooms = &self.0.uploads.rooms;
         rooms.fit(live.assembly.id(), amount(plan), replaced)?;
         self.make_parent(&live.reached)?;
@@ -435,14 +435,14 @@ impl Files {
         Ok((live.checked(self, committed)?, replaced))
     }
 
-    /// Nobody can go on with it. The sender is told why, whether it can be removed or not.
+    /// Discards an upload that can never be committed. The client gets the original error even if this fails.
     fn discard_refused(&self, caller: &Caller, id: &StagedId) {
         if let Err(error) = self.upload_discard(caller, id) {
             tracing::warn!(%error, "an upload that was refused could not be removed");
         }
     }
 
-    /// Removes an upload with all that arrived, also one of an old client.
+    /// Discards an upload and all received bytes, also one by the old protocol.
     pub fn upload_discard(&self, caller: &Caller, id: &StagedId) -> Result<(), FilesError> {
         if self.old_discard(caller, id)? {
             return Ok(());
@@ -467,7 +467,7 @@ impl Files {
     }
 }
 
-/// What identifies one state of one sender's file.
+/// Identifies one state of one sender's file.
 fn upload_key(place: &Place, key: &str) -> Digest {
     let mut hasher = blake3::Hasher::new();
     for part in [
@@ -481,7 +481,7 @@ fn upload_key(place: &Place, key: &str) -> Digest {
     hasher.finalize().into()
 }
 
-/// What an upload takes of a quota, from its first byte on.
+/// What an upload takes of a quota, from its first byte.
 pub(super) fn amount(plan: &AssemblyPlan) -> Amount {
     Amount {
         bytes: plan.size,

@@ -1,4 +1,4 @@
-//! What can go wrong with homes, packages and the folders of runs.
+//! Errors of homes, packages and the folders of runs.
 
 use std::io::ErrorKind;
 
@@ -39,7 +39,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether the server's disk has no space left, for whichever user.
+    /// Whether the server's disk is full, for all users.
     pub fn is_out_of_space(&self) -> bool {
         let storage = match self {
             Self::Storage(error) | Self::Pack(PackError::Storage(error)) => Some(error),
@@ -48,7 +48,7 @@ impl StorageError {
         matches!(storage, Some(RootError::NoSpace(_)))
     }
 
-    /// Whether there is no space left on the disk, or none that its file system's quota allows.
+    /// Whether the disk is full, or a quota of its file system is exhausted.
     pub fn is_full(&self) -> bool {
         if let Self::Storage(error) | Self::Pack(PackError::Storage(error)) = self
             && matches!(error, RootError::NoSpace(_) | RootError::FsQuota { .. })

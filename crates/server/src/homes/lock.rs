@@ -1,7 +1,6 @@
-//! One server for one storage folder: two with histories of their own would each clear away the other's runs.
+//! Locks the storage folder: two servers with separate databases would remove each other's runs.
 //!
-//! The lock goes with the process, however that ends, and holds for all machines that share the folder where its file
-//! system says so.
+//! The lock ends with the process. It also covers other machines that share the folder, if their file system supports that.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,7 +13,7 @@ use super::Storage;
 
 const LOCK: &str = ".lock";
 
-/// Another server is at work there.
+/// Another server uses the folder.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "another server{} keeps its users' files in the storage folder `{}`",
@@ -23,25 +22,25 @@ const LOCK: &str = ".lock";
 )]
 pub struct InUse {
     path: PathBuf,
-    /// Process and machine, where it said so.
+    /// Its process and machine, if known.
     by: Option<String>,
 }
 
-/// A storage folder that is this server's as long as this lives.
+/// Exclusive use of a storage folder while this value lives.
 #[derive(Debug)]
 pub struct StorageLock(Option<File>);
 
 impl Drop for StorageLock {
     fn drop(&mut self) {
         if let Some(file) = &self.0 {
-            // A child that has not become its program yet holds it, too.
+            // Unlock explicitly: a forked child that has not yet called exec shares the lock.
             let _ = flock(file, FlockOperation::Unlock);
         }
     }
 }
 
 impl Storage {
-    /// Takes the folder for this server alone. On a file system without locks nobody is kept out, and that is logged.
+    /// Locks the folder for this server. On a file system without locks, other servers are not kept out, and a warning is logged.
     pub fn take(&self) -> Result<StorageLock, InUse> {
         let path = self.root.join(LOCK);
         let opened = File::options()
@@ -73,7 +72,7 @@ impl Storage {
     }
 }
 
-/// For the message to a server that is refused; the lock works without it.
+/// Records the owner for the error message of a second server; the lock works without it.
 fn note_owner(mut lock: &File) {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let noted = lock

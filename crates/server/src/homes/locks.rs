@@ -9,16 +9,16 @@ use tokio::sync::RwLock;
 /// The locks of one user.
 #[derive(Debug, Default)]
 pub struct UserLocks {
-    /// Shared by those who check that a package is there and store a job that needs it; alone for who removes packages.
-    /// The guard goes along with the work, which may outlive the request.
+    /// Shared while a job's package is checked and the job is stored; exclusive while packages are removed. The guard moves into
+    /// the task, which may outlive the request.
     pub packages: Arc<RwLock<()>>,
-    /// For who moves a link to the latest run.
+    /// Held while a link to the latest run is changed.
     pub(crate) latest: Mutex<()>,
-    /// For who gives packages their places, or clears away what has one and no list.
+    /// Held while packages are published, or trees without a manifest are removed.
     pub publishing: Mutex<()>,
 }
 
-/// Everybody's locks, as many as there are users.
+/// The locks of all users.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AllLocks(Arc<Mutex<HashMap<UserName, Arc<UserLocks>>>>);
 

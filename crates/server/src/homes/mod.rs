@@ -1,18 +1,17 @@
-//! Users' homes: where they lie, to whom they belong, and what names lead into them.
+//! Users' homes: where they are, who owns them, and which paths lead into them.
 //!
 //! ```text
 //! <storage>/.lock                           held by the one server that uses all this
-//! <storage>/public/                         read by all
+//! <storage>/public/                         readable by all
 //! <storage>/home/<user>/                    what the user sees as /pfs/<datacenter>/home/<user>
 //!   job_word_emb -> .paddlecloud/latest/…   an uploaded folder appears under its own name
 //!   .paddlecloud/packages/<id>/, <id>.json  uploaded once, never changed
-//!   .pfs-staging/package-<id>/              what came of one before the stream broke
+//!   .pfs-staging/package-<id>/              the part of a package that arrived before its stream broke
 //!   .paddlecloud/runs/<job id>/             one run: its copy of the package, its output
 //!   .paddlecloud/latest/<package>           leads to the latest run; inside a worker to its own
 //! ```
 //!
-//! All of it is reached through an opened root, so no link a job plants leads anywhere else, and in the name of
-//! the home's owner.
+//! All access goes through an opened root, so no link that a job plants leads elsewhere, and uses the rights of the home's owner.
 
 mod error;
 mod lock;
@@ -39,10 +38,10 @@ pub use owner::{Acting, Home, HomeError, Owner};
 pub(crate) use removal::remove;
 pub use removal::{Pruned, Removal};
 
-/// The folder of ours in every home.
+/// The server's own folder in every home.
 pub(crate) const OURS: &str = ".paddlecloud";
 
-/// Where all users' files lie on this machine.
+/// The storage folder on this machine, with all users' files.
 #[derive(Debug, Clone)]
 pub struct Storage {
     root: PathBuf,
@@ -56,12 +55,12 @@ pub struct Storage {
 pub enum Place {
     /// Below the caller's home.
     Home(RelPath),
-    /// Below the folder that all may read.
+    /// Below the public folder.
     Public(RelPath),
 }
 
 impl Storage {
-    /// Makes the folders that are always there.
+    /// Opens the storage and creates its fixed folders.
     pub fn open(root: &Path, datacenter: DatacenterName) -> std::io::Result<Storage> {
         if let Some(above) = root.parent() {
             durable::make_folders(above, 0o777)?;
@@ -90,7 +89,7 @@ impl Storage {
         self.root.join("public")
     }
 
-    /// The folder that all may read, opened.
+    /// Opens the public folder.
     pub fn public(&self) -> Result<Root, StorageError> {
         Ok(Root::open(self.public_path())?)
     }
@@ -105,9 +104,9 @@ impl Storage {
         format!("/pfs/{}/public", self.datacenter)
     }
 
-    /// Where a path leads for this user, by the file service's own rule.
+    /// Resolves a path for this user, by the rules of the file service.
     ///
-    /// Whatever is not the caller's own or public is "not found": nobody learns what others have.
+    /// A path that is neither the caller's own nor public is "not found", so that users cannot probe each other's files.
     pub fn place(&self, user: &UserName, path: &str) -> Result<Place, StorageError> {
         let not_found = || StorageError::NotFound(path.to_owned());
         let caller = Caller {
@@ -123,7 +122,7 @@ impl Storage {
         })
     }
 
-    /// Everybody who has something of ours in their home.
+    /// All users whose home has a folder of the server.
     pub fn users(&self) -> Result<Vec<UserName>, StorageError> {
         let homes = std::fs::read_dir(self.path().join("home")).map_err(StorageError::Disk)?;
         let used = homes.flatten().filter(|home| home.path().join(OURS).is_dir());
@@ -132,7 +131,7 @@ impl Storage {
     }
 }
 
-/// A folder that all system users may enter, whatever the server's own habits are. What an operator has set stays.
+/// Creates a folder that all system users may enter, whatever the server's umask is. The mode of an existing folder stays.
 fn make_open(path: &Path) -> std::io::Result<()> {
     match std::fs::create_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
@@ -142,7 +141,7 @@ fn make_open(path: &Path) -> std::io::Result<()> {
     durable::sync_entry(path)
 }
 
-/// A path of fixed parts; the parts are ours and always valid.
+/// A path below the server's own folder, of fixed and valid parts.
 pub(crate) fn ours(parts: &[&str]) -> RelPath {
     let path = [&[OURS], parts].concat().join("/");
     path.parse().expect("parts of ours are plain names")

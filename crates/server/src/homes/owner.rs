@@ -1,7 +1,7 @@
-//! Homes, and in whose name the server works in them.
+//! Opens homes, and selects the user whose rights the server uses in them.
 //!
-//! A user who is mapped to a system user owns their home: the server makes it, gives it away, and from then on works
-//! in it with that user's rights alone, so that what it makes is theirs and a link they plant gains them nothing.
+//! A user who is mapped to a system user owns their home: the server creates it, changes its owner, and from then on works in it
+//! with that user's rights only. What it creates is theirs, and a link they plant gains them nothing.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -20,7 +20,7 @@ use super::{Storage, StorageError, ours};
 use crate::durable;
 use crate::users::Users;
 
-/// Why a user has no home to work in.
+/// Why a user's home cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
     #[error("cannot make the home `{path}` of user `{user}`", path = .path.display())]
@@ -49,30 +49,30 @@ pub enum HomeError {
     },
 }
 
-/// In whose name the server works with a user's files; by default in its own.
+/// Whose rights the server uses for a user's files; by default its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner(Option<RunAs>);
 
 impl Owner {
-    /// The system user, where it is not the server's own.
+    /// The system user, unless it is the server's own.
     pub fn run_as(&self) -> Option<&RunAs> {
         self.0.as_ref()
     }
 
-    /// Until the guard is dropped, this thread works with the owner's files as the owner. It must not be held
-    /// across an `.await`: it belongs to its thread, and the compiler says so.
+    /// Until the guard is dropped, this thread accesses files with the owner's rights. The guard is bound to its thread, so the
+    /// compiler rejects holding it across an `.await`.
     pub fn act(&self) -> Result<Acting, StorageError> {
         let acting = self.0.as_ref().map(act_as).transpose();
         acting.map(Acting).map_err(StorageError::Disk)
     }
 }
 
-/// A thread's stay in a user's name; nothing where that is the server's own.
+/// While it lives, a thread has a user's rights; empty if those are the server's own.
 #[derive(Debug)]
 #[must_use = "the thread acts as the user only while this lives"]
 pub struct Acting(#[expect(dead_code, reason = "what counts is its drop")] Option<ActingAs>);
 
-/// A user's home, opened; while it lives, this thread acts as its owner.
+/// An opened home; while it lives, this thread acts as its owner.
 #[derive(Debug)]
 pub struct Home {
     root: Root,
@@ -80,7 +80,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// The same home with another promise about power cuts.
+    /// The same home with another durability.
     pub fn with_durability(mut self, durability: Durability) -> Home {
         self.root = self.root.with_durability(durability);
         self
@@ -100,8 +100,8 @@ impl Deref for Home {
     }
 }
 
-/// A job may have put a link or a file where a folder of ours belongs. That would keep its user from submitting, so it
-/// gets another name, once, and the folder is made again.
+/// Renames whatever blocks one of the server's own folders. A job may have put a link or a file there, and its user could no
+/// longer submit.
 fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), StorageError> {
     for folder in [ours(&[]), ours(&["packages"]), ours(&["runs"]), ours(&["latest"])] {
         let is_in_the_way = match root.stat_link(&folder) {
@@ -120,18 +120,18 @@ fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), Stora
 }
 
 impl Storage {
-    /// The same storage with homes that belong to these users.
+    /// The same storage with homes of these users.
     pub fn with_users(mut self, users: Users) -> Storage {
         self.users = users;
         self
     }
 
-    /// Whose homes these are.
+    /// The accounts of the homes' owners.
     pub fn accounts(&self) -> &Users {
         &self.users
     }
 
-    /// Makes the homes of all who own theirs, or says who cannot use theirs and why.
+    /// Creates the homes of all users with a system user, or reports which home cannot be used and why.
     pub fn make_homes(&self) -> Result<(), HomeError> {
         let accounts = self.users.all();
         for user in accounts.iter().filter(|account| account.run_as.is_some()) {
@@ -146,7 +146,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Enters a home as its owner, from the storage's own folder on.
+    /// Enters a home as its owner, starting at the storage folder.
     fn try_home(&self, user: &UserName) -> Result<(), StorageError> {
         let storage = Root::open(&self.root)?;
         let home = format!("home/{user}").parse::<RelPath>();
@@ -156,7 +156,7 @@ impl Storage {
         Ok(())
     }
 
-    /// A user's home on this machine's own disk.
+    /// The path of a user's home on this machine.
     pub fn home_path(&self, user: &UserName) -> PathBuf {
         self.root.join("home").join(user.as_str())
     }
@@ -165,12 +165,12 @@ impl Storage {
         Owner(self.users.find(user).and_then(|account| account.run_as.clone()))
     }
 
-    /// Until the guard is dropped, this thread works with the user's files as the user; see [`Owner::act`].
+    /// Until the guard is dropped, this thread accesses files as the user; see [`Owner::act`].
     pub fn acting_as(&self, user: &UserName) -> Result<Acting, StorageError> {
         self.owner(user).act()
     }
 
-    /// A user's home, opened, in the user's name; made on first use.
+    /// Opens a user's home with the user's rights; creates it on first use.
     pub fn home(&self, user: &UserName) -> Result<Home, StorageError> {
         self.make_home(user)
             .map_err(|error| StorageError::Disk(io::Error::other(error)))?;
@@ -184,8 +184,8 @@ impl Storage {
         })
     }
 
-    /// Makes the home of a user with a system user of their own, unless it is there: the store would make it the
-    /// server's. A thread that acts as the user may not see the path, and finds the home made before.
+    /// Creates the home of a user with their own system user, if it is missing: created by the store, it would belong to the
+    /// server. A thread that already acts as the user may be unable to see the path; its home exists by then.
     pub fn ensure_home(&self, user: &UserName) -> Result<(), StorageError> {
         let owner = self.owner(user);
         let Some(owner) = owner.run_as() else {
@@ -236,14 +236,14 @@ impl Storage {
         })
     }
 
-    /// Under another name until it belongs to its user: a home is never seen half made.
+    /// Creates the home under another name and renames it once it belongs to its user, so that a partial home is never visible.
     fn give_home(&self, user: &UserName, owner: &RunAs) -> io::Result<()> {
         let draft = self.root.join(format!(".new-home-{user}"));
         DirBuilder::new().recursive(true).mode(0o700).create(&draft)?;
         fchown(File::open(&draft)?, Some(owner.uid), Some(owner.gid))?;
         let home = self.home_path(user);
         match std::fs::rename(&draft, &home) {
-            // Somebody else was faster and has put something there already.
+            // A concurrent request created the home and has already written to it.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => std::fs::remove_dir(&draft),
             other => other.and_then(|()| durable::sync_entry(&home)),
         }

@@ -1,4 +1,4 @@
-//! Removing what nobody needs, or saying how much that would be.
+//! Removes unneeded files, or computes their size only.
 
 use paddlecloud_pfs::{RelPath, Root};
 
@@ -10,14 +10,14 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-/// Whether a clean-up removes or only says how much it would.
+/// Whether a clean-up removes files or only reports their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
     Real,
     Foreseen,
 }
 
-/// Removes a node with all it holds, and counts it. What is not there is no error.
+/// Removes a node with everything below it and adds its size. A missing node is not an error.
 pub(crate) fn remove(
     home: &Root,
     path: &RelPath,

@@ -41,11 +41,11 @@ pub struct Lane {
     socket: Arc<OwnedFd>,
     /// On a thread that may block.
     is_here: AtomicBool,
-    /// Wants to move there.
+    /// Wants to move to such a thread.
     is_called: AtomicBool,
-    /// A request wants to stay there.
+    /// A request wants to stay on the thread.
     is_taken: AtomicBool,
-    /// A request wanted to: the next one will soon come, and want the same.
+    /// An earlier request used the thread: the next one will probably come soon and want the same.
     lingers: AtomicBool,
     /// A request is being answered.
     is_serving: AtomicBool,
@@ -122,7 +122,7 @@ impl Lane {
     }
 }
 
-/// A wake-up from another thread is seen at the latest when the wait for the socket ends.
+/// A wake-up from another thread is noticed at the latest when the wait for the socket ends.
 impl Wake for Lane {
     fn wake(self: Arc<Self>) {
         self.is_woken.store(true, Ordering::SeqCst);
@@ -139,7 +139,7 @@ pub async fn run(lane: Arc<Lane>, connection: impl Future<Output = ()> + Send + 
             Poll::Ready(()) => Poll::Ready(None),
             Poll::Pending if lane.is_called.swap(false, Ordering::Relaxed) => match FREE.try_acquire() {
                 Ok(permit) => Poll::Ready(Some(permit)),
-                // Another connection was faster; the caller notices at the next poll.
+                // Another connection got the thread; the caller notices at the next poll.
                 Err(_) => connection.as_mut().poll(context).map(|()| None),
             },
             Poll::Pending => Poll::Pending,
@@ -165,7 +165,7 @@ async fn on_thread(
     .await
 }
 
-/// The wish of a request to run on a thread that may block, as long as it lives.
+/// A request's wish to run on a thread that may block, while this value lives.
 #[derive(Debug)]
 pub struct Seat(Option<Arc<Lane>>);
 
@@ -179,7 +179,7 @@ impl Seat {
         Self(lane)
     }
 
-    /// Moves there if a thread is free; returns whether it is there now.
+    /// Moves to such a thread if one is free; returns whether it runs there now.
     pub async fn reach(&self) -> bool {
         let Some(lane) = &self.0 else { return false };
         let mut has_called = false;

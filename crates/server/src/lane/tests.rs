@@ -34,7 +34,7 @@ async fn wait_until_all_are_free() {
     );
 }
 
-/// One test, as all connections of a process share the threads.
+/// A single test, because all connections of a process share the threads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_blocks_only_where_it_may() {
     with_a_seat_the_work_is_done_here().await;

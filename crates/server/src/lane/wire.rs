@@ -19,7 +19,7 @@ use super::Lane;
 #[derive(Debug)]
 pub struct Wire {
     socket: Arc<OwnedFd>,
-    /// While the runtime watches it.
+    /// Set while the runtime watches it.
     watched: Option<AsyncFd<Arc<OwnedFd>>>,
     lane: Arc<Lane>,
 }
@@ -35,14 +35,14 @@ impl Wire {
         }
     }
 
-    /// Where its connection is worked on.
+    /// The lane of its connection.
     pub fn lane(&self) -> Arc<Lane> {
         self.lane.clone()
     }
 
     fn watched(&mut self) -> io::Result<&AsyncFd<Arc<OwnedFd>>> {
         if self.watched.is_none() {
-            // SAFETY: what is registered keeps the socket open, and its number does not change.
+            // SAFETY: the registered value keeps the socket open, and its descriptor does not change.
             self.watched = Some(unsafe { AsyncFd::register(self.socket.clone()) }?);
         }
         Ok(self.watched.as_ref().expect("just made"))
@@ -96,11 +96,11 @@ fn or_wait<T>(done: io::Result<T>, wait: impl FnOnce()) -> Poll<io::Result<T>> {
 }
 
 fn receive(socket: &OwnedFd, buf: &mut ReadBuf<'_>) -> io::Result<()> {
-    // SAFETY: only handed to the kernel, which writes to it and never makes anything in it uninitialised.
+    // SAFETY: the slice is only passed to the kernel, which never makes any of it uninitialised.
     let space = unsafe { buf.unfilled_mut() };
     let received =
         uninterrupted(|| recv(socket, &mut *space, RecvFlags::empty()).map(|(_, received)| received))?;
-    // SAFETY: the kernel has just written so many bytes to the beginning of the unfilled part.
+    // SAFETY: the kernel has just written this many bytes to the start of the unfilled part.
     unsafe { buf.assume_init(received) };
     buf.advance(received);
     Ok(())
@@ -154,7 +154,7 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match shutdown(&self.socket, Shutdown::Write) {
-            // The peer was faster.
+            // The peer closed the connection first.
             Ok(()) | Err(Errno::NOTCONN) => Poll::Ready(Ok(())),
             Err(errno) => Poll::Ready(Err(errno.into())),
         }

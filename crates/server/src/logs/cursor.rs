@@ -1,4 +1,4 @@
-//! What a query selects: which workers, and where in each log to begin.
+//! What a query selects: which workers, and where to begin in each log.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub enum Begin {
     Start,
     /// The last lines.
     Tail(usize),
-    /// What was written since then.
+    /// Everything written since this time.
     Since(u64),
     Offset(u64),
 }
@@ -58,7 +58,7 @@ impl LogSelection {
         Ok(wanted)
     }
 
-    /// The requested worker must exist, once the job has workers.
+    /// Checks that the requested worker exists, once the job has workers.
     fn check_worker(&self, job: &Job) -> Result<(), LogsError> {
         let Some(name) = &self.worker else { return Ok(()) };
         if job.workers.is_empty() || job.workers.iter().any(|worker| self.takes(worker)) {
@@ -72,7 +72,7 @@ impl LogSelection {
         })
     }
 
-    /// Whether this worker's log is selected. `trainer-0` means the same as its full name.
+    /// Whether this worker's log is selected. `trainer-0` is short for the full name.
     pub fn takes(&self, worker: &Worker) -> bool {
         let short = format!("{}-{}", worker.key.role, worker.key.index);
         self.role.is_none_or(|role| role == worker.key.role)
@@ -82,7 +82,7 @@ impl LogSelection {
                 .is_none_or(|name| *name == worker.name || *name == short)
     }
 
-    /// The first attempt of interest: the first that a cursor names, or for a tail the latest.
+    /// The first attempt to read: the first one that a cursor names, or for a tail the latest.
     pub fn first_attempt(&self, worker: &Worker) -> u32 {
         match self.first_named(&worker.name) {
             Some(named) => named,
@@ -91,7 +91,7 @@ impl LogSelection {
         }
     }
 
-    /// Where to begin. Attempts after one that a cursor names are new, and begin at their start.
+    /// Where to begin. Attempts after one that a cursor names are new and are read from the start.
     pub fn begin(&self, worker: &str, attempt: u32) -> Begin {
         match self.cursors.get(&(worker.to_owned(), attempt)) {
             Some(offset) => Begin::Offset(*offset),
@@ -100,7 +100,7 @@ impl LogSelection {
         }
     }
 
-    /// The selection applied to existing logs: attempts that join from now on are read completely.
+    /// Reads attempts that join from now on completely: the selection applies only to existing logs.
     pub fn take_all_that_joins(&mut self) {
         self.begin = Begin::Start;
     }

@@ -1,11 +1,11 @@
-//! Errors of reading logs.
+//! Errors when reading logs.
 
 use paddlecloud_core::names::JobName;
 use paddlecloud_core::ports::LogError;
 
 use crate::reconcile::JobsError;
 
-/// Why logs cannot be shown.
+/// Why logs cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
     #[error("`{}` is not a role", .0.escape_default())]
@@ -25,7 +25,7 @@ pub enum LogsError {
     TooLong,
     #[error("a log cannot be read: {0}")]
     Unreadable(LogError),
-    /// The loop is restoring its jobs: retry.
+    /// The loop is restoring its jobs; the client should retry.
     #[error("the server is still loading its jobs")]
     StartingOver,
     #[error(transparent)]

@@ -1,7 +1,7 @@
-//! The folders of attempts' logs, and what else is in them.
+//! The folders of attempts' logs.
 //!
-//! `<data>/attempts/<job>/<role>-<index>.<attempt>/log`. The local engine keeps its files of an attempt in the same
-//! folder; they are removed with the logs when the job leaves the history.
+//! `<data>/attempts/<job>/<role>-<index>.<attempt>/log`. The local engine keeps an attempt's other files in the same folder; they
+//! are removed with the logs when the job leaves the history.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use paddlecloud_core::ports::AttemptKey;
 /// The folder of all attempts, below the server's data.
 pub const ATTEMPTS: &str = "attempts";
 
-/// The folder of one attempt; also of jobs that ended long ago.
+/// The folder of one attempt, also of a job that ended long ago.
 pub fn attempt_folder(data: &Path, attempt: &AttemptKey) -> PathBuf {
     job_folder(data, &attempt.job).join(attempt_name(attempt))
 }
@@ -49,7 +49,7 @@ pub fn parse_attempt(job: JobId, name: &str) -> Option<AttemptKey> {
     })
 }
 
-/// It is not an error if nothing exists.
+/// Treats "not found" as success.
 pub fn absent_is_fine(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::NotFound => Ok(()),

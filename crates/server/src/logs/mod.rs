@@ -25,7 +25,7 @@ pub use error::LogsError;
 pub use segments::{SegmentLogs, Tail};
 pub use stream::LogStream;
 
-/// File reads in progress at the same time.
+/// Concurrent file reads.
 const READS_AT_ONCE: usize = 8;
 
 /// Access to all logs of this server. Cheap to clone.
@@ -52,15 +52,14 @@ impl Logs {
         listed.unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
     }
 
-    /// Deletes the oldest parts of these jobs' logs until they occupy at most this many bytes; returns how many were
-    /// deleted.
+    /// Deletes the oldest segments of these jobs' logs until they occupy at most `most` bytes; returns the deleted bytes.
     pub async fn trim(&self, jobs: Vec<JobId>, most: u64) -> u64 {
         let store = Arc::clone(&self.store);
         let trimmed = tokio::task::spawn_blocking(move || store.trim(&jobs, most)).await;
         trimmed.unwrap_or(0)
     }
 
-    /// Starts to read a job's logs as the query says.
+    /// Starts to read a job's logs.
     pub async fn open(&self, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, LogsError> {
         LogStream::open(self.clone(), job, query).await
     }

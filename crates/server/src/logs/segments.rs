@@ -1,7 +1,7 @@
-//! The log store of the server: segments on disk, one folder per attempt.
+//! The server's log store: segments on disk, one folder per attempt.
 //!
-//! Bytes arrive in one of two ways: appended here, or written into the folder by a supervisor of this machine, whose
-//! engine then only reports how far the log has grown ([`SegmentLogs::attach`]).
+//! Bytes arrive in one of two ways: they are appended here, or a supervisor of this machine writes them into the folder and its
+//! engine only reports the growth ([`SegmentLogs::attach`]).
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -29,7 +29,7 @@ pub struct SegmentLogs {
 struct Inner {
     data: PathBuf,
     limits: LogLimits,
-    /// Logs that grow.
+    /// Logs that are still growing.
     growing: Mutex<HashMap<AttemptKey, Growing>>,
 }
 
@@ -38,7 +38,7 @@ struct Growing {
     mark: watch::Sender<LogMark>,
     /// Signalled when a follower joins.
     followed: Arc<Notify>,
-    /// Absent if a supervisor writes; empty once the log is closed.
+    /// `None` if a supervisor writes the log; the inner value is `None` once the log is closed.
     writer: Option<Arc<Mutex<Option<LogWriter>>>>,
 }
 
@@ -53,7 +53,7 @@ impl Growing {
 }
 
 impl SegmentLogs {
-    /// Logs below the server's data folder.
+    /// Opens the logs below the server's data folder.
     pub fn open(data: &Path, limits: LogLimits) -> io::Result<SegmentLogs> {
         std::fs::create_dir_all(data.join(folders::ATTEMPTS))?;
         let inner = Inner {
@@ -66,7 +66,7 @@ impl SegmentLogs {
         })
     }
 
-    /// The writer of this log's folder reports here how far it has grown.
+    /// Registers a log that another process writes. Its growth is reported through the returned value.
     pub fn attach(&self, attempt: &AttemptKey, mark: LogMark) -> Tail {
         let growing = Growing::new(mark, None);
         self.inner.growing().insert(attempt.clone(), growing.clone());
@@ -81,7 +81,7 @@ impl SegmentLogs {
         self.inner.growing().get(attempt).cloned()
     }
 
-    /// Opens the log for appending, whether or not it was before.
+    /// Opens the log for appending, or returns it if it is open.
     fn appended(&self, attempt: &AttemptKey) -> io::Result<Growing> {
         if let Some(growing) = self.find(attempt).filter(|growing| growing.writer.is_some()) {
             return Ok(growing);
@@ -171,7 +171,7 @@ impl LogStore for SegmentLogs {
 
     fn follow(&self, attempt: &AttemptKey) -> Option<Box<dyn Follower>> {
         let growing = self.find(attempt)?;
-        // First the receiver, then the signal: the counter of receivers must see this one.
+        // Subscribe before the signal: the receiver count must include this follower.
         let follower = Watching(growing.mark.subscribe());
         growing.followed.notify_one();
         Some(Box::new(follower))
@@ -224,13 +224,13 @@ fn lock(writer: &Mutex<Option<LogWriter>>) -> MutexGuard<'_, Option<LogWriter>> 
     writer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A part of a log that nothing is appended to.
+/// A segment to which nothing is appended any more.
 struct Part {
     folder: PathBuf,
     segment: StoredSegment,
 }
 
-/// All parts of a job's logs except the latest of each. Unreadable ones may already be gone.
+/// All segments of a job's logs except the latest of each. Unreadable ones may already be gone.
 fn finished_parts(job: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
     for attempt in std::fs::read_dir(job).into_iter().flatten().flatten() {
@@ -255,7 +255,7 @@ fn bytes_below(folder: &Path) -> u64 {
     entries.map(size).sum()
 }
 
-/// Reports how far a log that a supervisor writes has grown. Dropped without an end, there are no more reports.
+/// Reports the growth of a log that a supervisor writes. If it is dropped before the log is complete, reports just stop.
 pub struct Tail {
     logs: Arc<Inner>,
     attempt: AttemptKey,
@@ -267,14 +267,14 @@ impl Tail {
         self.growing.mark.borrow().length
     }
 
-    /// A log never gets shorter.
+    /// Reports growth. A log never shrinks.
     pub fn grown(&self, length: u64) {
         self.growing
             .mark
             .send_modify(|mark| mark.length = mark.length.max(length));
     }
 
-    /// Nothing will be added.
+    /// Reports that the log is complete.
     pub fn complete(self, length: u64) {
         self.growing.mark.send_modify(|mark| {
             *mark = LogMark {

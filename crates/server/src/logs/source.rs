@@ -1,4 +1,4 @@
-//! One attempt's log as one of many that are merged.
+//! The log of one attempt, as one of the inputs of a merge.
 
 use std::collections::VecDeque;
 
@@ -9,20 +9,20 @@ use super::cursor::Begin;
 /// Bytes read from one log at a time.
 const BLOCK: usize = 64 << 10;
 
-/// A log that is read from some offset on.
+/// A log that is read from some offset.
 pub struct LogSource {
     pub attempt: AttemptKey,
     reader: Box<dyn LogReader>,
     begin: Option<Begin>,
     first: Option<u64>,
-    /// The first byte that was not returned.
+    /// The offset of the next byte to read.
     next: u64,
-    /// Where to stop; a snapshot has an end.
+    /// Where to stop, if only a snapshot is read.
     stop: Option<u64>,
     ready: VecDeque<Piece>,
     /// Reports growth while the attempt lives.
     pub growth: Option<Box<dyn Follower>>,
-    /// Everything that existed at the last read has been read.
+    /// Whether everything that existed at the last read has been read.
     dry: bool,
 }
 
@@ -41,13 +41,13 @@ impl LogSource {
         }
     }
 
-    /// Reads no further than the current end.
+    /// Stops at the current end.
     pub fn stop_at_present_end(&mut self) -> Result<(), LogError> {
         self.stop = Some(self.reader.length()?);
         Ok(())
     }
 
-    /// Something may have been added since the last read.
+    /// Allows further reads: the log may have grown.
     pub fn wake(&mut self) {
         self.dry = false;
     }
@@ -86,12 +86,12 @@ impl LogSource {
         }
     }
 
-    /// The first requested byte; known once something was read.
+    /// The offset of the first requested byte; known after the first read.
     pub fn first(&self) -> Option<u64> {
         self.first
     }
 
-    /// When the next piece was written; a gap comes before everything.
+    /// When the next piece was written; a gap sorts first.
     pub fn stamp(&self) -> Option<u64> {
         match self.ready.front()? {
             Piece::Chunk(chunk) => Some(chunk.stamp),

@@ -1,4 +1,4 @@
-//! The merged stream of a job's logs, as frames of the wire.
+//! The merged stream of a job's logs, as wire frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::source::{LogSource, wire_stream};
 use super::{Logs, LogsError};
 use crate::job_status::job_status;
 
-/// How often a quiet stream sends a sign of life.
+/// How often an idle stream sends a heartbeat.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Bytes collected before they are passed on.
@@ -27,7 +27,7 @@ pub struct LogStream {
     follow: bool,
     /// Changes of the job; `None` once it is final.
     changes: Option<watch::Receiver<Arc<Job>>>,
-    /// There are no notifications, though the job may not be final.
+    /// The job may not be final, but no notifications arrive.
     is_unwatched: bool,
     sources: Vec<LogSource>,
     announced: usize,
@@ -67,19 +67,19 @@ impl LogStream {
         Ok(self)
     }
 
-    /// Follows the job, or reads from the store how it ended: the earlier lookup may be stale.
+    /// Subscribes to the job, or reads its final state from the store: the earlier lookup may be stale.
     async fn find_watch(&mut self) -> Result<(), LogsError> {
         if !std::mem::take(&mut self.is_unwatched) {
             return Ok(());
         }
-        // Watch first, read afterwards: nothing that happens in between is missed.
+        // Subscribe first, read afterwards, so that no change in between is missed.
         self.changes = self.logs.jobs.watch(&self.job.id);
         if self.changes.is_none() {
             match self.logs.jobs.get_any(&self.job.id).await? {
                 Some(job) if job.phase.is_final() => self.job = job,
-                // The loop is just starting over. A disconnected client retries.
+                // The loop is just restarting. The client retries after the disconnect.
                 Some(_) => return Err(LogsError::StartingOver),
-                // Removed: there is no end to report.
+                // The job was removed: there is no end to report.
                 None => {}
             }
         }
@@ -169,7 +169,7 @@ impl LogStream {
         }
     }
 
-    /// Announces workers that the reader does not know yet.
+    /// Announces workers that are new to the reader.
     fn announce(&mut self) {
         if self.announced == self.sources.len() && self.announced > 0 {
             return;
@@ -237,7 +237,7 @@ impl LogStream {
         }
     }
 
-    /// The final status is written after the last byte, so a final job whose logs were read afterwards is complete.
+    /// Whether everything was read. The final status is written after the last byte, so the logs of a final job are complete.
     fn is_complete(&self) -> bool {
         self.changes.is_none()
     }
@@ -287,7 +287,7 @@ impl LogStream {
         }
     }
 
-    /// The job changed: it may have new attempts, or have ended.
+    /// Handles a change of the job: it may have new attempts, or have ended.
     fn changed(&mut self, lives: bool) {
         self.refresh_job();
         // The last notification was not final: the store has the final state.

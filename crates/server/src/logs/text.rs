@@ -1,4 +1,4 @@
-//! Logs as plain text: the whole reply of the old interface, and the last lines of one worker.
+//! Logs as plain text: the whole reply of the old API, and the last lines of one worker.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use paddlecloud_supervisor::log::REMARK;
 
 use super::{Logs, LogsError};
 
-/// Most bytes of a reply that is one text; use the stream for more.
+/// Size limit of a reply in one text; longer logs need the stream.
 const LONGEST_TEXT: usize = 16 << 20;
 
 /// Bytes read for the last lines of a worker.
@@ -33,7 +33,7 @@ impl Logs {
         Ok(text.into_string())
     }
 
-    /// The last lines of a worker's latest attempt that wrote any, without the preamble.
+    /// The last lines of a worker's latest attempt with output, without the preamble.
     pub async fn last_lines(&self, job: &Job, worker: WorkerKey, lines: usize) -> Vec<String> {
         let latest = job.worker(worker).map_or(1, |worker| worker.attempt);
         let readers: Vec<_> = (1..=latest)
@@ -93,7 +93,7 @@ impl Text {
         self.bytes += bytes.len();
     }
 
-    /// With several workers, each is introduced by its name between `=`, as in the original.
+    /// With several workers, each log starts with a header, the worker's name between `=`, as in the original.
     fn into_string(self) -> String {
         let is_several = self
             .workers
@@ -147,7 +147,7 @@ fn tail(mut reader: Box<dyn LogReader>, lines: usize) -> Vec<String> {
         .collect()
 }
 
-/// Of the launcher's own lines, only its remarks on the worker's exit.
+/// Keeps, of the launcher's own lines, only its remarks on the worker's exit.
 fn without_preamble(chunk: Chunk) -> Vec<u8> {
     if chunk.stream != Stream::Launcher {
         return chunk.bytes;

@@ -1,7 +1,7 @@
-//! Packages that users uploaded: announced by a list of files, sent as one stream, published whole and never changed.
+//! Packages that users uploaded: announced by a manifest, sent as one stream, published as a whole and never changed.
 //!
-//! A package's tree lies beside its list, `<id>.json`; without the list it is not there. `<id>.wanted` is the list of one
-//! that is awaited. Code that only needs a package's path asks here.
+//! A package's tree is stored beside its manifest, `<id>.json`; without the manifest the package does not exist. `<id>.wanted` is
+//! the manifest of an announced package. Code that only needs a package's path finds it here.
 
 mod pruning;
 mod receive;
@@ -20,11 +20,11 @@ use crate::homes::{OURS, Storage, StorageError, ours};
 pub use pruning::{Condemned, Latest};
 pub use receive::{MOST_LIST, Receiver, SHORT_LIST, Wanted};
 
-/// Longest one that is read from a home. A job of the owner's may have put any file there.
+/// The longest manifest that is read from a home: a job of the owner may have put any file there.
 const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;
 
 impl Storage {
-    /// Checks that an upload can be run: its own `output` would be in the way of the folder of results.
+    /// Checks that an uploaded package can run: a file named `output` would block the folder of results.
     pub fn check_upload(&self, user: &UserName, id: PackageId) -> Result<(), StorageError> {
         let home = self.home(user)?;
         let manifest = match read_list(&home, &list_path(id)) {
@@ -40,7 +40,7 @@ impl Storage {
         }
     }
 
-    /// Checks a folder name under which an upload shall appear and gives its full path.
+    /// Checks the folder name under which an upload will appear and returns its full path.
     pub fn upload_name(&self, user: &UserName, name: &str) -> Result<String, StorageError> {
         let bad = || StorageError::BadName(name.to_owned());
         let path: RelPath = name.parse().map_err(|_| bad())?;
@@ -51,7 +51,7 @@ impl Storage {
     }
 }
 
-/// Packages that are here whole, the latest first.
+/// Complete packages, the latest first.
 fn stored_packages(home: &Root) -> Result<Vec<PackageId>, StorageError> {
     let entries = match home.list(&ours(&["packages"])) {
         Err(error) if error.is_not_found() => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Clearing away packages that no job needs, and what uploads that were cut short left.
+//! Removes packages that no job needs, and leftovers of interrupted uploads.
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -27,10 +27,10 @@ impl Storage {
         Ok(pruned)
     }
 
-    /// Takes away the names of stored packages that no job in `kept` was submitted with, and of leftovers. From then on
-    /// they are not there; what lay behind the names is removed later, which may take long.
+    /// Removes the manifests of stored packages that no job in `kept` was submitted with, and renames trees without a manifest.
+    /// From then on these packages do not exist; their trees are removed later, which may take long.
     ///
-    /// The caller holds [`crate::homes::UserLocks::packages`] exclusively, so that no job comes to need one meanwhile.
+    /// The caller holds [`crate::homes::UserLocks::packages`] exclusively, so that no new job can need one of them.
     pub fn condemn_packages(
         &self,
         user: &UserName,
@@ -44,21 +44,21 @@ impl Storage {
         self.condemn_leftovers(user, &home)
     }
 
-    /// Removes what uploads and clean-ups that were cut short left.
+    /// Removes leftovers of interrupted uploads and clean-ups.
     pub fn sweep_packages(&self, user: &UserName) -> Result<Pruned, StorageError> {
         let condemned = self.condemn_leftovers(user, &*self.home(user)?)?;
         self.remove_condemned(user, &condemned)
     }
 
-    /// Packages without a list are not there; a list that is only wanted says that one may come.
+    /// A tree without a manifest is a leftover; a `.wanted` manifest means that the package may still arrive.
     fn condemn_leftovers(&self, user: &UserName, home: &Root) -> Result<Condemned, StorageError> {
         let locks = self.locks(user);
-        // Who publishes gives the tree its name before the list.
+        // A publish renames the tree before it writes the manifest.
         let _alone = locks.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         condemn_leftovers(home)
     }
 
-    /// Removes what lay behind condemned names.
+    /// Removes the trees of condemned packages.
     pub fn remove_condemned(&self, user: &UserName, condemned: &Condemned) -> Result<Pruned, StorageError> {
         let home = self.home(user)?;
         let mut pruned = Pruned::default();
@@ -69,16 +69,16 @@ impl Storage {
     }
 }
 
-/// Paths whose content nobody needs.
+/// Paths that are no longer needed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Condemned(Vec<RelPath>);
 
-/// How old a list of files is when its package will not come any more.
+/// How old a `.wanted` manifest may be; its package will not arrive any more.
 const AWAITED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
-/// What the names of condemned packages begin with.
+/// The prefix of condemned trees.
 const GONE: &str = ".gone-";
 
-/// What becomes of the latest package, if no job has it: it is what the next submit is compared with.
+/// Whether the latest package is kept when no job uses it: the next submit is compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Latest {
     Stays,
@@ -151,7 +151,7 @@ mod tests {
             }
         }
 
-        /// A package's tree, and what lies beside it.
+        /// A package's tree, and a file with this suffix beside it.
         fn package(&self, digit: char, suffix: Option<&str>) -> String {
             let id = digit.to_string().repeat(64);
             fs::create_dir_all(self.ours.join("packages").join(&id)).unwrap();

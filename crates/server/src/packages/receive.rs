@@ -1,7 +1,7 @@
-//! Taking in an uploaded package: announced by its list of files, sent as one stream, published whole.
+//! Receives an uploaded package: announced by its manifest, sent as one stream, published as a whole.
 //!
-//! A file that an earlier package of the same user holds is not sent again; it is copied and checked. What came before a
-//! stream broke stays and is gone on with; see `unfinished`.
+//! A file that an earlier package of the same user contains is not sent again; it is copied and checked. What arrived before a
+//! stream broke is kept, and the upload resumes there; see `unfinished`.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -18,29 +18,29 @@ use super::unfinished::stock;
 use super::{list_path, read_list, stored_packages, tree_path, wanted_path};
 use crate::homes::{Owner, Storage, StorageError, UserLocks, ours};
 
-/// Longest list of files that is taken, in bytes: some 300,000 files.
+/// The longest accepted manifest, in bytes: some 300,000 files.
 pub const MOST_LIST: usize = 64 << 20;
-/// Bytes of a list that is short: it waits for nobody.
+/// A manifest up to this many bytes needs no turn in the queue.
 pub const SHORT_LIST: usize = 4 << 20;
-/// Earlier packages that are searched for files.
+/// How many earlier packages are searched for files.
 const SEARCHED_PACKAGES: usize = 32;
 
-/// What must be sent of a package.
+/// What the client must send of a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Contents that are not among the user's packages yet.
+    /// Contents that no package of the user has.
     pub missing: Vec<Digest>,
-    /// Of files among these, how much has come already.
+    /// How much of the missing files has already arrived.
     pub parts: Vec<Part>,
 }
 
 impl Storage {
-    /// Whether the user's package is here, whole.
+    /// Whether the user has this package, complete.
     pub fn has_package(&self, user: &UserName, id: PackageId) -> Result<bool, StorageError> {
         Ok(self.home(user)?.exists(&list_path(id))?)
     }
 
-    /// Remembers a list of files and says what is missing, with what came of the package before.
+    /// Stores a manifest and returns what is missing, taking into account what arrived earlier.
     pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Wanted, StorageError> {
         let id = manifest.id();
         if self.has_package(user, id)? {
@@ -53,7 +53,7 @@ impl Storage {
         let mut wanted: HashSet<Digest> = manifest.entries().iter().filter_map(Entry::digest).collect();
         wanted.retain(|digest| !stock.whole.contains(digest));
         let known = known_files(&home, &wanted)?;
-        // A job may have changed a stored file: what is not as it should be is asked for again.
+        // A job may have changed a stored file: a file that does not match its digest must be sent again.
         wanted.retain(|digest| {
             !known
                 .get(digest)
@@ -69,8 +69,8 @@ impl Storage {
         Ok(Wanted { missing, parts })
     }
 
-    /// Begins to take in the announced package, or resumes an earlier upload; [`RootError::Busy`] while somebody else
-    /// is at it.
+    /// Starts to receive the announced package, or resumes an earlier upload; [`RootError::Busy`] while another request is
+    /// receiving it.
     pub fn receive(&self, user: &UserName, id: PackageId) -> Result<Receiver, StorageError> {
         let home = self.home(user)?;
         let manifest = Arc::new(announced(&home, id)?);
@@ -93,7 +93,7 @@ impl Storage {
     }
 }
 
-/// The list of files of a package that is expected, or that another upload has just brought.
+/// The manifest of an announced package, or of one that another upload has just completed.
 fn announced(home: &Root, id: PackageId) -> Result<Manifest, StorageError> {
     for path in [wanted_path(id), list_path(id)] {
         match read_list(home, &path) {
@@ -104,7 +104,7 @@ fn announced(home: &Root, id: PackageId) -> Result<Manifest, StorageError> {
     Err(StorageError::NotAnnounced(id.to_string()))
 }
 
-/// Whether a file still is what its digest says.
+/// Whether a file still matches its digest.
 fn holds(home: &Root, place: &RelPath, digest: Digest) -> bool {
     let found = home
         .open_file_no_links(place)
@@ -113,7 +113,7 @@ fn holds(home: &Root, place: &RelPath, digest: Digest) -> bool {
     found == Some(digest)
 }
 
-/// One upload on its way. Nothing of it appears without `finish`.
+/// An upload in progress. Nothing is published without `finish`.
 pub struct Receiver {
     owner: Owner,
     home: Root,
@@ -126,28 +126,28 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// What the package consists of.
+    /// The package's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What of it lay there when this began.
+    /// What was already staged when this upload began.
     pub fn held(&self) -> Usage {
         self.held
     }
 
-    /// Takes the next bytes of the stream. What was not announced is refused before it is written.
+    /// Takes the next bytes of the stream. Anything that was not announced is refused before it is written.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), StorageError> {
         let _acting = self.owner.act()?;
         Ok(self.parser.feed(bytes)?)
     }
 
-    /// Stops here. What arrived stays for the resuming client.
+    /// Stops here. The staged files stay for the resuming client.
     pub fn put_down(self) {
         self.end(Unpublished::Stays);
     }
 
-    /// Gives up; removes what was staged.
+    /// Aborts the upload and removes its staged files.
     pub fn discard(self) {
         self.end(Unpublished::Goes);
     }
@@ -161,7 +161,7 @@ impl Receiver {
         leave(&self.home, self.staged, self.id, what_came);
     }
 
-    /// Adds what the user's other packages hold, checks everything, and publishes. Durable when it returns.
+    /// Adds files of the user's other packages, checks everything, and publishes. Durable when it returns.
     pub fn finish(self) -> Result<(), StorageError> {
         let Receiver {
             owner,
@@ -193,16 +193,16 @@ impl Receiver {
     }
 }
 
-/// What becomes of a staged tree that is not published.
+/// What happens to a staged tree that is not published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unpublished {
-    /// It is found by its package and gone on with.
+    /// A later upload of the package resumes it.
     Stays,
     Goes,
 }
 
 impl Unpublished {
-    /// A disk that is full is not made emptier by what lies on it.
+    /// On a full disk the staged tree is removed, to free its space.
     fn after(error: &StorageError) -> Unpublished {
         match error.is_full() {
             true => Unpublished::Goes,
@@ -211,7 +211,7 @@ impl Unpublished {
     }
 }
 
-/// Puts a tree down that is not published. Of a package that is here nothing need stay.
+/// Keeps or removes an unpublished tree. If the package exists by now, the tree is always removed.
 fn leave(home: &Root, staged: StagedTree, id: PackageId, what_came: Unpublished) {
     if what_came == Unpublished::Stays && !home.exists(&list_path(id)).unwrap_or(false) {
         return;
@@ -222,11 +222,11 @@ fn leave(home: &Root, staged: StagedTree, id: PackageId, what_came: Unpublished)
 }
 
 fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(), StorageError> {
-    // What came while nobody could look: a job of the owner's writes there too.
+    // A job of the owner may have written to the staging folder meanwhile.
     staged.tidy(manifest)?;
     let absent = staged.missing(manifest)?;
     let sources = Sources::find(home, staged, manifest, &absent)?;
-    // Synced as a whole when it is published, not file by file.
+    // The tree is synced as a whole when it is published, not file by file.
     let tree = staged.tree().clone().with_durability(Durability::Relaxed);
     let mut missing = Vec::new();
     for entry in absent {
@@ -240,7 +240,7 @@ fn complete(home: &Root, staged: &StagedTree, manifest: &Manifest) -> Result<(),
     }
 }
 
-/// Where contents may be found that did not come with the stream. They are checked when they are taken.
+/// Where contents may be found that the stream did not bring. They are checked when they are copied.
 struct Sources([HashMap<Digest, RelPath>; 2]);
 
 impl Sources {
@@ -271,7 +271,7 @@ impl Sources {
     }
 }
 
-/// Adds what did not come with the stream; answers whether it could. A file is checked as it is copied.
+/// Adds an entry that the stream did not bring; returns whether that was possible. A file is checked as it is copied.
 fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) -> Result<bool, StorageError> {
     if let Some((parent, _)) = entry.path.split_last() {
         tree.make_dirs(&parent)?;
@@ -283,7 +283,7 @@ fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) ->
             digest, executable, ..
         } => (*digest, *executable),
     };
-    // Mode and time may differ from the source's.
+    // Mode and time may differ from those of the source.
     let attributes = FileAttributes {
         executable,
         mtime: Some(entry.mtime),
@@ -303,11 +303,11 @@ fn add_from_known(home: &Root, tree: &Root, entry: &Entry, sources: &Sources) ->
 
 enum Published {
     Now,
-    /// It is here already, and stays: a run may be copying from it.
+    /// The package exists already and is kept: a run may be copying from it.
     Before,
 }
 
-/// Gives the package its place.
+/// Publishes the package.
 fn publish(
     home: &Root,
     staged: &StagedTree,
@@ -321,13 +321,14 @@ fn publish(
         return Ok(Published::Before);
     }
     let (tree, list) = (tree_path(id), list_path(id));
-    // Written before the tree has its place: then nothing is left that a full disk refuses.
+    // Write the manifest first: after the tree is renamed, nothing is left that a full disk could refuse.
     let written = written_list(home, manifest)?;
     let placed = staged
         .take_place(&tree, Existing::Replace)
         .and_then(|()| written.publish(&list, Existing::Replace).map(drop));
     if let Err(error) = placed {
-        // Without its list the tree would be nobody's, and count. With it the package is there, if perhaps not for long.
+        // Without its manifest the tree would belong to no package but still count. With it the package exists, even if a power
+        // cut may undo that.
         if !home.exists(&list).unwrap_or(true)
             && let Err(error) = staged.step_back(&tree)
         {
@@ -338,7 +339,7 @@ fn publish(
     Ok(Published::Now)
 }
 
-/// The list, on the disk and without its name.
+/// The manifest, written to disk but not yet named.
 fn written_list(home: &Root, manifest: &Manifest) -> Result<StagedFile, RootError> {
     let mut list = home.stage_file(FileAttributes::default())?;
     list.write_all(&manifest.to_json())
@@ -377,7 +378,7 @@ mod tests {
     use crate::packages::testing::Fixture;
     use crate::small_disk::Disk;
 
-    /// Sends exactly what is missing; answers how many files that were.
+    /// Sends exactly what is missing; returns the number of files sent.
     fn send(fixture: &Fixture) -> (PackageId, usize) {
         let (id, wanted) = (fixture.manifest().id(), fixture.announce());
         if fixture.has_it() {

@@ -1,4 +1,4 @@
-//! A folder that is to be sent, and a user's storage without a server.
+//! A folder to send, and a user's storage without a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Fixture {
         }
     }
 
-    /// The folder that is to be sent.
+    /// The folder to send.
     pub fn source(&self) -> PathBuf {
         self.folder.path().join("src")
     }
@@ -66,7 +66,7 @@ impl Fixture {
         self.storage.has_package(&self.me, self.manifest().id()).unwrap()
     }
 
-    /// What a client sends that was told what is wanted.
+    /// The stream that a client sends for this reply.
     pub fn stream(&self, wanted: &Wanted) -> Vec<u8> {
         let root = Root::open(self.source()).unwrap();
         let mut writer = PackWriter::new(Vec::new()).unwrap();
@@ -85,7 +85,7 @@ impl Fixture {
         self.storage.home_path(&self.me).join(".pfs-staging")
     }
 
-    /// Where a package lies that came whole.
+    /// The path of a published package.
     pub fn stored(&self, id: PackageId) -> PathBuf {
         self.storage.home_path(&self.me).join(tree_path(id).as_path())
     }

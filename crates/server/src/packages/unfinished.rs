@@ -1,7 +1,7 @@
-//! Packages of which something came before the stream broke: what is there, and how it is given up.
+//! Partly received packages: lists, tidies and discards them.
 //!
-//! They lie in the staging folder of the home by the name of their package, and go three days after anything in them
-//! changed, as unfinished uploads of files do.
+//! They are in the staging folder of the home, named by their package, and expire three days after their last change, as
+//! unfinished uploads of files do.
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::pack::{StagedTree, Stock};
@@ -14,7 +14,7 @@ use super::{read_list, wanted_path};
 use crate::homes::{Storage, StorageError};
 
 impl Storage {
-    /// Removes from what came of a package what does not belong to it; answers what is left. Contents are not looked at.
+    /// Removes files that do not belong to the package from its staged tree; returns what is left. Contents are not checked.
     pub fn tidy_unfinished(&self, user: &UserName, manifest: &Manifest) -> Result<Usage, StorageError> {
         match StagedTree::kept(&*self.home(user)?, manifest.id())? {
             Some(tree) => Ok(tree.tidy(manifest)?),
@@ -22,23 +22,23 @@ impl Storage {
         }
     }
 
-    /// Packages of which something came, also those that somebody is sending.
+    /// Partly received packages, including those in flight.
     pub fn unfinished_packages(&self, user: &UserName) -> Result<Vec<UnfinishedPackage>, StorageError> {
         Ok(unfinished_packages(&*self.home(user)?)?)
     }
 
-    /// Their ids alone.
+    /// The ids of partly received packages.
     pub fn unfinished_ids(&self, user: &UserName) -> Result<Vec<PackageId>, StorageError> {
         Ok(unfinished_package_ids(&*self.home(user)?)?)
     }
 
-    /// The bytes of a whole package that is awaited, where that is known.
+    /// The total bytes of an announced package, if known.
     pub fn awaited_bytes(&self, user: &UserName, id: PackageId) -> Result<Option<u64>, StorageError> {
         let list = read_list(&*self.home(user)?, &wanted_path(id));
         Ok(list.ok().map(|list| list.total_bytes()))
     }
 
-    /// How long the list of a package is that is awaited; nothing where none is.
+    /// The length of an announced package's manifest; 0 if there is none.
     pub fn awaited_list(&self, user: &UserName, id: PackageId) -> Result<u64, StorageError> {
         match self.home(user)?.stat_link(&wanted_path(id)) {
             Err(error) if error.is_not_found() => Ok(0),
@@ -46,8 +46,8 @@ impl Storage {
         }
     }
 
-    /// Gives up what came of a package and the list of what is to come, unless somebody is sending it. Answers whether
-    /// anything went.
+    /// Discards the staged tree of a package and its `.wanted` manifest, unless it is being sent. Returns whether anything was
+    /// removed.
     pub fn give_up_unfinished(&self, user: &UserName, id: PackageId) -> Result<bool, StorageError> {
         let home = self.home(user)?;
         let tree = match StagedTree::kept(&home, id) {
@@ -55,7 +55,7 @@ impl Storage {
             Ok(Some(tree)) => tree,
             Err(error) => return Err(error.into()),
         };
-        // The tree is held until the list is gone: nobody resumes it meanwhile.
+        // The tree stays locked until the manifest is gone, so that no client resumes it meanwhile.
         match home.remove(&wanted_path(id)) {
             Err(error) if !error.is_not_found() => return Err(error.into()),
             _ => {}
@@ -65,7 +65,7 @@ impl Storage {
     }
 }
 
-/// What is there of a package.
+/// What was received of a package.
 pub(super) fn stock(home: &Root, manifest: &Manifest) -> Result<Stock, StorageError> {
     match StagedTree::kept(home, manifest.id())? {
         Some(tree) => Ok(tree.take_stock(manifest)?),
@@ -95,7 +95,7 @@ mod tests {
         fixture
     }
 
-    /// Sends so many bytes, and is cut off.
+    /// Sends this many bytes, then stops.
     fn send(fixture: &Fixture, bytes: usize) {
         let stream = fixture.stream(&fixture.announce());
         let mut receiver = fixture.receive();
@@ -103,7 +103,7 @@ mod tests {
         receiver.put_down();
     }
 
-    /// Sends what is missing; answers how many bytes that were.
+    /// Sends what is missing; returns how many bytes that took.
     fn finish(fixture: &Fixture) -> (usize, Result<(), StorageError>) {
         let stream = fixture.stream(&fixture.announce());
         let mut receiver = fixture.receive();
@@ -161,7 +161,7 @@ mod tests {
         second.feed(&stream).unwrap();
         second.finish().unwrap();
         assert!(fixture.has_it());
-        // Announced before, and sent although it is here by now.
+        // Announced earlier, and sent although the package exists by now.
         let mut late = fixture.receive();
         late.feed(&stream[..1000]).unwrap();
         late.put_down();
@@ -235,7 +235,7 @@ mod tests {
             .tidy_unfinished(&fixture.me, &fixture.manifest())
             .unwrap();
         assert!(held.bytes < LARGE as u64, "{held:?}");
-        // And while it comes.
+        // The same while it is being received.
         let stream = fixture.stream(&fixture.announce());
         let mut receiver = fixture.receive();
         fs::create_dir(kept.join("late")).unwrap();

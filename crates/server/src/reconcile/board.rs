@@ -1,4 +1,4 @@
-//! The unfinished jobs, readable by everyone; changed only after the change is durable.
+//! The unfinished jobs, readable by all modules; changed only after the change is durable.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use paddlecloud_core::job::Job;
 use paddlecloud_core::names::JobId;
 use tokio::sync::watch;
 
-/// A watcher of a job gets its latest state, and its final one last.
+/// Watchers of a job see its latest state, and its final state last.
 #[derive(Default)]
 pub struct Board {
     jobs: Mutex<BTreeMap<JobId, watch::Sender<Arc<Job>>>>,
@@ -20,7 +20,7 @@ impl Board {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts with these; watchers of other jobs get no more notifications.
+    /// Replaces all jobs. Watchers of jobs that are not among them get no more notifications.
     pub fn fill(&self, jobs: impl Iterator<Item = Arc<Job>>) {
         let mut board = self.jobs();
         let mut fresh = BTreeMap::new();
@@ -58,7 +58,7 @@ impl Board {
         }
     }
 
-    /// Follows a job; `None` if it is final or unknown. The sender is dropped after the last change.
+    /// Subscribes to a job. Returns `None` if it is final or unknown. The sender is dropped after the last change.
     pub fn watch(&self, id: &JobId) -> Option<watch::Receiver<Arc<Job>>> {
         self.jobs().get(id).map(watch::Sender::subscribe)
     }
@@ -88,7 +88,7 @@ impl Board {
             .collect()
     }
 
-    /// How many wait, and how many hold resources.
+    /// The number of waiting jobs, and of jobs that hold resources.
     pub fn counts(&self) -> (u64, u64) {
         let board = self.jobs();
         let pending = board

@@ -1,4 +1,4 @@
-//! Carries out the engine's orders beside the loop: orders for one worker in sequence, all others concurrently.
+//! Carries out the engine's orders in tasks beside the loop: orders for one worker in sequence, all others concurrently.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::orders::Orders;
 
-/// Which orders must not overtake each other: those for one worker, and the end of a whole job after all of them.
+/// A sequence of orders that must not overtake each other: those for one worker; the discard of a job follows all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Line {
     Worker(JobId, WorkerKey),
@@ -24,7 +24,7 @@ pub struct Chores<E> {
     reports: mpsc::UnboundedSender<Report>,
     /// Resolves when the latest order of a line has been carried out.
     latest: HashMap<Line, oneshot::Receiver<()>>,
-    /// Attempts whose launch was ordered and has not been carried out.
+    /// Attempts whose launch was ordered but has not been carried out.
     launches: Arc<Mutex<HashSet<AttemptKey>>>,
 }
 
@@ -38,7 +38,7 @@ impl<E: Engine + 'static> Chores<E> {
         }
     }
 
-    /// Attempts that are on their way to the engine, or that it is just launching.
+    /// Attempts whose launch is in flight.
     pub fn launches(&self) -> Vec<AttemptKey> {
         lock(&self.launches).iter().cloned().collect()
     }
@@ -56,11 +56,11 @@ impl<E: Engine + 'static> Chores<E> {
         let reports = self.reports.clone();
         tokio::spawn(async move {
             for earlier in before {
-                // An error means that the earlier order is done too.
+                // A closed channel also means that the earlier order is done.
                 let _ = earlier.await;
             }
             if let Some(report) = orders.carry_out(&command).await {
-                // A loop that has ended needs no report: the next one repeats the order.
+                // If the loop has ended, no report is needed: the next loop repeats the order.
                 let _ = reports.send(report);
             }
             if let Some(attempt) = launched {
@@ -70,7 +70,7 @@ impl<E: Engine + 'static> Chores<E> {
         });
     }
 
-    /// Takes the ends of the lines that must be waited for.
+    /// Takes the receivers of all orders that must finish first.
     fn before(&mut self, command: &EngineCommand) -> Vec<oneshot::Receiver<()>> {
         if let EngineCommand::Discard { job } = command {
             let of_job = |line: &Line| match line {
@@ -84,7 +84,7 @@ impl<E: Engine + 'static> Chores<E> {
         earlier.into_iter().collect()
     }
 
-    /// Keeps the table as small as the number of orders in flight.
+    /// Bounds the table by the number of orders in flight.
     fn forget_what_is_done(&mut self) {
         if self.latest.len() > 1024 {
             self.latest

@@ -1,13 +1,13 @@
-//! The time of day, and whether the clock was changed since the last call.
+//! The time of day, and detection of clock changes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A difference to the elapsed time up to this much is not a jump.
+/// The largest difference to the elapsed time that does not count as a jump.
 const TOLERANCE: Duration = Duration::from_secs(5);
-/// A clock that is being slewed runs faster or slower by less than one part in this many.
+/// A clock being slewed runs faster or slower by less than one part in this many.
 const GENTLY: u32 = 1000;
 
 /// The source of time: the machine, or a test that sets it.
@@ -15,7 +15,7 @@ const GENTLY: u32 = 1000;
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// The machine's own.
+    /// The machine's own clock.
     pub fn machine() -> Clock {
         Clock::new(Timestamp::now)
     }
@@ -31,7 +31,7 @@ impl Clock {
 
 /// Compares the clock with a monotonic counter.
 ///
-/// A machine that slept looks like one whose clock was set forward, which is what its jobs' limits need.
+/// A machine that was suspended looks like one whose clock was set forward, which is what its jobs' time limits need.
 pub(super) struct Watch {
     clock: Clock,
     seen: (Timestamp, Instant),

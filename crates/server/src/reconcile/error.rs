@@ -4,7 +4,7 @@ use paddlecloud_core::conductor::Refusal;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
 
-/// Why the loop did not do what was asked.
+/// Why the loop did not carry out a request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Undone {
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub enum JobsError {
 }
 
 impl JobsError {
-    /// Whether another run has the name.
+    /// Whether another run holds the name.
     pub fn is_name_taken(&self) -> bool {
         matches!(
             self,

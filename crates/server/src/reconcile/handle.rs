@@ -1,4 +1,4 @@
-//! The interface of the loop for the rest of the server.
+//! The handle through which the rest of the server uses the loop.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::ids::Ids;
 use super::{Done, JobsError, Message, Undone};
 use crate::store::Store;
 
-/// How often another id is tried; one is enough unless the clock stands still.
+/// Attempts to find an unused id; one is enough unless the clock stands still.
 const ID_TRIES: usize = 8;
 
-/// A job to submit, checked and complete.
+/// A checked and complete job to submit.
 #[derive(Debug, Clone)]
 pub struct Submission {
     pub user: UserName,
@@ -31,7 +31,7 @@ pub struct Submission {
 #[derive(Debug, Clone)]
 pub struct Submitted {
     pub job: Arc<Job>,
-    /// False if the key showed that it had been accepted before.
+    /// False if the idempotency key belongs to a job that was accepted before.
     pub created: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -44,7 +44,7 @@ pub struct Jobs {
     board: Arc<Board>,
     store: Store,
     ids: Arc<Ids>,
-    /// Notes for every submitter: what this machine does not permit.
+    /// Notes for every submitter about restrictions of this machine.
     notes: Arc<[String]>,
 }
 
@@ -97,7 +97,7 @@ impl Jobs {
         }
     }
 
-    /// A key belongs to one request: the same key with another job is an error.
+    /// Replies to a repeated request. A key belongs to one request: the same key with another job is an error.
     async fn submitted_again(&self, id: JobId, asked: &JobSpec) -> Result<Submitted, JobsError> {
         let submitted = self.submitted(id, false).await?;
         let first = &submitted.job.spec;
@@ -142,8 +142,8 @@ impl Jobs {
         Ok(self.notes.iter().cloned().chain(note).collect())
     }
 
-    /// Kills a job, or removes an ended one. Accepted when this returns, and durable unless the reply has a note that
-    /// says otherwise; workers terminate in the background.
+    /// Kills a job, or removes an ended one. The order is accepted when this returns, and durable unless the reply has a note
+    /// that says otherwise; workers terminate in the background.
     pub async fn kill(&self, user: &UserName, target: JobRef, remove: bool) -> Result<KillReply, JobsError> {
         let job = self.find(user, target).await?;
         let id = job.id.clone();
@@ -179,8 +179,7 @@ impl Jobs {
         })
     }
 
-    /// Kills the workers of a stopping job without waiting for its grace period. One that has ended meanwhile needs
-    /// nothing.
+    /// Kills the workers of a stopping job without waiting for its grace period. Does nothing if the job has ended meanwhile.
     pub async fn skip_grace(&self, job: &JobId) -> Result<(), JobsError> {
         match self.order(Input::SkipGrace { job: job.clone() }).await {
             Ok(_) | Err(Undone::Refused(_)) => Ok(()),
@@ -219,19 +218,19 @@ impl Jobs {
         }
     }
 
-    /// What all nodes have together; `None` while nobody can say.
+    /// The total resources of all nodes; `None` while they are unknown.
     pub async fn capacity(&self) -> Option<Guarantee> {
         let (answer, reply) = oneshot::channel();
         self.messages.send(Message::Capacity(answer)).await.ok()?;
         reply.await.ok()
     }
 
-    /// Follows a job's changes; `None` if it is final or unknown: the store knows which.
+    /// Subscribes to a job's changes. Returns `None` if the job is final or unknown; the store knows which.
     pub fn watch(&self, job: &JobId) -> Option<watch::Receiver<Arc<Job>>> {
         self.board.watch(job)
     }
 
-    /// A job in its newest durable state, also if it has ended; `None` if it was removed.
+    /// A job in its latest durable state, ended or not; `None` if it was removed.
     pub async fn get_any(&self, job: &JobId) -> Result<Option<Arc<Job>>, JobsError> {
         match self.board.get(job) {
             Some(job) => Ok(Some(job)),
@@ -251,7 +250,7 @@ impl Jobs {
         }
     }
 
-    /// An unfinished job, in its newest durable state.
+    /// An unfinished job, in its latest durable state.
     pub fn get(&self, job: &JobId) -> Option<Arc<Job>> {
         self.board.get(job)
     }
@@ -266,17 +265,17 @@ impl Jobs {
         self.board.latest(before, limit, wanted)
     }
 
-    /// All unfinished jobs, in no order.
+    /// All unfinished jobs, in arbitrary order.
     pub fn active(&self) -> Vec<Arc<Job>> {
         self.board.all()
     }
 
-    /// How many wait, and how many hold resources.
+    /// The number of waiting jobs, and of jobs that hold resources.
     pub fn counts(&self) -> (u64, u64) {
         self.board.counts()
     }
 
-    /// The same for orders that are only carried out after they were recorded.
+    /// Carries out an order that takes effect only after it was recorded.
     async fn record(&self, input: Input) -> Result<Reply, Undone> {
         match self.order(input).await? {
             Done::Recorded(reply) => Ok(reply),

@@ -1,4 +1,4 @@
-//! Ids for new jobs: each later than all before it, whatever the clock does.
+//! Ids of new jobs: each greater than all before it, whatever the clock does.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -41,7 +41,7 @@ impl Ids {
 
 fn random() -> u32 {
     let mut random = [0u8; 4];
-    // The id is not a secret: without randomness the clock must do, and duplicates are refused.
+    // The id is not a secret: without randomness, the clock must suffice, and duplicates are refused.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     u32::from_le_bytes(random)
 }

@@ -51,7 +51,7 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 pub enum Done {
     /// It is durable.
     Recorded(Reply),
-    /// The store refuses writes. It is carried out, and recorded when the store accepts it.
+    /// The store refuses writes. The order is carried out now and recorded when the store accepts it.
     Unrecorded { full: bool },
 }
 
@@ -73,11 +73,11 @@ enum Message {
 #[derive(Debug, Clone)]
 pub struct Sharing {
     pub policy: Policy,
-    /// Whose quotas limit the jobs.
+    /// The accounts whose quotas limit the jobs.
     pub users: Users,
 }
 
-/// What the loop works with.
+/// The parts that the loop connects.
 pub struct Parts<E> {
     pub store: Store,
     pub engine: E,
@@ -120,7 +120,7 @@ where
     start_with(parts, keeps, sharing, notes).await
 }
 
-/// The same with a separate store for what the loop writes.
+/// Like [`start`], with a separate store for the loop's writes.
 async fn start_with<E, S>(
     parts: Parts<E>,
     keeps: S,
@@ -146,7 +146,7 @@ where
     let mut keeper = Keeper {
         store: keeps,
         engine,
-        // Before the quotas are read: a later change is noticed.
+        // Subscribed before the quotas are read, so that a later change is noticed.
         accounts: sharing.users.changes(),
         sharing,
         board: Arc::clone(&board),
@@ -169,7 +169,7 @@ where
     Ok((jobs, Reconciler { task }))
 }
 
-/// Why the loop could not begin.
+/// Why the loop could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -203,7 +203,7 @@ struct Keeper<E, S> {
 }
 
 impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
-    /// A new conductor from the stored jobs, with its first output carried out.
+    /// Restores a conductor from the stored jobs and carries out its first output.
     async fn restore(&mut self) -> Result<(Conductor, Option<Timestamp>), StartError> {
         let stored = self.store.load_active().await?;
         let found = self.engine_state().await?;
@@ -224,7 +224,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
         Ok((conductor, wake_at))
     }
 
-    /// The engine's state, and the launches that were ordered before this loop started over.
+    /// The engine's state, and the launches that were ordered before this loop restarted.
     async fn engine_state(&self) -> Result<EngineState, EngineError> {
         let ordered = self.chores.launches();
         let mut found = self.engine.state().await?;
@@ -291,8 +291,8 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
         }
     }
 
-    /// Meanwhile questions are answered from the last known state, and jobs can be killed. `None`: there are no more
-    /// callers.
+    /// Retries until the store and the engine answer. Meanwhile queries are answered from the last known state, and jobs can be
+    /// killed. Returns `None` when there are no more callers.
     async fn restore_until_it_works(
         &mut self,
         stale: Conductor,
@@ -322,7 +322,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
         }
     }
 
-    /// The store refuses writes: orders that stop a job are carried out anyway, everything else is refused.
+    /// Carries out orders that stop a job although the store refuses writes, and refuses everything else.
     fn end_unrecorded(&mut self, asked: impl Iterator<Item = (Answer, Option<Ending>)>, undone: &Undone) {
         let full = matches!(undone, Undone::NotStored { full: true, .. });
         for (answer, ending) in asked {
@@ -347,12 +347,12 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                     }
                 },
             };
-            // The caller may be gone.
+            // The caller may have disconnected.
             drop(answer.send(done));
         }
     }
 
-    /// A supervisor that does not answer on a full disk is killed when the order is repeated.
+    /// Repeats stop orders that are not recorded. A supervisor that does not answer on a full disk is killed by the second order.
     fn stop_unrecorded_again(&mut self) {
         let now = self.watch.now();
         for id in self.unrecorded.killed() {
@@ -363,7 +363,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
         }
     }
 
-    /// Everything is durable now: notify watchers and the engine.
+    /// Notifies watchers and the engine. Everything is durable now.
     fn act(&mut self, output: Output) {
         self.board.publish(&output.writes);
         for command in output.commands {
@@ -394,7 +394,7 @@ async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
     }
 }
 
-/// Questions are answered at once, orders become inputs; their answers wait for the write.
+/// Answers queries at once and turns orders into inputs. Answers to orders wait for the write.
 fn sort_messages(
     gathered: &mut Vec<Message>,
     conductor: &Conductor,
@@ -403,7 +403,7 @@ fn sort_messages(
 ) -> Vec<Answer> {
     let mut answers = Vec::new();
     for message in gathered.drain(..) {
-        // It does not matter if the caller is gone.
+        // A failed send means that the caller has disconnected, which is fine.
         match message {
             Message::Do(input, answer) => {
                 inputs.push(input);

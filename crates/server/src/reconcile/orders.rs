@@ -1,4 +1,4 @@
-//! Carries out one order: the run's folders first, then the engine, and the leftovers of a job at its end.
+//! Carries out one order: prepares the run's folders, calls the engine, and removes the leftovers of a removed job.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use paddlecloud_core::ports::{
     SecretEnv, SecretSource,
 };
 
-/// How long to wait when the server lacks a resource.
+/// Pause when the server lacks a resource.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Everything that orders need.
@@ -21,7 +21,7 @@ pub(crate) struct Orders<E> {
     runs: Arc<dyn RunPreparer>,
     logs: Arc<dyn LogStore>,
     secrets: Arc<dyn SecretSource>,
-    /// Preparing one run is serialized.
+    /// Serializes the preparation of each run.
     turns: Mutex<HashMap<JobId, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -78,7 +78,7 @@ impl<E: Engine> Orders<E> {
                 let news = match reason {
                     PrepareError::Failed(reason) => News::Exited(Exit::unseen(reason)),
                     PrepareError::Shortage(reason) => {
-                        // Nothing signals when there is space again.
+                        // Nothing notifies us when there is space again.
                         tokio::time::sleep(NEXT_TRY).await;
                         News::NoRoom(reason)
                     }
@@ -88,7 +88,7 @@ impl<E: Engine> Orders<E> {
         }
     }
 
-    /// Prepares the run, once, however many of its workers start.
+    /// Prepares the run once, however many of its workers start.
     async fn prepare(
         &self,
         job: &Arc<Job>,
@@ -111,7 +111,7 @@ impl<E: Engine> Orders<E> {
             .unwrap_or_else(|panic| Err(PrepareError::Failed(panic.to_string())));
         drop(held);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ours and the table's: nobody else waits for a turn.
+        // Two references, ours and the table's: no other task waits for the lock.
         if Arc::strong_count(&turn) == 2 {
             turns.remove(&job.id);
         }

@@ -1,4 +1,4 @@
-//! The loop with a clock that a test sets and a store that refuses writes on request.
+//! The loop with a clock that the test sets and a store that refuses writes on request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::users::{Account, AccountTable, Users};
 
 const DAY: i64 = 24 * 60 * 60;
 
-/// A store that refuses this many next saves, as on a full disk.
+/// A store that refuses the next saves, as on a full disk.
 #[derive(Clone)]
 struct Refusing {
     store: Store,
@@ -59,7 +59,7 @@ impl JobStore for Refusing {
     }
 }
 
-/// A loop on a pretended machine, and the hands that set its clock and stop its store.
+/// A loop with a fake engine, and controls for its clock and store.
 struct Stage {
     jobs: Jobs,
     engine: PretendEngine,
@@ -121,7 +121,7 @@ impl Stage {
         }
     }
 
-    /// Sets the clock, this many seconds from the machine's own.
+    /// Sets the clock to this many seconds from the machine's own.
     fn set_clock(&self, seconds: i64) {
         self.set.store(seconds, Ordering::SeqCst);
     }
@@ -156,7 +156,7 @@ impl Stage {
         stopped.expect("the workers end");
     }
 
-    /// Lets ada run this many trainers at once.
+    /// Sets ada's limit of concurrent trainers and waits until the loop knows it.
     async fn wait_until_allowed(&self, trainers: u32) {
         let ada: UserName = "ada".parse().unwrap();
         let mut account = Account::new(ada.clone());
@@ -208,7 +208,7 @@ async fn a_clock_that_jumps_ends_no_job_and_keeps_the_order_of_runs() {
     let mut before = first;
     for (step, clock) in [400 * DAY, -400 * DAY, 0].into_iter().enumerate() {
         stage.set_clock(clock);
-        // Whatever makes the loop look at the time would end a job that seems to have run for a year.
+        // If the loop took the clock at face value, it would end a job that seems to have run for a year.
         let next = stage.submit(&format!("next-{step}")).await;
         assert!(next.id > before.id, "runs keep their order");
         stage.wait_until_it_runs(&next).await;
@@ -257,7 +257,7 @@ async fn a_job_is_stopped_while_the_store_refuses_and_the_kill_is_recorded_when_
     stage.wait_until_it_runs(&job).await;
     let mut changes = stage.jobs.watch(&job.id).unwrap();
     stage.refused.store(usize::MAX, Ordering::SeqCst);
-    // The first finds out that the store refuses, the second comes while it is tried again.
+    // The first kill finds that the store refuses; the second arrives during the retries.
     for _ in 0..2 {
         let target = JobRef::Id(job.id.clone());
         let killed = stage.jobs.kill(&job.user, target, false).await.unwrap();

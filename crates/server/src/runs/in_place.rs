@@ -1,4 +1,4 @@
-//! Packages that are used where they lie: folders of the user's own, or public ones.
+//! Packages that are used in place: the user's own folders, or public ones.
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::RelPath;
@@ -6,7 +6,7 @@ use paddlecloud_pfs::RelPath;
 use crate::homes::{Place, Storage, StorageError, ours};
 
 impl Storage {
-    /// Checks that a package used in place is a folder the caller may read.
+    /// Checks that a package used in place is a folder that the caller may read.
     pub fn check_folder(&self, user: &UserName, path: &str) -> Result<Place, StorageError> {
         let place = self.place(user, path)?;
         if let Place::Home(below) = &place
@@ -27,10 +27,10 @@ impl Storage {
         }
     }
 
-    /// Whether a folder of the user's home lies, links followed, in what the server keeps there.
+    /// Whether a folder of the home is, after following links, inside the server's own folder.
     fn leads_to_ours(&self, user: &UserName, below: &RelPath) -> Result<bool, StorageError> {
         let real = self.home(user)?.real_folder(below);
-        // A link that cannot be followed is reported where it is used.
+        // A link that cannot be resolved is reported where it is used.
         Ok(real.unwrap_or_else(|_| below.clone()).is_within(&ours(&[])))
     }
 }

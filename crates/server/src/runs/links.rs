@@ -1,4 +1,4 @@
-//! The links by which packages and outputs are found: set in one step, never over anything of the user's own.
+//! The links that lead to packages and outputs: replaced atomically, and never in place of a user's own file.
 
 use paddlecloud_core::job::Job;
 use paddlecloud_pfs::root::Kind;
@@ -6,14 +6,14 @@ use paddlecloud_pfs::{Existing, LinkTarget, RelPath, Root};
 
 use crate::homes::{OURS, StorageError};
 
-/// Makes the package appear at `shown`, without touching anything of the user's own.
+/// Makes the package appear at `shown`, without touching the user's own files.
 pub(super) fn show(home: &Root, shown: &RelPath, key: &str) -> Result<(), StorageError> {
     let link = format!("{OURS}/latest/{key}");
     match home.stat_link(shown) {
         Err(error) if error.is_not_found() => point(home, shown, &link),
         Err(error) => Err(error.into()),
-        // A folder of the user's own, for example with data: it gets the way to the results, and neither side gets
-        // more of the other. A run holds what was submitted, and writes into nothing else.
+        // The user's own folder, for example with data, only gets a link to the results. A run contains what was submitted, and
+        // writes nowhere else.
         Ok(meta) if meta.is_dir() => {
             let output = shown.child(b"output").map_err(bad_name)?;
             lead(home, &output, &format!("../{link}/output"))
@@ -21,18 +21,18 @@ pub(super) fn show(home: &Root, shown: &RelPath, key: &str) -> Result<(), Storag
         Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
             Ok(())
         }
-        // A file or a link of the user's own has the name: the run is still found through its id.
+        // The user's own file or link has the name: the run is still found by its id.
         Ok(_) => Ok(()),
     }
 }
 
-/// Makes `place` lead to the latest output. An `output` of the user's own is moved aside, never lost.
+/// Makes `place` lead to the latest output. The user's own `output` is renamed, never lost.
 pub(super) fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), StorageError> {
     match home.stat_link(place) {
         Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => {
             return Ok(());
         }
-        // One of ours, from a run that was submitted in another way.
+        // A link of the server, from a run that was submitted in another way.
         Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if leads_to_latest(found.as_bytes())) => {}
         Ok(_) => move_aside(home, place)?,
         Err(error) if error.is_not_found() => {}
@@ -61,7 +61,7 @@ fn move_aside(home: &Root, place: &RelPath) -> Result<(), StorageError> {
     unreachable!("some number is free")
 }
 
-/// Sets a link in one step: a reader finds the old target or the new one, and nothing else is ever seen.
+/// Replaces a link atomically: a reader sees the old target or the new one.
 pub(super) fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), StorageError> {
     let target = target
         .parse::<LinkTarget>()
@@ -69,12 +69,12 @@ pub(super) fn point(home: &Root, place: &RelPath, target: &str) -> Result<(), St
     Ok(home.publish_link(&target, place, Existing::Replace)?)
 }
 
-/// From `.paddlecloud/latest/<key>` to something of a run.
+/// The target of `.paddlecloud/latest/<key>` for a part of a run.
 pub(super) fn run_link(job: &Job, name: &str) -> String {
     format!("../runs/{}/{name}", job.id)
 }
 
-/// A short name for a path: readable, and different for different paths.
+/// A short name for a path: readable and unique.
 pub(super) fn latest_key(path: &RelPath) -> String {
     let name = String::from_utf8_lossy(path.name().unwrap_or_default()).into_owned();
     let readable: String = name.chars().take(40).collect();

@@ -1,11 +1,12 @@
-//! The folder a run works in. What `submit` promises:
+//! The folder of a run. `submit` promises:
 //!
 //! 1. the package's own path leads to the latest run's output;
 //! 2. no run overwrites another's output, not even when both run at once;
-//! 3. a running job keeps the files it was submitted with (an uploaded package; one used in place is the user's affair).
+//! 3. a running job keeps the files it was submitted with (an uploaded package; a package used in place is the user's
+//!   responsibility).
 //!
-//! The first two meet through one level of links: `<package>` or `<package>/output` leads to
-//! `.paddlecloud/latest/<key>`, which leads to a run. A worker sees its own folder at `.paddlecloud/latest`.
+//! One level of links fulfils the first two: `<package>` or `<package>/output` leads to `.paddlecloud/latest/<key>`, which leads
+//! to a run. A worker sees its own folder at `.paddlecloud/latest`.
 
 mod in_place;
 mod links;
@@ -29,17 +30,17 @@ use links::{bad_name, latest_key, lead, point, run_link, show};
 pub use prepare::HomeRuns;
 pub use pruning::Outputs;
 
-/// Where a run's things are, below the user's home unless said otherwise.
+/// The paths of a run, below the user's home unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolders {
     /// `.paddlecloud/runs/<id>`.
     pub run: RelPath,
-    /// What the program runs in: the run's copy, or the package in place.
+    /// The working directory: the run's copy, or the package in place.
     pub workdir: WorkDir,
     pub output: RelPath,
-    /// A folder all workers of the run see and nobody else uses.
+    /// A folder that all workers of the run share and nobody else uses.
     pub rendezvous: RelPath,
-    /// Shown to workers in place of `.paddlecloud/latest`.
+    /// What workers see at `.paddlecloud/latest`.
     pub own_latest: RelPath,
 }
 
@@ -51,7 +52,7 @@ pub enum WorkDir {
 }
 
 impl RunFolders {
-    /// Where the log of the trainer or parameter server with this number goes.
+    /// The log folder of the trainer or parameter server with this index.
     pub fn node(&self, index: u32) -> RelPath {
         let node = self.output.child(format!("node_{index}").as_bytes());
         node.expect("a short plain name")
@@ -59,7 +60,7 @@ impl RunFolders {
 }
 
 impl Storage {
-    /// Where a run's things are or will be. Touches nothing.
+    /// The paths of a run. Creates nothing.
     pub fn run_folders(&self, job: &Job) -> Result<RunFolders, StorageError> {
         let id = job.id.as_str();
         let run = ours(&["runs", id]);
@@ -86,15 +87,15 @@ impl Storage {
         })
     }
 
-    /// `/pfs/…` of a run's own output.
+    /// The `/pfs/…` path of a run's own output.
     pub fn output_name(&self, job: &Job) -> Option<String> {
         let folders = self.run_folders(job).ok()?;
         Some(format!("{}/{}", self.home_name(&job.user), folders.output))
     }
 
-    /// Makes a run's folders ready, once in an era; later calls find the work done.
+    /// Prepares a run's folders, once per era; later calls find the work done.
     ///
-    /// Nothing is synced: the upload is, and in the next era, after a power cut, the copy is made again from it.
+    /// Nothing is synced: the uploaded package is, and after a power cut, in the next era, the copy is made again from it.
     pub fn prepare_run(&self, job: &Job, era: &str) -> Result<RunFolders, StorageError> {
         let home = self
             .home(&job.user)?
@@ -117,7 +118,7 @@ impl Storage {
         Ok(folders)
     }
 
-    /// Makes a folder of a run that is prepared.
+    /// Creates a folder in a prepared run.
     pub fn make_run_folder(&self, user: &UserName, path: &RelPath) -> Result<(), StorageError> {
         let home = self
             .home(user)?
@@ -170,14 +171,14 @@ impl Storage {
                 let up = "../".repeat(package.depth());
                 lead(home, &output, &format!("{up}{OURS}/latest/{key}"))?;
             }
-            // Nothing is written below /public; the output lies in the run's folder.
+            // Nothing is written below /public; the output is in the run's folder.
             WorkDir::Public(_) => {}
         }
         Ok(())
     }
 
-    /// Lets a package's name lead to this run, unless it leads to a later one: also a run that is prepared again, after
-    /// the machine restarted, is not the latest because of that.
+    /// Makes a package's name lead to this run, unless it leads to a later one: a run that is prepared again after a restart of
+    /// the machine does not become the latest.
     fn lead_to_latest(&self, home: &Root, job: &Job, key: &str, name: &str) -> Result<(), StorageError> {
         let locks = self.locks(&job.user);
         let _alone = locks.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +192,7 @@ impl Storage {
         point(home, &link, &run_link(job, name))
     }
 
-    /// The place below the home at which an uploaded package appears.
+    /// The path below the home at which an uploaded package appears.
     fn shown_at(&self, job: &Job) -> Result<RelPath, StorageError> {
         let package = job.spec.package.as_deref().unwrap_or_default();
         match self.place(&job.user, package)? {
@@ -200,7 +201,7 @@ impl Storage {
         }
     }
 
-    /// The place at which an uploaded package appears, if that name is not the user's own.
+    /// The path at which an uploaded package appears, unless the user's own file has that name.
     pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
         job.spec.snapshot.as_ref()?;
         let shown = self.shown_at(job).ok()?;
@@ -209,7 +210,7 @@ impl Storage {
         matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == ours.as_bytes()).then_some(shown)
     }
 
-    /// The place at which an uploaded package would appear, if something of the user's own is there.
+    /// The path at which an uploaded package would appear, if the user's own file has that name.
     pub fn in_the_way(&self, job: &Job) -> Result<Option<RelPath>, StorageError> {
         let Some(shown) = job.spec.snapshot.as_ref().and_then(|_| self.shown_at(job).ok()) else {
             return Ok(None);
@@ -225,7 +226,7 @@ impl Storage {
         }
     }
 
-    /// The run that an uploaded package's path leads to, if the path is such a link of ours.
+    /// The run that an uploaded package's path leads to, if the path is a link of the server.
     pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, StorageError> {
         let Place::Home(below) = self.place(user, path)? else {
             return Ok(None);
@@ -242,7 +243,7 @@ impl Storage {
         Ok(linked_run(&home, &latest))
     }
 
-    /// Where a worker that sees the real paths only would work.
+    /// The working directory of a worker that sees only real paths.
     pub fn real_workdir(&self, job: &Job, folders: &RunFolders) -> PathBuf {
         match &folders.workdir {
             WorkDir::Home(below) => self.home_path(&job.user).join(below.as_path()),
@@ -251,10 +252,10 @@ impl Storage {
     }
 }
 
-/// What a run keeps beside the folder that is named after its job.
+/// The names in a run's folder beside the one named after its job.
 const OWN: [&str; 4] = ["prepared", "output", "rendezvous", "latest"];
 
-/// The folder, in a run's own, that is named after the job. No job name has a `_`, so none of them meets another.
+/// The name of the folder for the job, inside its run's folder. Job names contain no `_`, so a renamed one is unique.
 fn folder_name(job: &Job) -> String {
     let name = job.spec.name.as_str();
     match OWN.contains(&name) {
@@ -276,7 +277,8 @@ fn linked_run(home: &Root, link: &RelPath) -> Option<JobId> {
     target.strip_prefix("../runs/")?.split('/').next()?.parse().ok()
 }
 
-/// Jobs can reach what is stored. What a run gets is what was uploaded, or nothing: then it must be sent again.
+/// Checks a run's copy against its manifest, since jobs can change stored packages. On a mismatch the package is dropped and must
+/// be sent again.
 fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageError> {
     let manifest = read_list(home, &list_path(id))?;
     for entry in manifest.entries() {
@@ -296,7 +298,7 @@ fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageE
     Ok(())
 }
 
-/// Other packages lead, for this run's workers too, to the run that is their latest now.
+/// Copies the current links to other packages' latest runs, for this run's workers.
 fn adopt_latest(home: &Root, own: &RelPath) -> Result<(), StorageError> {
     for entry in home.list(&ours(&["latest"]))? {
         if let (Kind::Symlink(target), Some(name)) = (&entry.meta.kind, entry.path.name()) {
@@ -459,7 +461,7 @@ mod tests {
             names.sort();
             names
         };
-        // One that runs the folder in place leaves a link of ours that the next upload replaces.
+        // A run in place leaves a link of the server, which the next upload replaces.
         fixture
             .storage
             .prepare_run(&fixture.job(1, None), "boot")

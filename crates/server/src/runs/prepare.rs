@@ -1,4 +1,4 @@
-//! Prepares runs for whatever engine starts their workers.
+//! Prepares runs for any engine.
 
 use paddlecloud_core::job::{Job, WorkerKey};
 use paddlecloud_core::names::JobId;
@@ -11,7 +11,7 @@ use crate::homes::{Storage, StorageError};
 /// The folders of runs in users' homes.
 pub struct HomeRuns {
     storage: Storage,
-    /// What [`ports::Engine::era`] says: a run that was prepared in another one is prepared again.
+    /// The value of [`ports::Engine::era`]: a run that was prepared in another era is prepared again.
     era: String,
 }
 
@@ -49,12 +49,12 @@ impl RunPreparer for HomeRuns {
     }
 }
 
-/// Paths of a job come from its spec, which is text.
+/// The paths of a job come from its spec, so they are valid text.
 fn text(path: &RelPath) -> String {
     path.as_path().to_string_lossy().into_owned()
 }
 
-/// What could not be made, and whether it may work later.
+/// The failed step, and whether it may succeed later.
 fn failed(what: &str, error: &StorageError) -> PrepareError {
     let words = format!("{what}: {error}");
     match error.is_out_of_space() || paddlecloud_supervisor::is_shortage(error) {

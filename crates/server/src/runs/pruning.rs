@@ -1,4 +1,4 @@
-//! Clearing away what runs left that are out of the history.
+//! Removes the files of runs that left the history.
 
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_pfs::root::Kind;
@@ -6,7 +6,7 @@ use paddlecloud_pfs::{RelPath, Root, RootError};
 
 use crate::homes::{OURS, Pruned, Removal, Storage, StorageError, ours, remove};
 
-/// What a clean-up does with the outputs of runs.
+/// Whether a clean-up keeps the outputs of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outputs {
     Stay,
@@ -14,8 +14,7 @@ pub enum Outputs {
 }
 
 impl Storage {
-    /// Removes a run's working copy, and its output if outputs go. Of the run that its package's path leads to, the
-    /// working copy stays.
+    /// Removes a run's working copy, and its output if outputs go. The working copy of a package's latest run stays.
     pub fn prune_run(
         &self,
         user: &UserName,
@@ -48,7 +47,7 @@ impl Storage {
         Ok(pruned)
     }
 
-    /// Removes the working copy of a job that left the history, of any user.
+    /// Removes the working copy of a job that left the history, for any user.
     pub fn forget_run(&self, job: &JobId) -> Result<(), StorageError> {
         let run = |user: &UserName| self.home_path(user).join(OURS).join("runs").join(job.as_str());
         for user in self.users()?.iter().filter(|user| run(user).exists()) {
@@ -57,7 +56,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Runs that left something in a user's home.
+    /// The runs that have files in a user's home.
     pub fn runs_of(&self, user: &UserName) -> Result<Vec<JobId>, StorageError> {
         let home = self.home(user)?;
         let runs = match home.list(&ours(&["runs"])) {
@@ -83,7 +82,7 @@ fn is_latest(home: &Root, job: &JobId) -> Result<bool, StorageError> {
     }))
 }
 
-/// Removes what the outputs of a run hold. They lie in the run's folder, or in that of its package.
+/// Removes the content of a run's outputs, which are in the run's folder or in its copy of the package.
 fn empty_output(
     home: &Root,
     run: &RelPath,
@@ -106,7 +105,7 @@ fn empty_output(
     Ok(())
 }
 
-/// An entry of a run: everything goes but an `output` that holds something.
+/// Removes an entry of a run, except for a non-empty `output`.
 fn remove_but_output(
     home: &Root,
     path: &RelPath,
@@ -128,8 +127,8 @@ fn remove_but_output(
     Ok(())
 }
 
-/// Whether this is output that stays: usually a folder, but a job may have put a file there. A link is no output; what it
-/// leads to lies elsewhere, and stays there.
+/// Whether this is an output to keep: usually a folder, but a job may have put a file there. A link is not an output; its target
+/// is elsewhere and stays.
 fn is_kept_output(home: &Root, path: &RelPath) -> Result<bool, StorageError> {
     if path.name() != Some(b"output") {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Accounts and groups as rows. What they mean is the business of `accounts`.
+//! Accounts and groups as rows. Their meaning is defined in `accounts`.
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::{JobStore, PageRequest, StoreError};
@@ -12,10 +12,10 @@ use super::writer::Row;
 use super::{Store, read_failed};
 use crate::users::{Group, Record};
 
-/// Jobs that are read at a time when they get another owner.
+/// Jobs to read at a time when they get a new owner.
 const PAGE: usize = 500;
 
-/// An account as the table has it.
+/// An account as stored in the table.
 #[derive(Debug)]
 pub(super) struct AccountRow {
     id: i64,
@@ -23,7 +23,7 @@ pub(super) struct AccountRow {
     document: String,
 }
 
-/// What becomes of the jobs of an account that is deleted.
+/// Who gets the jobs of a deleted account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heir {
     pub from: UserName,
@@ -53,7 +53,7 @@ impl AccountRow {
     }
 }
 
-/// A group as the table has it.
+/// A group as stored in the table.
 #[derive(Debug)]
 pub(super) struct GroupRow {
     name: String,
@@ -83,7 +83,7 @@ impl GroupRow {
 }
 
 impl Store {
-    /// Writes accounts, and why, in one step.
+    /// Writes accounts and the audit entry in one transaction.
     pub async fn accounts_save(&self, records: &[Record], entry: AuditEntry) -> Result<(), StoreError> {
         let rows = records
             .iter()
@@ -94,7 +94,7 @@ impl Store {
             .await
     }
 
-    /// Retires an account: its tokens end, and its jobs get another owner, if there is an heir. All of it, or nothing.
+    /// Retires an account in one transaction: revokes its tokens and, if there is an heir, gives its jobs to them.
     pub async fn account_retire(
         &self,
         record: &Record,
@@ -131,7 +131,7 @@ impl Store {
             for job in &page.jobs {
                 let mut given = (**job).clone();
                 given.user = heir.to.clone();
-                // The keys of another owner's requests mean nothing.
+                // Another owner's idempotency keys are meaningless.
                 given.key = None;
                 rows.push(JobRow::new(&given)?);
             }
@@ -141,7 +141,7 @@ impl Store {
         }
     }
 
-    /// All accounts that were ever added, deleted ones included.
+    /// All accounts ever added, including deleted ones.
     pub async fn accounts_load(&self) -> Result<Vec<Record>, StoreError> {
         self.documents("SELECT document FROM accounts ORDER BY id").await
     }

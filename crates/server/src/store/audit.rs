@@ -1,7 +1,7 @@
-//! The audit log: rows that are written in the transaction of the change they tell of, each chained to the one before.
+//! The audit log: each row is written in the transaction of the change it records, and is chained to the row before it.
 //!
-//! A row's digest is keyed with a key that is not in the database and covers the digest of the row before it. The head
-//! names the last row, sealed with the same key, so that rows cut off at the end are missed too.
+//! A row's digest is keyed with a key that is not in the database and covers the digest of the row before it. The head names the
+//! last row and is sealed with the same key, so that truncation is detected too.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,28 +16,28 @@ use super::{Store, read_failed};
 /// The key of the digests; set once, before the first entry.
 pub(super) type AuditKey = Arc<OnceLock<[u8; 32]>>;
 
-/// Begins the ids of rows whose head is sealed. Earlier heads had the last row's digest as it is.
+/// The prefix of row ids whose head is sealed. Older heads contain the last row's plain digest.
 const SEALED: char = 's';
 /// The digest before the first row.
 const BEGINNING: &str = "";
-/// Rows that one step of a verification reads.
+/// Rows read by one step of a verification.
 const STEP: u32 = 1000;
 
-/// Something that happened, not yet written.
+/// An event that has not been written yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuditEntry {
-    /// Who did it; empty: nobody known.
+    /// The user who did it; empty if unknown.
     pub actor: String,
-    /// What was done, as `noun.verb`.
+    /// The action, as `noun.verb`.
     pub action: String,
-    /// To whom or what.
+    /// The target of the action.
     pub subject: String,
     pub detail: String,
-    /// The id that the reply and the log show.
+    /// The request id, as in the reply and the server's log.
     pub request: String,
 }
 
-/// An entry with its own id: writing it twice adds it once.
+/// An entry with its own id, so that writing it twice adds one row.
 #[derive(Debug)]
 pub(super) struct AuditRow {
     id: String,
@@ -56,19 +56,19 @@ pub struct AuditRecord {
     digest: String,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditState {
-    /// Every row is as it was written; the number and digest of the last.
+    /// Every row is as it was written; has the number and digest of the last row.
     Sound { rows: i64, digest: String },
-    /// The first row that is missing or is not as it was written.
+    /// The first row that is missing or was changed.
     Broken { seq: i64, problem: String },
 }
 
 impl AuditRow {
     pub fn new(entry: AuditEntry) -> AuditRow {
         let mut id = [0u8; 16];
-        // Without randomness two ids may be equal, and the second entry fails to be added.
+        // Without randomness two ids may be equal, and the second entry is not added.
         let _ = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
         AuditRow {
             id: std::iter::once(SEALED.to_string())
@@ -93,7 +93,7 @@ impl AuditRow {
             Some(row) => (row.try_get(0)?, row.try_get(1)?),
             None => (0, None),
         };
-        // If the last row is gone, the chain is broken here for everybody to see.
+        // If the last row is missing, the chain is visibly broken here.
         let before = before.unwrap_or_else(|| BEGINNING.to_owned());
         let record = AuditRecord {
             seq: last + 1,
@@ -131,7 +131,7 @@ impl AuditRow {
     }
 }
 
-/// What the head says of the last row; without the key nobody can say it of an earlier one.
+/// Seals the head. Without the key, a head for an earlier row cannot be forged.
 fn sealed(key: &AuditKey, seq: i64, digest: &str) -> String {
     let mut hasher = blake3::Hasher::new_keyed(&key.get().copied().unwrap_or_default());
     hasher.update(format!("head {seq} {digest}").as_bytes());
@@ -155,7 +155,7 @@ impl AuditRecord {
         })
     }
 
-    /// The digest of this row behind the one before. Fields are told apart by their lengths.
+    /// The digest of this row, chained to the row before it. Each field is prefixed with its length.
     fn chained(&self, key: &AuditKey, before: &str) -> String {
         let key = key.get().copied().unwrap_or_default();
         let mut hasher = blake3::Hasher::new_keyed(&key);
@@ -180,17 +180,17 @@ impl AuditRecord {
 }
 
 impl Store {
-    /// The key of the audit log's digests. Call it before the first change.
+    /// Sets the key of the audit log's digests. Must be called before the first change.
     pub fn set_audit_key(&self, key: [u8; 32]) {
         let _ = self.audit_key.set(key);
     }
 
-    /// Adds an entry that belongs to no change of the database.
+    /// Adds an entry that does not belong to a change of the database.
     pub async fn audit(&self, entry: AuditEntry) -> Result<(), StoreError> {
         self.write(vec![Row::Audit(AuditRow::new(entry))]).await
     }
 
-    /// Entries, the latest first; with `before`, only those with smaller numbers.
+    /// Entries, latest first; with `before`, only those with smaller numbers.
     pub async fn audit_list(&self, before: Option<i64>, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
         let query = sqlx::query(
             "SELECT seq, id, at, actor, action, subject, detail, request, digest FROM audit \
@@ -208,9 +208,9 @@ impl Store {
             .map_err(read_failed)
     }
 
-    /// Reads the whole log and compares every digest.
+    /// Reads the whole log and verifies every digest.
     pub async fn audit_verify(&self) -> Result<AuditState, StoreError> {
-        // The head first: what is added meanwhile is behind it.
+        // The head is read first: rows that are added meanwhile come after it.
         let head = sqlx::query("SELECT seq, digest FROM audit_head WHERE one = 1")
             .fetch_optional(&self.reads)
             .await

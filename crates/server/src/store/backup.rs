@@ -1,11 +1,11 @@
-//! Backups: all tables of the database as lines of JSON, which both databases write and read.
+//! Backups: all tables of the database as lines of JSON. SQLite and PostgreSQL write and read the same format.
 //!
-//! A backup is one consistent moment of a database that may be in use. The first line says which version of the schema it
-//! has; a line with a table's columns precedes the table's rows; the last line has the digest of everything before it. Keys
-//! are files and therefore not in it.
+//! A backup is a consistent snapshot of a database that may be in use. The first line has the schema version; a line with a
+//! table's columns precedes the table's rows; the last line has the digest of everything before it. Keys are separate files, so
+//! they are not included.
 //!
-//! A restore replaces the database in one transaction and then merges what the database had: later states of jobs,
-//! later jobs and accounts, and the rest of the audit log stay, and tokens that were revoked since stay revoked.
+//! A restore replaces the database in one transaction and then merges newer data of the old database: newer states of jobs, newer
+//! jobs and accounts, and the rest of the audit log stay, and tokens revoked since the backup stay revoked.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -29,11 +29,11 @@ use crate::durable;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
-/// Holds the version of the schema, which the first line of a backup has.
+/// The table with the schema version, which a backup has in its first line.
 const VERSION_TABLE: &str = "schema_version";
 /// Tables of the replaced database, while a restore merges them.
 const BEFORE: &str = "before_restore_";
-/// The columns of jobs since the first version, but for the key.
+/// The columns of `jobs` that exist in every schema version, without the idempotency key.
 const JOB_COLUMNS: &str = "id, owner, name, status, is_final, snapshot, place, submitted, finished, document";
 
 /// Why a backup was not taken or restored.
@@ -86,7 +86,7 @@ enum Line {
 /// A table as the database describes it.
 struct Table {
     name: String,
-    /// Name, and whether it holds numbers.
+    /// Each column's name, and whether it holds numbers.
     columns: Vec<(String, bool)>,
 }
 
@@ -102,7 +102,7 @@ pub async fn back_up(url: &DatabaseUrl, path: &Path) -> Result<u64, BackupError>
     };
     connection.execute(begin).await?;
     let written = write_all(&mut connection, url, path).await;
-    // Nothing was changed.
+    // The transaction only read.
     let _ = connection.execute("ROLLBACK").await;
     connection.close().await?;
     written
@@ -182,7 +182,7 @@ fn values(row: &AnyRow, table: &Table) -> Result<Vec<Value>, sqlx::Error> {
         .collect()
 }
 
-/// Replaces the database by a backup and merges what the database had. `data` is the server's folder.
+/// Replaces the database with a backup and merges newer data of the old database. `data` is the server's folder.
 pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64, BackupError> {
     let backup = Header::check(path)?;
     let mut connection = DatabaseTarget::new(url)?
@@ -215,7 +215,8 @@ pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64,
     Ok(backup.rows)
 }
 
-/// Renames nothing: indexes keep their names. Copies what is merged later, and drops all tables. Returns the copies.
+/// Copies the tables that are merged later, then drops all tables. Returns the names of the copies. A rename would not do:
+/// indexes keep their names.
 async fn set_aside(change: &mut AnyConnection, url: &DatabaseUrl) -> Result<Vec<&'static str>, sqlx::Error> {
     let found = tables(change, url).await?;
     let mut kept = Vec::new();
@@ -270,7 +271,7 @@ fn numbers_among(tables: &[Table], name: &str, columns: &[String]) -> Vec<bool> 
     columns.iter().map(is_number).collect()
 }
 
-/// The names become part of a statement, so they are names and nothing else.
+/// Only plain names are accepted, because they become part of a statement.
 fn insert_into(path: &Path, table: &str, columns: &[String]) -> Result<String, BackupError> {
     let is_name = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     if columns.is_empty() || !is_name(table) || !columns.iter().all(|name| is_name(name)) {
@@ -286,7 +287,7 @@ fn insert_into(path: &Path, table: &str, columns: &[String]) -> Result<String, B
 
 async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<(), BackupError> {
     if before.contains(&"jobs") {
-        // Of the same job, the database knew the later state.
+        // If both have a job, the old database has its newer state.
         let now = format!("{BEFORE}jobs n");
         let same = "n.id = jobs.id AND n.owner = jobs.owner";
         execute(
@@ -323,7 +324,8 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
     Ok(())
 }
 
-/// Accounts that were added since stay. One whose name the backup gives to another is deleted: its number is used.
+/// Keeps accounts that were added since the backup. If the backup gives an account's name to another one, the account is marked
+/// as deleted, so that its number stays used.
 async fn merge_accounts(change: &mut AnyConnection) -> Result<(), BackupError> {
     let text = format!(
         "SELECT n.id, n.folded, n.document, (SELECT COUNT(*) FROM accounts a WHERE a.folded = n.folded) \
@@ -350,7 +352,7 @@ async fn merge_accounts(change: &mut AnyConnection) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// The audit log is not shortened: if the database had the same rows and more, those stay.
+/// Keeps the newer rows of the audit log if the old database had all rows of the backup and more.
 async fn merge_audit(change: &mut AnyConnection) -> Result<(), BackupError> {
     let differing = format!(
         "SELECT COUNT(*) FROM audit a WHERE NOT EXISTS \
@@ -373,8 +375,8 @@ async fn merge_audit(change: &mut AnyConnection) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Jobs that had not ended at the time of the backup, and of which nobody knows what became of them, are lost: to run
-/// them again could overwrite what they wrote since.
+/// Marks jobs as lost that had not ended at the time of the backup and whose fate is unknown: to run them again could overwrite
+/// what they have written since.
 async fn settle_jobs(
     change: &mut AnyConnection,
     before: &[&'static str],
@@ -403,7 +405,7 @@ async fn settle_jobs(
     Ok(())
 }
 
-/// Whether the job has not started yet, or the engine still has each of its attempts: that folder loses its plan when
+/// Whether the job has not started yet, or the engine still has each of its attempts. An attempt's folder loses its plan after
 /// the attempt's end was recorded.
 fn is_known(job: &Job, data: &Path) -> bool {
     let folder = data.join("attempts").join(job.id.as_str());
@@ -415,7 +417,7 @@ fn is_known(job: &Job, data: &Path) -> bool {
         .all(|attempt| folder.join(attempt).join("plan.json").exists())
 }
 
-/// Between which ids there may be runs without a record.
+/// Ranges of ids in which runs without a record may exist.
 pub(super) async fn unknown_runs(
     connection: &mut AnyConnection,
 ) -> Result<Vec<(String, String)>, sqlx::Error> {
@@ -427,13 +429,13 @@ pub(super) async fn unknown_runs(
         .collect()
 }
 
-/// The text consists of our own names.
+/// Executes a statement that is built from our own names only.
 async fn execute(change: &mut AnyConnection, text: String) -> Result<(), sqlx::Error> {
     sqlx::query(AssertSqlSafe(text)).execute(change).await?;
     Ok(())
 }
 
-/// What a sound backup says of itself.
+/// The metadata of an intact backup.
 struct Header {
     schema: i64,
     time: Timestamp,
@@ -441,7 +443,7 @@ struct Header {
 }
 
 impl Header {
-    /// Reads the whole file before anything is changed.
+    /// Reads and checks the whole file before anything is changed.
     fn check(path: &Path) -> Result<Header, BackupError> {
         let mut lines = lines(path)?;
         let first = lines.next().transpose()?;
@@ -487,7 +489,7 @@ impl Header {
 
 type ReadLine = Result<(String, Line), BackupError>;
 
-/// The lines of a backup, each with its text.
+/// The parsed lines of a backup, each with its text.
 fn lines(path: &Path) -> Result<impl Iterator<Item = ReadLine> + use<>, BackupError> {
     let path = path.to_owned();
     let mut file = BufReader::new(File::open(&path).map_err(|error| BackupError::Read(path.clone(), error))?);
@@ -506,7 +508,7 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = ReadLine> + use<>, BackupEr
     }))
 }
 
-/// A backup that is being written, beside the place where it will be.
+/// A backup being written to a temporary file beside its final path.
 struct Writer {
     path: PathBuf,
     partial: PathBuf,
@@ -539,7 +541,7 @@ impl Writer {
         self.file.write_all(text.as_bytes())
     }
 
-    /// Puts the finished backup into its place.
+    /// Renames the finished backup to its final path.
     fn finish(mut self) -> io::Result<u64> {
         let rows = self.rows;
         let digest = self.hasher.finalize().to_hex().to_string();

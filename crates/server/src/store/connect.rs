@@ -1,4 +1,4 @@
-//! Where the database is and how a connection to it is made.
+//! Locates the database and connects to it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use super::OpenError;
 use crate::config::DatabaseUrl;
 use crate::durable;
 
-/// Connections for reading. Few: a page takes well under a millisecond.
+/// Read connections. Few suffice: a page takes well under a millisecond.
 const READERS: u32 = 4;
-/// How long a read waits for a free connection before it is refused.
+/// How long a read waits for a free connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Durable commits (`FULL` syncs the log at each) that do not block readers, and a small cache.
+/// Durable commits (`FULL` syncs the log at each one) that do not block readers, and a small cache.
 const SQLITE_SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 10000; \
      PRAGMA cache_size = -1024; PRAGMA journal_size_limit = 67108864";
 
-/// The advisory lock of the one server that writes to a PostgreSQL database; `PaddleCl` in ASCII.
+/// The advisory lock of the only server that may write to a PostgreSQL database; `PaddleCl` in ASCII.
 const POSTGRES_LOCK: i64 = 0x5061_6464_6c65_436c;
-/// How long to wait for it: PostgreSQL may need a moment to notice that the connection of a dead server is closed.
+/// How long to wait for the lock: PostgreSQL may need a moment to notice that a dead server's connection is closed.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// PostgreSQL frees the lock of a server whose machine vanished after about a minute, not after hours.
 const POSTGRES_SETTINGS: &str =
     "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3";
 
-/// Why there is no connection to write on.
+/// Why the connection for writes failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(transparent)]
@@ -40,7 +40,7 @@ pub(super) enum ConnectError {
     InUse,
 }
 
-/// A database that can be connected to.
+/// A database to connect to.
 #[derive(Clone)]
 pub(super) struct DatabaseTarget {
     options: AnyConnectOptions,
@@ -67,7 +67,7 @@ impl DatabaseTarget {
         Ok(DatabaseTarget { options, file })
     }
 
-    /// A connection beside the server's own, which may be another process.
+    /// A read connection in addition to those of the server, which may be another process.
     pub async fn connect_to_read(&self) -> Result<AnyConnection, sqlx::Error> {
         let mut connection = AnyConnection::connect_with(&self.options).await?;
         if self.file.is_some() {
@@ -76,8 +76,8 @@ impl DatabaseTarget {
         Ok(connection)
     }
 
-    /// The connection to write on. On PostgreSQL it holds the lock of the database for as long as it lives, so that a
-    /// server whose connection broke cannot write before it has the lock again. A SQLite file is locked with its folder.
+    /// The connection for writes. On PostgreSQL it holds the database's lock while it lives, so that a server whose connection
+    /// broke cannot write before it has the lock again. A SQLite file is protected by the lock of the data folder.
     pub async fn connect_to_write(&self) -> Result<AnyConnection, ConnectError> {
         let mut connection = AnyConnection::connect_with(&self.options).await?;
         if self.file.is_some() {
@@ -89,7 +89,7 @@ impl DatabaseTarget {
         Ok(connection)
     }
 
-    /// Connections are opened when they are first needed and then stay: nothing wakes up to tend them.
+    /// Connections are opened on first use and kept: no task wakes up to maintain them.
     pub fn pool(&self) -> AnyPool {
         let is_file = self.file.is_some();
         AnyPoolOptions::new()
@@ -109,7 +109,7 @@ impl DatabaseTarget {
             .connect_lazy_with(self.options.clone())
     }
 
-    /// Makes the new file's entry in its folder durable; SQLite does that for its log, not for the file itself.
+    /// Makes the new file's directory entry durable; SQLite does so for its log, but not for the database file.
     pub fn sync_folder(&self) -> std::io::Result<()> {
         self.file.as_deref().map_or(Ok(()), durable::sync_entry)
     }
@@ -128,7 +128,7 @@ async fn lock(connection: &mut AnyConnection) -> Result<(), ConnectError> {
     }
 }
 
-/// A path as part of an address: everything that could mean something else is written as `%xx`.
+/// Escapes a path for use in a URL.
 fn escape(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A database that cannot be what it was: damaged, emptied, or no file at all. Says which file it is and what to do.
+//! Damaged, emptied or missing databases: the error names the file and how to fix it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
 
-/// The database's own words for damage, with the place they lack.
+/// A database's report of damage, with the path that it lacks.
 #[derive(Debug, thiserror::Error)]
 #[error("the database `{place}` is damaged")]
 pub struct Damaged {
@@ -16,7 +16,7 @@ pub struct Damaged {
 }
 
 impl Damaged {
-    /// `Err` gives the error back when it speaks of something else.
+    /// Returns the error as `Err` if it does not report damage.
     pub(super) fn of(place: &str, error: Arc<sqlx::Error>) -> Result<Damaged, Arc<sqlx::Error>> {
         if !is_damaged(&error) {
             return Err(error);
@@ -36,7 +36,7 @@ impl Damaged {
     }
 }
 
-/// The damage behind a failure of the store, if that is what it was.
+/// The damage that caused a failure of the store, if any.
 pub fn damage(error: &StoreError) -> Option<&Damaged> {
     match error {
         StoreError::Read(source) | StoreError::Write(source) => source.downcast_ref(),
@@ -44,7 +44,7 @@ pub fn damage(error: &StoreError) -> Option<&Damaged> {
     }
 }
 
-/// What to do about a database that is damaged, as a whole or in the record of one job.
+/// How to fix a damaged database or job record.
 pub fn hint(error: &StoreError) -> Option<String> {
     match error {
         StoreError::Damaged { job, .. } => Some(format!(
@@ -55,17 +55,17 @@ pub fn hint(error: &StoreError) -> Option<String> {
     }
 }
 
-/// SQLite's words for a file that is none of its own, or no longer.
+/// Whether SQLite reports a corrupt file, or one that is not a database.
 pub(super) fn is_damaged(error: &sqlx::Error) -> bool {
     const CORRUPT: i64 = 11;
     const NOT_A_DATABASE: i64 = 26;
     let code = error.as_database_error().and_then(|error| error.code());
     let code = code.and_then(|code| code.parse::<i64>().ok());
-    // The upper bits say where in SQLite it was noticed.
+    // The upper bits are SQLite's extended error code.
     code.is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
 }
 
-/// How many jobs have left their folders in a data folder: a database that belongs to it is not empty.
+/// The number of jobs with folders in a data folder. If there are any, its database must not be empty.
 pub fn jobs_below(data: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(data.join("attempts")) else {
         return 0;

@@ -1,7 +1,8 @@
-//! The file index: a SQLite file of its own, because `server.db` syncs every commit and may be PostgreSQL.
+//! The file index: a separate SQLite file, because `server.db` syncs every commit and may be PostgreSQL.
 //!
-//! Callers act as the user whose files they store and may not open the server's files. They never do: the connection's own thread,
-//! which starts with the server, opens the file and runs every statement. A killed server loses no row; a power cut may lose the last.
+//! Callers act as the user whose files they store and may not open the server's files. They do not need to: the connection's own
+//! thread, which starts with the server, opens the file and runs every statement. A killed server loses no row; a power cut may
+//! lose the last ones.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ use sqlx::{ConnectOptions as _, Connection as _, QueryBuilder, Row as _, Sqlite,
 
 use super::damage::is_damaged;
 
-/// Rows of one statement. SQLite takes 32,766 values.
+/// Rows of one statement. SQLite allows 32,766 values.
 const ROWS: usize = 500;
 const COLUMNS: &str = "SELECT space, path, device, inode, size, mtime, ctime, digest FROM file";
 
@@ -31,7 +32,7 @@ type Query<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 pub struct SqliteIndex(Mutex<SqliteConnection>);
 
 impl SqliteIndex {
-    /// Opens the index or creates it. A damaged one is replaced by an empty one: its rows are hints.
+    /// Opens or creates the index. A damaged one is replaced by an empty one, because its rows are only hints.
     pub fn open(file: &Path) -> io::Result<SqliteIndex> {
         let opened = wait_for(connect(file)).or_else(|error| {
             if !is_damaged(&error) {
@@ -40,7 +41,7 @@ impl SqliteIndex {
             tracing::warn!(%error, file = %file.display(), "the file index is damaged and starts again empty");
             for suffix in ["", "-wal", "-shm"] {
                 let part = PathBuf::from(format!("{}{suffix}", file.display()));
-                // What cannot be removed keeps the next attempt from opening it.
+                // If a file cannot be removed, the next attempt to open the index fails.
                 let _ = std::fs::remove_file(part);
             }
             wait_for(connect(file))
@@ -96,7 +97,7 @@ impl FileIndex for SqliteIndex {
                     row.push_bind(mtime).push_bind(ctime);
                     row.push_bind(&file.digest.as_bytes()[..]);
                 });
-                // Statements of other lengths would fill the cache.
+                // Statements of other lengths would fill the statement cache.
                 let is_common = matches!(files.len(), 1 | ROWS);
                 query.build().persistent(is_common).execute(&mut *change).await?;
             }
@@ -129,7 +130,7 @@ impl FileIndex for SqliteIndex {
 
     fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>> {
         let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-        // As a literal: with a parameter SQLite could not know that the partial index holds all such files.
+        // A literal: with a parameter, SQLite could not know that the partial index contains all such files.
         query.push(format_args!(" WHERE size > {LARGE} AND digest = "));
         query
             .push_bind(digest.as_bytes().to_vec())
@@ -165,10 +166,10 @@ impl FileIndex for SqliteIndex {
                 let query = query.bind(device).bind(inode).bind(size).bind(mtime).bind(ctime);
                 let query = query.bind(space_name(&from.space)).bind(from.path.as_bytes());
                 numbers(before).into_iter().fold(query, Query::bind).execute(&mut *change).await?;
-                // What is left was not the row of this file.
+                // A remaining row at the old path is stale.
                 forget(&mut change, from).await?;
             } else {
-                // `||` joins two blobs to a text, byte by byte. A folder has no row of its own.
+                // `||` concatenates two blobs to a text, byte by byte. A folder has no row of its own.
                 let query = "UPDATE file SET space = ?, path = CAST(? || substr(path, ?) AS BLOB) \
                      WHERE space = ? AND path > ? AND path < ?";
                 let query = sqlx::query(query).bind(space_name(&to.space)).bind(to.path.as_bytes());
@@ -232,7 +233,7 @@ impl FileIndex for SqliteIndex {
     }
 }
 
-/// Forgets a file, or all files below a folder. Two statements: with `OR` SQLite would read every row of the space.
+/// Forgets a file, or all files below a folder, with two statements: with `OR`, SQLite would read every row of the space.
 async fn forget(change: &mut SqliteConnection, place: &Place) -> sqlx::Result<()> {
     let itself = sqlx::query("DELETE FROM file WHERE space = ? AND path = ?");
     let itself = itself.bind(space_name(&place.space)).bind(place.path.as_bytes());
@@ -243,7 +244,7 @@ async fn forget(change: &mut SqliteConnection, place: &Place) -> sqlx::Result<()
     inside.execute(change).await.map(drop)
 }
 
-/// The bytes between which the paths of all that a folder holds lie.
+/// The exclusive bounds between which all paths below a folder sort.
 fn below(folder: &RelPath) -> (Vec<u8>, Vec<u8>) {
     match folder.is_root() {
         // A name has at most 255 bytes.
@@ -258,7 +259,7 @@ fn below(folder: &RelPath) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// A space as the table names it; as it is shown to people, odd names would be escaped.
+/// The name of a space in the table. The displayed name is not used because it escapes odd characters.
 fn space_name(space: &Space) -> String {
     match space {
         Space::Home(owner) => format!("home/{}", owner.as_str()),
@@ -266,7 +267,7 @@ fn space_name(space: &Space) -> String {
     }
 }
 
-/// A stamp as SQLite keeps it: its numbers have a sign.
+/// A stamp as SQLite stores it, in signed integers.
 fn numbers(stamp: &Stamp) -> [i64; 5] {
     let [device, inode, size] = [stamp.device, stamp.inode, stamp.size].map(u64::cast_signed);
     [
@@ -309,7 +310,7 @@ fn read_upload(row: &SqliteRow) -> sqlx::Result<StagedId> {
         .map_err(|error| sqlx::Error::Decode(Box::new(error)))
 }
 
-/// Waits on this thread, which may have a runtime or none, for what the connection's thread does.
+/// Blocks this thread, with or without a runtime, until the connection's thread is done.
 fn wait_for<T>(work: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 
@@ -359,7 +360,7 @@ mod tests {
         conformance::check(&index);
     }
 
-    /// The queries that would be slow on a million rows without an index use one.
+    /// Queries that would be slow on a million rows use an index.
     #[test]
     fn no_query_reads_every_row() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Jobs as rows, and the questions people ask about them.
+//! Jobs as rows, and queries on them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use sqlx::{AnyConnection, Row as _};
 use super::writer::Row;
 use super::{Store, read_failed};
 
-/// Sorts after every id: they all begin with `j_`.
+/// Sorts after every id, because ids begin with `j_`.
 const AFTER_EVERY_ID: &str = "k";
 
-/// A job as the table has it.
+/// A job as stored in the table.
 #[derive(Debug)]
 pub(super) struct JobRow {
     id: String,
@@ -74,7 +74,7 @@ impl JobRow {
         Ok(())
     }
 
-    /// Writes the row with its owner, which [`JobRow::save`] never changes.
+    /// Changes the owner, which [`JobRow::save`] never does.
     pub(super) async fn give(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
         sqlx::query("UPDATE jobs SET owner = $2, idem_key = NULL, document = $3 WHERE id = $1")
             .bind(&self.id)
@@ -143,7 +143,7 @@ impl JobStore for Store {
 
     async fn page(&self, request: &PageRequest) -> Result<Page, StoreError> {
         let before = request.before.as_ref().map_or(AFTER_EVERY_ID, JobId::as_str);
-        // One more than asked for tells whether others follow.
+        // One extra row shows whether there are more.
         let limit = i64::try_from(request.limit).unwrap_or(i64::MAX - 1) + 1;
         let query = match (&request.user, &request.name) {
             (None, None) => {
@@ -185,7 +185,7 @@ impl JobStore for Store {
 }
 
 impl Store {
-    /// Final jobs of a user that ended before a time, the oldest first.
+    /// Final jobs of a user that ended before a time, oldest first.
     pub async fn finished_before(
         &self,
         user: &UserName,
@@ -206,7 +206,7 @@ impl Store {
         rows.iter().map(id_of).collect()
     }
 
-    /// Ids of the uploaded packages that jobs of a user were submitted with.
+    /// Ids of the uploaded packages that a user's jobs were submitted with.
     pub async fn snapshots(&self, user: &UserName, except: &[JobId]) -> Result<HashSet<String>, StoreError> {
         let query = sqlx::query("SELECT id, snapshot FROM jobs WHERE owner = $1 AND snapshot IS NOT NULL");
         let except: HashSet<&str> = except.iter().map(JobId::as_str).collect();

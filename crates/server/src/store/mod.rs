@@ -1,7 +1,7 @@
-//! Jobs, accounts, tokens and the audit log in SQL: SQLite in a file, or PostgreSQL by its address. One text serves both.
+//! Jobs, accounts, tokens and the audit log in SQL: a SQLite file or a PostgreSQL server, with the same statements for both.
 //!
-//! All writes go through one writer that commits many callers' rows at once; reads have a small pool
-//! beside it. This is the only module that knows the SQL crate.
+//! All writes go through one writer that commits the rows of many callers at once; reads use a separate small pool. This is the
+//! only module that uses the SQL crate.
 
 mod accounts;
 mod audit;
@@ -47,12 +47,12 @@ use writer::{Row, Writer};
 pub struct Store {
     reads: AnyPool,
     writer: Writer,
-    /// How people know it.
+    /// The database's path or URL, for messages.
     place: Arc<str>,
-    /// Kept for a database that is a file.
+    /// Only for a database that is a file.
     reserve: Option<Arc<Reserve>>,
     audit_key: AuditKey,
-    /// Ids between which runs may exist that the database does not know, see [`Store::may_be_unknown`].
+    /// Ranges of ids in which the database may lack runs, see [`Store::may_be_unknown`].
     unknown: Arc<[(String, String)]>,
 }
 
@@ -89,7 +89,7 @@ impl From<ConnectError> for OpenError {
 }
 
 impl OpenError {
-    /// The same with the place, and told apart by what can be done about it.
+    /// Adds the database's path or URL, and distinguishes errors by their remedy.
     fn at(self, place: &DatabaseUrl) -> OpenError {
         let shown = shown(place);
         match self {
@@ -103,7 +103,7 @@ impl OpenError {
         }
     }
 
-    /// What to do about it.
+    /// How to fix it.
     pub fn hint(&self) -> Option<String> {
         match self {
             OpenError::Newer { .. } => {
@@ -138,7 +138,7 @@ fn counted(jobs: usize) -> String {
     }
 }
 
-/// The database as people know it.
+/// The database's path or URL, for messages.
 fn shown(place: &DatabaseUrl) -> String {
     match place.sqlite_path() {
         Some(path) => path.display().to_string(),
@@ -147,12 +147,12 @@ fn shown(place: &DatabaseUrl) -> String {
 }
 
 impl Store {
-    /// Opens the database, creates it where it is a file, and brings it to the present version.
+    /// Opens the database, creates it if it is a file, and migrates it to the current schema.
     pub async fn open(url: &DatabaseUrl) -> Result<Store, OpenError> {
         Store::open_knowing(url, 0).await
     }
 
-    /// The same where `jobs` of an earlier time have left their traces: then the database is not new.
+    /// The same, but refuses an empty database if traces of `jobs` earlier jobs exist: it was emptied or replaced.
     pub async fn open_knowing(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
         let opened = Store::open_there(url, jobs).await;
         opened.map_err(|error| error.at(url))
@@ -176,8 +176,7 @@ impl Store {
         })
     }
 
-    /// Whether a run that has no record may have had one: a backup was restored that is older than the run. Its logs and
-    /// files must stay.
+    /// Whether the run may lack a record because an older backup was restored. Its logs and files must stay.
     pub fn may_be_unknown(&self, run: &JobId) -> bool {
         let id = run.as_str();
         self.unknown
@@ -185,12 +184,12 @@ impl Store {
             .any(|(after, upto)| after.as_str() < id && id <= upto.as_str())
     }
 
-    /// Whether the disk has room for more than ending and removing jobs.
+    /// Whether the disk has room for more than killing and removing jobs.
     pub fn has_room(&self) -> bool {
         self.reserve.as_ref().is_none_or(|reserve| reserve.has_room())
     }
 
-    /// Answers when the database does.
+    /// Returns when the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         sqlx::query("SELECT 1")
             .fetch_one(&self.reads)
@@ -199,12 +198,12 @@ impl Store {
         Ok(())
     }
 
-    /// How much was written since the server started.
+    /// The number of commits and rows since the server started.
     pub fn counts(&self) -> WriterCounts {
         self.writer.counts()
     }
 
-    /// Finishes what was asked for and closes every connection.
+    /// Finishes pending writes and closes every connection.
     pub async fn close(&self) {
         self.writer.close().await;
         self.reads.close().await;
@@ -237,7 +236,7 @@ pub fn is_full(error: &StoreError) -> bool {
     matches!(source.downcast_ref(), Some(WriteError::Sql(error)) if says_full(error))
 }
 
-/// The databases' codes for a full disk.
+/// Whether the database reports a full disk.
 fn says_full(error: &sqlx::Error) -> bool {
     const SQLITE_FULL: &str = "13";
     const SQLITE_NO_ROOM_FOR_ITS_INDEX: &str = "4874";

@@ -1,7 +1,7 @@
-//! Room on the disk that is kept for the database, so that jobs can be ended and removed when nothing else fits.
+//! Disk space reserved for the database, so that jobs can be killed and removed on a full disk.
 //!
-//! A file beside the database. It is given up when a commit finds the disk full and made again when there is room for
-//! it twice. What it frees anybody may take, so the commit is tried again at once.
+//! The reserve is a file beside the database. It is deleted when a commit finds the disk full, and created again when twice its
+//! size is free. Any process may take the freed space, so the commit is retried at once.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,11 +12,11 @@ use rustix::fs::{FallocateFlags, StatVfs, fallocate, statvfs};
 
 /// Enough for some thousand changes of jobs.
 const MOST: u64 = 8 << 20;
-/// Enough for some changes.
+/// Enough for a few changes.
 const LEAST: u64 = 256 << 10;
 /// Enough for the folders of a job.
 const LEAST_FILES: u64 = 256;
-/// The part of what is free that is taken at most: small disks have other uses.
+/// At most one part in this many of the free space is reserved: small disks have other uses.
 const PART: u64 = 8;
 
 /// The reserve of one database file.
@@ -27,7 +27,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Takes the reserve of a database. Without room for it the server starts all the same.
+    /// Creates the reserve of a database. The server starts even if there is no room for it.
     pub fn take(database: &Path) -> Reserve {
         let mut file = database.as_os_str().to_owned();
         file.push("-reserve");
@@ -43,7 +43,7 @@ impl Reserve {
         reserve
     }
 
-    /// Whether the reserve is there. One that was given up is made again where there is room.
+    /// Whether the reserve exists. Tries to create it again if it was given up.
     pub fn is_held(&self) -> bool {
         let mut is_held = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_held {
@@ -55,17 +55,17 @@ impl Reserve {
         *is_held
     }
 
-    /// Whether the disk has room for more than ending and removing jobs.
+    /// Whether the disk has room for more than killing and removing jobs.
     pub fn has_room(&self) -> bool {
         self.is_held() && disk_of(&self.file).is_ok_and(|disk| suffices(&disk))
     }
 
-    /// Whether the disk was full and still is, as far as is known.
+    /// Whether the disk was full and, as far as known, still is.
     pub fn is_given_up(&self) -> bool {
         !*self.is_held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the reserve up; false when it was gone already.
+    /// Deletes the reserve; returns false if it was already gone.
     pub fn give_up(&self) -> bool {
         let mut is_held = self.is_held.lock().unwrap_or_else(PoisonError::into_inner);
         if !*is_held || std::fs::remove_file(&self.file).is_err() {
@@ -79,7 +79,7 @@ impl Reserve {
     }
 
     fn make(&self) -> io::Result<bool> {
-        // What a server before this one kept is still there.
+        // An earlier server's reserve may still exist.
         if std::fs::metadata(&self.file).is_ok_and(|meta| meta.len() >= LEAST) {
             return Ok(true);
         }
@@ -94,7 +94,7 @@ impl Reserve {
     }
 }
 
-/// Bytes that are free where a file lies.
+/// Free bytes on the disk of a file.
 fn free(file: &Path) -> io::Result<u64> {
     let disk = disk_of(file)?;
     Ok(disk.f_bavail * disk.f_frsize)
@@ -104,12 +104,12 @@ fn disk_of(file: &Path) -> io::Result<StatVfs> {
     Ok(statvfs(file.parent().unwrap_or(Path::new("/")))?)
 }
 
-/// A disk without a name for one more file is as full as one without bytes. Some count no files at all.
+/// A disk without free inodes is as full as one without free bytes. Some file systems do not count inodes.
 fn suffices(disk: &StatVfs) -> bool {
     disk.f_bavail * disk.f_frsize >= LEAST && (disk.f_files == 0 || disk.f_favail >= LEAST_FILES)
 }
 
-/// Makes a file that really has its blocks.
+/// Creates a file with allocated blocks.
 fn fill(path: &Path, size: u64) -> io::Result<()> {
     let mut file = File::options()
         .write(true)

@@ -1,12 +1,12 @@
-//! The shape of the database and how an older one becomes the present one.
+//! The database schema and its migrations.
 //!
-//! Every version is a file that is never changed again; both databases read the same text.
+//! Every version is a file that is never changed again; both databases use the same text.
 
 use sqlx::{AnyConnection, Connection, Row};
 
 use super::OpenError;
 
-/// What each version adds, the first one first.
+/// The migrations, oldest first.
 const VERSIONS: [&str; 6] = [
     include_str!("schema/0001_jobs.sql"),
     include_str!("schema/0002_tokens.sql"),
@@ -16,12 +16,12 @@ const VERSIONS: [&str; 6] = [
     include_str!("schema/0006_usage.sql"),
 ];
 
-/// The present version.
+/// The current version.
 pub(super) const NEWEST: i64 = VERSIONS.len() as i64;
 
-/// Brings the database to the present version. All steps happen, or none.
+/// Migrates the database to the current version, in one transaction.
 ///
-/// Where `jobs` of an earlier time are known, a database without a version was emptied or replaced, and stays as it is.
+/// If `jobs` earlier jobs are known, a database without a version was emptied or replaced: it is refused and stays as it is.
 pub(super) async fn migrate(connection: &mut AnyConnection, jobs: usize) -> Result<(), OpenError> {
     let mut change = connection.begin().await?;
     let found = version(&mut change).await?;
@@ -48,7 +48,7 @@ pub(super) async fn version(change: &mut AnyConnection) -> Result<i64, sqlx::Err
     row.try_get(0)
 }
 
-/// Brings a database from one version to a later one.
+/// Migrates a database from one version to a later one.
 pub(super) async fn raise(change: &mut AnyConnection, from: i64, to: i64) -> Result<(), sqlx::Error> {
     let steps = VERSIONS.iter().zip(1i64..);
     for (text, step) in steps.filter(|(_, step)| from < *step && *step <= to) {

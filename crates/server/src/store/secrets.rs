@@ -1,4 +1,4 @@
-//! Sealed secrets as rows. What is in them is the business of `secrets`.
+//! Sealed secrets as rows. Their content is defined in `secrets`.
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
@@ -97,7 +97,7 @@ impl Store {
         row.as_ref().map(SecretRow::read).transpose().map_err(read_failed)
     }
 
-    /// The secrets of a user of one kind, by name.
+    /// A user's secrets of one kind, by name.
     pub async fn secrets_of(&self, owner: &UserName, kind: &str) -> Result<Vec<SecretRow>, StoreError> {
         let query = sqlx::query(
             "SELECT owner, kind, name, sealed, created FROM secrets WHERE owner = $1 AND kind = $2 ORDER BY name",
@@ -105,14 +105,14 @@ impl Store {
         self.secret_rows(query.bind(owner.as_str()).bind(kind)).await
     }
 
-    /// All secrets of everybody, to seal them again.
+    /// The secrets of all users, for resealing.
     pub async fn secrets_all(&self) -> Result<Vec<SecretRow>, StoreError> {
         let query =
             sqlx::query("SELECT owner, kind, name, sealed, created FROM secrets ORDER BY owner, kind, name");
         self.secret_rows(query).await
     }
 
-    /// The registries of everybody.
+    /// The registries of all users.
     pub async fn registries_all(&self) -> Result<Vec<SecretRow>, StoreError> {
         let query = sqlx::query(
             "SELECT owner, kind, name, sealed, created FROM secrets WHERE kind = 'registry' ORDER BY owner, name",

@@ -1,4 +1,4 @@
-//! Tokens that were handed out, by their digests.
+//! Issued tokens, by their digests.
 
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
@@ -10,24 +10,24 @@ use super::audit::{AuditEntry, AuditRow};
 use super::writer::Row;
 use super::{Store, read_failed};
 
-/// A token that was handed out.
+/// An issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TokenRow {
-    /// Of the token, in hexadecimal.
+    /// The digest of the token, in hexadecimal.
     pub digest: String,
-    /// What people call it by; says nothing about the token.
+    /// The public id by which users refer to it; reveals nothing about the token.
     pub id: String,
     pub name: String,
     pub owner: String,
-    /// The number of the owner's account; 0 for one of the configuration.
+    /// The number of the owner's account; 0 for an account of the configuration.
     pub account: i64,
-    /// Of what the owner proved to get it; it ends with the password.
+    /// The fingerprint of the owner's password; the token ends when it changes.
     pub credential: String,
-    /// What it may be used for, with commas between.
+    /// The granted scopes, separated by commas.
     pub scopes: String,
     /// Unix seconds, here and below.
     pub created: i64,
-    /// When the first of those was handed out that this one renews.
+    /// When the first token in this chain of renewals was issued.
     pub since: i64,
     pub expires: i64,
 }
@@ -35,7 +35,7 @@ pub struct TokenRow {
 const COLUMNS: &str = "digest, id, name, owner, account, credential, scopes, created, since, expires";
 
 impl Store {
-    /// Keeps a token and drops those that expired before `now`, and the one it replaces.
+    /// Stores a token, and removes the one it replaces and those that expired before `now`.
     pub async fn token_save(
         &self,
         token: TokenRow,
@@ -64,7 +64,7 @@ impl Store {
         row.as_ref().map(TokenRow::read).transpose().map_err(read_failed)
     }
 
-    /// The tokens of a user, the latest first.
+    /// The tokens of a user, latest first.
     pub async fn tokens_of(&self, owner: &UserName) -> Result<Vec<TokenRow>, StoreError> {
         let text = format!("SELECT {COLUMNS} FROM tokens WHERE owner = $1 ORDER BY created DESC, id");
         let rows = sqlx::query(sqlx::AssertSqlSafe(text))
@@ -79,9 +79,9 @@ impl Store {
     }
 }
 
-/// The life of tokens from before there were accounts, in seconds. Their rows have no id and no time of creation.
+/// Lifetime, in seconds, of tokens that predate accounts. Their rows have no id and no creation time.
 const OLD_LIFETIME: i64 = 30 * 24 * 60 * 60;
-/// Characters of an id.
+/// Length of an id.
 const ID_LENGTH: usize = 12;
 
 impl TokenRow {
@@ -106,12 +106,12 @@ impl TokenRow {
         Ok(token)
     }
 
-    /// For the user the token belongs to.
+    /// The owner of the token.
     pub fn user(&self) -> Option<UserName> {
         self.owner.parse().ok()
     }
 
-    /// What the token may be used for. A set that this version cannot read grants nothing.
+    /// The granted scopes. A set that this version cannot parse grants nothing.
     pub fn scopes(&self) -> Scopes {
         self.scopes.parse().unwrap_or_default()
     }

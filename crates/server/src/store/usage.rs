@@ -1,8 +1,7 @@
-//! What jobs have used, in whole units, so that it adds up exactly: thousandths of a core, MiB and cards, each times
-//! milliseconds.
+//! The resource usage of jobs, in integers so that sums are exact: millicores, MiB and GPU cards, each times milliseconds.
 //!
-//! A job of the history is counted from its record. When the record is removed, its use is added to a row of its owner
-//! and day, in the same transaction.
+//! Jobs of the history are counted from their records. When a record is removed, its usage is added to a row for its owner and
+//! day, in the same transaction.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use super::{Store, read_failed};
 const DAY: i64 = 24 * 60 * 60 * 1000;
 const MIB: u64 = 1 << 20;
 
-/// A sum of what jobs used.
+/// The sum of the usage of some jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     pub jobs: i64,
@@ -27,7 +26,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// What a job held for this many milliseconds.
+    /// The usage of a job that held its resources for this many milliseconds.
     fn held(job: &Job, milliseconds: i64) -> Used {
         let spec = &job.spec;
         let mut used = Used::default();
@@ -44,7 +43,7 @@ impl Used {
         used
     }
 
-    /// What a job has used since then: from each admission to its end.
+    /// A job's usage since this time: from each admission to its end.
     pub fn since(job: &Job, since: Timestamp, now: Timestamp) -> Used {
         let days = by_day(job, since.as_millisecond(), now.as_millisecond());
         days.into_values().fold(Used::default(), Used::plus)
@@ -60,7 +59,7 @@ impl Used {
     }
 }
 
-/// What a job has used since then, by day. A job that used something counts on its last day.
+/// A job's usage since this time, by day. The job itself is counted on its last day with any usage.
 fn by_day(job: &Job, since: i64, now: i64) -> BTreeMap<i64, Used> {
     let mut days: BTreeMap<i64, Used> = BTreeMap::new();
     let mut add = |day: i64, used: Used| {
@@ -88,7 +87,7 @@ fn by_day(job: &Job, since: i64, now: i64) -> BTreeMap<i64, Used> {
     days
 }
 
-/// Adds the use of a job that is being removed to its owner's days. One that is not there adds nothing.
+/// Adds the usage of a job that is being removed to its owner's days. Does nothing if the job does not exist.
 pub(super) async fn keep_use(id: &str, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     let row = sqlx::query("SELECT owner, document FROM jobs WHERE id = $1").bind(id);
     let Some(row) = row.fetch_optional(&mut *connection).await? else {
@@ -102,7 +101,7 @@ pub(super) async fn keep_use(id: &str, connection: &mut AnyConnection) -> Result
         );
         return Ok(());
     };
-    // A job is removed when its last worker is gone, also if its last record does not say so.
+    // A job is removed after its last worker has ended, even if its last record does not say so.
     let now = Timestamp::now().as_millisecond();
     for (day, used) in by_day(&job, i64::MIN, now) {
         sqlx::query(
@@ -123,7 +122,7 @@ pub(super) async fn keep_use(id: &str, connection: &mut AnyConnection) -> Result
     Ok(())
 }
 
-/// What a deleted account's removed jobs used is not what the next account of its name uses.
+/// Moves the usage of a deleted account's removed jobs, so that the next account of its name does not get it.
 pub(super) async fn give_use(
     from: &str,
     to: &str,
@@ -138,7 +137,7 @@ pub(super) async fn give_use(
 }
 
 impl Store {
-    /// What removed jobs used, by owner, on the days that end after this time.
+    /// The usage of removed jobs by owner, on days that end after this time.
     pub async fn used_before(&self, since: Timestamp) -> Result<Vec<(UserName, Used)>, StoreError> {
         let day = since.as_millisecond().div_euclid(DAY);
         let query =

@@ -1,7 +1,7 @@
-//! The only writer. It gathers what all callers want written into one transaction, commits once, and
-//! then answers them all: one sync of the disk serves many.
+//! The only writer. It collects the rows of all callers into one transaction, commits once, and then answers them all, so that
+//! many callers share one disk sync.
 //!
-//! A caller hears "done" only after the commit that holds its rows.
+//! A caller gets its answer only after its rows are committed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +18,9 @@ use super::secrets::SecretRow;
 use super::tokens::TokenRow;
 use super::{WriteError, says_full, usage};
 
-/// Most rows of one transaction, so that no caller waits long behind a flood.
+/// Limit on the rows of one transaction, so that no caller waits long behind a flood.
 const MOST_ROWS: usize = 4096;
-/// Callers that may wait before new ones are held back.
+/// Limit on waiting callers; further ones block.
 const QUEUE: usize = 4096;
 
 /// One change.
@@ -39,9 +39,9 @@ pub(super) enum Row {
     RemoveSecret(SecretRow),
     /// All secrets of a user.
     RemoveSecretsOf(String),
-    /// A job that is over gets another owner.
+    /// Gives an ended job to another owner.
     GiveJob(JobRow),
-    /// What a deleted account's removed jobs used gets another owner.
+    /// Gives the usage of a deleted account's removed jobs to another owner.
     GiveUse {
         from: String,
         to: String,
@@ -49,7 +49,7 @@ pub(super) enum Row {
     Audit(AuditRow),
 }
 
-/// Rows that belong together: all are written, or none.
+/// Rows that are written together or not at all.
 struct Batch {
     rows: Vec<Row>,
     done: oneshot::Sender<Result<(), WriteError>>,
@@ -68,7 +68,7 @@ struct Counters {
     rows: AtomicU64,
 }
 
-/// The way to the writer's task. The task ends when [`Writer::close`] was called.
+/// A handle to the writer's task. The task ends after [`Writer::close`].
 #[derive(Clone)]
 pub(super) struct Writer {
     batches: mpsc::Sender<Message>,
@@ -118,7 +118,7 @@ impl Writer {
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();
         if self.batches.send(Message::Close(done)).await.is_ok() {
-            // The task drops `done` only when it has ended, which is what is waited for.
+            // The task drops `done` when it has ended.
             let _ = closed.await;
         }
     }
@@ -153,7 +153,7 @@ impl Task {
         drop(closing);
     }
 
-    /// Takes what is waiting already, up to the bound.
+    /// Collects the waiting batches, up to the limit.
     fn gather(&mut self, first: Message) -> (Vec<Batch>, Option<oneshot::Sender<()>>) {
         let mut batches = Vec::new();
         let mut rows = 0;
@@ -187,7 +187,7 @@ impl Task {
                     .into_iter()
                     .for_each(|batch| answer(batch, Err(error.clone())));
             }
-            // One bad batch must not fail its neighbours: each gets a transaction of its own.
+            // One bad batch must not fail the others: each gets its own transaction.
             Err(_) => {
                 for batch in batches {
                     let result = self.transact(batch.rows.iter().collect()).await;
@@ -197,7 +197,7 @@ impl Task {
         }
     }
 
-    /// Writes rows in one transaction. A broken connection is replaced once: every row may be written twice.
+    /// Writes rows in one transaction. Reconnects once if the connection is broken: every row is safe to write twice.
     async fn transact(&mut self, rows: Vec<&Row>) -> Result<(), WriteError> {
         let mut result = self.try_transact(&rows).await;
         if let Err(WriteError::Sql(error)) = &result
@@ -229,8 +229,8 @@ impl Task {
         result
     }
 
-    /// A commit that failed can leave its transaction open (a full disk does), and the next one would end inside it,
-    /// acknowledged and never written. A new connection knows nothing of it.
+    /// Drops the connection. A failed commit can leave its transaction open (a full disk does), and the next one would be nested
+    /// in it, acknowledged and never written.
     async fn hang_up(&mut self) {
         if let Some(connection) = self.connection.take()
             && let Err(error) = connection.close_hard().await
@@ -239,11 +239,11 @@ impl Task {
         }
     }
 
-    /// On a full disk the log of changes is folded into the database at once, so that it does not use up what is left.
+    /// On a full disk, checkpoints the write-ahead log at once, so that it does not use up the remaining space.
     async fn spare_the_disk(&mut self) {
         let is_full = self.reserve.as_ref().is_some_and(|reserve| reserve.is_given_up());
         if let (true, Some(connection)) = (is_full, &mut self.connection) {
-            // Readers may be in the way; the next commit tries again.
+            // Readers may prevent it; the next commit tries again.
             let _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
         }
     }
@@ -281,6 +281,6 @@ impl Task {
 }
 
 fn answer(batch: Batch, result: Result<(), WriteError>) {
-    // A caller that went away does not need the answer.
+    // The caller may have disconnected.
     let _ = batch.done.send(result);
 }

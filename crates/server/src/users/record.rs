@@ -1,4 +1,4 @@
-//! Accounts and groups as the database keeps them.
+//! Accounts and groups as stored in the database.
 
 use paddlecloud_core::names::UserName;
 use serde::{Deserialize, Serialize};
@@ -10,22 +10,22 @@ pub use crate::config::RETIRED;
 /// Most characters of a name that a retired name keeps.
 const KEPT: usize = 100;
 
-/// A certificate that was signed for a user. Those that are not here any more are revoked.
+/// A certificate that was signed for a user. One that is no longer listed has been revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserCertificate {
-    /// What people call it by: its serial number.
+    /// The serial number, by which users refer to it.
     pub id: String,
-    /// Of the whole certificate.
+    /// The digest of the whole certificate.
     pub digest: String,
     /// Unix seconds, here and below.
     pub created: i64,
     pub expires: i64,
 }
 
-/// One account. Not printable: it has the hash of the password.
+/// One account. It has no `Debug` because it contains the password hash.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Never given to another account.
+    /// Never reused for another account.
     pub id: u64,
     pub name: UserName,
     #[serde(default)]
@@ -77,7 +77,7 @@ impl Record {
         }
     }
 
-    /// What must be unique: the folded name, which a deleted account leaves to others.
+    /// The unique key: the folded name. A deleted account frees its name for others.
     pub fn folded(&self) -> String {
         match self.deleted {
             true => folded(&self.retired_name()),
@@ -85,16 +85,16 @@ impl Record {
         }
     }
 
-    /// Who owns what a deleted account leaves behind.
+    /// The owner of what a deleted account leaves behind.
     pub fn retired_name(&self) -> UserName {
         retired_name(&self.name, self.id)
     }
 }
 
-/// A name that no account has that can be used, and that belongs to this one alone.
+/// A unique name for this deleted account that no usable account can have.
 pub fn retired_name(name: &UserName, id: u64) -> UserName {
     let name: String = name.as_str().chars().take(KEPT).collect();
-    // Long names of wide characters may exceed the most bytes.
+    // A long name of multi-byte characters may exceed the limit in bytes.
     let short = || format!("deleted{RETIRED}{id}").parse();
     format!("{name}{RETIRED}{id}")
         .parse()

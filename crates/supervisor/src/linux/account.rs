@@ -1,4 +1,4 @@
-//! Looks up system users by name, in any source of this machine (files, LDAP, …).
+//! Looks up system users by name, in every account source of this machine (files, LDAP, …).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -27,8 +27,8 @@ fn numbers_of(name: &CStr) -> io::Result<Option<(u32, u32)>> {
         // SAFETY: every field of the C struct may be zero.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = std::ptr::null_mut();
-        // SAFETY: all pointers are valid for the call and the buffer's length is its own; of the
-        // answer only numbers are used.
+        // SAFETY: all pointers are valid for the call and the length is the buffer's own; only numbers are read from
+        // the answer.
         let code = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),
@@ -53,7 +53,7 @@ fn groups_of(name: &CStr, first: u32) -> Vec<u32> {
     let mut groups = vec![0; FIRST_GROUPS];
     loop {
         let mut count = i32::try_from(groups.len()).unwrap_or(i32::MAX);
-        // SAFETY: the array holds as many numbers as `count` says.
+        // SAFETY: the array has at least `count` elements.
         let code = unsafe { libc::getgrouplist(name.as_ptr(), first, groups.as_mut_ptr(), &raw mut count) };
         let count = usize::try_from(count).unwrap_or(0);
         if code >= 0 {

@@ -1,7 +1,7 @@
-//! The body of `paddlecloud-supervise <folder>`: detaches, locks the attempt, supervises, records.
+//! The body of `paddlecloud-supervise <folder>`: detaches, locks the attempt, supervises it and records its exit.
 //!
-//! In the end only the folder's `plan.json`, `exit.json`, `log/` and the supervisor's own errors remain. An attempt
-//! with neither `exit.json` nor a living supervisor was lost.
+//! Afterwards, the folder contains only `plan.json`, `exit.json`, `log/` and the supervisor's own errors. An attempt
+//! with neither `exit.json` nor a live supervisor was lost.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,7 +25,7 @@ use super::{Refusal as _, Refused, init, is_shortage, tree};
 use crate::log::LogWriter;
 use crate::protocol::{Exit, FileError, NO_ROOM, Report, SECRETS_VARIABLE, WorkerPlan, files};
 
-/// A check whether an attempt has a supervisor holds its lock for a moment.
+/// How often to try the lock of an attempt: [`is_alive`] holds it for a moment.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
@@ -62,7 +62,7 @@ pub fn run(dir: &Path) -> ExitCode {
     }
 }
 
-/// Why there is no supervisor, and the exit code for it.
+/// Why the supervisor did not start, and its exit code.
 struct Failure {
     message: String,
     code: u8,
@@ -83,16 +83,15 @@ impl From<String> for Failure {
     }
 }
 
-/// Connects to the supervisor of an attempt, however long the folder's path is.
+/// Connects to the supervisor of an attempt. The folder's path may have any length.
 pub fn connect(dir: &Path) -> io::Result<UnixStream> {
     let dir = File::open(dir)?;
     UnixStream::connect(socket_path(&dir))
 }
 
-/// Whether an attempt has a supervisor: a living one, from before its first message on, holds the lock of `pid`.
+/// Whether an attempt has a live supervisor. A supervisor locks `pid` before its first message and keeps it locked.
 ///
-/// If the check fails because a resource has run out, the supervisor counts as alive: it must not be declared dead for
-/// that.
+/// If a resource has run out and the check fails, the supervisor counts as alive.
 pub fn is_alive(dir: &Path) -> bool {
     match File::open(dir.join(files::PID)) {
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
@@ -100,9 +99,9 @@ pub fn is_alive(dir: &Path) -> bool {
     }
 }
 
-/// Takes the lock of an attempt's supervisor: while the file is held, none can start. `None`: there is one.
+/// Takes the lock of an attempt's supervisor: none can start while the returned file is open. `None` if it is held.
 ///
-/// A supervisor that starts too late finds no plan, if the holder of this lock removes it.
+/// If the caller removes the plan under this lock, a supervisor that starts later finds no plan and exits.
 pub fn take_place(dir: &Path) -> io::Result<Option<File>> {
     let file = open_pid_file(dir)?;
     let taken = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -154,7 +153,7 @@ struct StartedSupervisor {
     plan: WorkerPlan,
     clients: Clients,
     log: LogWriter,
-    /// Locked while this supervisor lives.
+    /// Locked while this supervisor runs.
     pid_file: File,
 }
 
@@ -234,7 +233,7 @@ fn check_marker(marker: &str) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Secret variables of the worker, which are in no file. They come through stdin.
+/// The worker's secret variables. They are read from stdin and never written to a file.
 fn secrets() -> io::Result<BTreeMap<String, String>> {
     match std::env::var_os(SECRETS_VARIABLE) {
         Some(_) => Ok(serde_json::from_reader(io::stdin().lock())?),
@@ -242,7 +241,7 @@ fn secrets() -> io::Result<BTreeMap<String, String>> {
     }
 }
 
-/// A separate session, no terminal, no busy folder; errors go to a file.
+/// Starts a session without a terminal, leaves the current folder, and redirects errors to a file.
 fn detach(dir: &Path) -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::chdir("/")?;
@@ -282,14 +281,14 @@ fn open_pid_file(dir: &Path) -> io::Result<File> {
     options.open(dir.join(files::PID))
 }
 
-/// Whether the path still leads to the opened file.
+/// Whether the path still refers to the open file.
 fn is_still(file: &File, path: &Path) -> bool {
     let number = |meta: fs::Metadata| (meta.dev(), meta.ino());
     let (opened, named) = (file.metadata().map(number), fs::metadata(path).map(number));
     matches!((opened, named), (Ok(opened), Ok(named)) if opened == named)
 }
 
-/// Only for the same user; the path given to the kernel is short, however long the folder's is.
+/// Accepts only the same user. The socket path given to the kernel is short, however long the folder's path is.
 fn listen(dir: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(dir.join(files::SOCKET)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -306,7 +305,7 @@ fn socket_path(dir: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), files::SOCKET))
 }
 
-/// A supervisor lives for days: it must not keep its parent's files open.
+/// A supervisor runs for days: it must not keep its parent's files open.
 fn close_inherited() {
     // SAFETY: called first thing in the program, which has opened nothing yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };

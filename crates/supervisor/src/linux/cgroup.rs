@@ -15,14 +15,14 @@ use super::{Refusal as _, Refused};
 use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits};
 
 const PERIOD_US: u64 = 100_000;
-/// The kernel accepts no smaller value.
+/// The smallest value that the kernel accepts.
 const LEAST_QUOTA_US: u64 = 1_000;
 
 /// Removing a group that was just emptied can fail for a moment, until the kernel releases it.
 const REMOVE_ATTEMPTS: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
-/// The groups of one attempt; none is created without a limit or a controller.
+/// The groups of one attempt. A group is created only for a limit whose controller is available.
 #[derive(Default)]
 pub struct Groups {
     dirs: Vec<PathBuf>,
@@ -74,7 +74,7 @@ impl Groups {
         })
     }
 
-    /// Whether a group limits memory, so that it need not be watched otherwise.
+    /// Whether a group limits memory. If not, the supervisor has to watch memory itself.
     pub fn limits_memory(&self) -> bool {
         self.memory.is_some()
     }
@@ -116,7 +116,7 @@ fn limiting(what: &str, dir: &Path) -> String {
     format!("limit {what} in `{}`", dir.display())
 }
 
-/// Creates the group and, if missing, its parent, which the last attempt to end removes.
+/// Creates the group and, if missing, its parent. The last attempt to end removes the parent.
 pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
     loop {
         match fs::create_dir(&parent.path) {
@@ -133,14 +133,14 @@ pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Enables these controllers for the groups below, if this group has them; a missing one shows later.
+/// Enables these controllers for child groups. A controller that this group lacks is noticed when its limit is set.
 pub fn offer_controllers(dir: &Path) {
     for controller in ["+cpu", "+memory", "+pids"] {
         let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
     }
 }
 
-/// Removes an empty group, and its parent unless others are in it.
+/// Removes an empty group, and its parent if that is empty too.
 pub fn remove_group(dir: &Path) -> io::Result<()> {
     for attempt in 1.. {
         match fs::remove_dir(dir) {
@@ -169,7 +169,7 @@ fn limit_cpu(version: CgroupVersion, dir: &Path, millis: u64) -> io::Result<()> 
     }
 }
 
-/// Swap must not bypass the limit, if the kernel can limit it.
+/// Limits swap too, if the kernel can: swap must not bypass the limit.
 fn limit_memory(version: CgroupVersion, dir: &Path, bytes: u64) -> io::Result<()> {
     let (limit, swap, swap_limit) = match version {
         CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", bytes),
@@ -221,7 +221,7 @@ impl OomWatch {
         self.flags
     }
 
-    /// Makes the next poll wait again.
+    /// Consumes the event, so that the next poll waits again.
     pub fn acknowledge(&self) {
         let mut buffer = [0; 4096];
         let _ = if self.flags == PollFlags::PRI {
@@ -242,7 +242,7 @@ impl AsFd for OomWatch {
 mod tests {
     use super::*;
 
-    /// The files of a group that a kernel provides, for either version.
+    /// A folder with files that the kernel provides for a group.
     fn group(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         files

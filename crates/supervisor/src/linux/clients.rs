@@ -1,12 +1,12 @@
-//! The connections of a supervisor: lines in, lines out, never blocking.
+//! A supervisor's client connections: reads commands and writes reports as lines, without blocking.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use crate::protocol::{Command, Report, decode, encode};
 
-/// A client that sends a longer line, or leaves this much unread, is disconnected; after a reconnect the state message
-/// contains everything.
+/// A client is disconnected if it sends a longer line or leaves this many bytes unread. After it reconnects, the state
+/// message contains everything.
 const MOST_BUFFERED: usize = 1 << 20;
 
 pub struct Clients {
@@ -19,7 +19,7 @@ struct Client {
     input: Vec<u8>,
     output: Vec<u8>,
     watch: Option<u64>,
-    /// It does not read any more. What it sent before is still processed.
+    /// The client no longer reads. Lines that it sent before are still processed.
     deaf: bool,
     gone: bool,
 }
@@ -33,7 +33,7 @@ impl Clients {
         })
     }
 
-    /// The connections and whether each waits to be written to.
+    /// The connections, and whether each has output to write.
     pub fn streams(&self) -> impl Iterator<Item = (&UnixStream, bool)> {
         self.connected
             .iter()
@@ -59,7 +59,7 @@ impl Clients {
         }
     }
 
-    /// All received commands. Watches are kept here, the others are returned.
+    /// Receives commands. A watch is stored with its connection; all others are returned.
     pub fn commands(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         for client in &mut self.connected {
@@ -78,12 +78,12 @@ impl Clients {
         self.connected.iter_mut().for_each(|client| client.send(report));
     }
 
-    /// Answers the watches whose log has grown.
+    /// Answers the watches that the log has grown past.
     pub fn grown(&mut self, end: u64) {
         self.answer(end, |offset| end > offset);
     }
 
-    /// Answers all remaining watches: the log will not grow any more.
+    /// Answers all remaining watches: the log no longer grows.
     pub fn ended(&mut self, end: u64) {
         self.answer(end, |_| true);
     }
@@ -96,7 +96,7 @@ impl Clients {
         }
     }
 
-    /// Writes what can be written and drops closed connections.
+    /// Writes as much as possible without blocking, and drops closed connections.
     pub fn flush(&mut self) {
         self.connected.iter_mut().for_each(Client::flush);
         self.connected.retain(|client| !client.gone);

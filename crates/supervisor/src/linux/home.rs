@@ -1,4 +1,4 @@
-//! An attempt's own folder, held open: whether it still exists, and the exit recorded in it.
+//! An attempt's folder, held open: checks whether it still exists, and records the exit in it.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ pub struct Home {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Recorded {
     Durable,
-    /// The folder was removed, and everything in it.
+    /// The folder was removed with everything in it.
     Nowhere,
 }
 
@@ -38,9 +38,9 @@ impl Home {
         self.folder.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// An exit counts only when it is durable: retries until the disk accepts it.
+    /// Stores the exit durably. Retries until the disk accepts it or the folder is gone.
     pub fn record(&self, exit: &Exit) -> Recorded {
-        // Through the open folder, which may have been renamed.
+        // Use the open folder: its path may have changed.
         let folder = PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()));
         let mut complained = false;
         while let Err(error) = exit.store(&folder) {

@@ -7,7 +7,7 @@ const LOCALHOST: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-
 
 const HOST_NAME_MAX: usize = 64;
 
-/// The kernel's limit for a host name: a longer worker name is truncated.
+/// The worker's host name: its name, truncated to the kernel's limit.
 pub fn host_name(worker: &str) -> &str {
     let mut end = worker.len().min(HOST_NAME_MAX);
     while !worker.is_char_boundary(end) {
@@ -16,7 +16,7 @@ pub fn host_name(worker: &str) -> &str {
     worker[..end].trim_end_matches(['-', '.'])
 }
 
-/// The hosts file of a worker that shares none with its machine.
+/// The hosts file of a worker that does not inherit the machine's entries.
 pub fn hosts_text(workers: &[(String, Ipv4Addr)]) -> String {
     render("", workers)
 }

@@ -1,7 +1,7 @@
-//! Another system user's privileges: permanently before a program starts, or temporarily while working on files that
-//! this user can tamper with.
+//! Takes another system user's privileges: permanently before a program starts, or temporarily while working on files
+//! that this user can tamper with.
 //!
-//! The caller chooses the user; see [`super::account`] for looking one up.
+//! The caller chooses the user; [`super::account`] looks one up.
 
 use std::io;
 use std::marker::PhantomData;
@@ -48,14 +48,14 @@ pub fn act_as(user: &RunAs) -> io::Result<ActingAs> {
 #[derive(Debug)]
 pub struct ActingAs {
     found: Rights,
-    /// It belongs to its thread.
+    /// Makes the guard `!Send`: it must be dropped on its own thread.
     thread: PhantomData<*const ()>,
 }
 
 impl Drop for ActingAs {
     fn drop(&mut self) {
         if let Err(error) = self.found.assume() {
-            // Everything this thread did next would be done as the wrong user.
+            // Otherwise this thread would continue as the wrong user.
             crate::trouble!("cannot drop another user's privileges: {error}");
             std::process::abort();
         }
@@ -90,10 +90,10 @@ impl Rights {
     }
 }
 
-/// An id that no user and no group has: setting it changes nothing and returns the current one.
+/// An invalid id: setting it changes nothing and returns the current id.
 const NOBODY_AT_ALL: u32 = u32::MAX;
 
-/// Returns the previous id; a failure can only be detected by asking again.
+/// Returns the previous id. A failure can only be detected by reading the id again.
 fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: changes a number of this thread and touches no memory.
     unsafe { libc::setfsuid(uid) }.cast_unsigned()

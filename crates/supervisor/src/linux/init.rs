@@ -34,7 +34,7 @@ pub enum Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     Started,
-    /// Nothing runs; the code is that of a shell that could not run the command, absent if the failure was ours.
+    /// Nothing runs. The code is a shell's for a command that it cannot run; absent if the failure is ours.
     Failed {
         code: Option<i32>,
         message: String,
@@ -89,7 +89,7 @@ pub fn run(plan: &WorkerPlan, dir: &Path, ids: Ids, ends: Ends) -> ! {
     }
 }
 
-/// Exits without running anything that belongs to the supervisor this was forked from.
+/// Exits without running any code of the supervisor that this process was forked from.
 fn leave() -> ! {
     // SAFETY: ends the process; nothing runs afterwards.
     unsafe { libc::_exit(0) }
@@ -145,8 +145,8 @@ fn tie_to_supervisor(namespaces: Option<Namespaces>, orders: &OwnedFd) -> io::Re
     } else {
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     }
-    // It may have died before the signal was armed. Its pid cannot be read from inside a process namespace, but the end
-    // of its pipe can be detected.
+    // The supervisor may have died before the signal was armed. Its pid cannot be read from inside a process namespace,
+    // but the end of its pipe can be detected.
     let mut fds = [PollFd::new(orders, PollFlags::IN)];
     poll(
         &mut fds,
@@ -168,8 +168,8 @@ struct Init {
     children: OwnedFd,
     owns_pids: bool,
     main: Option<Pid>,
-    /// The program that the shell was running when it was asked to stop: the shell dies of the signal, and this
-    /// program's exit is the reported one.
+    /// The program that the shell was running when it was asked to stop. The shell dies of the signal, so this
+    /// program's exit is reported.
     heir: Option<Pid>,
     ended: bool,
     terminating: bool,
@@ -304,20 +304,20 @@ impl Init {
     }
 }
 
-/// Every process of this namespace except the first, which is the caller; including one that is just being forked.
+/// Signals every process of this namespace except the caller, including one that is being forked.
 fn signal_namespace(signal: Signal) {
     // SAFETY: sends a signal and touches no memory.
     unsafe { libc::kill(-1, signal.as_raw()) };
 }
 
-/// A failure means that the supervisor is gone, which the order pipe also shows.
+/// Ignores a failure: it means that the supervisor is gone, and the order pipe shows that too.
 fn say(notes: &mut File, note: &Note) {
     let _ = notes.write_all(&encode(note));
 }
 
-/// Blocks SIGCHLD and makes it readable instead.
+/// Blocks SIGCHLD and returns a descriptor that is readable when it is pending.
 fn watch_children() -> io::Result<OwnedFd> {
-    // SAFETY: the set is filled before use, and the descriptor returned is owned by nobody else.
+    // SAFETY: the set is filled before use, and the returned descriptor has no other owner.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -346,8 +346,8 @@ fn close_all_except(ends: &Ends) {
     kept.push(u32::MAX);
     for pair in kept.windows(2) {
         if pair[0] + 1 < pair[1] {
-            // SAFETY: these belong to the supervisor's half of the fork; nothing in this half
-            // uses them, and it leaves without dropping their owners.
+            // SAFETY: these descriptors belong to the supervisor. This process does not use them and exits without
+            // dropping their owners.
             unsafe { libc::syscall(libc::SYS_close_range, pair[0] + 1, pair[1] - 1, 0) };
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a worker listens on its ports, and who holds them if not. No connection is ever made.
+//! Finds out whether a worker listens on its ports, and which process holds them if not. Never opens a connection.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,7 +9,7 @@ use super::sock_diag::{Listener, listeners};
 use super::tree;
 use crate::protocol::Clash;
 
-/// True if each port is listened on at the worker's own address, or at all addresses by one of its own processes.
+/// Whether every port has a listener: at the worker's own address, or at all addresses by one of its own processes.
 pub fn all_listen(address: Ipv4Addr, ports: &[u16], init: Pid) -> bool {
     if ports.is_empty() {
         return true;
@@ -28,7 +28,7 @@ pub fn all_listen(address: Ipv4Addr, ports: &[u16], init: Pid) -> bool {
     })
 }
 
-/// The first of the ports that another process holds; checked when the worker's own processes are gone.
+/// The first port that another process holds. Call this after the worker's own processes are gone.
 pub fn find_clash(address: Ipv4Addr, ports: &[u16]) -> Option<Clash> {
     let found = listeners().ok()?;
     let holds = |listener: &&Listener| {

@@ -13,7 +13,7 @@ pub enum Fork {
     Parent(Pid),
 }
 
-/// User and group as seen outside, read before the fork.
+/// The user and group outside the namespace, read before the fork.
 #[derive(Clone, Copy)]
 pub struct Ids {
     uid: u32,
@@ -43,7 +43,7 @@ impl Ids {
     }
 }
 
-/// Like fork(2), the child being the first process of new namespaces.
+/// Like fork(2), but the child is the first process of new namespaces.
 ///
 /// # Safety
 /// The process must have one thread: the child continues to run Rust code without an exec.
@@ -54,12 +54,11 @@ pub unsafe fn fork(namespaces: Option<Namespaces>) -> io::Result<Fork> {
         flags |= if namespaces.user { libc::CLONE_NEWUSER } else { 0 };
         flags |= if namespaces.pid { libc::CLONE_NEWPID } else { 0 };
     }
-    // SAFETY: no stack and no pointers are given, which makes this a fork; the caller vouches for
-    // the single thread.
+    // SAFETY: without a stack and pointers this is a fork; the caller vouches for the single thread.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags), 0, 0, 0, 0) };
     match pid {
         0 => Ok(Fork::Child),
-        // A refusal is -1, which is no process id and must not be made one.
+        // A failure is -1, which must not become a process id.
         pid => i32::try_from(pid)
             .ok()
             .filter(|pid| *pid > 0)

@@ -1,9 +1,9 @@
-//! A worker's own `/trainer_id` and similar files, where the kernel permits no private view of the file system.
+//! A worker's own `/trainer_id` and similar files, for kernels that permit no private view of the file system.
 //!
 //! All workers then share the machine's `/`, but each needs different contents. So `/trainer_id` is a link to
-//! `/proc/self/fd/<number>`, the same for all, and every program inherits its own file under that number. For processes
-//! without that file the link is broken, as if the file did not exist: processes of the machine, and those that a
-//! worker starts with all files closed. The links are permanent; they need a `/` that the supervisor may write to.
+//! `/proc/self/fd/<number>`, the same for all, and every program inherits its own file under that number. In a process
+//! without that descriptor the link is broken, as if the file did not exist: in other processes of the machine, and in
+//! those that a worker starts with all files closed. The links are permanent and need a writable `/`.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -38,10 +38,10 @@ impl OwnFiles {
         Self(offered.collect())
     }
 
-    /// Installs the files under their numbers, so that they survive the exec. The last step before it.
+    /// Duplicates the files to their numbers, so that they survive the exec. Must be the last step before it.
     pub fn hand_over(&self) -> Result<(), Refused> {
         for (file, number) in &self.0 {
-            // SAFETY: both are plain numbers; whatever had the second one before belongs to nobody after the fork.
+            // SAFETY: both are plain numbers; after the fork nothing else uses the second one.
             if unsafe { libc::dup2(file.as_raw_fd(), *number) } == -1 {
                 return Err(io::Error::last_os_error()).refused(|| "hand files over".into());
             }
@@ -55,7 +55,7 @@ pub fn can_be_offered() -> bool {
     rustix::fs::access("/", rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// The number that the link at this path leads to; the link is created if nothing exists.
+/// The number that the link at this path points to. Creates the link if the path does not exist.
 fn link_number(path: &Path, number: RawFd) -> io::Result<RawFd> {
     match symlink(PathBuf::from(DESCRIPTORS).join(number.to_string()), path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

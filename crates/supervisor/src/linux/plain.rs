@@ -1,4 +1,4 @@
-//! A copy of a worker's output in a plain file, `train.log` of the original.
+//! Copies a worker's output to a plain file, the `train.log` of the original PaddleCloud.
 //!
 //! Best effort: the log itself is authoritative. The file is among the worker's own files, and the worker may have
 //! replaced it with anything. It is therefore accessed with the worker's privileges, only below its bind, and written
@@ -27,7 +27,7 @@ const APPEND: OFlags = OFlags::WRONLY
 pub struct PlainCopy {
     /// The part of the path that the worker's user cannot change.
     base: PathBuf,
-    /// The folder below it.
+    /// The file's folder, relative to `base`.
     below: PathBuf,
     name: OsString,
     owner: Option<RunAs>,
@@ -82,7 +82,7 @@ impl PlainCopy {
         file.write_all(bytes)
     }
 
-    /// Works on the file's folder and name with the worker's privileges.
+    /// Runs `work` on the file's folder and name with the worker's privileges.
     fn in_folder<T>(&self, work: impl FnOnce(&OwnedFd, &OsStr) -> io::Result<T>) -> io::Result<T> {
         let mut folder = openat(CWD, &self.base, FOLDER, Mode::empty())?;
         let _acting = self.owner.as_ref().map(act_as).transpose()?;

@@ -1,4 +1,4 @@
-//! Finds out by trying what this machine permits, and describes what it does not.
+//! Tries which isolation this machine permits, and describes what it does not permit.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -17,10 +17,10 @@ use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits, Namespaces
 const PROBE_MEMORY: u64 = 64 << 20;
 const PROBE_PROCESSES: u64 = 64;
 
-/// What can be used here. Takes a few milliseconds and leaves nothing behind.
+/// Returns the isolation that works here. Takes a few milliseconds and leaves nothing behind.
 ///
-/// Forks once for each attempt; the child runs Rust code, so call it before other threads hold locks that matter, best
-/// at the program's start.
+/// Forks once per trial. The child runs Rust code, so call this before other threads hold locks that matter, best at
+/// the program's start.
 pub fn probe() -> Isolation {
     let mut isolation = Isolation::default();
     probe_namespaces(&mut isolation);
@@ -138,8 +138,8 @@ fn in_namespaces(namespaces: Namespaces, body: impl FnOnce() -> Result<(), Refus
 /// Runs the body in a forked process, so that this one is not changed.
 fn in_child(body: impl FnOnce() -> Result<(), Refused>) -> Result<(), String> {
     let fork = || {
-        // SAFETY: the C library's fork leaves its allocator usable in the child; the body takes no
-        // lock of this program and the child ends with it.
+        // SAFETY: the C library's fork leaves its allocator usable in the child; the body takes no lock of this
+        // program, and the child exits after it.
         match unsafe { libc::fork() } {
             0 => Ok(Fork::Child),
             pid => Pid::from_raw(pid.max(0))
@@ -160,7 +160,7 @@ fn run_forked(
         Fork::Child => {
             let message = body().map_or_else(|error| error.to_string(), |()| "\n".to_owned());
             let _ = File::from(write).write_all(message.as_bytes());
-            // SAFETY: ends the process; nothing of the parent's runs in it.
+            // SAFETY: ends the process; no code of the parent runs in it.
             unsafe { libc::_exit(0) }
         }
         Fork::Parent(pid) => {
@@ -203,7 +203,7 @@ fn find_group(
     Err(reason)
 }
 
-/// A process is in only one group of version 2: if memory has one, cpu is limited there or not at all.
+/// A process is in only one group of version 2: if memory has such a group, the CPU is limited there or not at all.
 fn beside(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<CgroupParent> {
     if let Some(memory) = memory.filter(|parent| parent.version == CgroupVersion::V2) {
         cpu.retain(|parent| parent.version == CgroupVersion::V1 || parent == memory);
@@ -212,7 +212,7 @@ fn beside(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<Cgro
 }
 
 /// Our own group first; with v2 also its ancestors, because a group that contains processes cannot enable controllers
-/// for others.
+/// for its children.
 fn candidates(controller: &str) -> Vec<CgroupParent> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

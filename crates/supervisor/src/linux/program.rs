@@ -29,7 +29,7 @@ pub struct Program {
     run_as: Option<RunAs>,
     /// For workers without a private view.
     own_files: Option<OwnFiles>,
-    /// Its output: standard output and standard error are one pipe.
+    /// One pipe for standard output and standard error.
     output: Option<OwnedFd>,
 }
 
@@ -55,7 +55,7 @@ impl Program {
         }
     }
 
-    /// So that the supervisor sees the end of the output when the worker closes it.
+    /// Closes this copy of the pipe, so that the supervisor sees the end of the output when the worker closes its own.
     pub fn close_output(&mut self) {
         self.output = None;
     }
@@ -84,14 +84,14 @@ impl Program {
             self.command.as_ptr(),
             std::ptr::null(),
         ];
-        // SAFETY: both arrays end with a null pointer and point to C strings that are still there.
+        // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call.
         unsafe { libc::execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
         Err(io::Error::last_os_error())
             .refused(|| "run `/bin/sh`".into())
             .map_err(with_code)
     }
 
-    /// Everything that survives the exec.
+    /// Sets everything that survives the exec.
     fn settle(&self) -> Result<(), Refused> {
         rustix::process::setsid().refused(|| "begin a session".into())?;
         if let Some(cores) = &self.cores {
@@ -134,7 +134,7 @@ fn c_string(bytes: &[u8]) -> CString {
     CString::new(visible).expect("cut before the first zero")
 }
 
-/// If no control group limits the cpu: binds to whole cores, with different cores for the workers of one job.
+/// The cores to bind to if no control group limits the CPU: whole cores, different ones for the workers of one job.
 fn cores_of(plan: &WorkerPlan) -> Option<CpuSet> {
     let millis = plan.limits.cpu_millis.filter(|_| plan.isolation.cpu.is_none())?;
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;

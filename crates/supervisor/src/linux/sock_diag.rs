@@ -73,7 +73,7 @@ fn request(family: u8) -> [u8; HEADER + REQUEST] {
     message
 }
 
-/// True if the kernel said that this was all.
+/// Returns true at the end of the dump.
 fn read_messages(mut bytes: &[u8], found: &mut Vec<Listener>) -> io::Result<bool> {
     while let Some((len, rest)) = bytes.split_first_chunk::<4>() {
         let len = u32::from_ne_bytes(*len) as usize;
@@ -131,7 +131,7 @@ fn read_table(table: &str) -> Vec<Listener> {
     table.lines().skip(1).filter_map(read_row).collect()
 }
 
-/// `sl local_address rem_address st … inode`; the table does not show whether a socket accepts IPv4.
+/// A row is `sl local_address rem_address st … inode`. It does not show whether a socket accepts IPv4.
 fn read_row(row: &str) -> Option<Listener> {
     let fields: Vec<_> = row.split_whitespace().collect();
     let (address, port) = fields.get(1)?.split_once(':')?;

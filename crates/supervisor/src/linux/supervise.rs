@@ -23,9 +23,9 @@ const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
 /// The kernel reports out of memory a moment before it counts the kill.
 const OOM_RECHECK: Duration = Duration::from_millis(5);
 const OOM_RECHECKS: u32 = 200;
-/// After SIGKILL to all processes; then init itself is killed from outside.
+/// Time from SIGKILL for all processes until init itself is killed from outside.
 const FORCE_AFTER: Duration = Duration::from_secs(5);
-/// Limits how often a flood of output makes us check our own folder.
+/// Limits how often output makes us check our own folder.
 const HOME_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the worker to its end. When this returns, its processes and control groups are gone.
@@ -55,7 +55,7 @@ pub unsafe fn supervise(plan: &WorkerPlan, home: &Home, clients: &mut Clients, o
     supervisor.finish()
 }
 
-/// Where the worker's bytes go.
+/// Where the worker's output is written.
 pub struct Output {
     pub log: LogWriter,
     pub plain: Option<PlainCopy>,
@@ -111,15 +111,15 @@ impl Timers {
 #[derive(Default)]
 struct End {
     program: Option<Ending>,
-    /// Whether it exited without having been asked to stop; absent while it runs.
+    /// Whether the program exited without having been asked to stop; absent while it runs.
     ended_by_itself: Option<bool>,
     failure: Option<(Option<i32>, String)>,
     oom: bool,
-    /// It was asked to stop.
+    /// The worker was asked to stop.
     stopped: bool,
-    /// The shortest grace period it was given.
+    /// The shortest grace period of all stops.
     grace: Option<Duration>,
-    /// It was killed because the grace period was over.
+    /// The worker was killed because the grace period was over.
     outstayed: bool,
 }
 
@@ -183,7 +183,7 @@ impl Supervisor<'_> {
     }
 
     /// If the folder, or the server's whole data folder, was removed, this worker is no longer wanted, and its exit
-    /// could not be recorded. Checked when there is something to do anyway: output, or a connection that came or went.
+    /// could not be recorded. Checked only on other activity: output, or a connection that was opened or closed.
     fn look_at_home(&mut self, worker: &Worker, ready: &[PollSource]) {
         let had_clients = ready.contains(&PollSource::Clients);
         if ready.is_empty() || !(had_clients || self.looked_at_home.elapsed() >= HOME_INTERVAL) {
@@ -195,7 +195,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// All processes are gone, so everything they wrote is in the pipe, whoever else may hold it.
+    /// Reads the last output. All processes are gone, so the pipe has all their output, even if others hold it.
     fn bury(&mut self, mut worker: Worker, buffer: &mut [u8]) {
         self.phase = Phase::Ending;
         worker.reap();
@@ -257,7 +257,7 @@ impl Supervisor<'_> {
         }))
     }
 
-    /// False if there was nothing (any more).
+    /// Returns false if nothing was available or the pipe has ended.
     fn read_once(&mut self, fd: &mut Option<std::os::fd::OwnedFd>, buffer: &mut [u8]) -> bool {
         let Some(len) = fd.as_ref().and_then(|fd| read_pipe(fd, buffer)) else {
             return false;
@@ -274,7 +274,7 @@ impl Supervisor<'_> {
         true
     }
 
-    /// Reported at once, then at most this often: a flood onto a full disk must not become a flood of reports.
+    /// Reports at once, then at most once per interval: a flood onto a full disk must not become a flood of reports.
     fn report_dropped(&mut self, now: Instant) {
         let bytes = self.output.log.dropped();
         self.timers.dropped = (bytes != self.dropped_reported).then(|| now + DROPPED_INTERVAL);

@@ -59,8 +59,8 @@ pub fn sweep(marker: &str) -> Result<Swept, SweepError> {
     Ok(swept)
 }
 
-/// Kills a supervisor whose worker still runs: one that was asked to stop and does nothing. Its worker dies with it. A
-/// supervisor whose worker is gone is only waiting to record that, and is left alone. Returns whether there was one.
+/// Kills a hung supervisor: it was asked to stop, but its worker still runs. The worker dies with it. A supervisor
+/// whose worker is gone is only waiting to record the exit and is left alone. Returns whether one was killed.
 pub fn end_hung(dir: &Path, marker: &str) -> bool {
     if !is_alive(dir) || members(marker, &groups_of(marker)).is_empty() {
         return false;
@@ -90,7 +90,7 @@ fn group_members(group: &Path) -> Vec<Pid> {
         .collect()
 }
 
-/// Stops all before it kills any, then waits for each; returns how many there were.
+/// Stops all processes before it kills any, then waits for each. Returns their number.
 fn end_all(found: &[Pid], marker: &str, groups: &[PathBuf]) -> usize {
     let open = |pid: &Pid| Some((*pid, pidfd_open(*pid, PidfdFlags::empty()).ok()?));
     let mut held: Vec<_> = found.iter().filter_map(open).collect();

@@ -59,7 +59,7 @@ pub fn start_time(pid: Pid) -> Option<u64> {
         .ok()
 }
 
-/// A field of `/proc/<pid>/stat`, numbered from 1 as in proc(5); only those behind the name.
+/// A field of `/proc/<pid>/stat`, numbered from 1 as in proc(5). Only fields after the name can be read.
 fn stat_field(pid: Pid, number: usize) -> Option<String> {
     let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
     let behind_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
@@ -101,7 +101,7 @@ pub fn marker(pid: Pid) -> Option<String> {
         .map(|marker| String::from_utf8_lossy(marker).into_owned())
 }
 
-/// Memory of the processes, with shared pages counted once.
+/// Whether the processes use more memory than `limit`, with shared pages counted once.
 ///
 /// The exact figure is expensive, so it is computed only if the cheap upper bound is over `limit`.
 pub fn exceeds_memory(pids: &[Pid], limit: u64) -> bool {
@@ -126,7 +126,7 @@ fn proportional(pid: Pid) -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// It is not an error if the process is already gone.
+/// A process that is already gone is not an error.
 pub fn signal(pids: &[Pid], signal: Signal) {
     for pid in pids {
         if let Err(error) = kill_process(*pid, signal)
@@ -173,7 +173,7 @@ pub fn end_descendants(mut on_end: impl FnMut(Pid, WaitStatus)) {
     }
 }
 
-/// One process, by pid and start time, as the file `pid` records it.
+/// The pid and start time of this process, in the format of the file `pid`.
 pub fn describe_self() -> io::Result<String> {
     let pid = rustix::process::getpid();
     let start = start_time(pid).ok_or(io::ErrorKind::NotFound)?;

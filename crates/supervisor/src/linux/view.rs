@@ -53,7 +53,7 @@ pub fn enter(view: &View<'_>, cover: &Path) -> Result<(), Refused> {
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation).refused(|| "make mounts private".into())?;
 
-    // Copies are taken before the new root covers anything.
+    // Copy before the new root covers anything.
     let skeleton = Skeleton::plan(view)?;
     let copies = view.binds.iter().map(|bind| Ok((bind, view.copy(bind)?)));
     let copies = copies.collect::<Result<Vec<_>, Refused>>()?;
@@ -86,7 +86,7 @@ impl View<'_> {
         }
     }
 
-    /// Inside another bind's target, so that its mount point belongs to that bind's source.
+    /// Whether the target is inside another bind's target. Its mount point then belongs to that bind's source.
     fn is_nested(&self, target: &Path) -> bool {
         self.binds
             .iter()
@@ -108,7 +108,7 @@ impl View<'_> {
         })
     }
 
-    /// The outermost source is chosen by the operator; what is inside it is controlled by its owner.
+    /// The operator chooses the outermost source. Its owner controls what is inside, so links must not lead out.
     fn open_source(&self, bind: &Bind) -> io::Result<OwnedFd> {
         let around = self.binds.iter().map(|bind| bind.source.as_path());
         let outermost = around
@@ -223,7 +223,7 @@ fn copy_tree(dir: impl AsFd, path: impl Arg) -> io::Result<OwnedFd> {
     Ok(open_tree(dir, path, flags)?)
 }
 
-/// Which mounts of a tree are meant.
+/// Which mounts of a tree to change.
 #[derive(Clone, Copy)]
 enum Depth {
     Top,
@@ -302,7 +302,7 @@ impl Root {
         skeleton.tops().try_for_each(|top| self.lock(top))
     }
 
-    /// A machine without the folder has no named shared memory, and neither have its workers.
+    /// Without the folder, the machine has no named shared memory, and its workers have none either.
     fn mount_shared_memory(&self, size: Option<u64>) -> Result<(), Refused> {
         let what = || format!("mount a private {SHARED_MEMORY}");
         let path = Path::new(SHARED_MEMORY);
@@ -402,7 +402,7 @@ impl Root {
         Ok(move_mount(tree, "", &place, "", flags)?)
     }
 
-    /// Resolves as the worker will: links that begin with `/` begin at the new root.
+    /// Resolves a path as the worker will: absolute links start at the new root.
     fn open(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
         Ok(openat2(

@@ -76,7 +76,7 @@ impl LogReader {
         self.bounds().map(|(_, end)| end)
     }
 
-    /// True while nothing was ever written.
+    /// Whether nothing has been written yet.
     pub fn is_empty(&self) -> Result<bool, LogError> {
         self.len().map(|len| len == 0)
     }
@@ -86,7 +86,7 @@ impl LogReader {
         self.bounds().map(|(start, _)| start)
     }
 
-    /// What follows `offset`, at most `max` bytes; nothing at or beyond the end.
+    /// Reads at most `max` bytes from `offset`; returns nothing at or beyond the end.
     ///
     /// Pieces are contiguous and begin at `offset`: missing bytes are a [`Gap`].
     pub fn read_at(&mut self, offset: u64, max: usize) -> Result<Vec<Piece>, LogError> {
@@ -123,7 +123,7 @@ impl LogReader {
         self.retry_rotated(|| self.try_seek_time(time))
     }
 
-    /// The offset of the last `n` lines. Bytes after the last newline count as a line.
+    /// The offset where the last `n` lines begin. Bytes after the last newline count as a line.
     pub fn tail_lines(&self, n: usize) -> Result<u64, LogError> {
         self.retry_rotated(|| self.try_tail_lines(n))
     }
@@ -145,8 +145,8 @@ impl LogReader {
             return Ok(OffsetLookup::Held { len });
         }
         loop {
-            // The list is read before any length: a segment with a successor no longer grows, so a gap between the two
-            // is a gap and not a write in progress.
+            // List segments before reading any length: a segment with a successor no longer grows, so a gap between the
+            // two is final and not a write in progress.
             let starts = self.segments()?;
             let next = starts.partition_point(|start| *start <= offset);
             if let Some(start) = next.checked_sub(1).map(|at| starts[at]) {
@@ -230,7 +230,7 @@ impl LogReader {
         }
     }
 
-    /// A segment may be rotated away between listing and opening: then the list is stale.
+    /// Retries if a segment was rotated away between listing and opening.
     fn retry_rotated<T>(&self, read: impl Fn() -> io::Result<T>) -> Result<T, LogError> {
         loop {
             match read() {
@@ -258,7 +258,7 @@ struct Segment {
     start: u64,
     data: File,
     index: File,
-    /// As many as were read so far, with increasing offsets.
+    /// The entries read so far, with increasing offsets.
     entries: Vec<Entry>,
     index_read: u64,
 }
@@ -277,7 +277,7 @@ impl Segment {
         })
     }
 
-    /// Appends the `len` bytes from `offset`, which exist, split as the entries say.
+    /// Appends `len` existing bytes from `offset`, split at the entries.
     fn read(&mut self, offset: u64, len: u64, pieces: &mut Vec<Piece>) -> io::Result<()> {
         let bytes = read_range(&mut self.data, offset - self.start, len)?;
         self.load_entries()?;

@@ -1,5 +1,5 @@
-//! Appends a worker's output to its segments and never fails: a worker must not suffer from a full disk. Bytes that
-//! cannot be stored are counted and leave a gap in the offsets.
+//! Appends a worker's output to its segments and never fails: a full disk must not affect a worker. Bytes that cannot
+//! be stored are counted and leave a gap in the offsets.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -37,7 +37,7 @@ struct Current {
 }
 
 impl LogWriter {
-    /// Creates the folder; a log has one writer, once.
+    /// Creates the log's folder, which must not exist yet.
     pub fn create(dir: &Path, limits: LogLimits) -> io::Result<Self> {
         fs::create_dir(dir)?;
         Ok(Self {
@@ -52,7 +52,7 @@ impl LogWriter {
         })
     }
 
-    /// Continues the log of an earlier writer, or begins one. New bytes go into a new segment.
+    /// Continues the log of an earlier writer, or starts a new one. New bytes go into a new segment.
     pub fn resume(dir: &Path, limits: LogLimits) -> io::Result<Self> {
         fs::create_dir_all(dir)?;
         let starts = super::segments(dir)?;
@@ -81,7 +81,7 @@ impl LogWriter {
         })
     }
 
-    /// The current end of the log for a reader: bytes lost to a full disk since then are not in it.
+    /// The current end of the log for a reader. Bytes lost to a full disk after it are not included.
     pub fn len(&self) -> u64 {
         let finished = self.finished.back().map(|segment| segment.start + segment.len);
         self.current
@@ -91,7 +91,7 @@ impl LogWriter {
             .unwrap_or(0)
     }
 
-    /// The offset of the next bytes, after everything received so far or known to be missing.
+    /// The offset of the next bytes, after everything received or known to be missing.
     pub fn end(&self) -> u64 {
         self.offset
     }
@@ -105,7 +105,7 @@ impl LogWriter {
         self.dropped
     }
 
-    /// Time stamps never go back, so that a log can be searched by time even if the clock was changed.
+    /// Appends bytes. Time stamps never go back, so that a log can be searched by time even if the clock was changed.
     pub fn append(&mut self, stream: Stream, bytes: &[u8], now: UnixNanos) {
         if bytes.is_empty() {
             return;
@@ -121,10 +121,10 @@ impl LogWriter {
         self.dropped += bytes.len() as u64 - stored;
     }
 
-    /// Appends those of the bytes at `offset` that are not stored yet; returns the new end of the log.
+    /// Appends those bytes from `offset` on that are not stored yet. Returns the new end of the log.
     ///
-    /// Bytes that cannot be stored are not counted as lost: they are not in the log, and may be sent again. If `offset`
-    /// is beyond the end, a gap is left.
+    /// Bytes that cannot be stored are not counted as lost: the log does not end after them, and they may be sent
+    /// again. If `offset` is beyond the end, a gap is left.
     pub fn append_at(&mut self, offset: u64, stream: Stream, bytes: &[u8], now: UnixNanos) -> u64 {
         let known = usize::try_from(self.offset.saturating_sub(offset)).unwrap_or(usize::MAX);
         let fresh = &bytes[known.min(bytes.len())..];
@@ -163,7 +163,7 @@ impl LogWriter {
                 index_path(&self.dir, segment.start),
             ] {
                 let synced = File::open(&path).and_then(|file| file.sync_data());
-                // Taken by `remove_before`.
+                // `remove_before` may have removed the file.
                 let synced = synced.or_else(|error| match error.kind() {
                     io::ErrorKind::NotFound => Ok(()),
                     _ => Err(error),

@@ -1,4 +1,4 @@
-//! One large file in parts, several at a time; what arrived stays, whatever breaks.
+//! Downloads one large file in parts, several at a time; received bytes are kept when something breaks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,28 +20,28 @@ use crate::item::Item;
 use crate::patience::Patience;
 use crate::{FileClient, Outcome, TransferError};
 
-/// How often a file is begun anew because it changed on the server.
+/// How often a download starts over because the file changed on the server.
 const ATTEMPTS: usize = 3;
-/// Chunks one request asks for.
+/// Chunks per request.
 const CHUNKS_AT_ONCE: u64 = 4;
-/// After so many broken tries plain bytes are asked for, each of which stays.
+/// After this many failed attempts, plain bytes are requested, each of which is kept.
 const TRIES_AS_PARTS: u32 = 2;
 
-/// A file that is being fetched, in one state of it.
+/// A download of one state of a file.
 pub(super) struct Fetching {
     pub(super) remote: PfsPath,
     version: HeaderValue,
     pub(super) assembly: Assembly,
     names: Mutex<BTreeMap<u64, ChunkName>>,
-    /// The server's own word on the whole file, where it gave it.
+    /// The digest of the whole file, if the server knows it.
     pub(super) digest: Mutex<Option<Digest>>,
-    /// Whether chunks come with their names, each of which the server makes from what it reads. What comes without is
-    /// checked against the digest the server has known from before.
+    /// Whether chunks arrive with their names, which the server computes from what it reads. Chunks without names are checked
+    /// against the digest that the server recorded earlier.
     pub(super) is_named: bool,
 }
 
 impl Fetching {
-    /// Asks for the parts a receiver waits for, and gives them to it. Blocks where the disk does.
+    /// Requests the parts that a receiver lacks and feeds them to it. Blocks on the disk.
     async fn receive(
         &self,
         client: &Client,
@@ -83,7 +83,7 @@ impl Fetching {
         call
     }
 
-    /// Refuses what is another state of the file.
+    /// Fails if the file has another version now.
     fn must_be(&self, meta: &FileMeta) -> Result<(), TransferError> {
         let version = meta.version.as_ref().map(|version| format!("\"{version}\""));
         match version.is_some_and(|version| version.as_bytes() == self.version.as_bytes()) {
@@ -102,7 +102,7 @@ impl Fetching {
 }
 
 impl Engine<'_> {
-    /// Fetches one file and tells what became of it.
+    /// Downloads one file and reports the outcome.
     pub(crate) async fn fetch_chunked(&self, item: Item) {
         if self.tally.is_over() {
             return self.give_up([&item], source);
@@ -131,7 +131,7 @@ impl Engine<'_> {
         }
     }
 
-    /// One try; with `is_careful` every chunk comes with its name, so that a damaged one is found at once.
+    /// One attempt; with `is_careful`, every chunk arrives with its name, so that a damaged one is found at once.
     async fn fetch_once(&self, item: &Item, is_careful: bool) -> Result<(), TransferError> {
         let remote = item.remote_path().map_err(|error| TransferError::Io {
             action: "name the file",
@@ -161,7 +161,7 @@ impl Engine<'_> {
         }
         if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
             let assembly = fetching.assembly.clone();
-            // What went wrong before is what counts; what stays here expires.
+            // Report the original error; a staged file that cannot be removed expires.
             let _ = blocking(move || assembly.discard()).await;
         }
         fetched
@@ -176,7 +176,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The unfinished file of an earlier try, or a new one.
+    /// The staged file of an earlier attempt, or a new one.
     async fn assembly(&self, item: &Item, meta: &FileMeta) -> Result<Assembly, TransferError> {
         let plan = AssemblyPlan {
             path: item.local.clone(),
@@ -229,7 +229,7 @@ impl Engine<'_> {
                 {
                     return Err(TransferError::ChangedThere);
                 }
-                // The server will not hand out what its disk has made of the file, however often it is asked.
+                // The server refuses to serve a damaged file, however often it is asked.
                 Err(TransferError::Server(ClientError::Refused(body)))
                     if body.error == ErrorName::Damaged =>
                 {
@@ -279,7 +279,7 @@ impl Engine<'_> {
         fetched
     }
 
-    /// Plain bytes, each piece of which counts as soon as it is here; checked with the whole.
+    /// Fetches plain bytes. Each piece counts as soon as it arrives; the file is checked as a whole.
     async fn fetch_ranges(
         &self,
         fetching: &Fetching,
@@ -316,9 +316,9 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// The digest of the whole: from the names of all chunks, or by the server's word where some came otherwise.
+    /// The digest of the whole file: from the names of all chunks, or the server's, if some chunks have none.
     ///
-    /// The last name of every reply comes only if nobody wrote to the file meanwhile.
+    /// The last name of each reply is only sent if the file was not modified meanwhile.
     async fn digest(&self, fetching: &Fetching) -> Result<Digest, TransferError> {
         let layout = fetching.assembly.layout();
         let names: Vec<ChunkName> = {
@@ -327,7 +327,7 @@ impl Engine<'_> {
         };
         let said = *fetching.digest.lock().expect("nobody panics with it");
         match (layout.combine(&names), said) {
-            // Names of our own making prove nothing: what is wrong is found when the file is to appear.
+            // Names computed here prove nothing; a wrong byte is found at commit.
             (_, Some(said)) if !fetching.is_named => Ok(said),
             (None, Some(said)) => Ok(said),
             (Some(found), None) => Ok(found),
@@ -347,7 +347,7 @@ impl Engine<'_> {
     }
 }
 
-/// Writes pieces that follow each other; returns where the next one belongs.
+/// Writes consecutive pieces; returns the offset of the next one.
 fn put_ranges(assembly: &Assembly, mut offset: u64, pieces: &[Bytes]) -> Result<u64, AssemblyError> {
     for piece in pieces {
         assembly.put_range(offset, piece)?;
@@ -356,7 +356,7 @@ fn put_ranges(assembly: &Assembly, mut offset: u64, pieces: &[Bytes]) -> Result<
     Ok(offset)
 }
 
-/// The unfinished file of an earlier try, or a new one.
+/// The staged file of an earlier attempt, or a new one.
 fn go_on_or_begin(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {
     if let Some(parent) = plan.path.parent() {
         root.make_dirs(&parent)?;
@@ -364,7 +364,7 @@ fn go_on_or_begin(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferE
     Ok(Assembly::resume_or_create(root, plan)?)
 }
 
-/// How many bytes of a stretch have not arrived.
+/// The number of missing bytes in a range.
 fn missing_in(assembly: &Assembly, stretch: Range<u64>) -> u64 {
     let gaps = assembly.missing().into_iter();
     gaps.map(|gap| {

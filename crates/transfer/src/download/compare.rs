@@ -1,4 +1,4 @@
-//! Finds out what is here already.
+//! Finds out which files are already here.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::item::{Item, Verdict};
 use crate::upload::asked_together;
 
 impl Engine<'_> {
-    /// Leaves only what must be fetched; the rest is told as done.
+    /// Returns the items to fetch; the others are reported as done.
     pub(super) async fn compare_with_local(&self, items: Vec<Item>) -> Vec<Item> {
         let (checksum, no_overwrite) = (self.options.checksum, self.options.no_overwrite);
         let judged = blocking(move || {
@@ -53,7 +53,7 @@ impl Engine<'_> {
         wanted
     }
 
-    /// Files of the same size whose digest here is known: asks for theirs, for those of a tree together.
+    /// Decides about files of the same size whose local digest is known: requests the server's digests, one request per tree.
     async fn compare_digests(&self, undecided: &[(Item, Digest)]) -> Vec<Item> {
         let mut wanted = Vec::new();
         let mut rest = undecided;
@@ -81,7 +81,7 @@ impl Engine<'_> {
         wanted
     }
 
-    /// The item, when it must be fetched.
+    /// Returns the item if it must be fetched.
     fn judge_digests(&self, item: &Item, here: Digest, there: Option<Digest>) -> Option<Item> {
         if there == Some(here) {
             self.done(item, Outcome::Unchanged);
@@ -93,7 +93,7 @@ impl Engine<'_> {
         None
     }
 
-    /// What some files of one tree hold there; only what no listing told is asked for.
+    /// The server's digests of files of one tree; requests only those that no listing contained.
     async fn digests_there(&self, some: &[(Item, Digest)]) -> Result<Vec<Option<Digest>>, ClientError> {
         let unknown = some.iter().filter(|(item, _)| item.digest().is_none());
         let request = StatsRequest {
@@ -121,7 +121,7 @@ impl Engine<'_> {
     }
 }
 
-/// What is where the items will be. What cannot be looked at will say so when it is written.
+/// The metadata of what is at the items' paths. A path that cannot be inspected fails when it is written.
 fn look(items: &[Item]) -> Vec<Option<Meta>> {
     let trees = items.chunk_by(|left, right| Arc::ptr_eq(&left.tree, &right.tree));
     trees
@@ -134,7 +134,7 @@ fn look(items: &[Item]) -> Vec<Option<Meta>> {
         .collect()
 }
 
-/// Compares with what is here. A digest says that only contents can tell.
+/// Compares an item with the local file. A returned digest means that only the contents can decide.
 fn judge(item: &Item, here: Option<Meta>, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
     let root = &item.tree.local;
     let here = here.map(|meta| FileMeta::of(&meta));

@@ -1,4 +1,4 @@
-//! What downloads leave that are killed, and who clears it away: the next one into the same folder.
+//! Removes what interrupted downloads left in a folder, when the next download uses it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use paddlecloud_pfs::{Mtime, Root, staging};
 
-/// Removes what nobody can go on with, and what nobody came back for.
+/// Removes staged files that cannot be resumed or have expired.
 pub(super) fn clear_up(folders: &BTreeSet<PathBuf>) {
     for root in folders.iter().filter_map(|folder| Root::open(folder).ok()) {
-        // It is in nobody's way: another time will do.
+        // Leftovers do no harm, so errors are ignored.
         let _ = staging::clear_abandoned(&root);
         let _ = staging::expire(&root, staging::KEEP_UNFINISHED, Mtime::from(SystemTime::now()));
     }

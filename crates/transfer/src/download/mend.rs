@@ -1,4 +1,4 @@
-//! What the wire has damaged of a large file: found by the names of its chunks, and only that is fetched again.
+//! Repairs a large file that was damaged in transit: the names of its chunks tell which ones to fetch again.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::engine::{Engine, blocking};
 use crate::patience::Patience;
 use crate::{FileClient, TransferError};
 
-/// How often a chunk may arrive damaged once more: a wire that damages everything mends nothing.
+/// How often a chunk may arrive damaged again, in case the network damages everything.
 const MOST_DAMAGED: usize = 3;
 
-/// A chunk as it is on the server.
+/// A chunk on the server, compared with the local one.
 enum There {
     Same,
     Other(Bytes),
-    /// Another, and not what the server sent either.
+    /// It differs, but was damaged in transit.
     Damaged,
 }
 
 impl Engine<'_> {
-    /// Replaces the chunks that are others on the server, where what came is not what the server has known before. If all
-    /// are as it reads them, it reads something else than it stored.
+    /// Replaces the chunks that differ on the server, if the file does not have the digest that the server recorded. If no chunk
+    /// differs, the server's disk is damaged.
     ///
-    /// A chunk that came in pieces has no name here; then the file is left as it is, and found to be wrong in the end.
+    /// A chunk that arrived in ranges has no name here. Then nothing is repaired, and the commit fails.
     pub(super) async fn mend(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
         let said = *fetching.digest.lock().expect("nobody panics with it");
         let here = fetching.assembly.checked();
@@ -51,7 +51,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a chunk was another there, and is the same now.
+    /// Returns whether the chunk differed and was replaced.
     async fn mend_chunk(
         &self,
         fetching: &Arc<Fetching>,
@@ -80,12 +80,12 @@ impl Engine<'_> {
                 _ => patience.after(error).await?,
             }
         }
-        // As if nobody had tried to mend it.
+        // Fails as without a repair.
         let path = fetching.assembly.plan().path.clone();
         Err(AssemblyError::WrongDigest { path, found }.into())
     }
 
-    /// A chunk as it is there; it travels only if it has not the name it has here.
+    /// Compares a chunk with the server's; transfers it only if the names differ.
     async fn chunk_there(
         &self,
         fetching: &Fetching,
@@ -94,7 +94,7 @@ impl Engine<'_> {
     ) -> Result<There, ClientError> {
         let layout = fetching.assembly.layout();
         let (_, len) = layout.range(index).expect("a chunk of this file");
-        // The server reads all of it for its name; one byte must travel.
+        // The server reads the whole chunk to name it, but at least one byte must be sent.
         let (_, there) = self.part(fetching, index, len.saturating_sub(1)).await?;
         if there == here {
             return Ok(There::Same);
@@ -108,7 +108,7 @@ impl Engine<'_> {
         })
     }
 
-    /// The bytes of a chunk behind those to skip, and the name of the chunk.
+    /// The bytes of a chunk after `skip`, and its name.
     async fn part(
         &self,
         fetching: &Fetching,

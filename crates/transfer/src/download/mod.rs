@@ -1,4 +1,4 @@
-//! Fetching trees: what is here already is not fetched, small files travel packed, large ones in parts.
+//! Downloads trees: files that are already here are skipped, small files are packed, large ones arrive in parts.
 
 mod chunked;
 mod compare;
@@ -25,8 +25,8 @@ use super::tally::Tally;
 use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 
 impl FileClient<'_> {
-    /// Fetches files and trees. Failures of single files are in the summary; the others are here. What earlier downloads
-    /// into the same folders left that were killed is cleared away.
+    /// Downloads files and trees. The summary lists files that failed; all others are here. Removes what interrupted downloads
+    /// left in the same folders.
     pub async fn download(
         &self,
         downloads: Vec<Download>,
@@ -61,14 +61,14 @@ impl Engine<'_> {
             return self.pretend(Way::Down, &wanted);
         }
         let (files, bare): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_file);
-        // A folder that comes with its files takes its place as a whole, if nothing is there.
+        // A folder that arrives with its files is renamed into place as a whole, if it does not exist yet.
         let (full, bare) = with_files(bare, &files);
         self.make(bare).await;
         self.small_then_large(Way::Down, files).await;
         self.make(full).await;
     }
 
-    /// Makes folders and links.
+    /// Creates folders and links.
     async fn make(&self, items: Vec<Item>) {
         let existing = self.existing();
         for (item, made) in blocking(move || make_bare(items, existing)).await {
@@ -87,7 +87,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What the next downloads bring, as many as folders may be open at a time.
+    /// The items of the next downloads, as many as folders may be open at a time.
     async fn items_to_fetch(&self, downloads: &mut IntoIter<Download>) -> Vec<Item> {
         let mut gathering = Gathering::default();
         while !gathering.is_full()
@@ -150,7 +150,7 @@ impl Engine<'_> {
     }
 }
 
-/// Files and bytes that will be looked at, as far as that is known.
+/// The expected files and bytes, as far as known.
 fn foreseen(download: &Download) -> (u64, u64) {
     match download {
         Download::File { .. } => (1, 0),
@@ -159,7 +159,7 @@ fn foreseen(download: &Download) -> (u64, u64) {
     }
 }
 
-/// One file, whose name may change on the way.
+/// Adds one file, whose local name may differ.
 fn add_single(
     gathering: &mut Gathering,
     remote: &PfsPath,
@@ -184,7 +184,8 @@ fn add_single(
         shown: folder.to_string(),
         remote: folder,
     };
-    // What a pack brings gets its name here when it has come: another file of the pack might have that name.
+    // A renamed file gets its local name after its pack has arrived. It needs a tree of its own: another file of the pack might
+    // have that name.
     let tree = match own == name {
         true => gathering.shared(&parent, tree),
         false => Arc::new(tree),
@@ -203,7 +204,7 @@ fn add_single(
     Ok(())
 }
 
-/// Where a file goes that is to replace what is at a path.
+/// The path to write to in order to replace what is at `path`.
 fn place_of(path: PathBuf) -> Result<PathBuf, TransferError> {
     replaceable(&path).map_err(|reason| TransferError::NotReplaced {
         path: path.display().to_string(),
@@ -211,11 +212,11 @@ fn place_of(path: PathBuf) -> Result<PathBuf, TransferError> {
     })
 }
 
-/// Where a download puts what is not complete yet.
+/// The folder in which a download stages its files.
 fn folder_of(download: &Download) -> PathBuf {
     match download {
         Download::Tree { local, .. } => local.clone(),
-        // A file that a link leads to is replaced where it lies.
+        // A link's target is replaced where it is.
         Download::File { local, .. } | Download::Known { local, .. } => {
             let place = replaceable(local);
             folder_above(place.as_deref().unwrap_or(local))
@@ -247,7 +248,7 @@ fn open_folder(folder: &Path) -> Result<Root, TransferError> {
     Ok(Root::open(folder)?.with_durability(Durability::Contents))
 }
 
-/// For a dry run, which makes nothing: a folder that is not there is as good as an empty one.
+/// Opens a folder for a dry run, which creates nothing: a missing folder counts as empty.
 fn open_or_empty(folder: &Path) -> Result<Root, TransferError> {
     match Root::open(folder) {
         Err(RootError::NotFound(_)) => {
@@ -256,7 +257,7 @@ fn open_or_empty(folder: &Path) -> Result<Root, TransferError> {
                 paddlecloud_api::client::new_idempotency_key()
             ));
             let root = open_or_make(&empty);
-            // Opened, it stays usable; by name it is gone.
+            // The open folder stays usable after its name is removed.
             let _ = std::fs::remove_dir(&empty);
             root
         }
@@ -264,7 +265,7 @@ fn open_or_empty(folder: &Path) -> Result<Root, TransferError> {
     }
 }
 
-/// Makes folders and links, which are all in their entry.
+/// Creates folders and links, which have no content.
 fn make_bare(items: Vec<Item>, existing: Existing) -> Vec<(Item, Result<(), RootError>)> {
     let make = |item: &Item| -> Result<(), RootError> {
         let root = &item.tree.local;
@@ -283,8 +284,7 @@ fn make_bare(items: Vec<Item>, existing: Existing) -> Vec<(Item, Result<(), Root
         .collect()
 }
 
-/// Makes a link in one step, so that whoever is killed meanwhile leaves what was there. Only an empty folder has to go
-/// first.
+/// Creates a link atomically, so that an interruption leaves what existed before. Only an empty folder must be removed first.
 fn make_link(root: &Root, path: &RelPath, target: &LinkTarget, existing: Existing) -> Result<(), RootError> {
     if let Some(parent) = path.parent() {
         root.make_dirs(&parent)?;

@@ -1,4 +1,4 @@
-//! Many small files in one reply.
+//! Downloads many small files in one reply.
 
 use bytes::Bytes;
 use paddlecloud_api::client::{Call, Replay, Target};
@@ -11,19 +11,19 @@ use crate::engine::{Engine, blocking};
 use crate::item::Item;
 use crate::{Outcome, TransferError};
 
-/// What a pack brought.
+/// The result of a pack.
 struct Fetched {
     merged: Merged,
-    /// Files the server left out.
+    /// Files that the server left out.
     absent: Vec<RelPath>,
 }
 
 impl Engine<'_> {
-    /// Fetches some files in one request. What must travel alone after all is handed back.
+    /// Fetches some files in one request. Returns those that must be fetched one by one.
     pub(crate) async fn fetch_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         match self.get_pack(items).await {
             Ok(fetched) => Ok(self.settle_pack(items, &fetched)),
-            // The disk here, not what the server sent.
+            // The local disk failed, not the server.
             Err(TransferError::Pack(PackError::Storage(error))) => Err(TransferError::Local(error)),
             Err(TransferError::Pack(error)) => {
                 let broken = self.files.client.broken(format!("sent a bad pack: {error}"));
@@ -64,7 +64,7 @@ impl Engine<'_> {
             Ok(()) => place(staged, parser, &names, existing),
             Err(error) => {
                 drop(parser);
-                // What stays here is cleared away with the other leftovers.
+                // A staged tree that cannot be removed is cleared with other leftovers.
                 let _ = staged.discard();
                 Err(error)
             }
@@ -80,7 +80,7 @@ impl Engine<'_> {
         let mut late = Vec::new();
         for item in items {
             if fetched.absent.contains(&item.remote) {
-                // Alone it either succeeds or says what is wrong with it.
+                // Fetched alone, it succeeds or reports its error.
                 late.push(item.clone());
                 continue;
             }
@@ -114,7 +114,7 @@ fn feed(mut parser: PackParser<Unpacker>, pieces: &[Bytes]) -> (PackParser<Unpac
     (parser, fed)
 }
 
-/// Accepts the whole pack and moves its files to their places.
+/// Checks the whole pack and publishes its files.
 fn place(
     staged: StagedTree,
     parser: PackParser<Unpacker>,
@@ -135,7 +135,7 @@ fn place(
     }
 }
 
-/// Gives renamed files their names here; returns what did not come.
+/// Gives renamed files their local names; returns what did not arrive.
 fn arrange(
     staged: &StagedTree,
     came: &[RelPath],

@@ -1,5 +1,5 @@
-//! Takes a stream of chunks apart. Where each is followed by its name, it is checked before it counts; where only the digest
-//! of the whole file is known, all of them are checked in the end.
+//! Splits a stream into chunks. A chunk followed by its name is checked before it counts; otherwise the whole file is checked at
+//! the end.
 
 use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::{Assembly, AssemblyError, ChunkName, ChunkWriter};
@@ -13,7 +13,7 @@ pub(super) struct PartReceiver {
     is_named: bool,
     current: Option<(ChunkWriter, u64)>,
     name: Vec<u8>,
-    /// Chunks that arrived, and were right if they came with their names.
+    /// Chunks that arrived; if they came with names, they are verified.
     pub(super) names: Vec<(u64, ChunkName)>,
 }
 
@@ -30,17 +30,17 @@ impl PartReceiver {
         }
     }
 
-    /// The first chunk that has not come, and how many have not.
+    /// The first missing chunk, and the number of missing ones.
     pub(super) fn missing(&self) -> (u64, u64) {
         (self.next, self.end - self.next)
     }
 
-    /// Whether everything that was asked for has come.
+    /// Whether all requested chunks have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.next == self.end
     }
 
-    /// Takes the next bytes, however the stream was cut. What comes after the last chunk is ignored.
+    /// Takes the next bytes, in pieces of any length. Bytes after the last chunk are ignored.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), AssemblyError> {
         while !bytes.is_empty() && !self.is_complete() {
             let (mut writer, left) = match self.current.take() {

@@ -1,4 +1,4 @@
-//! One large file in chunks, several at a time; what arrived stays, whatever breaks.
+//! Uploads one large file in chunks, several at a time; received chunks are kept when something breaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -24,16 +24,16 @@ use crate::paced::PacedBody;
 use crate::patience::Patience;
 use crate::{Outcome, TransferError};
 
-/// How often a file is begun anew because it or its upload changed, or because what arrived was not what was sent.
+/// How often an upload starts over because the file or its upload changed, or because the data arrived damaged.
 pub(super) const ATTEMPTS: usize = 3;
-/// After so many broken tries a chunk is sent in small ranges, each of which stays.
+/// After this many failed attempts, a chunk is sent in small ranges, each of which is kept.
 const TRIES_AS_A_WHOLE: u32 = 2;
 /// Bytes of such a range.
 const RANGE: usize = 64 << 10;
-/// Bytes that are read, then hashed: few enough to stay in a core's own cache.
+/// Bytes that are read and then hashed: few enough to stay in a core's own cache.
 const READ_AT_ONCE: usize = 256 << 10;
 
-/// A file that is being sent, in one state of it.
+/// An upload of one state of a file.
 pub(super) struct Sending {
     pub(super) file: Arc<File>,
     pub(super) meta: Meta,
@@ -42,10 +42,10 @@ pub(super) struct Sending {
 }
 
 impl Sending {
-    /// Names from an earlier try that still hold, so that nothing is read for them again.
+    /// Chunk names from an earlier attempt that are still valid, so that these chunks are not read again.
     ///
-    /// The upload is of a file with the same stamp. That means the same content if the file had been left alone for a
-    /// while when the first byte of it was read.
+    /// The upload belongs to a file with the same stamp. That implies the same content if the file had not been modified for a
+    /// while when its first byte was read.
     fn named_before(&self, reply: &UploadReply) -> Vec<(u64, ChunkName)> {
         let age = reply.age_ms.map(Duration::from_millis);
         let began = age.and_then(|age| SystemTime::now().checked_sub(age));
@@ -55,14 +55,14 @@ impl Sending {
         }
     }
 
-    /// Bytes of a chunk.
+    /// The length of a chunk.
     fn len_of(&self, index: u64) -> u64 {
         self.layout.range(index).map_or(0, |(_, len)| len)
     }
 }
 
 impl Engine<'_> {
-    /// Sends one file and tells what became of it.
+    /// Uploads one file and reports the outcome.
     pub(crate) async fn send_chunked(&self, item: Item) {
         if self.tally.is_over() {
             return self.give_up([&item], source);
@@ -85,7 +85,7 @@ impl Engine<'_> {
         self.send_state(&sending, Some(item)).await
     }
 
-    /// Sends one state of a file; without an item it is one that nobody can change.
+    /// Sends one state of a file; without an item, the file cannot change.
     pub(super) async fn send_state(
         &self,
         sending: &Sending,
@@ -105,20 +105,20 @@ impl Engine<'_> {
         };
         let sent = self.send_content(item, sending, &id, &reply).await;
         let sent = sent.map_err(|error| match error {
-            // Somebody gave it up, or another writer of the same file was ready while this one was still reading.
+            // The upload was discarded, or another writer of the same file finished while this one was still reading.
             TransferError::Server(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
                 TransferError::UploadGone
             }
             error => error,
         });
         if matches!(sent, Err(TransferError::Changed)) {
-            // Nobody can go on with it, and it holds room. What cannot be given up now expires.
+            // It cannot be resumed and holds its reservation. If it cannot be discarded now, it expires.
             let _ = self.files.give_up(&id).await;
         }
         self.commit(sending, &id, sent?).await
     }
 
-    /// Sends all that is not there, of one state of the file, and returns the digest of the whole.
+    /// Sends all missing chunks of one state of the file and returns the digest of the whole.
     async fn send_content(
         &self,
         item: Option<&Item>,
@@ -155,13 +155,13 @@ impl Engine<'_> {
 
     async fn begin(&self, request: &UploadRequest) -> Result<UploadReply, ClientError> {
         let _permit = self.permit().await;
-        // The same key gives the same upload, so asking twice is harmless.
+        // The same key gives the same upload, so a repeated request is harmless.
         self.files.post("uploads", request, Replay::Safe).await
     }
 
-    /// Sends every chunk that is not there and returns the digest of the whole.
+    /// Sends every missing chunk and returns the digest of the whole file.
     ///
-    /// Chunks that are there are only read to name them; names that are known are not made again.
+    /// Chunks that the server has are only read to name them; known names are not computed again.
     pub(super) async fn send_missing(
         &self,
         sending: &Sending,
@@ -234,7 +234,7 @@ impl Engine<'_> {
         Ok(chunk.name)
     }
 
-    /// Sends a chunk once. It is read, hashed and sent by one thread, which nobody has to wake for it.
+    /// Sends a chunk once. One thread reads, hashes and sends it.
     async fn send_whole(
         &self,
         sending: &Sending,
@@ -262,7 +262,7 @@ impl Engine<'_> {
         Ok((chunk, sent))
     }
 
-    /// Sends what is missing of a stretch, in ranges so small that every connection gets some through.
+    /// Sends the missing parts of a range in pieces small enough for any connection.
     pub(super) async fn send_ranges(
         &self,
         id: &StagedId,
@@ -304,7 +304,7 @@ impl Engine<'_> {
         Ok(reply.missing)
     }
 
-    /// What was sent is one state of the file only if it is still in that state.
+    /// Checks that the file is still in the state that was sent.
     async fn check_unchanged(&self, item: &Item, sending: &Sending) -> Result<(), TransferError> {
         let (root, path) = (item.tree.local.clone(), item.local.clone());
         let now = blocking(move || root.stat(&path)).await?;
@@ -325,7 +325,7 @@ impl Engine<'_> {
             no_overwrite: self.options.no_overwrite,
         };
         let call = Call::post(upload_target(id).word("commit"), &body).replay(Replay::Safe);
-        // Syncing a large file to a slow disk takes a while, and bringing it to a storage behind the server longer.
+        // Syncing a large file to a slow disk takes a while, and sending it on to a remote store longer.
         let call = call.lasting(TREES);
         let _permit = self.permit().await;
         match self.files.message::<FileMeta>(&call).await {
@@ -335,7 +335,7 @@ impl Engine<'_> {
             {
                 Ok(Outcome::Kept)
             }
-            // The reply to an earlier try was lost, and the upload is gone because the file is there; or it is just gone.
+            // Either the reply to an earlier attempt was lost and the file was published, or the upload was discarded.
             Err(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
                 match self.is_there(&sending.remote, digest).await {
                     true => Ok(Outcome::Transferred),
@@ -346,7 +346,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a file has this content. What the server has just stored it knows without reading it again.
+    /// Whether a file has this content. The server knows the digest of a file it has just stored without reading it.
     async fn is_there(&self, path: &PfsPath, digest: Digest) -> bool {
         let has_it =
             |there: Result<FileMeta, ClientError>| there.is_ok_and(|there| there.digest == Some(digest));
@@ -354,7 +354,7 @@ impl Engine<'_> {
     }
 }
 
-/// Whether another try may bring what this one did not.
+/// Whether starting over may help.
 pub(super) fn is_begun_anew(sent: &Result<Outcome, TransferError>) -> bool {
     match sent {
         Err(TransferError::Changed | TransferError::UploadGone) => true,
@@ -384,7 +384,7 @@ async fn open(item: &Item) -> Result<Sending, TransferError> {
     })
 }
 
-/// Chunks on their way up lie here; as many are kept as requests usually run at a time.
+/// Buffers for outgoing chunks; as many are kept as requests usually run at a time.
 static CHUNKS: Buffers = Buffers::new(CHUNK as usize, 4);
 
 /// A chunk in memory.
@@ -393,7 +393,7 @@ struct Chunk {
     name: ChunkName,
 }
 
-/// Reads a chunk and names it. Every stretch is hashed while the processor still has it at hand.
+/// Reads a chunk and names it. Each part is hashed while it is in the core's cache.
 fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<Chunk, TransferError> {
     let (offset, len) = layout.range(index).ok_or(TransferError::Changed)?;
     let mut hasher = layout.hasher(index);

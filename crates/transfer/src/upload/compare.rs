@@ -1,4 +1,4 @@
-//! Finds out what the server has already.
+//! Finds out which files the server already has.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::Outcome;
 use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
 
-/// Paths one request asks about.
+/// Paths per request.
 const ASKED_AT_ONCE: usize = 2000;
-/// Bytes the server may have to read for one request: somebody waits for its reply.
+/// Bytes the server may have to read for one request, to limit the wait for its reply.
 const READ_AT_ONCE: u64 = 16 << 30;
 
-/// How many of the first items one request asks about: all are of one tree, and not too much `is_read` for their digests.
+/// How many of the first items fit into one request: items of one tree, with a limit on bytes if `is_read` for their digests.
 pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, is_read: bool) -> usize {
     let mut first: Option<&Item> = None;
     let mut bytes = 0_u64;
@@ -33,7 +33,7 @@ pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, is_r
 }
 
 impl Engine<'_> {
-    /// Leaves only what must be sent; the rest is told as done.
+    /// Returns the items to send; the others are reported as done.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
         let mut wanted = Vec::new();
         let mut refused: Option<&Item> = None;
@@ -77,7 +77,7 @@ impl Engine<'_> {
         self.files.stats(&request).await
     }
 
-    /// What is not to be sent is told.
+    /// Judges an item and reports it unless it must be sent.
     async fn judge_one(&self, item: &Item, there: Option<&FileMeta>) -> Verdict {
         let same_content = match there {
             Some(there) if item.is_file() && there.size == item.size() => {
@@ -111,7 +111,7 @@ impl Engine<'_> {
     }
 }
 
-/// The digest of a file on this side; `None` when it cannot be read, which sending it will tell.
+/// The digest of a local file; `None` if it is unreadable, which sending it will report.
 async fn digest_of(item: &Item) -> Option<Digest> {
     let (root, path): (_, RelPath) = (item.tree.local.clone(), item.local.clone());
     blocking(move || {
@@ -122,7 +122,7 @@ async fn digest_of(item: &Item) -> Option<Digest> {
 }
 
 impl crate::FileClient<'_> {
-    /// What some paths below a folder are, in the order asked; `None` for what is not there.
+    /// The metadata of some paths below a folder, in the order of the request; `None` for those that do not exist.
     pub(crate) async fn stats(&self, request: &StatsRequest) -> Result<Vec<Option<FileMeta>>, ClientError> {
         let call = Call::post(Target::new(FILES).word("stats"), request).replay(Replay::Safe);
         let call = call.lasting(TREES);

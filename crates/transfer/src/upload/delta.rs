@@ -1,4 +1,4 @@
-//! What a new file shares with the one it replaces is copied on the server's side, wherever it moved to.
+//! Copies on the server what a new file shares with the one it replaces, wherever it moved to.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,17 +20,17 @@ use crate::engine::{Engine, blocking};
 use crate::patience::Patience;
 use crate::{FileClient, TransferError};
 
-/// Copies one request may name.
+/// The most copies in one request.
 const OPS_AT_ONCE: usize = 4096;
-/// Chunks one request may offer.
+/// The most chunks in one request.
 const CHUNKS_AT_ONCE: usize = 64;
-/// Bytes the server is expected to read per second at the very least.
+/// The slowest expected read rate of the server, in bytes per second.
 const SLOWEST_READ: u64 = 20 << 20;
 
 impl Engine<'_> {
-    /// Takes over what the old file has, if there is one and nothing was sent yet.
+    /// Reuses parts of the old file, if there is one and nothing was sent yet.
     ///
-    /// Returns the names of chunks that became known on the way.
+    /// Returns the names of chunks that were computed for this.
     pub(super) async fn spare_what_is_there(
         &self,
         sending: &Sending,
@@ -68,12 +68,12 @@ impl Engine<'_> {
         let permit = self.permit().await;
         let bytes = match self.files.bytes(&call).await {
             Ok(bytes) => bytes,
-            // The old file went or changed its kind meanwhile: then everything is sent.
+            // The old file was removed or changed its kind meanwhile, so everything is sent.
             Err(ClientError::Refused(body)) if body.error != ErrorName::Unauthorized => return Ok(()),
             Err(error) => return Err(error.into()),
         };
         drop(permit);
-        // A reply that began early has spaces in front.
+        // A keep-alive reply starts with spaces.
         let Ok(signature) = Signature::decode(bytes.trim_ascii_start()) else {
             return Err(self
                 .files
@@ -89,7 +89,7 @@ impl Engine<'_> {
         self.send_between(sending, id, &ops).await
     }
 
-    /// Lets the server copy; what it could not copy stays missing and is sent later.
+    /// Makes the server copy ranges; what it could not copy stays missing and is sent later.
     async fn reuse(&self, id: &StagedId, ops: &[Op]) -> Result<(), TransferError> {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -119,7 +119,7 @@ impl Engine<'_> {
     async fn send_between(&self, sending: &Sending, id: &StagedId, ops: &[Op]) -> Result<(), TransferError> {
         for op in ops {
             let Op::Send { to, len } = *op else { continue };
-            // Long stretches are sent as chunks, which are checked on arrival.
+            // Long ranges are sent as chunks, which are checked on arrival.
             if len >= 2 * CHUNK {
                 continue;
             }
@@ -155,7 +155,7 @@ impl Engine<'_> {
     }
 }
 
-/// Reads a stretch of at most two chunks. A file that ends before it is another than the one that was compared.
+/// Reads a range of at most two chunks. A file that ends before it has changed since it was compared.
 fn read_stretch(file: &File, offset: u64, len: u64) -> Result<Bytes, TransferError> {
     let mut bytes = vec![0; usize::try_from(len).expect("two chunks fit into memory")];
     match file.read_exact_at(&mut bytes, offset) {
@@ -172,7 +172,7 @@ fn copied(op: &Op) -> u64 {
     }
 }
 
-/// Only the copies, none longer than one request may ask for.
+/// Only the copies, split to the limit of one request.
 fn split_copies(ops: &[Op]) -> impl Iterator<Item = Op> {
     ops.iter().flat_map(|op| {
         let (to, from, len) = match *op {

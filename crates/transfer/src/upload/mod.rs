@@ -1,4 +1,4 @@
-//! Sending trees: what is there already is not sent, small files travel packed, large ones in chunks.
+//! Uploads trees: files that the server already has are skipped, small files are packed, large ones are sent in chunks.
 
 mod chunked;
 mod compare;
@@ -21,7 +21,7 @@ use super::{FileClient, Progress, Summary, TransferError, TransferOptions, Uploa
 use paddlecloud_api::files::split_last;
 
 impl FileClient<'_> {
-    /// Sends files and trees. Failures of single files are in the summary; the others got there.
+    /// Uploads files and trees. The summary lists files that failed; all others were stored.
     pub async fn upload(
         &self,
         uploads: Vec<Upload>,
@@ -54,7 +54,7 @@ impl Engine<'_> {
         self.small_then_large(Way::Up, wanted).await;
     }
 
-    /// What the next uploads bring, as many as folders may be open at a time.
+    /// The items of the next uploads, as many as folders may be open at a time.
     async fn items_to_send(&self, uploads: &mut IntoIter<Upload>) -> Vec<Item> {
         let mut gathering = Gathering::default();
         while !gathering.is_full()
@@ -102,21 +102,21 @@ impl Engine<'_> {
     }
 }
 
-/// The path on this side.
+/// The local path.
 fn source(item: &Item) -> String {
     Way::Up.source(item)
 }
 
-/// Files and bytes that will be looked at.
+/// The expected files and bytes.
 fn foreseen(upload: &Upload) -> (u64, u64) {
     match upload {
-        // One that cannot be looked at is told when it is its turn.
+        // A file that cannot be inspected fails at its turn.
         Upload::File { local, .. } => (1, local.metadata().map_or(0, |meta| meta.len())),
         Upload::Tree { entries, .. } => amount_of(entries),
     }
 }
 
-/// One file, whose name may change on the way.
+/// Adds one file, whose remote name may differ.
 fn add_single(gathering: &mut Gathering, local: &Path, remote: &PfsPath) -> Result<(), TransferError> {
     let (folder, name) = split_last(remote).ok_or(TransferError::NotAFile)?;
     let failed = |source| TransferError::Io {

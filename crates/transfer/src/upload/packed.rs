@@ -1,4 +1,4 @@
-//! Many small files in one request.
+//! Uploads many small files in one request.
 
 use std::fs::File;
 use std::io;
@@ -20,17 +20,17 @@ use crate::{Outcome, TransferError};
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
 
-/// What the writing side found out about single files.
+/// Files that the writer left out of a pack.
 #[derive(Default)]
 struct Written {
-    /// Not in the pack, and why.
+    /// Left out with an error.
     failed: Vec<(usize, TransferError)>,
-    /// Not in the pack, as they are no longer what was announced.
+    /// Left out because their size is no longer the announced one.
     late: Vec<usize>,
 }
 
 impl Engine<'_> {
-    /// Sends some files in one request. What must travel alone after all is handed back.
+    /// Sends some files in one request. Returns those that must be sent one by one.
     pub(crate) async fn send_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         let (written, reply) = self.put_pack(items).await?;
         Ok(self.settle(items, written, &reply))
@@ -46,7 +46,7 @@ impl Engine<'_> {
             .pair("bytes", bytes)
             .pair("entries", entries.len())
             .maybe("no_overwrite", self.options.no_overwrite.then_some(true));
-        // When all of it has come, it waits for its turn to be synced and put in place.
+        // After the pack has arrived, it waits for its turn to be synced and published.
         let call = Call::new(Method::PUT, target.into_string()).lasting(Duration::from_secs(240));
         let (writer, body) = upload_channel();
         let sources = items.to_vec();
@@ -54,7 +54,7 @@ impl Engine<'_> {
         let sending = self.send(&call, PacedBody::stream(body, bytes, self.throttle.clone()));
         let (written, reply) = tokio::join!(writing, sending);
         let reply = self.files.parse(&reply?)?;
-        // The server accepts no stream without its end, so the writing side got there too.
+        // The server accepts no stream without its end, so the writer succeeded too.
         Ok((written.unwrap_or_default(), reply))
     }
 
@@ -99,7 +99,7 @@ fn write_pack(
     for (entry, index) in entries {
         let file = index.filter(|_| entry.is_file());
         let Some(index) = file else {
-            // Folders and links are all in their entry; nothing is read.
+            // Folders and links have no content; nothing is read.
             pack.add(entry, &items[0].tree.local)?;
             continue;
         };
@@ -125,11 +125,11 @@ fn write_pack(
     Ok(written)
 }
 
-/// Reads a file that fits into memory; the bytes are of one state of it.
+/// Reads a file that fits into memory; all bytes belong to one state of it.
 fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError> {
     for _ in 0..ATTEMPTS {
         let (file, before) = item.tree.local.open_file_no_links(&item.local)?;
-        // One byte more than there should be: a file that has grown shows itself.
+        // One byte more than expected, to detect a file that has grown.
         let room = usize::try_from(before.size.min(SMALL_FILE) + 1).expect("small files fit into memory");
         content.resize(room, 0);
         let read = read_full(&file, content).map_err(|source| TransferError::Io {
@@ -149,7 +149,7 @@ fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError>
 /// Reads until the buffer is full or the file ends.
 fn read_full(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
-    // The one byte too many is not asked for on its own: a file that has it has another size now.
+    // Do not read for the extra byte alone: a file that has it also has another size by now.
     while filled + 1 < buffer.len() {
         match file.read_at(&mut buffer[filled..], filled as u64) {
             Ok(0) => break,
@@ -177,7 +177,7 @@ mod tests {
             ("", 0),
         ] {
             std::fs::write(&path, now).unwrap();
-            // It had four bytes when it was looked at.
+            // The file had four bytes before.
             let mut buffer = vec![0; 4 + 1];
             assert_eq!(
                 read_full(&File::open(&path).unwrap(), &mut buffer).unwrap(),

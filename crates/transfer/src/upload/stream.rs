@@ -1,4 +1,4 @@
-//! A file without a name, such as what a pipe held: nobody but us can change it, and nobody can come back for it.
+//! Uploads an open file without a name, such as buffered pipe input: nobody else can change it, and its upload cannot be resumed.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::tally::Tally;
 use crate::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 
 impl FileClient<'_> {
-    /// Sends an open file, whatever its name, if it has one; people know it as `shown`.
+    /// Uploads an open file, which need not have a name; `shown` is its name for display.
     pub async fn upload_open(
         &self,
         file: File,

@@ -113,7 +113,7 @@ impl Request {
 }
 
 impl Scheduler {
-    /// Queues all, decides, and names those that started.
+    /// Queues all requests, decides, and returns the jobs that started.
     pub fn run(&mut self, requests: impl IntoIterator<Item = Request>, second: i64) -> Vec<JobId> {
         for request in requests {
             self.enqueue(request, at(second));

@@ -117,7 +117,7 @@ fn those_who_pass_do_not_count_among_those_who_make_room() {
         job(3, 1).for_seconds(1),
     ];
     assert_eq!(scheduler.run(running, 0).len(), 3);
-    // Job 4 needs room of a job without an end (on a) and of one with an end (on b); beside it 3 cores of c are left.
+    // Job 4 needs room of a job without an end (on a) and of one with an end (on b); 3 cores of c are left beside it.
     assert_eq!(
         scheduler.run([job(4, 3).of_size(size(4, 1, 0)), job(5, 1)], 0),
         [id(5)]
@@ -134,7 +134,7 @@ fn those_who_pass_do_not_count_among_those_who_make_room() {
 fn a_job_that_ends_when_the_stuck_one_starts_counts_as_still_there() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.run([job(1, 4).for_seconds(14)], 0);
-    // 3 cores are left beside job 2, and job 3 has one of them until the very moment.
+    // 3 cores are left beside job 2, and job 3 holds one of them until exactly its start.
     assert_eq!(scheduler.run([job(2, 5), job(3, 1).for_seconds(10)], 4), [id(3)]);
     assert_eq!(scheduler.run([job(4, 3), job(5, 2)], 4), [id(5)]);
 }
@@ -146,7 +146,7 @@ fn a_start_that_comes_nearer_counts_for_those_who_pass() {
     scheduler.run(running, 0);
     assert_eq!(scheduler.run([job(3, 7)], 0), []);
     scheduler.release(&id(1), at(1));
-    // Job 3 now starts when job 2 ends. One core is left beside it, and job 4 still has that then.
+    // Job 3 now starts when job 2 ends. One core is left beside it, and job 4 still holds that core then.
     let later = [job(4, 1).for_seconds(50), job(5, 1).for_seconds(50)];
     assert_eq!(scheduler.run(later, 1), [id(4)]);
 }
@@ -335,7 +335,7 @@ fn a_job_that_no_longer_fits_the_machines_holds_nobody_back() {
     assert_eq!(scheduler.run([job(3, 1)], 1), [id(3)]);
 }
 
-/// A node of which others hold this many cores.
+/// A node on which other workloads hold this many cores.
 fn shared(cores: u64, taken: u64) -> Node {
     Node {
         taken: Taken {
@@ -450,7 +450,7 @@ fn a_limit_of_running_jobs_holds_the_next_one_back() {
     );
     assert_eq!(scheduler.queued(&user("me")), 2);
     assert_eq!(scheduler.end_and_run(1, 1), [id(3)]);
-    // A limit below what runs stops nothing and admits nothing.
+    // A limit below current usage stops nothing and admits nothing.
     let one = Quota {
         jobs: Some(1),
         ..Quota::default()

@@ -1,4 +1,4 @@
-//! What is known about a job that waits.
+//! Explanations of why a job waits.
 
 use super::build::*;
 use crate::names::JobId;
@@ -9,7 +9,7 @@ fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
     Shortage { kind, asked, there }
 }
 
-/// Millis of so many cores.
+/// A shortage in whole cores.
 fn cpu(asked: u128, there: u128) -> Shortage {
     short(ResourceKind::Cpu, asked * 1000, there * 1000)
 }

@@ -16,9 +16,9 @@ const USERS: [&str; 3] = ["ann", "bob", "eve"];
 #[derive(Debug, Clone)]
 enum Step {
     Submit(Request),
-    /// The running job at this place in the order of starts ends.
+    /// The running job with this index in the order of starts ends.
     End(usize),
-    /// The waiting job at this place is killed.
+    /// The waiting job with this index is killed.
     Withdraw(usize),
     Wait(i64),
     SetQuota(usize, Quota),
@@ -109,7 +109,7 @@ impl Pair {
         }
     }
 
-    /// A server that shares fairly between its users.
+    /// With fair shares between users.
     fn fair(inventory: Inventory) -> Pair {
         let mut pair = Pair::new(inventory.clone(), false);
         let policy = Policy {
@@ -171,7 +171,7 @@ impl Pair {
         admitted
     }
 
-    /// Lets the reference decide too and compares.
+    /// Lets the scheduler and the reference decide, and compares them.
     fn decide_both(&mut self) -> Result<(), TestCaseError> {
         let admitted = self.decide();
         let ours: Vec<_> = admitted
@@ -183,7 +183,7 @@ impl Pair {
         self.check_promises()
     }
 
-    /// Lets only the scheduler decide; the reference checks each start and keeps the books.
+    /// Lets only the scheduler decide; the reference checks and records each start.
     fn decide_checked(&mut self) -> Result<(), TestCaseError> {
         for admission in self.decide() {
             let nodes = nodes_of(&admission);
@@ -204,7 +204,7 @@ impl Pair {
         self.check_promises()
     }
 
-    /// All workers have a node, with room for them, within the quota.
+    /// All workers have a node with room for them, within the quota.
     fn check_start(&self, request: &Request, nodes: &[usize]) -> Result<(), TestCaseError> {
         let needs = needs(request);
         prop_assert_eq!(nodes.len(), needs.len());
@@ -247,7 +247,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Makes every change that is proposed, each for itself, and sees the job start.
+    /// Applies each proposed change separately and checks that the job starts.
     fn try_proposals(&self) -> Result<(), TestCaseError> {
         let now = at(self.second);
         for request in &self.reference.waiting {
@@ -269,7 +269,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Ends everything until the queue is empty. What cannot start alone within its quota stays.
+    /// Ends jobs until the queue is empty. A job that cannot start alone within its quota stays.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         while !self.reference.running.is_empty() {
             self.end(0);
@@ -288,7 +288,7 @@ impl Pair {
     }
 }
 
-/// Nodes are named after their places: `n3`.
+/// Nodes are named after their index: `n3`.
 fn index_of(node: &NodeName) -> usize {
     node.as_str()[1..].parse().unwrap()
 }

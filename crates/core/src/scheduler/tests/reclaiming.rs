@@ -1,4 +1,4 @@
-//! Guarantees: who gets room back, from whom, and when.
+//! Guarantees: who reclaims room, from whom, and when.
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn only_those_are_stopped_whose_room_helps() {
     scheduler.run([job(1, 1).of_size(size(2, 2, 0)).by("bob")], 0);
     scheduler.run([job(2, 1).by("bob")], 1);
     scheduler.run([job(3, 1).by("bob")], 2);
-    // On one node: either jobs 2 and 3 go, which are newer, or job 1.
+    // On one node: stop either jobs 2 and 3, which are newer, or job 1.
     scheduler.run([job(4, 1).of_size(size(2, 2, 0)).by("ann")], 3);
     assert_eq!(scheduler.reclaim(at(3)), [id(3), id(2)]);
     let mut scheduler = reclaiming(nodes(&[2, 4]), 0);
@@ -105,7 +105,7 @@ fn a_claim_goes_before_jobs_of_a_higher_priority() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Whoever waits within the guarantee runs once the chosen jobs are gone, and only borrowers were chosen.
+    /// A job that waits within the guarantee runs once the chosen jobs have ended, and only borrowing jobs are chosen.
     #[test]
     fn what_is_guaranteed_is_got(
         sizes in prop::collection::vec((0usize..3, 1u32..4), 1..20),

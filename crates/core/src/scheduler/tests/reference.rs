@@ -1,6 +1,6 @@
-//! The same rules written down as plainly as possible: lists, loops, no memory between rounds.
+//! The same rules, written as simply as possible: lists, loops, no state between rounds.
 //!
-//! Slow on purpose. Where it and the scheduler differ, one of them is wrong.
+//! Slow on purpose. If it and the scheduler differ, one of them is wrong.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,28 +30,28 @@ pub struct Reference {
     pub quotas: HashMap<UserName, Quota>,
     pub oversubscribe_alone: bool,
     pub fair_share: bool,
-    /// What the last round promised to the first job that did not fit.
+    /// The promise of the last round to the first job that did not fit.
     pub promise: Option<Promise>,
 }
 
-/// A start that nobody may delay.
+/// A start that no other job may delay.
 #[derive(Debug, Clone)]
 pub struct Promise {
     pub request: Request,
     pub start: Option<Timestamp>,
-    /// Who has to be gone by then.
+    /// The jobs that must have ended by then.
     pub gone: Vec<JobId>,
 }
 
-/// What is kept for the first job that does not fit.
+/// The reservation of the first job that does not fit.
 struct Kept {
     request: Request,
     start: Option<Timestamp>,
-    /// What is left of each node when it starts; `None` when it takes everything.
+    /// The room left on each node when it starts; `None` if it takes everything.
     beside: Option<Vec<Free>>,
 }
 
-/// What one worker of each role takes.
+/// What one worker of each role needs.
 pub fn needs(request: &Request) -> Vec<Free> {
     let need = |(count, each): &(u32, crate::spec::Resources)| {
         let need = [each.cpu.as_millis(), each.memory.as_u64(), u64::from(each.gpu)];
@@ -159,7 +159,7 @@ impl Reference {
             && !self.within_quota(&request.user, &[self.used(&request.user), asked])
     }
 
-    /// One round: the first job that may start does, until none may. Returns who started where.
+    /// One round: starts the first job that may start, until none may. Returns which jobs started where.
     pub fn decide(&mut self, now: Timestamp) -> Vec<(JobId, Vec<usize>)> {
         let mut admitted = Vec::new();
         let mut kept: Option<Kept> = None;
@@ -181,7 +181,7 @@ impl Reference {
         admitted
     }
 
-    /// Every start may change whose turn is next.
+    /// Sorts the queue again: every start may change whose turn is next.
     fn sort_queue(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|request| {
@@ -194,7 +194,7 @@ impl Reference {
         self.waiting = waiting;
     }
 
-    /// The largest part of a resource that the user has, by weight.
+    /// The user's weighted dominant share.
     fn share(&self, user: &UserName) -> u128 {
         if !self.fair_share {
             return 0;
@@ -300,7 +300,7 @@ impl Reference {
         }
     }
 
-    /// When a job that does not fit now could start, and who still runs then.
+    /// When a job that does not fit now could start, and which jobs still run then.
     fn start_of(&self, request: &Request, now: Timestamp) -> Option<(Option<Timestamp>, Vec<&Run>)> {
         let (mut known, unknown): (Vec<&Run>, Vec<&Run>) = self
             .running

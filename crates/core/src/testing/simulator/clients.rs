@@ -1,5 +1,4 @@
-//! The simulated users: they submit, retry when no answer comes, kill, reuse names and clean up; and the guarantees
-//! they rely on.
+//! The simulated users: they submit, retry when no reply comes, kill, reuse names and clean up. Also their guarantees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,7 +46,7 @@ pub(super) fn users() -> [UserName; 2] {
     ["ada", "bob@example.org"].map(|name| name.parse().expect("a valid user name"))
 }
 
-/// In half of the worlds everybody is guaranteed something from the start.
+/// In half of the worlds every user has a guarantee from the start.
 pub(super) fn guarantees(rng: &mut Rng) -> Vec<(UserName, Quota)> {
     let everybody = rng.chance(50);
     let mut guaranteed = |user| {
@@ -96,7 +95,7 @@ impl World {
         self.serve(asked)
     }
 
-    /// A user who got no answer, or is not sure, repeats the request with the same key.
+    /// A user who got no reply, or is not sure, repeats the request with the same key.
     pub(super) fn submit_again(&mut self) -> Finding {
         let open: Vec<usize> = (0..self.clients.requests.len())
             .filter(|number| !self.clients.requests[*number].refused)
@@ -187,7 +186,7 @@ impl World {
             job: job.id.clone(),
             after,
         };
-        // A user who wants to remove a job does not wait for it either.
+        // A user who removes a job does not wait for its grace period either.
         let hurry = (after == AfterKill::Remove).then(|| Input::SkipGrace { job: job.id.clone() });
         let asked = [kill].into_iter().chain(hurry).map(|input| Asked {
             input,

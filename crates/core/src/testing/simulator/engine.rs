@@ -21,7 +21,7 @@ pub(super) enum Stage {
     Up,
     Running,
     Ready,
-    /// With the report of it.
+    /// Contains the report of its end.
     Gone(News),
 }
 
@@ -78,7 +78,7 @@ impl SimAttempt {
 
 pub(super) struct SimEngine {
     inventory: Inventory,
-    /// Every attempt there ever was.
+    /// Every attempt that ever existed.
     pub attempts: BTreeMap<AttemptKey, SimAttempt>,
     /// Attempts that can still change, so that a step need not visit all of them.
     live: BTreeSet<AttemptKey>,
@@ -88,7 +88,7 @@ pub(super) struct SimEngine {
     pub prepared: BTreeSet<JobId>,
     /// Jobs with an attempt that misbehaves.
     pub unlucky: BTreeSet<JobId>,
-    /// Jobs whose logs may be deleted before they have left the history.
+    /// Jobs whose logs may be deleted while they are still in the history.
     pub discardable: BTreeSet<JobId>,
 }
 
@@ -110,7 +110,7 @@ impl SimEngine {
         self.prepared.insert(job.clone())
     }
 
-    /// Whether a run is prepared but nothing of it was ever launched.
+    /// Whether a run is prepared but none of its workers was ever launched.
     pub(super) fn is_only_prepared(&self, job: &JobId) -> bool {
         self.prepared.contains(job) && !self.attempts.keys().any(|attempt| attempt.job == *job)
     }
@@ -309,7 +309,7 @@ impl SimEngine {
         }
     }
 
-    /// Whether something of a job still runs.
+    /// Whether a worker of a job still runs.
     pub(super) fn runs(&self, job: &JobId) -> bool {
         self.live.iter().any(|key| key.job == *job)
     }

@@ -7,11 +7,11 @@ use crate::testing::rng::Rng;
 
 use super::{Finding, World};
 
-/// Where the server dies, or has to start over, while it handles a batch.
+/// Where the server crashes, or has to start over, while it handles a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CrashPoint {
     Never,
-    /// The store refuses the batch. The server lives and starts over, while earlier orders are still in flight.
+    /// The store refuses the batch. The server survives and starts over, while earlier orders are still in flight.
     WriteRefused,
     BeforeWrite,
     BeforeCommands,
@@ -70,7 +70,7 @@ impl Faults {
         self.crash > 0 && rng.chance(25)
     }
 
-    /// Whether the server dies before it has stored what it carried out without a record.
+    /// Whether the server crashes before it has stored what it carried out without a record.
     pub(super) fn forgets_kill(&self, rng: &mut Rng) -> bool {
         self.crash > 0 && rng.chance(30)
     }
@@ -118,7 +118,7 @@ impl World {
         self.reports.extend(listed);
     }
 
-    /// The server is gone, with everything it had not done yet. Some reports arrive late, at the next server.
+    /// Crashes the server; everything it had not done yet is lost. Some reports arrive late, at the next server.
     pub(super) fn crash(&mut self) {
         if self.server.take().is_none() {
             return;
@@ -158,8 +158,8 @@ impl World {
         self.reports.clear();
     }
 
-    /// A server that notices the change continues as if nothing had happened. One that does not, or that dies before it
-    /// has stored it, expires limits early: that may end a job, and nothing worse.
+    /// A server that notices the change continues as if nothing had happened. A server that does not notice it, or
+    /// crashes before it has stored it, expires limits early: that may end a job, but nothing worse.
     fn clock_jumps(&mut self) -> Finding {
         self.coverage.clock_jumps += 1;
         let hour = 3_600_000;

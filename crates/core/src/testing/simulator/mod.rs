@@ -134,7 +134,7 @@ pub fn run(seed: u64) -> Result<Coverage, Box<Violation>> {
         .or_else(|_| World::new(seed, Trace::On(Vec::new())).run())
 }
 
-/// Runs many worlds on all cores. Of several violations, the one with the smallest seed is returned.
+/// Runs many worlds on all cores. If there are several violations, returns the one with the smallest seed.
 pub fn sweep(seeds: Range<u64>) -> Result<Coverage, Box<Violation>> {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let part = &|first: usize| {
@@ -183,9 +183,9 @@ struct World {
     server: Option<Conductor>,
     /// The machine restarted and no server has noticed it yet.
     boot_changed: bool,
-    /// Orders the server has not carried out; lost with it.
+    /// Orders the server has not carried out; a crash loses them.
     commands: VecDeque<EngineCommand>,
-    /// Kills and removals it carried out and could not store; lost with it.
+    /// Kills and removals that the server carried out but could not store; a crash loses them.
     unrecorded: Unrecorded,
     /// Reports in flight to the server.
     reports: Vec<Report>,
@@ -365,7 +365,7 @@ impl World {
         if let EngineCommand::Launch { job, .. } = &command
             && self.engine.prepare(&job.id)
         {
-            // The launch itself is a step of its own: the server may die before it.
+            // The launch itself is a separate step: the server may crash before it.
             self.note(|| format!("prepared: {}", worker_of(&command).0));
             self.commands.insert(first, command);
             return Ok(());
@@ -374,7 +374,7 @@ impl World {
         self.engine.carry_out(&command, &self.store, &mut self.rng)
     }
 
-    /// Faults stop; from here on everything must end.
+    /// Stops all faults; from then on everything must end.
     fn drain(&mut self) -> Finding {
         self.faults = Faults::none();
         self.clock_error = self.clock_error.min(0);
@@ -465,7 +465,7 @@ fn worker_of(command: &EngineCommand) -> (&JobId, Option<crate::job::WorkerKey>)
     }
 }
 
-/// Whether the first order must not come after the second.
+/// Whether the first order must precede the second.
 fn must_precede(first: &EngineCommand, second: &EngineCommand) -> bool {
     let (job, worker) = worker_of(first);
     let (other_job, other_worker) = worker_of(second);

@@ -1,5 +1,5 @@
 //! The simulated server: handles the conductor's output in the required order (store, then carry out, then reply) and
-//! dies anywhere in between.
+//! may crash anywhere in between.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Asked {
 impl World {
     pub(super) fn start_server(&mut self) -> Finding {
         self.note(|| "the server starts".into());
-        // It may have died between removing a job and removing its folders.
+        // The server may have crashed between removing a job and removing its folders.
         let store = &self.store;
         self.engine.prepared.retain(|run| store.get(run).is_some());
         let mut scheduler = Scheduler::new(self.inventory.clone(), self.policy);
@@ -61,7 +61,7 @@ impl World {
         self.settle(output, crash, Vec::new())
     }
 
-    /// What the engine lists, and what it is going to launch: a server that starts over has given orders before.
+    /// What the engine lists, and what it is about to launch: a server that starts over has already given orders.
     fn known_attempts(&self) -> Vec<Report> {
         let mut known = self.engine.listed();
         for command in &self.commands {
@@ -95,8 +95,7 @@ impl World {
         self.settle(output, crash, asked)
     }
 
-    /// The store refuses writes: orders that stop something are carried out anyway, and time passes before the next
-    /// try.
+    /// The store refuses writes: orders that stop something are carried out anyway, and time passes before the next attempt.
     fn act_unrecorded(&mut self, asked: &[Asked]) -> Finding {
         let now = self.clock();
         for one in asked {
@@ -168,8 +167,7 @@ impl World {
         self.check_usage()
     }
 
-    /// Resources are held by admitted jobs, and by nothing else: counted again from what is stored, every user's use is
-    /// exactly what the server counts.
+    /// Only admitted jobs hold resources: every user's usage, recounted from the store, is exactly what the server counts.
     fn check_usage(&self) -> Finding {
         let Some(server) = &self.server else {
             return Ok(());
@@ -243,7 +241,7 @@ impl World {
         }
     }
 
-    /// A job that starts launches all workers; one that stops stops all of them.
+    /// A job that starts launches all workers; a job that stops stops all of them.
     fn check_orders(&self, job: &Job, commands: &[EngineCommand]) -> Finding {
         let before = self.store.get(&job.id).map_or(Phase::Pending, |job| job.phase);
         let starts = before == Phase::Pending && job.phase == Phase::Starting;
@@ -277,7 +275,7 @@ impl World {
         if let Some(worker) = forgotten(&launched).filter(|_| starts) {
             return broken(format!("{} starts without {worker:?}", job.id));
         }
-        // After the machine restarted, there is nothing to notify.
+        // After the machine restarted, no worker is left to stop.
         if let Some(worker) = forgotten(&stopped).filter(|_| stops && !self.boot_changed) {
             return broken(format!("{} stops without telling {worker:?}", job.id));
         }
@@ -309,7 +307,7 @@ impl World {
         });
     }
 
-    /// A final job ended for a reason, and nothing changes it any more.
+    /// Checks that a final job ended for a reason and never changes again.
     fn check_final(&mut self, job: &Arc<Job>) -> Finding {
         let Phase::Final(outcome) = job.phase else {
             return Ok(());
@@ -353,7 +351,7 @@ impl World {
     }
 }
 
-/// No event changes a final job.
+/// Checks that no event changes a final job.
 fn check_deaf(job: &Job) -> Finding {
     let mut copy = job.clone();
     let now = job.changed_at;

@@ -41,7 +41,7 @@ impl SimStore {
             .find(|job| job.user == *user && job.spec.name == *name && job.holds_name())
     }
 
-    /// Writes everything, or finds what must not be written.
+    /// Writes everything, or reports what must not be written.
     pub(super) fn save(&mut self, writes: &[Write], engine: &SimEngine) -> Finding {
         for write in writes {
             match write {
@@ -93,7 +93,7 @@ impl SimStore {
     }
 }
 
-/// Which state may follow which.
+/// Checks that a stored state may follow the previous one.
 fn check_step(before: &Job, after: &Job) -> Finding {
     let id = &after.id;
     if before.phase.is_final() {
@@ -145,7 +145,7 @@ fn rank(phase: Phase) -> u8 {
     }
 }
 
-/// What every stored job looks like.
+/// Checks what holds for every stored job.
 fn check_shape(job: &Job) -> Finding {
     let wrong = |what: &str| broken(format!("{}: {what} ({:?})", job.id, job.phase));
     let killed_while_pending = job.admitted_at.is_none() && job.phase.is_final();
@@ -195,7 +195,7 @@ fn check_shape(job: &Job) -> Finding {
     Ok(())
 }
 
-/// A stored exit is what really happened.
+/// Checks that a stored exit is what really happened.
 fn check_worker(job: &Job, worker: &Worker, engine: &SimEngine) -> Finding {
     let key = AttemptKey {
         job: job.id.clone(),

@@ -1,4 +1,4 @@
-//! When an attempt that is silent is given up, and when it may wait.
+//! When a silent attempt is given up, and when it may wait.
 
 use paddlecloud_supervisor::protocol::{Isolation, Limits as WorkerLimits, LogLimits, Role, WorkerPlan};
 

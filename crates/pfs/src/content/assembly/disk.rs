@@ -1,10 +1,10 @@
-//! The three files of an unfinished file (`data`, `journal`, `state`) and who owns them.
+//! The three files of an unfinished file (`data`, `journal`, `state`) and their owner.
 //!
-//! One process at a time, by a lock that goes with the process; inside it everyone shares one handle. A lock that another
-//! process holds is waited for briefly.
+//! One process at a time owns them, by a lock that the kernel releases when the process exits. Within the process all callers
+//! share one handle. If another process holds the lock, we wait briefly.
 //!
-//! They lie where a job can reach them: what is not as we left it is refused, and nothing in it makes us wait long, read
-//! without end or set aside memory for what is not there.
+//! Jobs can write to these files. Unexpected content is refused, and cannot make us block, read without end or allocate memory
+//! for data that does not exist.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,26 +23,25 @@ use crate::root::{Root, RootError, lock_within};
 use crate::staging::{StagedId, staged_path};
 use crate::sys::{self, Errno, FileType, FlockOperation, Mode, OFlags, OwnedFd};
 
-/// The longest state that is read: the longest path, with every byte escaped, is a quarter of it.
+/// The longest state file to read: four times the longest path with every byte escaped.
 const LONGEST_STATE: u64 = 64 << 10;
 
-/// How many times larger than the disk a file may be said to become: a disk may compress.
+/// How many times larger than the disk a planned file may be, because a disk may compress.
 const LARGER_THAN_DISK: u64 = 16;
-/// Where a file system does not know its size.
+/// The limit for file systems that do not report their size.
 const LARGEST: u64 = 1 << 50;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct State {
     #[serde(flatten)]
     pub plan: AssemblyPlan,
-    /// The run of the machine in which the journal was written; after another one, what it says may have
-    /// been lost with the power.
+    /// The boot in which the journal was written. After a reboot, bytes that it lists may have been lost in a power cut.
     pub boot: String,
     #[serde(default)]
     pub began: Option<Mtime>,
 }
 
-/// How long to wait for a process that holds an unfinished file.
+/// How long to wait for another process that holds the lock.
 const TAKEN_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -53,7 +52,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Makes the files of a new one; without `state`, written last, there is nothing to go on with.
+    /// Creates the files of a new assembly. `state` is written last; without it the assembly cannot be resumed.
     pub fn create(root: &Root, id: &StagedId, state: &State) -> Result<(), RootError> {
         let path = staged_path(id);
         let folder = root.open_dir_no_links(&path)?;
@@ -65,7 +64,7 @@ impl Disk {
         write_state(&folder, &path, state)
     }
 
-    /// Opens the files of one begun earlier and takes them for this process.
+    /// Opens the files of an existing assembly and locks them for this process.
     pub fn open(root: &Root, id: &StagedId) -> Result<(Self, State), AssemblyError> {
         let path = staged_path(id);
         let folder = root.open_dir_no_links(&path)?;
@@ -100,7 +99,7 @@ fn make(folder: &OwnedFd, shown: &RelPath, name: &str, mode: Mode) -> Result<Fil
         .map_err(|errno| RootError::errno("begin", shown, errno))
 }
 
-/// Opens one of the files; whatever else a job put there is refused, and a pipe does not make anybody wait.
+/// Opens one of the files. Anything but a regular file is refused, and a pipe does not block.
 fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Result<File, RootError> {
     let failed = |errno| RootError::errno("go on with", shown, errno);
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -111,12 +110,12 @@ fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Resul
     }
 }
 
-/// What an unfinished file is going to be, without taking it; `None` when this is no such or just going away.
+/// The plan of an unfinished file, without locking it; `None` if there is no such file or it is being removed.
 pub(super) fn peek(root: &Root, id: &StagedId) -> Option<AssemblyPlan> {
     look_at(root, id).map(|(plan, _)| plan)
 }
 
-/// The plan and the journal of one that can be gone on with.
+/// The plan and the journal of an unfinished file that can be resumed.
 fn look_at(root: &Root, id: &StagedId) -> Option<(AssemblyPlan, File)> {
     let path = staged_path(id);
     let folder = root.open_dir_no_links(&path).ok()?;
@@ -128,7 +127,7 @@ fn look_at(root: &Root, id: &StagedId) -> Option<(AssemblyPlan, File)> {
     is_ours.then_some((plan, journal))
 }
 
-/// Like [`peek`], with how much of it arrived by its journal's word.
+/// Like [`peek`], with the number of bytes received according to the journal.
 pub(super) fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
     let (plan, journal) = look_at(root, id)?;
     let layout = Layout::of(plan.size);
@@ -149,7 +148,7 @@ fn read_state(folder: &OwnedFd, id: &StagedId) -> Result<State, AssemblyError> {
     })
 }
 
-/// The data has its size from the beginning; a power cut or a job may have changed that, or a job the plan.
+/// The data file gets its full size at creation. A power cut or a job may have changed the size, or a job the plan.
 fn check_size(root: &Root, id: &StagedId, plan: &AssemblyPlan, data: &File) -> Result<(), AssemblyError> {
     let found = data
         .metadata()
@@ -174,7 +173,7 @@ fn refused(id: &StagedId, why: &str) -> AssemblyError {
     }
 }
 
-/// Written aside and renamed: a state is whole or absent.
+/// Writes to a temporary file and renames it: the state is complete or absent.
 pub(super) fn write_state(folder: &OwnedFd, shown: &RelPath, state: &State) -> Result<(), RootError> {
     let failed = |errno| RootError::errno("begin", shown, errno);
     let text = serde_json::to_vec(state).expect("strings and numbers always become JSON");
@@ -185,7 +184,7 @@ pub(super) fn write_state(folder: &OwnedFd, shown: &RelPath, state: &State) -> R
     sys::renameat(folder, aside.as_str(), folder, "state").map_err(failed)
 }
 
-/// Drops a torn record at the end of a journal; answers how long that is.
+/// Truncates a torn record at the end of a journal and returns the new length.
 fn mend(journal: &File) -> io::Result<u64> {
     let len = journal.metadata()?.len();
     let torn = len % RECORD as u64;
@@ -195,14 +194,13 @@ fn mend(journal: &File) -> io::Result<u64> {
     Ok(len - torn)
 }
 
-/// The place of one unfinished file. Whoever opens it holds its lock, and nobody else's: after a restart of the machine
-/// all of the file is read meanwhile.
+/// One unfinished file. Opening it locks only this slot, because after a reboot opening reads the whole file.
 type Slot = Arc<Mutex<Weak<Inner>>>;
 
-/// The unfinished files that are open in this process, by device and inode of the folder they lie in.
+/// The unfinished files that are open in this process, by device and inode of their folder.
 static OPEN: LazyLock<Mutex<HashMap<(u64, u64), Slot>>> = LazyLock::new(Mutex::default);
 
-/// Hands out the handle that is open already, or opens one; never two for one unfinished file.
+/// Returns the handle that is already open, or opens one. There are never two for the same unfinished file.
 pub(super) fn shared(
     root: &Root,
     id: &StagedId,
@@ -222,7 +220,7 @@ pub(super) fn shared(
 
 fn slot(key: (u64, u64)) -> Slot {
     let mut table = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    // Nobody can come by a slot while the table is held, so one that is nobody's stays so.
+    // Slots are handed out only under the table's lock, so an unused slot stays unused while we hold it.
     table.retain(|_, slot| {
         let is_open = slot.try_lock().is_ok_and(|inner| inner.strong_count() > 0);
         is_open || Arc::strong_count(slot) > 1
@@ -248,14 +246,14 @@ mod tests {
         }
     }
 
-    /// An unfinished file that nobody has open, and the folder its three files lie in.
+    /// An unfinished file that is not open, and the folder of its three files.
     fn begun(folder: &Path, root: &Root) -> (StagedId, PathBuf) {
         let id = Assembly::create(root, plan(10)).unwrap().id().clone();
         let place = folder.join(staged_path(&id).as_path());
         (id, place)
     }
 
-    /// Nobody waits for it, nobody goes on with it, and the same file is begun anew.
+    /// The unfinished file is neither listed nor resumed, and a new upload of the same file gets a new id.
     fn is_refused(root: &Root, id: &StagedId) {
         assert_eq!(Assembly::outline(root, id), None);
         assert!(Assembly::open(root, id).is_err());

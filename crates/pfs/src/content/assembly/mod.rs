@@ -1,8 +1,8 @@
-//! A file put together from pieces that arrive in any order, over any number of connections and restarts,
-//! and appears only when its digest is right.
+//! Assembles a file from pieces that arrive in any order, over any number of connections and restarts, and publishes it only when
+//! its digest is right.
 //!
-//! Serves both ends: the server assembles uploads, the client downloads. What was received is journalled,
-//! so whoever goes on later asks only for the rest.
+//! Used on both ends: for uploads by the server, for downloads by the client. Received pieces are journalled, so a resumed
+//! transfer requests only the rest.
 
 mod disk;
 mod received;
@@ -29,10 +29,10 @@ use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, FileExt, Mode};
 
-/// Bytes that take longer to write than somebody who sleeps takes to wake up.
+/// A write of this many bytes takes longer than waking a sleeping thread.
 const WORTH_SLEEPING: usize = 192 << 10;
 
-/// What is to be assembled.
+/// The file to assemble.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AssemblyPlan {
     /// Where the file will appear.
@@ -45,7 +45,7 @@ pub struct AssemblyPlan {
 }
 
 impl AssemblyPlan {
-    /// What the file will keep beside its content.
+    /// The attributes that the file will have.
     pub fn attributes(&self) -> FileAttributes {
         FileAttributes {
             executable: self.executable,
@@ -54,15 +54,15 @@ impl AssemblyPlan {
     }
 }
 
-/// What an unfinished file is going to be, and how much of it is here.
+/// The plan of an unfinished file and its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
     pub plan: AssemblyPlan,
-    /// Bytes.
+    /// Bytes received so far.
     pub arrived: u64,
 }
 
-/// Why a piece was refused or the file cannot appear.
+/// Why a piece was refused or the file cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     #[error("`{path}` has no bytes {offset}..{end}", end = .offset.saturating_add(*.len))]
@@ -91,7 +91,7 @@ pub enum AssemblyError {
 
 /// An unfinished file; cheap to clone, and usable from several threads at once.
 ///
-/// One process owns it at a time. Inside the process all that open it share it.
+/// One process owns it at a time. All openers in that process share one handle.
 #[derive(Debug, Clone)]
 pub struct Assembly(Arc<Inner>);
 
@@ -103,11 +103,11 @@ struct Inner {
     began: Option<Mtime>,
     disk: Disk,
     received: Mutex<Received>,
-    /// Held for reading by whoever writes bytes, for writing while the file is checked and published: no
-    /// late piece reaches a file that is out.
+    /// Held for reading while bytes are written, for writing while the file is checked and published: no late piece reaches a
+    /// published file.
     phase: RwLock<Phase>,
-    /// Held while many bytes are written. The kernel lets one writer at a time into a file and makes the others spin:
-    /// that took a quarter of a receiver's time. Here they sleep.
+    /// Held during large writes. The kernel admits one writer per file and makes the others spin, which took a quarter of a
+    /// receiver's time. On this lock they sleep.
     writing: Mutex<()>,
 }
 
@@ -118,7 +118,7 @@ enum Phase {
 }
 
 impl Assembly {
-    /// Begins a file of `root`.
+    /// Starts a new file in `root`.
     pub fn create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
         let id = StagedId::fresh();
         let (held, ()) = root::in_staging(root, |folder| {
@@ -133,25 +133,25 @@ impl Assembly {
         let opened = made.and_then(|()| Self::open(root, &id));
         drop(held);
         if opened.is_err() {
-            // There is nothing in it; what cannot be removed now expires with other unfinished files.
+            // The folder is empty. If it cannot be removed now, it expires like other unfinished files.
             let _ = remove_staged(root, &id);
         }
         opened
     }
 
-    /// Goes on with a file begun earlier, by this process or one before it.
+    /// Resumes a file started earlier, by this process or a previous one.
     pub fn open(root: &Root, id: &StagedId) -> Result<Self, AssemblyError> {
         disk::shared(root, id, || Inner::open(root, id)).map(Self)
     }
 
-    /// Goes on with an unfinished file that has the same plan, or begins one: nobody need remember ids.
+    /// Resumes an unfinished file with the same plan, or starts a new one, so that callers need not remember ids.
     pub fn resume_or_create(root: &Root, plan: AssemblyPlan) -> Result<Self, AssemblyError> {
         for unfinished in crate::staging::unfinished(root)? {
             if disk::peek(root, &unfinished.id).as_ref() != Some(&plan) {
                 continue;
             }
             match Self::open(root, &unfinished.id) {
-                // Finished or cleared away since we looked, or another process is at it.
+                // It was finished or removed since the listing, or another process has locked it.
                 Err(AssemblyError::Storage(RootError::NotFound(_)) | AssemblyError::Busy(_)) => {}
                 other => return other,
             }
@@ -159,22 +159,22 @@ impl Assembly {
         Self::create(root, plan)
     }
 
-    /// Looks at an unfinished file, by whomever it is worked at; `None` when it is no such.
+    /// Describes an unfinished file without locking it; `None` if there is no such file.
     pub fn outline(root: &Root, id: &StagedId) -> Option<Outline> {
         disk::outline(root, id)
     }
 
-    /// The name to go on with later.
+    /// The id with which to resume.
     pub fn id(&self) -> &StagedId {
         &self.0.id
     }
 
-    /// What is assembled.
+    /// The file to assemble.
     pub fn plan(&self) -> &AssemblyPlan {
         &self.0.plan
     }
 
-    /// How the file is cut.
+    /// How the file is cut into chunks.
     pub fn layout(&self) -> Layout {
         self.0.layout()
     }
@@ -184,7 +184,7 @@ impl Assembly {
         self.0.received().missing(self.layout())
     }
 
-    /// The chunks that were checked when they arrived, with their names.
+    /// The chunks that were checked on arrival, with their names.
     pub fn checked(&self) -> Vec<(u64, ChunkName)> {
         let received = self.0.received();
         received
@@ -194,31 +194,31 @@ impl Assembly {
             .collect()
     }
 
-    /// How long ago it was begun; `None` when nobody noted it, or the clock was set back since.
+    /// Time since the start; `None` if it was not recorded, or the clock was set back since.
     pub fn age(&self) -> Option<Duration> {
         let now = Mtime::from(SystemTime::now());
         let began = self.0.began.filter(|began| *began <= now)?;
         Some(began.age(now))
     }
 
-    /// Begins to receive one chunk; its bytes may be given in any pieces.
+    /// Starts to receive one chunk. Its bytes may arrive in pieces of any size.
     pub fn chunk(&self, index: u64) -> Result<ChunkWriter, AssemblyError> {
         let (offset, len) = self.0.chunk_range(index)?;
         let claim = self.claim(offset, len)?;
-        // One that is here and checked is only checked again: a damaged second copy must not reach it.
+        // A chunk that was already checked is only checked again, so that a damaged second copy cannot overwrite it.
         let here = self.0.received().names().get(&index).copied();
         let hasher = self.layout().hasher(index);
         Ok(ChunkWriter::new(claim, index, (offset, len), here, hasher))
     }
 
-    /// Receives one chunk that is in memory.
+    /// Receives one chunk from memory.
     pub fn put_chunk(&self, index: u64, name: ChunkName, bytes: &[u8]) -> Result<(), AssemblyError> {
         let mut writer = self.chunk(index)?;
         writer.write(bytes)?;
         writer.finish(name)
     }
 
-    /// Takes a chunk from the same place of another file, if that really has this name there.
+    /// Copies a chunk from the same offset of another file. Returns `false` if the chunk does not have this name there.
     pub fn take_chunk(
         &self,
         index: u64,
@@ -237,7 +237,7 @@ impl Assembly {
         if copy_source(other, offset, data, offset, len).map_err(failed)? != len {
             return Ok(false);
         }
-        // Checked on the copy: the other file may change at any moment.
+        // The copy is checked, because the other file may change at any moment.
         if name_chunk(data, self.layout(), index).map_err(failed)? != Some(name) {
             return Ok(false);
         }
@@ -258,7 +258,7 @@ impl Assembly {
         self.0.note(Record::Range { offset, len })
     }
 
-    /// Takes bytes from another file; `false` when it does not have them.
+    /// Copies bytes from another file; `false` if that file is too short.
     pub fn copy_from(
         &self,
         offset: u64,
@@ -269,7 +269,7 @@ impl Assembly {
         let claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
         if self.0.is_named(&claim) {
-            // Another sender of the same file brought it, checked; this one's word is no better.
+            // Another sender of the same file sent these chunks with names; an unchecked copy is no improvement.
             return Ok(true);
         }
         self.0.unname(&claim)?;
@@ -281,15 +281,15 @@ impl Assembly {
         Ok(copied == len)
     }
 
-    /// Checks that everything arrived and is what `digest` says, and gives the file its name.
+    /// Checks that all bytes arrived and match `digest`, then publishes the file.
     ///
-    /// With the wrong digest nothing appears, and everything is asked for again.
+    /// If the digest is wrong, nothing is published and all bytes are missing again.
     pub fn commit(&self, digest: Digest, existing: Existing) -> Result<Meta, AssemblyError> {
         self.commit_by(digest, |inner| inner.publish(existing))
     }
 
-    /// The same for a file whose place is not in this root: `publish` is handed the checked content and must make it
-    /// durable there. When it fails, everything stays for another try.
+    /// Like [`Self::commit`] for a file that is published outside this root. `publish` gets the checked content and must make it
+    /// durable. If it fails, the assembly stays and can be committed again.
     pub fn commit_elsewhere(
         &self,
         digest: Digest,
@@ -322,7 +322,7 @@ impl Assembly {
         let len = inner.disk.data.metadata().map(|data| data.len());
         let len = len.map_err(|error| RootError::io("look at", &inner.plan.path, error))?;
         if len != inner.plan.size {
-            // Whoever owns the folder has put something behind it.
+            // The owner of the folder has appended to the file.
             return Err(RootError::Changing(inner.plan.path.clone()).into());
         }
         let found = inner.digest()?;
@@ -338,17 +338,17 @@ impl Assembly {
         Ok(meta)
     }
 
-    /// Removes all traces.
+    /// Removes the unfinished file.
     pub fn discard(self) -> Result<(), AssemblyError> {
         let mut phase = self.0.phase.write().unwrap_or_else(PoisonError::into_inner);
         *phase = Phase::Finished;
         remove_staged(&self.0.root, &self.0.id)?;
-        // Others may hold it for a while yet, and the next file needs the room now.
+        // Other handles may stay open for a while, and the next file needs the space now.
         sys::empty_if_nameless(&self.0.disk.data);
         Ok(())
     }
 
-    /// Keeps others away from the chunks a range lies in.
+    /// Reserves the chunks that contain a range for one writer.
     fn claim(&self, offset: u64, len: u64) -> Result<Claim, AssemblyError> {
         let path = || self.0.plan.path.clone();
         let end = offset.checked_add(len).filter(|end| *end <= self.0.plan.size);
@@ -408,12 +408,12 @@ impl Inner {
             })
     }
 
-    /// While the answer is held the file is not published. While it is being published nobody waits here.
+    /// While the guard is held, the file is not published. Does not wait for a commit in progress.
     fn still_open(&self) -> Result<RwLockReadGuard<'_, Phase>, AssemblyError> {
         let phase = match self.phase.try_read() {
             Ok(phase) => phase,
             Err(TryLockError::Poisoned(phase)) => phase.into_inner(),
-            // That may take long, and a thread that waits for it is missed elsewhere.
+            // A commit may take long, and would block a worker thread for that time.
             Err(TryLockError::WouldBlock) => return Err(AssemblyError::Ending(self.plan.path.clone())),
         };
         match *phase {
@@ -429,7 +429,7 @@ impl Inner {
         written.map_err(|error| RootError::io("write", &self.plan.path, error))
     }
 
-    /// Whether all chunks of a claim were checked when they arrived.
+    /// Whether all chunks of a claim were checked on arrival.
     fn is_named(&self, claim: &Claim) -> bool {
         let received = self.received();
         claim
@@ -438,7 +438,7 @@ impl Inner {
             .all(|index| received.names().contains_key(&index))
     }
 
-    /// Whether these bytes are here.
+    /// Whether these bytes are already in the file.
     fn has_already(&self, offset: u64, bytes: &[u8]) -> Result<bool, RootError> {
         let mut here = vec![0; bytes.len()];
         let read = self.disk.data.read_exact_at(&mut here, offset);
@@ -446,8 +446,8 @@ impl Inner {
         Ok(here == bytes)
     }
 
-    /// Notes, before chunks are written over, that what is known of them does not hold any more: a process that is
-    /// killed meanwhile must not leave a name to other bytes.
+    /// Records that chunks lose their names before they are overwritten: a process that is killed during the write must not leave
+    /// a name for other bytes.
     fn unname(&self, claim: &Claim) -> Result<(), AssemblyError> {
         let named: Vec<u64> = {
             let received = self.received();
@@ -459,7 +459,7 @@ impl Inner {
             .try_for_each(|index| self.note(Record::Gone { index }))
     }
 
-    /// Notes what arrived; only after its bytes were written.
+    /// Journals a record; call it only after the bytes were written.
     fn note(&self, record: Record) -> Result<(), AssemblyError> {
         let mut received = self.received();
         sys::append(&self.disk.journal, &record.encode())
@@ -468,13 +468,13 @@ impl Inner {
         Ok(())
     }
 
-    /// The digest of what is here.
+    /// The digest of the assembled content.
     fn digest(&self) -> Result<Digest, AssemblyError> {
         let names: Vec<ChunkName> = self.all_names()?.into_values().collect();
         Ok(self.layout().combine(&names).expect("every chunk has a name now"))
     }
 
-    /// The names of all chunks as they are here, reading only those that were not checked on arrival.
+    /// The names of all chunks; reads only those that were not checked on arrival.
     fn all_names(&self) -> Result<BTreeMap<u64, ChunkName>, AssemblyError> {
         let mut names = self.received().names().clone();
         let unnamed: Vec<u64> = (0..self.layout().count())
@@ -503,7 +503,7 @@ impl Inner {
         Meta::new(&stat, || Err(RootError::NotAFile(plan.path.clone())))
     }
 
-    /// The file has its name. What cannot be removed now, as on Windows what is still open, goes with the next sweep.
+    /// Removes the staging folder. What cannot be removed now (on Windows, open files) is left to the next sweep.
     fn clear_up(&self) {
         let _ = remove_staged(&self.root, &self.id);
     }
@@ -516,7 +516,7 @@ impl Inner {
         Ok(())
     }
 
-    /// After a restart of the machine only chunks that can be read and have their name are believed.
+    /// After a reboot, keeps only chunks that can be read and still have their name.
     fn distrust(&self, state: State) -> Result<(), AssemblyError> {
         let failed = |error| RootError::io("check", &self.plan.path, error);
         let names = self.received().names().clone();
@@ -534,7 +534,7 @@ impl Inner {
     }
 }
 
-/// Chunks one writer has for himself.
+/// Chunks reserved for one writer.
 #[derive(Debug)]
 struct Claim {
     inner: Arc<Inner>,

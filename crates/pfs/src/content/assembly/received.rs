@@ -1,4 +1,4 @@
-//! What an unfinished file has received, and who is just writing which of its chunks.
+//! The received parts of an unfinished file, and the chunks that are being written.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -12,14 +12,14 @@ use crate::content::ranges::Ranges;
 #[derive(Debug, Default)]
 pub(super) struct Received {
     ranges: Ranges,
-    /// Chunks whose bytes were checked when they arrived, and not written since.
+    /// Chunks that were checked on arrival and not written since.
     names: BTreeMap<u64, ChunkName>,
     /// Chunks that are being written. Two writers of one chunk could undo each other's check.
     claimed: HashSet<u64>,
 }
 
 impl Received {
-    /// Replays what a journal says.
+    /// Replays a journal.
     pub fn read(journal: &File, layout: Layout) -> io::Result<Self> {
         let mut received = Self::default();
         read_records(journal, layout, |record| received.add(layout, record))?;
@@ -43,7 +43,7 @@ impl Received {
         }
     }
 
-    /// Costs as much as there are names, not as the range is long: a record may say anything.
+    /// Costs as much as there are names, not as the range is long: an untrusted record may contain any length.
     fn unname(&mut self, chunks: Range<u64>) {
         while let Some((index, _)) = self.names.range(chunks.clone()).next() {
             let index = *index;
@@ -51,7 +51,7 @@ impl Received {
         }
     }
 
-    /// Forgets what arrived, not who is writing.
+    /// Clears what was received, but keeps the claims of writers.
     pub fn clear(&mut self) {
         self.ranges = Ranges::default();
         self.names.clear();
@@ -65,7 +65,7 @@ impl Received {
         &self.names
     }
 
-    /// Reserves chunks for one writer; `false` when another one is at any of them.
+    /// Reserves chunks for one writer; `false` if another writer holds one of them.
     pub fn claim(&mut self, chunks: Range<u64>) -> bool {
         if chunks.clone().any(|index| self.claimed.contains(&index)) {
             return false;
@@ -79,7 +79,7 @@ impl Received {
     }
 }
 
-/// How many bytes arrived by a journal's word, without what else it takes to go on.
+/// The number of bytes received according to a journal, without the rest of the state needed to resume.
 pub(super) fn arrived(journal: &File, layout: Layout) -> io::Result<u64> {
     let mut ranges = Ranges::default();
     read_records(journal, layout, |record| add_to(&mut ranges, layout, record))?;
@@ -101,7 +101,7 @@ fn add_to(ranges: &mut Ranges, layout: Layout, record: Record) {
     }
 }
 
-/// The chunks that bytes `offset..end` lie in.
+/// The chunks that contain the bytes `offset..end`.
 pub(super) fn touched(offset: u64, end: u64) -> Range<u64> {
     if offset >= end {
         0..0
@@ -145,7 +145,7 @@ mod tests {
         assert!(received.claim(0..3));
     }
 
-    /// Each of them would take hours if its length or the order they come in mattered.
+    /// Each of these records would take hours if its length or the order mattered.
     #[test]
     fn records_that_somebody_made_up_cost_no_more_than_others() {
         let layout = Layout::of(1 << 62);

@@ -1,4 +1,4 @@
-//! Files arrive whole or not at all, in any order, over restarts and damage.
+//! Files are published complete or not at all, whatever the order of pieces, restarts and damage.
 
 use std::fs;
 use std::io::Write as _;
@@ -59,7 +59,7 @@ fn chunks_arrive_in_any_order_and_the_file_appears_once_complete() {
 fn a_file_that_cannot_even_be_begun_leaves_nothing() {
     let (folder, root) = scratch();
     let mut plan = plan(SIZE);
-    // No file system takes as much, as if a quota of its own were in the way.
+    // No file system allows this size; the error is the same as for a quota.
     plan.size = i64::MAX as u64;
     assert!(Assembly::create(&root, plan).is_err());
     assert_eq!(leftovers(folder.path()), Vec::<String>::new());
@@ -73,7 +73,7 @@ fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
     assembly.put_range(0, b"hello").unwrap();
     let mut refused = None;
     let committed = assembly.commit_elsewhere(Digest::of(b"hello"), |_| {
-        // On the thread that publishes: if it were to wait, it would wait for itself.
+        // Runs on the publishing thread: waiting here would deadlock.
         refused = assembly.put_range(0, b"again").err();
         root.write_file(&there, b"hello", Existing::Keep)?;
         root.stat(&there)
@@ -209,7 +209,7 @@ fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
     }
     first.put_range(2 * CHUNK, piece(&bytes, 2)).unwrap();
     let staged = folder.path().join(format!(".pfs-staging/{}", first.id()));
-    // As a power cut leaves it: another boot, and a page of chunk 1 that never reached the disk.
+    // The state after a power cut: another boot id, and a page of chunk 1 that never reached the disk.
     let state = fs::read_to_string(staged.join("state"))
         .unwrap()
         .replace(&crate::sys::boot_id(), "earlier");
@@ -251,7 +251,7 @@ fn a_damaged_chunk_is_named_and_does_not_count() {
     assert_eq!(error.to_string(), "chunk 1 of `f` was damaged on the way");
     let short = assembly.put_chunk(1, table.names[1], &flipped[1..]).unwrap_err();
     assert!(matches!(short, AssemblyError::WrongLength { index: 1, .. }));
-    // The right bytes at the wrong place have another name there.
+    // The right bytes at the wrong offset have another name.
     assert!(assembly.put_chunk(0, table.names[1], piece(&bytes, 1)).is_err());
     assert!(matches!(assembly.chunk(3), Err(AssemblyError::OutOfRange { .. })));
     assert_eq!(assembly.missing(), std::slice::from_ref(&(0..SIZE as u64)));
@@ -299,7 +299,7 @@ fn a_range_over_a_checked_chunk_is_checked_anew() {
     assert!(assembly.commit(Digest::of(b"abc"), Existing::Keep).is_err());
 }
 
-/// As the journal tells it to whoever opens the file after a kill.
+/// The received parts as the journal reports them after a kill.
 fn journalled(assembly: &Assembly) -> Received {
     Received::read(&assembly.0.disk.journal, assembly.layout()).unwrap()
 }
@@ -320,7 +320,7 @@ fn the_same_bytes_over_a_checked_chunk_change_nothing() {
     assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
 }
 
-/// The other file says it has the bytes and does not give them: what was checked is written over and nothing noted.
+/// The other file claims more bytes than it returns: a checked chunk is overwritten and nothing recorded.
 #[test]
 fn a_chunk_that_is_written_over_has_no_name_meanwhile() {
     let (_folder, root) = scratch();
@@ -346,7 +346,7 @@ fn a_chunk_is_looked_for_when_nobody_else_can_write_it() {
     assert!(matches!(taken, Err(AssemblyError::PartBusy { .. })), "{taken:?}");
 }
 
-/// After a restart of the machine all of an upload is read when it is opened; others must not wait for that.
+/// After a reboot, opening an upload reads all of it; other uploads must not wait for that.
 #[test]
 fn one_that_takes_long_to_open_keeps_nobody_else() {
     let (_folder, root) = scratch();
@@ -394,7 +394,7 @@ fn a_damaged_second_copy_does_not_reach_a_chunk_that_was_checked() {
     let assembly = Assembly::create(&root, plan(3)).unwrap();
     let mut first = assembly.chunk(0).unwrap();
     first.write(b"a").unwrap();
-    // While one connection is at it, a second one is sent away.
+    // While one connection writes a chunk, a second one is refused.
     assert!(matches!(assembly.chunk(0), Err(AssemblyError::PartBusy { .. })));
     assert!(matches!(
         assembly.put_range(2, b"x"),
@@ -513,7 +513,7 @@ fn a_changed_file_is_rebuilt_from_the_old_one_and_what_differs() {
     assert_eq!(fs::read(folder.path().join("f")).unwrap(), new);
 }
 
-/// Sizes beyond 32 bits, on a file that takes no room.
+/// Sizes beyond 32 bits, in a sparse file.
 #[test]
 fn a_file_of_five_gigabytes_is_cut_and_resumed_like_any_other() {
     let (_folder, root) = scratch();

@@ -1,18 +1,18 @@
-//! One chunk on its way into an unfinished file.
+//! Writes one chunk into an unfinished file.
 
 use super::{AssemblyError, Claim};
 use crate::content::chunk::{ChunkHasher, ChunkName};
 use crate::content::journal::Record;
 use crate::relpath::RelPath;
 
-/// Receives one chunk piece by piece; it counts only after [`ChunkWriter::finish`].
+/// Receives one chunk in pieces. The chunk counts only after [`ChunkWriter::finish`].
 #[derive(Debug)]
 pub struct ChunkWriter {
     claim: Claim,
     index: u64,
     offset: u64,
     left: u64,
-    /// The name of the chunk when it is here already.
+    /// The name of the chunk, if it was already received and checked.
     here: Option<ChunkName>,
     hasher: ChunkHasher,
 }
@@ -60,8 +60,8 @@ impl ChunkWriter {
         self.note(name)
     }
 
-    /// Accepts the chunk as it came, from a sender that tells only the digest of the whole file: that is checked in the
-    /// end, without reading anything twice.
+    /// Accepts the chunk without an expected name, from a sender that sends only the digest of the whole file. The commit checks
+    /// that digest without reading the bytes again.
     pub fn finish_as_received(self) -> Result<ChunkName, AssemblyError> {
         let name = self.finished_name()?;
         match self.here {

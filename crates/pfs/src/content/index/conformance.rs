@@ -1,4 +1,4 @@
-//! What every [`FileIndex`] promises, as a suite for each implementation. Expects an empty index and panics with what was broken.
+//! A suite for implementations of [`FileIndex`]. Expects an empty index and panics with the broken promise.
 
 use super::{FileIndex, IndexedFile, LARGE};
 use crate::content::Moved;
@@ -45,7 +45,7 @@ fn at(space: &Space, path: &[u8]) -> Place {
     }
 }
 
-/// A small file of this name and version; the version is part of its stamp and its content.
+/// A small file with this name and version; the version is part of its stamp and content.
 fn file(path: &str, version: u64) -> IndexedFile {
     IndexedFile {
         place: at(&ann(), path.as_bytes()),
@@ -154,7 +154,7 @@ fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
         to: at(&Space::Public, b"f"),
         file: Some((seen, file("x", 9).stamp)),
     };
-    // A file's stamp changes with a rename. One that had another stamp before is not the file that was recorded.
+    // A rename changes a file's stamp. A file with another stamp before the rename is not the recorded one.
     index
         .moved(&moved_file("e/a", file("x", 1).stamp))
         .expect("moved");

@@ -1,4 +1,4 @@
-//! Content is reused only while it is true, and only by those who may read it.
+//! Content is reused only if it is intact and the caller may read it.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn home(user: &str) -> Space {
     Space::Home(user.parse().unwrap())
 }
 
-/// A content that is large enough to be found by its digest.
+/// Content that is large enough to be found by its digest.
 fn large(text: &str) -> Vec<u8> {
     let mut content = text.as_bytes().to_vec();
     content.resize(LARGE as usize + 1, b'.');
@@ -27,7 +27,7 @@ fn announced(text: &str) -> AnnouncedFile {
     }
 }
 
-/// A root that is the home of ann, with a file `f` that the index knows as what it is.
+/// The home of ann, with a file `f` that is recorded in the index.
 struct Fixture {
     folder: tempfile::TempDir,
     root: Root,
@@ -139,7 +139,7 @@ fn a_file_that_a_job_changed_or_removed_is_not_believed() {
     fixture.is_not_reused(announced("before"), "ann");
 }
 
-/// The stamp says unchanged, the bytes say otherwise: a flipped bit on the disk.
+/// The stamp is unchanged but the bytes differ: a flipped bit on the disk.
 #[test]
 fn content_is_checked_even_when_the_stamp_fits() {
     let fixture = Fixture::knowing("good");

@@ -1,4 +1,4 @@
-//! What a tree that is kept takes, leaves, and gives back.
+//! What a kept tree accepts, removes and resumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::pack::{PackError, PackWriter, write_pack};
 use crate::package::{ScanOptions, scan};
 use crate::testing::{leftovers, picture, plant, rel, scratch, wait_until_expired};
 
-/// A folder that is to be sent, and where it goes.
+/// A folder to send, and its destination.
 struct Stage {
     source: tempfile::TempDir,
     folder: tempfile::TempDir,
@@ -47,7 +47,7 @@ impl Stage {
     }
 
     fn kept(&self) -> StagedTree {
-        // A process that another test just forked off holds what is open here for a moment.
+        // A child process forked by another test briefly holds our open descriptors.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             match StagedTree::keep(&self.root, self.manifest.id()) {
@@ -66,7 +66,7 @@ impl Stage {
         self.folder.path().join(STAGING).join(name.as_str())
     }
 
-    /// The stream a client would send that was told what is there.
+    /// The stream of a client that knows this stock.
     fn stream(&self, stock: &Stock) -> Vec<u8> {
         let source = Root::open(self.source.path()).unwrap();
         let mut writer = PackWriter::new(Vec::new()).unwrap();
@@ -81,7 +81,7 @@ impl Stage {
         writer.finish().unwrap().0
     }
 
-    /// Sends so many bytes of what is missing, and breaks.
+    /// Sends the first `bytes` bytes of what is missing, then breaks.
     fn send(&self, bytes: usize) {
         let tree = self.kept();
         let stream = self.stream(&tree.take_stock(&self.manifest).unwrap());
@@ -89,7 +89,7 @@ impl Stage {
         parser.feed(&stream[..bytes.min(stream.len())]).unwrap();
     }
 
-    /// Sends what is missing; answers how many bytes that were and how many entries are not there then.
+    /// Sends what is missing. Returns the number of bytes sent and of entries that are still missing.
     fn finish(&self, tree: &StagedTree) -> (usize, usize) {
         let stream = self.stream(&tree.take_stock(&self.manifest).unwrap());
         let mut parser = tree.keeping_unpacker(self.list());
@@ -329,7 +329,7 @@ fn only_who_asked_for_it_takes_the_rest_of_a_file() {
     tree.discard().unwrap();
 }
 
-/// Entries of one folder as a stream.
+/// A stream with the entries of one folder.
 fn stream_of(folder: &[(&str, &str)]) -> Vec<u8> {
     let source = tempfile::tempdir().unwrap();
     plant(source.path(), folder);

@@ -1,4 +1,4 @@
-//! Other systems cannot hold a node without opening it: it is looked at by name, in its opened folder.
+//! Other systems cannot hold a node without opening it, so it is examined by name in its opened folder.
 
 use std::ffi::CString;
 
@@ -7,7 +7,7 @@ use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, FileType, Mode, OFlags, OwnedFd, Stat};
 
 impl Resolver {
-    /// There is only one way.
+    /// There is only one method here.
     pub fn probe(_: BorrowedFd<'_>) -> Self {
         Self::Walk
     }
@@ -46,7 +46,7 @@ impl Seen {
         }
     }
 
-    /// Where it points; only for links.
+    /// The target; only for links.
     pub fn target(&self) -> Result<CString, Errno> {
         sys::readlinkat(self.folder.as_fd(), self.name.as_slice(), Vec::new())
     }

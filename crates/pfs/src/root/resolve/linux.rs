@@ -1,4 +1,4 @@
-//! Linux: the kernel walks, and holds a node without opening it.
+//! Linux: the kernel resolves paths, and holds a node without opening it.
 
 use std::ffi::CString;
 
@@ -6,11 +6,11 @@ use super::{Follow, Resolver};
 use crate::relpath::RelPath;
 use crate::sys::{self, BorrowedFd, Errno, Mode, OFlags, OwnedFd, ResolveFlags, Stat};
 
-/// The kernel gives up with EAGAIN when something was renamed during the walk; it means "ask again".
+/// How often to retry `EAGAIN`, which the kernel returns after a concurrent rename.
 const RETRIES: usize = 128;
 
 impl Resolver {
-    /// Tries the kernel's call once; a sandbox may forbid it with other errors than "no such call".
+    /// Tries `openat2` once; a sandbox may forbid it with errors other than `ENOSYS`.
     pub fn probe(root: BorrowedFd<'_>) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match sys::openat2(root, ".", flags, Mode::empty(), ResolveFlags::BENEATH) {
@@ -43,7 +43,7 @@ pub(super) fn open(
     Err(last)
 }
 
-/// A node that is held while it is looked at.
+/// A node that is held by a descriptor while it is examined.
 pub(crate) struct Seen(OwnedFd);
 
 impl Seen {
@@ -62,7 +62,7 @@ impl Seen {
         sys::fstat(&self.0)
     }
 
-    /// Where it points; only for links.
+    /// The target; only for links.
     pub fn target(&self) -> Result<CString, Errno> {
         sys::read_opened_link(&self.0)
     }

@@ -1,7 +1,7 @@
-//! Opens a path below a folder so that nothing, not even a link swapped in meanwhile, leads out.
+//! Opens a path below a folder so that nothing leads out, not even a link swapped in concurrently.
 //!
-//! On Linux the kernel does the walk (`openat2`). Where it lacks the call, and on other systems, the path is walked
-//! name by name and no symbolic link is followed at all: safe, only less convenient.
+//! On Linux the kernel resolves the path (`openat2`). Without that call, and on other systems, the path is walked name by name
+//! and no symbolic link is followed: safe, but less convenient.
 
 #[cfg(not(target_os = "linux"))]
 mod elsewhere;
@@ -23,19 +23,19 @@ pub(crate) enum Resolver {
     Walk,
 }
 
-/// What to do with symbolic links on the way and at the end.
+/// How to treat symbolic links on the path and at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follow {
-    /// Follow them as long as they stay below the root.
+    /// Follow links that stay below the root.
     Inside,
-    /// Follow those on the way, open the last name itself.
+    /// Follow links on the path, but not at its end.
     Parents,
-    /// Meet one and fail.
+    /// Fail on any link.
     Never,
 }
 
 impl Resolver {
-    /// Opens `path` below `root`. [`Errno::XDEV`] says that it leads out.
+    /// Opens `path` below `root`. Returns [`Errno::XDEV`] if it leads out.
     pub fn open(
         self,
         root: BorrowedFd<'_>,
@@ -67,14 +67,14 @@ fn by_walk(
     let at = here.as_ref().map_or(root, AsFd::as_fd);
     let fd =
         sys::openat(at, name, flags | OFlags::NOFOLLOW, mode).map_err(|errno| link_or(at, name, errno))?;
-    // Opened by path only, a link opens as itself; that is wanted only where links are not followed.
+    // Opened with `O_PATH`, a link opens as itself, which only `Follow::Parents` allows.
     if follow != Follow::Parents && is_link(&fd)? {
         return Err(Errno::LOOP);
     }
     Ok(fd)
 }
 
-/// The folder at `path`, reached name by name; `None` for the root itself.
+/// The folder at `path`, opened name by name; `None` for the root itself.
 fn walk_to(root: BorrowedFd<'_>, path: &RelPath) -> Result<Option<OwnedFd>, Errno> {
     let flags = sys::WAY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut here: Option<OwnedFd> = None;
@@ -90,7 +90,7 @@ fn is_link(fd: &OwnedFd) -> Result<bool, Errno> {
     Ok(FileType::from_raw_mode(sys::fstat(fd)?.st_mode) == FileType::Symlink)
 }
 
-/// `O_DIRECTORY` on a link says "not a folder"; tell it as what it is.
+/// `O_DIRECTORY` on a link fails with `ENOTDIR`; return `ELOOP` instead.
 fn link_or(at: BorrowedFd<'_>, name: &[u8], errno: Errno) -> Errno {
     if errno == Errno::NOTDIR && sys::readlinkat(at, name, Vec::new()).is_ok() {
         return Errno::LOOP;

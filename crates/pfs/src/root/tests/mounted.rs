@@ -1,4 +1,4 @@
-//! What only shows on file systems of their own: no room for a name more, mount points, shared extents.
+//! Tests that need their own file system: no space for another name, mount points, shared extents.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::super::tree::raw_names;
 use super::super::*;
 use crate::testing::{leftovers, plant, rel, scratch};
 
-/// A file system of its own, unmounted at the end wherever it then is below its folder.
+/// A file system that is unmounted on drop, wherever below its folder it is by then.
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
@@ -16,7 +16,7 @@ impl<'a> Mount<'a> {
         Self::with(below, &["-t", "tmpfs", "-o", options, "tmpfs"], at)
     }
 
-    /// Files of xfs can share extents.
+    /// xfs supports shared extents.
     fn xfs(below: &'a Path, at: &Path) -> Option<Self> {
         let image = below.join("image");
         fs::File::create(&image).unwrap().set_len(320 << 20).unwrap();
@@ -29,7 +29,7 @@ impl<'a> Mount<'a> {
         Self::with(below, &["-o", "loop", image], at)
     }
 
-    /// `None`, with a line that says so, where mounting is not permitted.
+    /// Returns `None` and prints a line if mounting is not permitted.
     fn with(below: &'a Path, words: &[&str], at: &Path) -> Option<Self> {
         let mounted = Command::new("mount").args(words).arg(at).output();
         if !mounted.is_ok_and(|output| output.status.success()) {
@@ -50,7 +50,7 @@ impl Drop for Mount<'_> {
     }
 }
 
-/// Subfolders, some beside and some below others.
+/// Subfolders, some nested and some side by side.
 fn plant_tree(folder: &Path) {
     plant(
         folder,
@@ -135,7 +135,7 @@ fn a_tree_deeper_than_any_path_is_removed_where_it_lies() {
     assert!(!folder.path().join("top").exists());
 }
 
-/// A copy that shares extents gets all that the source has by then; only what was asked for is kept.
+/// Sharing extents copies the whole current source; only the requested size is kept.
 #[test]
 fn of_a_file_that_has_grown_since_it_was_opened_as_much_is_copied_as_it_had() {
     let folder = tempfile::tempdir().unwrap();

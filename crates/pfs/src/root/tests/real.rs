@@ -1,4 +1,4 @@
-//! Where paths really lead, and what is spared by whatever path leads there.
+//! Resolves paths through links, and refuses spared paths however they are reached.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use crate::pack::StagedTree;
 use crate::store::OpenSpace;
 use crate::testing::{picture, plant, rel, scratch};
 
-/// A home as the server leaves it: a package's name is a link of links.
+/// A home as the server creates it: a package's name is a chain of links.
 fn home() -> (tempfile::TempDir, Root) {
     let (folder, root) = scratch();
     let nodes = [
@@ -157,7 +157,7 @@ fn a_link_that_is_flipped_meanwhile_leads_nothing_into_what_is_spared() {
             }
         });
         while !flipping.is_finished() {
-            // Whether it finds a way does not matter, only where it leads.
+            // The write may fail; it only must not reach the target.
             let _ = guarded.write_file(&rel("d/planted"), b"x", Existing::Replace);
         }
     });

@@ -1,4 +1,4 @@
-//! Trees as jobs leave them: locked, changing, too deep; they are counted, copied and removed all the same.
+//! Trees as jobs leave them (locked, changing, too deep) can still be counted, copied and removed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

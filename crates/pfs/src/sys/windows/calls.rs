@@ -1,4 +1,4 @@
-//! The calls on files and folders.
+//! Calls on files and folders.
 
 use std::ffi::{CStr, CString, OsString};
 use std::fs::{self, File, FileTimes, OpenOptions, TryLockError};
@@ -19,7 +19,7 @@ use super::{
     Access, AsFd, AtFlags, BorrowedFd, Errno, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Timestamps,
 };
 
-/// Opens a folder by a path of the user's; its full form has no limit of length and no other spelling.
+/// Opens a folder by a path from the user. The canonical form has no length limit and is unique.
 pub(crate) fn open(path: &Path, flags: OFlags, _: Mode) -> Result<OwnedFd, Errno> {
     let full = fs::canonicalize(path)?;
     match flags.has(OFlags::DIRECTORY) && !full.is_dir() {
@@ -60,14 +60,14 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     Ok(OwnedFd::File(options.open(path)?))
 }
 
-/// Writes at the end of a file; one that could do only that could not be cut any more, so it is sought here. Callers
-/// do so one at a time.
+/// Appends to a file. A file opened only for appending could not be truncated, so this seeks to the end. Callers serialize these
+/// calls.
 pub(crate) fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::End(0))?;
     file.write_all(bytes)
 }
 
-/// Here a file that is open keeps its room until it is closed.
+/// On Windows an open file keeps its space until it is closed.
 pub(crate) fn empty_if_nameless(_: &File) {}
 
 pub(crate) fn accessat(folder: impl AsFd, name: impl Name, _: Access, _: AtFlags) -> Result<(), Errno> {
@@ -90,7 +90,7 @@ pub(crate) fn unlinkat(folder: impl AsFd, name: impl Name, flags: AtFlags) -> Re
     }
 }
 
-/// A file or a link; one that stands for a folder is removed as if it were one.
+/// Removes a file or a link; a link to a folder is removed like a folder.
 fn remove_leaf(path: &Path) -> Result<(), Errno> {
     use std::os::windows::fs::FileTypeExt;
     match fs::symlink_metadata(path)?.file_type().is_symlink_dir() {
@@ -110,7 +110,7 @@ pub(crate) fn renameat(
     match (is_folder(&source)?, is_folder(&target)) {
         (false, Ok(true)) => return Err(Errno::ISDIR),
         (true, Ok(false)) => return Err(Errno::NOTDIR),
-        // A folder takes the place of an empty one only.
+        // A folder can replace only an empty folder.
         (true, Ok(true)) if source != target => fs::remove_dir(&target)?,
         _ => {}
     }
@@ -129,7 +129,7 @@ pub(crate) fn renameat_with(
     }
     let wide = |path: &Path| -> Vec<u16> { path.as_os_str().encode_wide().chain([0]).collect() };
     let (source, target) = (from.as_fd().at(name)?, to.as_fd().at(new_name)?);
-    // SAFETY: both are texts that end with a zero and live until the call returns.
+    // SAFETY: both strings are null-terminated and live until the call returns.
     let done = unsafe { win::MoveFileExW(wide(&source).as_ptr(), wide(&target).as_ptr(), 0) };
     match done {
         0 => Err(std::io::Error::last_os_error().into()),
@@ -147,7 +147,7 @@ pub(crate) fn linkat(
     Ok(fs::hard_link(from.as_fd().at(name)?, to.as_fd().at(new_name)?)?)
 }
 
-/// Makes a link; whether it stands for a file or a folder is decided by what it leads to now.
+/// Creates a link. Its kind, file or folder, depends on the current target.
 pub(crate) fn symlinkat(target: &[u8], folder: impl AsFd, name: impl Name) -> Result<(), Errno> {
     let (path, target) = (folder.as_fd().at(name)?, link_path(target)?);
     let leads_to = path
@@ -184,7 +184,7 @@ fn set_times(path: &Path, times: &Timestamps) -> Result<(), Errno> {
     Ok(open_itself(path, win::FILE_WRITE_ATTRIBUTES)?.set_times(modified(times))?)
 }
 
-/// Times before 1601 do not exist here; they become the nearest that does.
+/// Times before 1601 cannot be stored; they become 1970.
 fn modified(times: &Timestamps) -> FileTimes {
     let moment = times.last_modification;
     let nanos = Duration::from_nanos(moment.tv_nsec.unsigned_abs());
@@ -197,13 +197,13 @@ fn modified(times: &Timestamps) -> FileTimes {
     FileTimes::new().set_modified(time.unwrap_or(SystemTime::UNIX_EPOCH))
 }
 
-/// Folders are written through by the file system's own journal.
+/// Folders need no sync: the file system's journal covers them.
 pub(crate) fn fsync(node: impl AsFd) -> Result<(), Errno> {
     let BorrowedFd::File(file) = node.as_fd() else {
         return Ok(());
     };
     match file.sync_all() {
-        // Only who may write may have it written out.
+        // Syncing needs write access.
         Err(error) if Errno::of(&error) == Errno::ACCESS => Ok(reopen_to_write(file)?.sync_all()?),
         done => Ok(done?),
     }
@@ -216,13 +216,13 @@ fn reopen_to_write(file: &File) -> Result<File, Errno> {
     if handle == INVALID_HANDLE_VALUE {
         return Err(std::io::Error::last_os_error().into());
     }
-    // SAFETY: the call just gave it, and nobody else has it.
+    // SAFETY: the call has just returned the handle, and nothing else owns it.
     Ok(unsafe { File::from_raw_handle(handle) })
 }
 
-/// Takes a file. Who shares one could not write to it here, so it is taken alone, and who comes second goes without:
-/// it stays in use all the same. A folder cannot be taken: whoever asks for himself alone is told that it is in use, so that
-/// nothing is cleared away under somebody's hands.
+/// Locks a file. Holders of a shared lock could not write on Windows, so the first one locks exclusively and later ones proceed
+/// without a lock; the file still counts as in use. A folder cannot be locked: an exclusive lock always fails as if it were in
+/// use, so that nothing in use is removed.
 pub(crate) fn flock(node: impl AsFd, operation: FlockOperation) -> Result<(), Errno> {
     let BorrowedFd::File(file) = node.as_fd() else {
         return match operation {
@@ -248,7 +248,7 @@ pub(crate) fn flock(node: impl AsFd, operation: FlockOperation) -> Result<(), Er
     }
 }
 
-/// How big the volume is, in units of `f_frsize` bytes.
+/// The size of a volume, in units of `f_frsize` bytes.
 pub(crate) struct StatVfs {
     pub f_bavail: u64,
     pub f_blocks: u64,
@@ -259,7 +259,7 @@ pub(crate) fn fstatvfs(folder: impl AsFd) -> Result<StatVfs, Errno> {
     let path = folder.as_fd().at(".")?;
     let wide: Vec<u16> = path.as_os_str().encode_wide().chain([0]).collect();
     let (mut free, mut size) = (0, 0);
-    // SAFETY: the text ends with a zero; the call fills the two numbers and leaves out the third.
+    // SAFETY: the string is null-terminated; the call fills the two numbers and skips the null pointer.
     let done = unsafe { win::GetDiskFreeSpaceExW(wide.as_ptr(), &mut free, &mut size, std::ptr::null_mut()) };
     match done {
         0 => Err(std::io::Error::last_os_error().into()),
@@ -271,10 +271,10 @@ pub(crate) fn fstatvfs(folder: impl AsFd) -> Result<StatVfs, Errno> {
     }
 }
 
-/// A folder that is being read.
+/// An iterator over a folder.
 pub(crate) struct Dir(fs::ReadDir);
 
-/// One name in it.
+/// One name in a folder.
 pub(crate) struct Named(CString);
 
 impl Dir {
@@ -301,7 +301,7 @@ fn name(name: OsString) -> Result<Named, Errno> {
     CString::new(bytes).map(Named).map_err(|_| Errno::ILSEQ)
 }
 
-/// A folder says nothing of its entries here that we would believe.
+/// The types that a folder reports are not used on Windows.
 pub(crate) fn told_type(_entry: &Named) -> Option<FileType> {
     None
 }

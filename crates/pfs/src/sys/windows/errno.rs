@@ -1,4 +1,4 @@
-//! What went wrong, in the system's own numbers; several of them mean one thing.
+//! Win32 error codes, with equivalent ones merged.
 
 use std::io;
 
@@ -10,7 +10,7 @@ impl Errno {
     pub const NOENT: Self = Self(2);
     pub const ACCESS: Self = Self(5);
     pub const XDEV: Self = Self(17);
-    /// In use by somebody who shares it with nobody.
+    /// A sharing violation: another process has the file open.
     pub const BUSY: Self = Self(32);
     pub const WOULDBLOCK: Self = Self(33);
     pub const OPNOTSUPP: Self = Self(50);
@@ -27,17 +27,17 @@ impl Errno {
     pub const INTR: Self = Self(995);
     pub const DQUOT: Self = Self(1295);
     pub const NXIO: Self = Self(1920);
-    /// Owned by the system.
+    /// The file is owned by the system.
     pub const PERM: Self = Self(1307);
 
-    /// One number for each thing that callers tell apart.
+    /// Maps codes that callers treat alike to one.
     pub fn from_raw_os_error(code: i32) -> Self {
         match code {
-            // No such path, no such drive, a share that is not there.
+            // Path, drive or network share not found.
             3 | 15 | 53 | 67 => Self::NOENT,
             80 => Self::EXIST,
             39 => Self::NOSPC,
-            // A write-protected medium; a delete that is still under way.
+            // A write-protected medium; a pending delete.
             19 | 303 => Self::ACCESS,
             161 => Self::ILSEQ,
             111 => Self::NAMETOOLONG,

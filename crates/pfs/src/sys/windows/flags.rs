@@ -1,8 +1,8 @@
-//! The words that say how a call is meant.
+//! Flags and arguments of the calls.
 
 use std::ops::BitOr;
 
-/// How a file is opened.
+/// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OFlags(u32);
 
@@ -41,7 +41,7 @@ impl BitOr for OFlags {
     }
 }
 
-/// Who may do what with a new file. Windows gives it the rights of its folder.
+/// Permissions of a new file. On Windows it inherits those of its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mode;
 
@@ -55,7 +55,7 @@ impl Mode {
     }
 }
 
-/// What a name stands for.
+/// How to treat a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AtFlags(u8);
 
@@ -68,7 +68,7 @@ impl AtFlags {
     }
 }
 
-/// What is asked of a name: here only whether it is there.
+/// The check of `accessat`: only existence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access;
 
@@ -76,7 +76,7 @@ impl Access {
     pub const EXISTS: Self = Self;
 }
 
-/// What a rename does with what is in the way.
+/// What a rename does with an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RenameFlags {
     Noreplace,
@@ -88,7 +88,7 @@ impl RenameFlags {
     pub const EXCHANGE: Self = Self::Exchange;
 }
 
-/// How a file is taken for oneself.
+/// A lock operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "one set of words for all systems")]
 pub(crate) enum FlockOperation {
@@ -99,17 +99,17 @@ pub(crate) enum FlockOperation {
     NonBlockingLockExclusive,
 }
 
-/// A moment.
+/// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timespec {
     pub tv_sec: i64,
     pub tv_nsec: i64,
 }
 
-/// Leave this time as it is.
+/// Leaves this time unchanged.
 pub(crate) const UTIME_OMIT: i64 = -1;
 
-/// The times a node is to get; that of the last access is always left to the system.
+/// The times to set; the access time is never set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timestamps {
     pub last_access: Timespec,

@@ -1,4 +1,4 @@
-//! What is held open: a folder by its path, a file by its handle.
+//! Open nodes: a folder is represented by its path, a file by its handle.
 
 use std::fs::File;
 use std::io;
@@ -15,14 +15,14 @@ pub(crate) enum OwnedFd {
     File(File),
 }
 
-/// The same, lent.
+/// A borrowed folder or file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BorrowedFd<'a> {
     Folder(&'a Path),
     File(&'a File),
 }
 
-/// Whatever can be lent.
+/// Anything that can be borrowed as a folder or file.
 pub(crate) trait AsFd {
     fn as_fd(&self) -> BorrowedFd<'_>;
 }
@@ -55,7 +55,7 @@ impl<T: AsFd + ?Sized> AsFd for &T {
 }
 
 impl From<OwnedFd> for File {
-    /// Callers ask for files only after they have seen that it is one.
+    /// Callers convert only after checking that it is a file.
     fn from(held: OwnedFd) -> Self {
         match held {
             OwnedFd::File(file) => file,
@@ -77,7 +77,7 @@ impl BorrowedFd<'_> {
     }
 }
 
-/// A name as callers have it.
+/// A name as passed by callers.
 pub(crate) trait Name {
     fn bytes(&self) -> &[u8];
 }
@@ -94,9 +94,9 @@ impl Name for &str {
     }
 }
 
-/// Reading and writing at an offset. The position of the handle moves, which nobody here relies on.
+/// Reads and writes at an offset. The position of the handle moves, but no caller relies on it.
 pub trait FileExt {
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes; zero at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Fills all of `buffer`.

@@ -1,9 +1,8 @@
-//! Windows: the words of Unix that this crate uses, said with what Windows offers.
+//! Windows: implements the Unix calls that this crate uses.
 //!
-//! A folder is held by its full path, not by a handle: an open handle would keep others, and ourselves, from renaming
-//! what it lies in. Links are looked for at every name on the way, so a path does not leave its root by one that was
-//! there before; one that is swapped in at the same moment is not stopped, as the kernel does it on Linux. Only the
-//! client runs here, in folders of its own user.
+//! A folder is represented by its full path, not by a handle: an open handle would prevent renaming its parents. Every name on a
+//! path is checked for links, so an existing link cannot lead out of a root. Unlike `openat2` on Linux, this does not stop a link
+//! that is swapped in concurrently. Only the client runs on Windows, in its own user's folders.
 
 mod calls;
 mod errno;
@@ -25,18 +24,18 @@ pub(crate) use self::held::{AsFd, BorrowedFd, OwnedFd};
 pub(crate) use self::names::{local_path, path_to_match};
 pub(crate) use self::stat::{FileType, Stat, fstat, statat};
 
-/// Whether a folder that is open leads to the one above it; a path is all that is held of it.
+/// Whether an open folder gives access to its parent; here it is only a path.
 pub(crate) const GOES_UP: bool = false;
 
-/// What keeps others out of a folder here is not its mode.
+/// Access to a folder does not depend on its mode on Windows.
 pub(crate) fn make_usable(_: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a file has no other name; who must know is not told here.
+/// Whether a file has only one hard link; unknown here, so the answer is no.
 pub(crate) fn has_one_name(_: &Stat) -> bool {
     false
 }
 
-/// Whether a file remembers that it is a program; here its name tells.
+/// Whether the file system stores executable bits; on Windows the name decides.
 pub const KEEPS_EXECUTABLE_BITS: bool = false;

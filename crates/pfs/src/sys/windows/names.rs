@@ -1,4 +1,4 @@
-//! Names of the cluster as paths of this system, and back.
+//! Converts names of the cluster to Windows paths and back.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Errno;
 use crate::sys::windows_names::{is_allowed, link_from_windows, link_to_windows};
 
-/// Names joined by `/`, as this system's own paths are written.
+/// Names joined by `/`, as a local path.
 pub(crate) fn local_path(bytes: &[u8]) -> Result<Cow<'_, Path>, Errno> {
     let text = std::str::from_utf8(bytes).map_err(|_| Errno::ILSEQ)?;
     if text.is_empty() {
@@ -21,7 +21,7 @@ pub(crate) fn local_path(bytes: &[u8]) -> Result<Cow<'_, Path>, Errno> {
     }
 }
 
-/// Names to match patterns against; never opened.
+/// A path to match against patterns; never opened.
 pub(crate) fn path_to_match(bytes: &[u8]) -> Cow<'_, Path> {
     match String::from_utf8_lossy(bytes) {
         Cow::Borrowed(text) => Cow::Borrowed(Path::new(text)),
@@ -29,12 +29,12 @@ pub(crate) fn path_to_match(bytes: &[u8]) -> Cow<'_, Path> {
     }
 }
 
-/// What a link says, as the cluster writes it.
+/// The target of a link in the cluster's notation.
 pub(super) fn link_text(target: &Path) -> Vec<u8> {
     link_from_windows(&target.to_string_lossy()).into_bytes()
 }
 
-/// What a link of the cluster says, as this system writes it.
+/// The target of a cluster link in Windows notation.
 pub(super) fn link_path(target: &[u8]) -> Result<PathBuf, Errno> {
     let text = std::str::from_utf8(target).ok().and_then(link_to_windows);
     text.map(PathBuf::from).ok_or(Errno::ILSEQ)

@@ -1,4 +1,4 @@
-//! What the system says about a node.
+//! Metadata of a node.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::os::windows::fs::{MetadataExt, OpenOptionsExt};
@@ -10,12 +10,12 @@ use windows_sys::Win32::Storage::FileSystem as win;
 use super::held::Name;
 use super::{AsFd, AtFlags, BorrowedFd, Errno};
 
-/// Kind, size, times and identity, under Unix's names.
+/// Kind, size, times and identity, with Unix field names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stat {
     pub st_dev: u64,
     pub st_ino: u64,
-    /// The kind; executable bits are not kept here.
+    /// Only the kind; executable bits are not stored.
     pub st_mode: u32,
     pub st_size: i64,
     pub st_mtime: i64,
@@ -24,13 +24,13 @@ pub(crate) struct Stat {
     pub st_ctime_nsec: i64,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileType {
     RegularFile,
     Directory,
     Symlink,
-    /// Nothing that is looked at here is one.
+    /// Never the result of a call on Windows.
     #[allow(dead_code, reason = "one set of words for all systems")]
     Unknown,
 }
@@ -50,7 +50,7 @@ impl FileType {
     }
 }
 
-/// What `name` in a folder itself is.
+/// The metadata of `name` in a folder, without following a link.
 pub(crate) fn statat(folder: impl AsFd, name: impl Name, _: AtFlags) -> Result<Stat, Errno> {
     stat_path(&folder.as_fd().at(name)?)
 }
@@ -66,7 +66,7 @@ fn stat_path(path: &Path) -> Result<Stat, Errno> {
     stat_file(&open_itself(path, win::FILE_READ_ATTRIBUTES)?)
 }
 
-/// Opens a node of any kind, a link as itself, for its attributes only.
+/// Opens a node of any kind for its attributes; a link is not followed.
 pub(super) fn open_itself(path: &Path, access: u32) -> Result<File, Errno> {
     let mut options = OpenOptions::new();
     options
@@ -101,7 +101,7 @@ fn mode(metadata: &Metadata) -> u32 {
     }
 }
 
-/// Volume and number of the file.
+/// Volume and index of the file.
 fn identity(file: &File) -> Result<(u64, u64), Errno> {
     let mut info = win::BY_HANDLE_FILE_INFORMATION::default();
     // SAFETY: the handle is open as long as `file` is borrowed, and the call fills `info`.
@@ -115,11 +115,11 @@ fn identity(file: &File) -> Result<(u64, u64), Errno> {
     }
 }
 
-/// When anything about the file last changed, its own times included: nobody sets this one back by accident.
+/// When anything about the file last changed, including its other times. Programs do not normally set it.
 fn change_time(file: &File) -> Result<i64, Errno> {
     let mut info = win::FILE_BASIC_INFO::default();
     let size = u32::try_from(size_of_val(&info)).expect("a few numbers");
-    // SAFETY: the handle is open, and the call fills `info`, whose size it is told.
+    // SAFETY: the handle is open, and the call fills `info` up to the given size.
     let done = unsafe {
         win::GetFileInformationByHandleEx(
             file.as_raw_handle(),
@@ -134,7 +134,7 @@ fn change_time(file: &File) -> Result<i64, Errno> {
     }
 }
 
-/// Seconds and nanoseconds since 1970 of a number of 100 ns since 1601.
+/// Converts units of 100 ns since 1601 to seconds and nanoseconds since 1970.
 fn moment(ticks: i64) -> (i64, i64) {
     const PER_SECOND: i64 = 10_000_000;
     const FROM_1601_TO_1970: i64 = 11_644_473_600;

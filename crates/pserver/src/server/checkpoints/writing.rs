@@ -1,4 +1,4 @@
-//! A checkpoint on its way to disk: every marked piece once, from the tensors or from the thread that was about to change it.
+//! Writes a checkpoint to disk: every marked piece once, from the tensors or from the thread that was about to change it.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -11,10 +11,10 @@ use crate::wire::{Writer, bytes_of, bytes_of_ids};
 use super::super::Tensor;
 use super::{Header, kind, remove_old};
 
-/// How long the writer waits for a piece that somebody else is about to send.
+/// How long the writer waits for a piece that another thread is about to send.
 const PIECE_PAUSE: Duration = Duration::from_millis(1);
 
-/// One checkpoint of one server on its way to disk.
+/// A checkpoint of one server that is being written.
 pub(super) struct Writing {
     pub(super) index: u32,
     pub(super) servers: u32,
@@ -24,7 +24,7 @@ pub(super) struct Writing {
     pub(super) descriptions: Vec<(u8, Vec<u8>)>,
     pub(super) sightings: Vec<(u32, Vec<u8>)>,
     pub(super) tensors: Vec<Tensor>,
-    /// How many were marked; each arrives once.
+    /// The number of marked pieces still to come; each arrives once.
     pub(super) pieces: usize,
 }
 
@@ -41,7 +41,7 @@ impl Writing {
             }
             Err(error) => {
                 eprintln!("{error}");
-                // A thread that changes a marked piece meanwhile must not wait for a reader that is gone.
+                // Drain the channel: a thread that changes a marked piece must not wait for a writer that gave up.
                 self.collect(receiver, |_| Ok(())).unwrap_or(());
             }
         }
@@ -73,7 +73,7 @@ impl Writing {
         file.finish()
     }
 
-    /// Takes every piece once: from the tensors, or from the thread that was about to change it.
+    /// Receives every piece once: from the tensors, or from the thread that was about to change it.
     fn collect(
         &mut self,
         receiver: &Receiver<Piece>,
@@ -107,12 +107,12 @@ impl Writing {
         Ok(())
     }
 
-    /// (tensor, shard, position) from which the tensors are searched.
+    /// Where a search of the tensors starts: (tensor, shard, position).
     fn places(&self) -> (usize, usize, usize) {
         (0, 0, 0)
     }
 
-    /// The next piece that is still marked and not in use.
+    /// The next piece that is still marked and not locked.
     fn next(&self, (tensor, shard, at): &mut (usize, usize, usize)) -> Option<Piece> {
         while let Some(current) = self.tensors.get(*tensor) {
             match current {
@@ -179,7 +179,7 @@ fn write_piece(
     }
 }
 
-/// Rows that were seen since the base was taken.
+/// Keeps only the rows that were seen since the base was taken.
 fn keep_changed(base: u64, ids: &mut Vec<u64>, stamps: &mut Vec<u32>, data: &mut Vec<f32>) {
     let width = data.len() / ids.len().max(1);
     let mut kept = 0;

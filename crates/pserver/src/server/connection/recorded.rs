@@ -1,4 +1,4 @@
-//! A client whose requests lie in memory: for fuzzing.
+//! A client whose requests are in memory, for fuzzing.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::message::reply;
 use super::super::Server;
 use super::Connection;
 
-/// Serves requests from memory as if a client had sent them; for fuzzing. Ends where a reply would have to wait.
+/// Serves requests from memory as if a client had sent them, for fuzzing. Ends where a reply would have to wait.
 pub(in crate::server) fn serve_bytes(server: Arc<Server>, identity: Identity, requests: &[u8]) {
     let mut connection = Connection {
         server,
@@ -20,7 +20,7 @@ pub(in crate::server) fn serve_bytes(server: Arc<Server>, identity: Identity, re
     while let Ok(true) = connection.serve_one() {}
 }
 
-/// A client that has sent everything already and reads nothing.
+/// A client that has sent everything and reads nothing.
 struct Recorded<'a>(&'a [u8]);
 
 impl Read for Recorded<'_> {

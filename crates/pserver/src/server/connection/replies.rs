@@ -1,4 +1,4 @@
-//! What replies say: where a trainer stands, and whom it waits for.
+//! The contents of replies: the progress of a trainer, and what it waits for.
 
 use crate::message::Session;
 use crate::steps::Standing;

@@ -8,7 +8,7 @@ use crate::wire::{Writer, bytes_of, bytes_of_ids, bytes_of_ids_mut, bytes_of_mut
 
 use super::{Connection, Fault, waits_for};
 
-/// Most rows of one reply to `Scan`.
+/// Maximum rows in a reply to `Scan`.
 const MAX_SCAN: u32 = 1 << 16;
 
 impl<S: Read + Write> Connection<S> {
@@ -61,7 +61,7 @@ impl<S: Read + Write> Connection<S> {
             |state| {
                 let verdict = state.steps.pull(sender, step)?;
                 if verdict != Verdict::Wait {
-                    // Under the lock, so that a lookup of a step that was rolled back meanwhile leaves no trace.
+                    // Under the lock, so that a lookup of a step that was rolled back in the meantime has no effect.
                     table.set_clock(step);
                     if table.spec.limits.admit_after > 1 && once_per_step {
                         table.lookup(&ids, purpose, &mut rows)?;

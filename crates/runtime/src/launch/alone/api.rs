@@ -1,7 +1,7 @@
-//! The two questions a pod of a hand-written Job asks the Kubernetes API: which pods are there, and tell me of a change.
+//! The two requests of a pod of a hand-written Job to the Kubernetes API: list pods, and wait for a change.
 //!
-//! One request per connection, in HTTP/1.0: the answer ends with the connection, and nothing more of HTTP is needed. The
-//! cluster's certificate is verified.
+//! Each request has its own connection and uses HTTP/1.0: the reply ends with the connection, so no more of HTTP is
+//! needed. The cluster's certificate is verified.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -19,22 +19,22 @@ use tokio_rustls::client::TlsStream;
 
 use super::LaunchError;
 
-/// Where a pod finds its account.
+/// Where a pod finds its service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const INDEX_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// How long one watch lasts; then the list is read again.
+/// How long one watch lasts before the pods are listed again.
 const WATCH: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_secs(1);
 /// A list of ten thousand pods has about 50 MB.
 const MOST_BYTES: usize = 256 << 20;
 
-/// A pod of the list.
+/// A pod in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedPod {
     pub name: String,
     pub phase: String,
-    /// Of a pod that runs and is not being deleted.
+    /// Only for a running pod that is not being deleted.
     pub address: Option<Ipv4Addr>,
     /// Its completion index in an Indexed Job.
     pub index: Option<u32>,
@@ -42,13 +42,13 @@ pub struct ListedPod {
 
 pub struct PodList {
     pub pods: Vec<ListedPod>,
-    /// The state of the cluster that this list shows.
+    /// The resource version of this list.
     pub version: String,
-    /// The address this pod asked from.
+    /// The local address of the request's connection.
     pub local: Ipv4Addr,
 }
 
-/// The API as this pod's account may use it.
+/// The API with the rights of this pod's account.
 pub struct Api {
     host: String,
     port: u16,
@@ -82,7 +82,7 @@ impl Api {
         })
     }
 
-    /// The pods with a label. Tries again until the deadline, except when the answer is no.
+    /// The pods with a label. Retries until the deadline, unless the request is refused.
     pub async fn pods(
         &self,
         namespace: &str,
@@ -114,7 +114,7 @@ impl Api {
         }
     }
 
-    /// Returns when a pod of the namespace has changed, or after a while.
+    /// Returns when a pod of the namespace has changed, or after `WATCH`.
     pub async fn wait_for_change(&self, namespace: &str, version: &str, deadline: Instant) {
         let path = format!(
             "/api/v1/namespaces/{namespace}/pods?watch=true&resourceVersion={version}&timeoutSeconds={}",
@@ -124,12 +124,12 @@ impl Api {
         let limit = deadline.min(started + WATCH);
         let watched = timeout_at(limit, self.first_event(&path)).await;
         if !matches!(watched, Ok(Ok(true))) {
-            // A cluster that answers at once, with an error, is not asked without a pause.
+            // Pause if the cluster replies at once with an error.
             tokio::time::sleep_until((started + PAUSE).min(deadline)).await;
         }
     }
 
-    /// Reads until the first byte behind the head; true if there is one, of a watch that was granted.
+    /// Reads up to the first byte after the head. True if there is one and the status is 200.
     async fn first_event(&self, path: &str) -> std::io::Result<bool> {
         let (mut stream, _) = self.ask(path).await?;
         let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
@@ -149,7 +149,7 @@ impl Api {
     async fn get(&self, path: &str) -> std::io::Result<(u16, Vec<u8>, Ipv4Addr)> {
         let (stream, local) = self.ask(path).await?;
         let mut answer = Vec::new();
-        // A server that closes without a farewell of TLS is not an error: the body is JSON and shows its end.
+        // Closing without TLS `close_notify` is not an error: the body is JSON, so truncation is detected.
         if let Err(error) = stream.take(MOST_BYTES as u64).read_to_end(&mut answer).await
             && error.kind() != std::io::ErrorKind::UnexpectedEof
         {
@@ -233,7 +233,7 @@ fn listed(pod: &Value) -> ListedPod {
     }
 }
 
-/// The cluster's refusal, and what grants the right.
+/// The cluster's refusal, and the manifest that grants the right.
 fn refused(status: u16, body: &[u8], namespace: &str) -> LaunchError {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = said["message"].as_str().unwrap_or("it gave no reason").to_owned();
@@ -247,7 +247,7 @@ fn refused(status: u16, body: &[u8], namespace: &str) -> LaunchError {
     ))
 }
 
-/// `system:serviceaccount:<namespace>:<name>` in the cluster's words.
+/// Finds `system:serviceaccount:<namespace>:<name>` in the cluster's message.
 fn account(said: &str) -> Option<(String, String)> {
     let (_, rest) = said.split_once("system:serviceaccount:")?;
     let (namespace, rest) = rest.split_once(':')?;

@@ -1,7 +1,7 @@
-//! The connections between launchers: every trainer keeps one to every parameter server while it works.
+//! The connections between launchers: every trainer keeps one to every parameter server while it runs.
 //!
-//! A trainer says its number. The parameter server's side answers with one byte once its program listens. A connection
-//! that closes means that the trainer has ended, however that happened. Nothing else is said.
+//! A trainer sends its index. The parameter server's side replies with one byte once its program listens. A closed
+//! connection means that the trainer has ended, for whatever reason. Nothing else is sent.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,12 +25,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The trainers as a parameter server's launcher sees them.
 #[derive(Debug, Clone)]
 pub struct Book {
-    /// Open connections of every trainer that was ever there.
+    /// The number of open connections of every trainer that has ever connected.
     seen: watch::Receiver<BTreeMap<u32, usize>>,
     trainers: u32,
 }
 
-/// The parameter server's side. It answers as long as the process lives.
+/// The parameter server's side. It accepts connections as long as the process runs.
 #[derive(Debug)]
 pub struct Host {
     pub book: Book,
@@ -60,14 +60,14 @@ impl Host {
         }
     }
 
-    /// The program listens: trainers may begin.
+    /// Reports that the program listens: trainers may start.
     pub fn set_ready(&self) {
         self.ready.send_replace(true);
     }
 }
 
 impl Book {
-    /// Waits until every trainer has been there.
+    /// Waits until every trainer has connected.
     pub async fn all_came(&mut self, deadline: Instant, limit: Duration) -> Result<(), LaunchError> {
         let trainers = self.trainers;
         let came = self.seen.wait_for(|seen| seen.len() == trainers as usize);
@@ -80,7 +80,7 @@ impl Book {
         Err(super::peers::absent(limit, &missing.join(", ")))
     }
 
-    /// Waits until all trainers are gone and stay away for `linger`.
+    /// Waits until all trainers are gone and none returns within `linger`.
     pub async fn all_left(&mut self, linger: Duration) {
         let nobody = |seen: &BTreeMap<u32, usize>| seen.values().all(|open| *open == 0);
         loop {
@@ -95,7 +95,7 @@ impl Book {
     }
 }
 
-/// One connection, until it closes.
+/// Serves one connection until it closes.
 async fn attend(
     stream: TcpStream,
     trainers: u32,
@@ -123,7 +123,7 @@ async fn attend(
     book.send_modify(|seen| *seen.entry(index).or_default() -= 1);
 }
 
-/// A trainer whose node is lost says nothing more.
+/// Detects a trainer whose node is lost: it never closes its connection.
 fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
     let set = sockopt::set_socket_keepalive(stream, true)
@@ -134,7 +134,7 @@ fn keep_alive(stream: &TcpStream) {
     }
 }
 
-/// The trainer's side: connections to all parameter servers. Dropping them says that this trainer has ended.
+/// The trainer's side: connections to all parameter servers. Dropping them signals that this trainer has ended.
 #[derive(Debug)]
 pub struct Seat(#[allow(dead_code, reason = "held open")] Vec<TcpStream>);
 

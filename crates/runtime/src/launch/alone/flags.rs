@@ -1,4 +1,4 @@
-//! The flags of `paddle launch`, with the pod's environment behind them.
+//! The flags of `paddle launch`, with the pod's environment as fallback.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ const NAMES: [&str; 13] = [
     "launch-port",
 ];
 
-/// The flags as they were given.
+/// The flags as given.
 #[derive(Debug, Default)]
 pub struct Flags(Vec<(String, String)>);
 
@@ -59,7 +59,7 @@ pub fn no_command() -> LaunchError {
     LaunchError::new("`paddle launch` needs a command, for example `paddle launch -- python train.py`")
 }
 
-/// Separates the flags from the command behind them.
+/// Separates the flags from the command after them.
 pub fn parse(words: &[String]) -> Result<(Flags, Vec<String>), LaunchError> {
     let mut flags = Vec::new();
     let mut rest = words.iter();
@@ -87,7 +87,7 @@ pub fn parse(words: &[String]) -> Result<(Flags, Vec<String>), LaunchError> {
     Ok((Flags(flags), rest.cloned().collect()))
 }
 
-/// Looks a variable up.
+/// Looks up a variable.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Flags {
@@ -96,7 +96,7 @@ impl Flags {
         given.map(|(_, value)| value.as_str())
     }
 
-    /// What these flags ask for, with `command` as the worker's program.
+    /// Builds the assembly that these flags describe, with `command` as the worker's program.
     pub fn assembly(&self, command: &[String], env: Lookup) -> Result<Assembly, LaunchError> {
         if command.is_empty() {
             return Err(no_command());
@@ -143,7 +143,7 @@ impl Flags {
         })
     }
 
-    /// The workers of a role: a list as it is, or as many names of a headless Service.
+    /// The workers of a role: a list of names, or a number of workers named by a headless Service.
     fn names(&self, role: Role, default: &str) -> Result<Vec<String>, LaunchError> {
         let flag = format!("{role}s");
         let value = self.get(&flag).unwrap_or(default);
@@ -156,7 +156,7 @@ impl Flags {
             (Some(service), _) => Ok((0..count)
                 .map(|index| format!("{service}-{role}-{index}.{service}"))
                 .collect()),
-            // A job of one needs nobody's name.
+            // A job of one trainer needs no peer names.
             (None, 1) if role == Role::Trainer && self.get("pservers").is_none() => {
                 Ok(vec!["127.0.0.1".to_owned()])
             }
@@ -186,7 +186,7 @@ impl Flags {
     }
 }
 
-/// One word with spaces is a line for a shell; several words are a program and its arguments.
+/// A single word is a shell command line; several words are a program and its arguments.
 pub fn command_line(command: &[String]) -> String {
     match command {
         [line] => line.clone(),

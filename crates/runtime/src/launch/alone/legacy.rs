@@ -1,6 +1,6 @@
-//! The launchers of 2017, which take everything from their environment: `start_paddle[.py]` and `paddle_k8s`.
+//! The launchers of 2017, which are configured by their environment: `start_paddle[.py]` and `paddle_k8s`.
 //!
-//! Their arguments come in the order in which the programs of that time print them.
+//! They pass arguments in the order in which the original programs print them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn become_shell(command: &str) -> Result<ExitCode, LaunchError> {
     become_program(&"sh".into(), &["-c".into(), command.into()])
 }
 
-/// The environment, which knows what was asked for and missing.
+/// The environment. Its errors name the missing variables.
 struct Variables<'a> {
     lookup: Lookup<'a>,
 }
@@ -62,7 +62,7 @@ impl<'a> Variables<'a> {
         Variables { lookup }
     }
 
-    /// The first of these that is set.
+    /// The value of the first of these that is set.
     fn get(&self, names: &[&str]) -> Option<String> {
         let mut values = names.iter().filter_map(|name| (self.lookup)(name));
         values.find(|value| !value.is_empty())
@@ -72,7 +72,7 @@ impl<'a> Variables<'a> {
         self.get(names).ok_or_else(|| missing(&[names]))
     }
 
-    /// Names everything that is missing at once.
+    /// Reports all missing variables at once.
     fn check(&self, wanted: &[&[&str]]) -> Result<(), LaunchError> {
         let absent: Vec<&[&str]> = wanted
             .iter()
@@ -135,12 +135,12 @@ const PORT: [&str; 2] = ["CONF_PADDLE_PORT", "PADDLE_INIT_PORT"];
 const PORTS: [&str; 2] = ["CONF_PADDLE_PORTS_NUM", "PADDLE_INIT_PORTS_NUM"];
 const SPARSE_PORTS: [&str; 2] = ["CONF_PADDLE_PORTS_NUM_SPARSE", "PADDLE_INIT_PORTS_NUM_FOR_SPARSE"];
 
-/// Arguments that are passed on. A repeated one counts once, with its last value.
+/// Arguments to pass on. A repeated one counts once, with its last value.
 #[derive(Debug, Clone, Default)]
 struct Extra(Vec<(String, Option<String>)>);
 
 impl Extra {
-    /// Reads `--name=value`, `--name value` and `--name`.
+    /// Parses `--name=value`, `--name value` and `--name`.
     fn parse(words: &[String]) -> Extra {
         let mut extra = Extra::default();
         let mut rest = words.iter().peekable();
@@ -169,7 +169,7 @@ impl Extra {
         self.0.iter().any(|(given, _)| given == name)
     }
 
-    /// Before all others, unless it is given.
+    /// Inserts a default before all others, unless the flag is given.
     fn default_first(&mut self, name: &str, value: &str) {
         if !self.has(name) {
             self.0.insert(0, (name.to_owned(), Some(value.to_owned())));
@@ -186,7 +186,7 @@ impl Extra {
     }
 }
 
-/// How the programs of 2017 are called.
+/// The command line of the programs of 2017.
 struct CommandLine {
     nic: String,
     ports: Ports,
@@ -284,7 +284,7 @@ fn handwritten(variables: &Variables, words: &[String]) -> Result<Assembly, Laun
     })
 }
 
-/// The names by which other generations know the same numbers.
+/// The variable names that other versions use for the same numbers.
 fn port_aliases(variables: &Variables) -> Result<Vec<(String, String)>, LaunchError> {
     let ports = variables.ports()?;
     let named = [
@@ -297,7 +297,7 @@ fn port_aliases(variables: &Variables) -> Result<Vec<(String, String)>, LaunchEr
         .into())
 }
 
-/// What all jobs without a server have in common.
+/// Defaults of all jobs without a server.
 fn plain(job: String, package: String, output: String) -> Assembly {
     Assembly {
         job,
@@ -321,7 +321,7 @@ fn plain(job: String, package: String, output: String) -> Assembly {
     }
 }
 
-/// Copies a node's part of the data set. A job whose data lies elsewhere has none.
+/// Copies a node's part of the data set, if it exists. Data of other jobs is elsewhere.
 fn copy_part(job: &Path, index: u32, to: &Path) -> Result<(), LaunchError> {
     let from = job.join(index.to_string()).join("data");
     if !from.is_dir() {
@@ -341,7 +341,7 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        // Links are followed: what they lead to must be in the container.
+        // Follow links: their targets must be in the container.
         match std::fs::metadata(entry.path())?.is_dir() {
             true => copy_folder(&entry.path(), &target)?,
             false => drop(std::fs::copy(entry.path(), target)?),
@@ -350,11 +350,11 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What `paddle_k8s` is asked to start.
+/// What `paddle_k8s` should start.
 #[derive(Debug)]
 enum Verb {
     Pserver(Extra),
-    /// A configuration of 2017.
+    /// A v1 configuration.
     Config(Extra),
     /// `ENTRY`, in this role.
     Entry(Role, Vec<String>),
@@ -399,7 +399,7 @@ impl Verb {
         }
     }
 
-    /// The command where a supervisor has set everything else.
+    /// The command under a supervisor, which has set everything else.
     fn bare_command(&self, variables: &Variables) -> Result<String, LaunchError> {
         match self {
             Verb::Pserver(extra) => Ok(format!("paddle pserver{}", extra.text())),
@@ -466,7 +466,7 @@ impl Verb {
     }
 }
 
-/// The flags of a v1 job, over which the given ones win.
+/// The flags of a v1 job; the given ones take precedence.
 fn configured(variables: &Variables, given: Extra) -> Result<Extra, LaunchError> {
     let count = |names: &[&str]| variables.get(names).unwrap_or_else(|| "1".to_owned());
     let mut extra = Extra::default();
@@ -493,7 +493,7 @@ fn configured(variables: &Variables, given: Extra) -> Result<Extra, LaunchError>
     Ok(extra)
 }
 
-/// The user's own command, with arguments behind it.
+/// The user's own command, followed by the arguments.
 fn entry(variables: &Variables, words: &[String]) -> Result<String, LaunchError> {
     let entry = variables.need(&["ENTRY"])?;
     if entry.trim_start().starts_with("paddle_k8s") {

@@ -1,7 +1,7 @@
-//! The launcher without a server of ours: the pods of a hand-written or printed manifest find each other and run.
+//! The launcher without a server: the pods of a hand-written or printed manifest find each other and run.
 //!
-//! In turn: find every peer ([`peers`]), wait for the parameter servers ([`attendance`]), run this pod's workers under
-//! supervisors ([`workers`]), say how they ended. What each worker finds is planned by `core::plan`, as everywhere.
+//! The steps: find every peer ([`peers`]), wait for the parameter servers ([`attendance`]), run this pod's workers
+//! under supervisors ([`workers`]), report how they ended. As with a server, `core::plan` plans what each worker finds.
 
 mod api;
 mod attendance;
@@ -25,7 +25,7 @@ use self::peers::Discovery;
 pub use self::team::Team;
 use super::{LaunchError, become_program, leaving};
 
-/// Everything that must be known before peers are looked for.
+/// Everything that must be known before peers are searched.
 pub struct Assembly {
     pub job: String,
     pub trainers: u32,
@@ -34,18 +34,18 @@ pub struct Assembly {
     pub workers: Vec<WorkerOrder>,
     /// Where the program runs.
     pub package: String,
-    /// Where logs and results go; the same folder in every pod.
+    /// The folder for logs and results; the same in every pod.
     pub output: String,
     pub ports: Ports,
     /// How long peers may take to appear.
     pub start_limit: Duration,
-    /// How long after SIGTERM a program may take to end.
+    /// How long after SIGTERM a program may take to exit.
     pub grace: Duration,
-    /// How long all trainers must be gone before parameter servers end.
+    /// How long all trainers must be gone before parameter servers exit.
     pub linger: Duration,
-    /// Where trainers reach the launchers of parameter servers.
+    /// The port at which trainers reach the launchers of parameter servers.
     pub launch_port: u16,
-    /// Set in every worker, over what the plan sets.
+    /// Set in every worker; overrides the plan.
     pub env: Vec<(String, String)>,
     /// A node's part of the data set, copied to `data` in the package before the workers start.
     pub data: Option<DataCopy>,
@@ -57,10 +57,10 @@ pub struct WorkerOrder {
     pub command: CommandMaker,
 }
 
-/// Commands of 2017 name the peers, which are known late.
+/// Commands of 2017 name the peers, which are known only later.
 pub type CommandMaker = Box<dyn Fn(&Team) -> String>;
 
-/// Copies the part of the node with this number.
+/// Copies the part of the node with this index.
 pub type DataCopy = Box<dyn Fn(u32) -> Result<(), LaunchError>>;
 
 /// The ports of a parameter server.
@@ -100,7 +100,7 @@ fn become_command(command: &[String]) -> Result<ExitCode, LaunchError> {
     become_program(&program.into(), &rest)
 }
 
-/// Under a supervisor of ours everything is prepared, and nothing must happen twice.
+/// Under one of our supervisors everything is prepared, and must not be prepared twice.
 fn is_supervised() -> bool {
     std::env::var_os(MARKER_VARIABLE).is_some()
 }
@@ -119,7 +119,7 @@ fn run(assembly: Assembly) -> Result<ExitCode, LaunchError> {
         .build()
         .map_err(|error| LaunchError::new(format!("cannot start: {error}")))?;
     let done = runtime.block_on(workers::run(assembly));
-    // A thread that still writes to stdout, or waits for a name, is not waited for.
+    // Do not wait for a thread that still writes to stdout or resolves a name.
     runtime.shutdown_background();
     Ok(match done {
         Ok(code) => code.into(),

@@ -1,4 +1,4 @@
-//! Finds the peers of a pod: by their names, or in the cluster's list of pods. Waits until all are there.
+//! Finds the peers of a pod by their names or in the cluster's list of pods. Waits until all are present.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::api::{Api, ListedPod};
 use super::team::{Team, sorted_as_text};
 use super::{Assembly, LaunchError};
 
-/// Between two questions to the cluster's DNS.
+/// Pause between two DNS lookups.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// How the pods of this job are found.
+/// How to find the pods of this job.
 pub enum Discovery {
     Names(Names),
     Labels(Labels),
 }
 
 impl Discovery {
-    /// A trainer alone.
+    /// A single trainer without peers.
     pub fn nobody() -> Discovery {
         Discovery::Names(Names {
             trainers: vec!["127.0.0.1".to_owned()],
@@ -42,7 +42,7 @@ pub struct Names {
     pub index: u32,
 }
 
-/// Pods of a Job without a completion index. Their addresses, sorted as text, give the ids.
+/// Pods of a Job without a completion index. Their ids are the order of their addresses, sorted as text.
 #[derive(Debug, Clone)]
 pub struct Labels {
     pub namespace: String,
@@ -52,10 +52,10 @@ pub struct Labels {
     pub role: Role,
 }
 
-/// What is known of the peers so far.
+/// The result of one search for the peers.
 enum Found {
     All(Team),
-    /// Who is missing, in words.
+    /// A description of the missing peers.
     Not(String),
 }
 
@@ -120,7 +120,7 @@ async fn resolve(name: &str) -> Option<Ipv4Addr> {
         })
 }
 
-/// Waits for all peers. Fails when the limit has passed, and names who is missing.
+/// Waits for all peers. After the deadline, fails and names the missing ones.
 pub async fn find(assembly: &Assembly, deadline: Instant) -> Result<Team, LaunchError> {
     match &assembly.discovery {
         Discovery::Names(names) => find_by_name(names, deadline, assembly.start_limit).await,
@@ -165,7 +165,7 @@ async fn find_by_label(labels: &Labels, assembly: &Assembly, deadline: Instant) 
 }
 
 impl Labels {
-    /// `local` is the address from which this pod asked.
+    /// `local` is the address from which this pod sent its request.
     fn look(
         &self,
         trainers: &[ListedPod],
@@ -200,7 +200,7 @@ impl Labels {
     }
 }
 
-/// By completion index where the Job gives one; otherwise their addresses decide.
+/// Sorted by completion index if the Job sets one, otherwise by address.
 fn in_order(pods: &[ListedPod]) -> Vec<Ipv4Addr> {
     let mut pods: Vec<&ListedPod> = pods.iter().filter(|pod| pod.address.is_some()).collect();
     let indexed = pods.iter().all(|pod| pod.index.is_some());
@@ -212,7 +212,7 @@ fn in_order(pods: &[ListedPod]) -> Vec<Ipv4Addr> {
     }
 }
 
-/// Why these are not the pods that are waited for.
+/// Why these are not the expected pods.
 fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
     let running = pods.iter().filter(|pod| pod.address.is_some()).count();
     if running == wanted as usize {
@@ -226,7 +226,7 @@ fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
     Some(words.join(", "))
 }
 
-/// The limit has passed without these.
+/// The error for peers that are missing after the limit.
 pub fn absent(limit: Duration, missing: &str) -> LaunchError {
     let limit = SignedDuration::try_from(limit).map_or_else(|_| "the limit".to_owned(), duration::print);
     LaunchError::new(format!(

@@ -1,4 +1,4 @@
-//! What a worker finds, planned by `core::plan` from what the launcher has learned. No I/O but reading the container.
+//! Plans a worker with `core::plan` from what the launcher has found. Its only I/O is reading the container.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use paddlecloud_supervisor::protocol::{self, Isolation, Limits, LogLimits, Priva
 
 use super::{Assembly, Team};
 
-/// Two ports of trainers; a pod has them for itself.
+/// Two ports of trainers; a pod has all ports to itself.
 const PORT_BASE: u16 = 10_000;
-/// Output that is kept for the copy on stdout, which may be slow.
+/// Bytes of output kept for the copy on stdout, which may be slow.
 const KEPT_OUTPUT: u64 = 64 << 20;
 
-/// What the container itself tells.
+/// What the container provides.
 #[derive(Debug, Clone, Default)]
 pub struct Container {
     pub env: BTreeMap<String, String>,
@@ -36,7 +36,7 @@ impl Container {
         Container {
             env: std::env::vars().collect(),
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
-            // Version 1 says "no limit" with a huge number.
+            // Version 1 represents "no limit" as a huge number.
             memory: memory.filter(|bytes| *bytes < 1 << 60),
         }
     }
@@ -134,7 +134,7 @@ fn spec(assembly: &Assembly, container: &Container, role: Role, command: &str) -
         let share = assembly.workers.len().max(1) as u64;
         resources.memory = Bytes::new(container.memory.unwrap_or(0) / share);
     }
-    // What the manifest sets wins, as `-env` does.
+    // Variables of the manifest take precedence, as those of `-env` do.
     spec.envs = container.env.clone();
     spec.envs.extend(assembly.env.iter().cloned());
     spec.envs.extend(port_variables(assembly, container));
@@ -142,7 +142,7 @@ fn spec(assembly: &Assembly, container: &Container, role: Role, command: &str) -
     spec
 }
 
-/// The plan knows one first port of parameter servers; a manifest may have chosen another.
+/// The plan assumes a fixed first port of parameter servers; a manifest may have chosen another.
 fn port_variables(assembly: &Assembly, container: &Container) -> Vec<(String, String)> {
     let ports = assembly.ports;
     let mut variables = vec![
@@ -180,7 +180,7 @@ fn site(assembly: &Assembly, container: &Container, team: &Team) -> Site {
     }
 }
 
-/// A folder that only this set of pods uses: its name is made of their addresses.
+/// A folder that only this set of pods uses: its name derives from their addresses.
 pub fn rendezvous(assembly: &Assembly, team: &Team) -> String {
     let first = team.trainers.first().map_or(0, |address| address.to_bits());
     let sum = team
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A supervisor on one machine and this launcher give a worker the same environment, save where things lie.
+    /// A supervisor on one machine and this launcher give a worker the same environment, except for paths.
     #[test]
     fn a_worker_finds_what_core_plans() {
         let container = Container {

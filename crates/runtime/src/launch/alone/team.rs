@@ -1,4 +1,4 @@
-//! Who takes part, in the same order in every pod.
+//! The members of a job, in the same order in every pod.
 
 use std::net::Ipv4Addr;
 
@@ -7,13 +7,13 @@ use std::net::Ipv4Addr;
 pub struct Team {
     pub pservers: Vec<Ipv4Addr>,
     pub trainers: Vec<Ipv4Addr>,
-    /// This pod's position among those of its role; the same for both in a pod that has both.
+    /// This pod's index in its role; a pod with both roles has the same index in both.
     pub index: u32,
     pub own: Ipv4Addr,
 }
 
 impl Team {
-    /// The parameter servers as `--pservers` lists them.
+    /// The parameter servers in the format of `--pservers`.
     pub fn pserver_list(&self) -> String {
         joined(&self.pservers)
     }
@@ -28,7 +28,7 @@ fn joined(addresses: &[Ipv4Addr]) -> String {
     words.join(",")
 }
 
-/// Ids of pods without a completion index: their addresses, sorted as text.
+/// Orders pods without a completion index: by address, sorted as text.
 pub fn sorted_as_text(mut addresses: Vec<Ipv4Addr>) -> Vec<Ipv4Addr> {
     addresses.sort_by_key(Ipv4Addr::to_string);
     addresses

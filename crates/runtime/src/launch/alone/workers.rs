@@ -1,4 +1,4 @@
-//! Runs the workers of this pod to their end: assembles, starts supervisors, stops what is no longer needed.
+//! Runs the workers of this pod: finds peers, starts supervisors, stops workers that are no longer needed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::launch::output::StdoutCopy;
 use crate::launch::pod_files;
 use crate::launch::worker::{Supervisor, start};
 
-/// How long the copy on stdout may lag behind the end.
+/// How long after the exit the copy on stdout may take.
 const STDOUT_LAG: Duration = Duration::from_secs(5);
 
-/// Says with which code this pod ends.
+/// Runs the workers and returns the pod's exit code.
 pub async fn run(assembly: Assembly) -> Result<u8, LaunchError> {
     let mut stop = watch_signals()?;
     tokio::select! {
@@ -31,7 +31,7 @@ pub async fn run(assembly: Assembly) -> Result<u8, LaunchError> {
     }
 }
 
-/// A signal before anything runs ends the launcher. Once workers run, they are stopped, and their end is waited for.
+/// A signal before any worker runs ends the launcher. Running workers are stopped, and their exit is awaited.
 async fn stopped_early(stop: &mut watch::Receiver<bool>, grace: Duration) {
     told_to_stop(stop).await;
     tokio::time::sleep(grace + STDOUT_LAG).await;
@@ -93,7 +93,7 @@ async fn assemble_and_run(assembly: &Assembly, mut stop: watch::Receiver<bool>) 
 /// How this pod's work ended.
 enum End {
     Done,
-    /// A signal came before the program was started.
+    /// A signal arrived before the program was started.
     Stopped,
     Failed(Exit),
 }
@@ -117,7 +117,7 @@ struct Pod<'a> {
 }
 
 impl Pod<'_> {
-    /// A trainer alone: its parameter servers are other pods.
+    /// Runs only a trainer; its parameter servers are in other pods.
     async fn run_trainer(&self, mut stop: watch::Receiver<bool>) -> Result<End, LaunchError> {
         let _seat = tokio::select! {
             seat = self.sit_down() => seat?,
@@ -127,7 +127,7 @@ impl Pod<'_> {
         Ok(End::of(worker.run(stop, || ()).await))
     }
 
-    /// A parameter server alone. It is done when the trainers are.
+    /// Runs only a parameter server, until the trainers are done.
     async fn run_pserver(&self, host: &Host, stop: watch::Receiver<bool>) -> Result<End, LaunchError> {
         let worker = self.start(Role::Pserver, Copy::Yes).await?;
         let (end, ended) = watch::channel(false);
@@ -142,7 +142,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Both in one pod, as in a Job of 2017. The trainer's end is the pod's, but other pods may still need the server.
+    /// Runs both in one pod, as in a Job of 2017. The trainer decides the result; other pods may still need the server.
     async fn run_both(&self, host: &Host, mut stop: watch::Receiver<bool>) -> Result<End, LaunchError> {
         let pserver = self.start(Role::Pserver, Copy::No).await?;
         let (end_pserver, pserver_ended) = watch::channel(false);
@@ -164,7 +164,7 @@ impl Pod<'_> {
         let end = tokio::select! {
             end = &mut training => end,
             exit = &mut serving => {
-                // A server that is done has served everybody; one that failed takes its trainer with it.
+                // A server that exits successfully has served all trainers; one that fails ends its trainer too.
                 let served = End::of(exit);
                 if matches!(served, End::Failed(_)) {
                     end_trainer.send_replace(true);
@@ -209,14 +209,14 @@ impl Pod<'_> {
     }
 }
 
-/// Returns when the value becomes true. A sender that is gone never sets it.
+/// Returns when the value becomes true. If the sender is gone, never returns.
 async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// True as soon as one of both is.
+/// True as soon as one of the two is.
 fn either(mut first: watch::Receiver<bool>, mut second: watch::Receiver<bool>) -> watch::Receiver<bool> {
     let (sender, both) = watch::channel(false);
     tokio::spawn(async move {
@@ -236,14 +236,14 @@ enum Copy {
     No,
 }
 
-/// A supervised program that waits for the word to begin.
+/// A supervised program that waits for `go`.
 struct Worker {
     supervisor: Supervisor,
     reports: mpsc::UnboundedReceiver<Happening>,
     folder: PathBuf,
     plan: WorkerPlan,
     stdout: Option<StdoutCopy>,
-    /// Where the log ends.
+    /// The current end of the log.
     end: u64,
 }
 
@@ -268,7 +268,7 @@ impl Worker {
         })
     }
 
-    /// Lets the program begin and waits for its end. `ready` is called when it listens.
+    /// Starts the program and waits for its exit. Calls `ready` when it listens.
     async fn run(mut self, mut stop: watch::Receiver<bool>, ready: impl Fn()) -> Exit {
         let lines = self.plan.preamble.clone();
         self.supervisor.tell(&Command::Go { lines }).await;
@@ -313,14 +313,14 @@ impl Worker {
         }
     }
 
-    /// Its end may stand in the folder: the last report of a supervisor can be cut off.
+    /// The exit may still be recorded in the folder: the last report of a supervisor can be cut off.
     fn lost(&self) -> Exit {
         let recorded = Exit::load(&self.folder).ok().flatten();
         recorded.unwrap_or_else(|| leaving::exit_of_lost(&LogReader::open(&self.supervisor.log), true))
     }
 }
 
-/// Where plan, socket and output of a worker are: where the init container made room, or where any user may write.
+/// The folder for a worker's plan, socket and output: prepared by the init container, or where any user may write.
 fn own_folder(plan: &WorkerPlan) -> Result<PathBuf, String> {
     let name = format!("paddle-launch-{}-{}", std::process::id(), plan.worker);
     let installed = programs().map(|programs| programs.with_file_name("attempt"));
@@ -341,7 +341,7 @@ fn own_folder(plan: &WorkerPlan) -> Result<PathBuf, String> {
     Err(problem)
 }
 
-/// A job whose output folder cannot be written to still runs; its log is on stdout.
+/// If the output folder is not writable, the job still runs; its log is on stdout.
 fn prepare_output(plan: &mut WorkerPlan) {
     let Some(folder) = plan.plain_log.as_deref().and_then(Path::parent) else {
         return;
@@ -355,7 +355,7 @@ fn prepare_output(plan: &mut WorkerPlan) {
     }
 }
 
-/// Small files that the pod mounts are written here; the others are the supervisor's.
+/// Writes the small files that the pod mounts; leaves the others to the supervisor.
 fn mounted_files(plan: &mut WorkerPlan) -> Result<(), String> {
     let is_mounted = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_file());
     let (mounted, others): (Vec<_>, Vec<_>) = plan.files.drain(..).partition(|file| is_mounted(&file.path));
@@ -363,7 +363,7 @@ fn mounted_files(plan: &mut WorkerPlan) -> Result<(), String> {
     pod_files::write_all(&mounted)
 }
 
-/// The folder of our own programs, if this one is called by a name that programs use.
+/// The folder of our own programs, if it contains `paddle`.
 fn programs() -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
     let folder = own.parent()?;

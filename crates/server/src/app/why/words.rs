@@ -1,6 +1,6 @@
 //! The sentences of `why`, from a reason in which every job is already a [`Mention`].
 //!
-//! Commands and flags of `paddlectl` are named here and nowhere deeper.
+//! Commands and flags of `paddlectl` are named here, not in the scheduler.
 
 use paddlecloud_core::duration;
 use paddlecloud_core::job::runs_alone;
@@ -15,7 +15,7 @@ pub(super) const ESTIMATE_BASIS: &str =
 
 const ANOTHERS: &str = "another user's job";
 
-/// `word-emb (j_…)`, or that it is another user's.
+/// `word-emb (j_…)`, or that it is another user's job.
 pub(super) fn mention(mention: &Mention) -> String {
     match known(mention) {
         Some(name) => name,
@@ -148,7 +148,7 @@ fn running(holders: &Holders<Mention>) -> String {
     }
 }
 
-/// The jobs that may be named, then how many others there are.
+/// The jobs that may be named, then the number of others.
 fn listed(holders: &Holders<Mention>) -> Option<String> {
     let named: Vec<String> = holders
         .jobs
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Ids differ between runs of the samples, so they are replaced by `ID`.
+    /// Replaces ids, which differ between runs of the tests, with `ID`.
     fn shown(text: String) -> String {
         text.replace(job().id.as_str(), "ID")
     }

@@ -1,19 +1,19 @@
-//! Identifies the boot of the machine: after a restart nothing that ran before is running.
+//! Identifies the boot of the machine: no process survives a reboot.
 
 use std::io;
 use std::path::Path;
 
 const KERNEL: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Names another file to read the boot id from, so that a test can restart "the machine".
+/// Names another file to read the boot id from, so that a test can simulate a reboot.
 const OVERRIDE: &str = "PADDLECLOUD_BOOT_ID_FILE";
 
-/// The kernel's name for this boot.
+/// The kernel's id of this boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootId(String);
 
 impl BootId {
-    /// Reads the current one.
+    /// Reads the current boot id.
     pub fn read() -> io::Result<BootId> {
         BootId::read_from(Path::new(
             &std::env::var_os(OVERRIDE).unwrap_or_else(|| KERNEL.into()),
@@ -39,7 +39,7 @@ impl BootId {
         &self.0
     }
 
-    /// Whether the one stored in `file` differs.
+    /// Whether `file` has another boot id.
     pub fn differs_from(&self, file: &Path) -> io::Result<bool> {
         match std::fs::read_to_string(file) {
             Ok(before) => Ok(before.trim() != self.0),
@@ -48,7 +48,7 @@ impl BootId {
         }
     }
 
-    /// Stores this one in `file`, atomically.
+    /// Stores this boot id in `file` atomically.
     pub fn remember_in(&self, file: &Path) -> io::Result<()> {
         let draft = file.with_extension("new");
         std::fs::write(&draft, &self.0)?;

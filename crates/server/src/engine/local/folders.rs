@@ -10,7 +10,7 @@ use crate::logs::folders::{attempt_folder, attempt_name};
 #[derive(Debug, Clone)]
 pub struct AttemptFolder {
     pub path: PathBuf,
-    /// Unique on this machine forever: identifies the attempt's processes and control groups.
+    /// Unique on this machine forever; identifies the attempt's processes and control groups.
     pub marker: String,
 }
 

@@ -20,18 +20,18 @@ use super::link::{self, ConnectError};
 use crate::error_chain::chain_of;
 use crate::programs::{self, DEFAULT_PATH};
 
-/// The folder of uploads below a home.
+/// The folder of uploaded packages below a home.
 const PACKAGES: &str = ".paddlecloud/packages";
 
-/// Processes and threads of one worker: plenty for any training program, and few enough that a fork bomb does not take
-/// down the machine.
+/// Limit on the processes and threads of one worker: enough for any training program, and low enough that a fork bomb does not
+/// take down the machine.
 const MOST_PROCESSES: u64 = 4096;
 
-/// Two ports per run from here on, spread by the first worker's address.
+/// Each run gets two ports from here on, spread by the first worker's address.
 const PORT_FLOOR: u16 = 10_000;
 const PORT_PAIRS: u32 = 10_000;
 
-/// Where workers of other system users find `paddle`: they may not enter the data folder.
+/// The path of `paddle` for workers of other system users, which may not enter the data folder.
 const SHOWN_PROGRAMS: &str = "/.paddlecloud/bin";
 /// The same for `python`, in case the machine has only `python3`.
 const SHOWN_PYTHON: &str = "/.paddlecloud/python";
@@ -39,13 +39,13 @@ const SHOWN_PYTHON: &str = "/.paddlecloud/python";
 /// How long to wait when the machine has no resources left.
 const NEXT_START: Duration = Duration::from_secs(2);
 
-/// Below the folder of our own programs: a `python` that runs `python3`.
+/// The folder, below that of our own programs, with a `python` that runs `python3`.
 pub const PYTHON_FOLDER: &str = "python";
 
 /// A secret shared by the trainers and parameter servers of one run.
 const RUN_SECRET: &str = "PADDLE_PS_SECRET";
 
-/// An attempt that is being launched, registered as such while this lives.
+/// Registers an attempt as being launched while this lives.
 struct UnderWay<'a> {
     inner: &'a Inner,
     attempt: &'a AttemptKey,
@@ -67,7 +67,7 @@ impl Drop for UnderWay<'_> {
 /// Why an attempt was not started.
 enum NotStarted {
     Failed(String),
-    /// The machine has no process or file descriptor left for it; that is temporary.
+    /// The machine temporarily has no process or file descriptor left.
     NoRoom(String),
 }
 
@@ -93,7 +93,7 @@ pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
         Ok(None) => {}
         Err(NotStarted::NoRoom(reason)) => {
             tracing::warn!(?attempt, %reason, "no worker can be started now");
-            // Nothing signals when the machine has resources again.
+            // Nothing notifies us when the machine has resources again.
             tokio::time::sleep(NEXT_START).await;
             inner.report(&attempt, News::NoRoom(reason));
         }
@@ -117,7 +117,7 @@ async fn start(
     write_plan(plan, folder.path.clone()).await?;
     let started = run_supervisor(inner, folder, &assignment.secrets).await;
     let lives = || paddlecloud_supervisor::is_alive(&folder.path);
-    // A supervisor started by an earlier server may have been faster.
+    // A supervisor started by an earlier server may have won the race.
     if started.is_err() && !lives() {
         return started.map(|()| None);
     }
@@ -150,7 +150,7 @@ fn not_written(error: &(dyn std::error::Error + 'static)) -> NotStarted {
     }
 }
 
-/// Returns when the supervisor accepts connections; from then on it is independent.
+/// Starts a supervisor. Returns when it accepts connections; from then on it is independent.
 async fn run_supervisor(
     inner: &Inner,
     folder: &AttemptFolder,
@@ -165,7 +165,7 @@ async fn run_supervisor(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    // Secrets travel in a pipe: the plan is a file, and arguments and variables can be seen.
+    // Secrets go through a pipe: the plan is a file, and other processes can see arguments and variables.
     if !secrets.is_empty() {
         command.env(protocol::SECRETS_VARIABLE, "1").stdin(Stdio::piped());
     }
@@ -197,13 +197,13 @@ async fn run_with(
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         let text = serde_json::to_vec(secrets.reveal())?;
-        // A supervisor that ended at once says why.
+        // A supervisor that exits at once reports why.
         let _ = pipe.write_all(&text).await;
     }
     child.wait_with_output().await
 }
 
-/// The lines before a trainer's own output, as they were planned.
+/// The planned lines that precede a trainer's own output.
 pub async fn preamble(inner: &Inner, attempt: &AttemptKey) -> Vec<String> {
     let folder = inner.folder(attempt).path;
     let planned = tokio::task::spawn_blocking(move || protocol::WorkerPlan::load(&folder)).await;
@@ -230,7 +230,7 @@ fn plan_of(inner: &Inner, job: &Job, site: &Site, worker: WorkerKey) -> Option<p
     plan::plan_worker(&job.spec, site, &members, worker.role, worker.index)
 }
 
-/// Variables for a worker of this machine: where our programs are, its address, its cards.
+/// Variables for a worker of this machine: `PATH`, its address, its GPU cards.
 fn own_entries(inner: &Inner, job: &Job, position: usize, worker: &Worker) -> BTreeMap<String, String> {
     let programs = match inner.storage.owner(&job.user).run_as() {
         Some(_) => SHOWN_PROGRAMS.to_owned(),
@@ -256,7 +256,7 @@ fn own_entries(inner: &Inner, job: &Job, position: usize, worker: &Worker) -> BT
     entries.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Paths as this job's workers see them: at `/pfs/…`, or the real ones if the machine permits no private view.
+/// Paths as this job's workers see them: at `/pfs/…`, or the real ones if the machine does not permit private mounts.
 struct View {
     home: String,
     public: String,
@@ -311,7 +311,7 @@ impl View {
     }
 }
 
-/// Addresses of live workers differ, so the ports of live runs do too.
+/// The first port of a run. Live workers have different addresses, so live runs have different ports.
 fn port_base(job: &Job) -> u16 {
     let address = job
         .workers
@@ -381,7 +381,7 @@ fn worker_plan(
     })
 }
 
-/// If only `python3` exists, a folder at the end of `PATH` provides it as `python`.
+/// If only `python3` exists, appends a folder to `PATH` that provides it as `python`.
 fn with_python(inner: &Inner, job: &Job, mut env: BTreeMap<String, String>) -> BTreeMap<String, String> {
     if let Some(path) = env.get_mut("PATH").filter(|path| programs::lacks_python(path)) {
         let folder = match inner.storage.owner(&job.user).run_as() {
@@ -406,7 +406,7 @@ fn limits(resources: &Resources) -> Limits {
     }
 }
 
-/// `/pfs/…` under both spellings of the documents; within it, `latest` leads to this run.
+/// Mounts `/pfs/…` under both documented spellings; within it, `latest` leads to this run.
 fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
     let storage = &inner.storage;
     let home = storage.home_path(&job.user);
@@ -427,7 +427,7 @@ fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
             target: latest,
             read_only: false,
         });
-        // Later submits are compared with uploaded files: no job may change them.
+        // Read-only: later submits are compared with the uploaded files, so no job may change them.
         binds.push(Bind {
             source: home.join(PACKAGES),
             target: packages,

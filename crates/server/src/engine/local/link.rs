@@ -1,7 +1,7 @@
 //! The connection to one supervisor: orders go out, reports come in.
 //!
-//! One task per attempt. When the connection ends, the attempt's folder shows whether the worker exited. If it did not
-//! and the supervisor lives, the task reconnects; if the supervisor is dead, the attempt is lost.
+//! There is one task per attempt. When the connection ends, the attempt's folder shows whether the worker exited. If it did not
+//! and the supervisor is alive, the task reconnects; if the supervisor is dead, the attempt is lost.
 
 use std::future::Future;
 use std::io;
@@ -26,21 +26,21 @@ use crate::logs::Tail;
 /// Longest line a supervisor sends.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// How long a supervisor may take for its first message. One that is stopped, or waits for a full disk, sends nothing.
+/// Time limit for a supervisor's first message. A supervisor that is stopped, or waits for a full disk, sends nothing.
 const FIRST_WORDS: Duration = Duration::from_secs(3);
 
-/// Pause before a living supervisor that refuses connections is tried again.
+/// Pause before retrying a live supervisor that refuses connections.
 const NEXT_TRY: Duration = Duration::from_millis(500);
 
-/// How long after a grace period a supervisor may still be busy with the exit of its worker.
+/// How long after the grace period a supervisor may still be busy with the exit of its worker.
 const STOP_MARGIN: Duration = Duration::from_secs(2);
 
-/// A supervisor that is connected.
+/// A connected supervisor.
 pub struct Link {
     /// When a worker that was asked to stop must have exited.
     stop_due: Option<Instant>,
     orders: mpsc::UnboundedSender<Command>,
-    /// The latest report, for a server that starts over. Its sender is dropped with the link's task.
+    /// The latest report, for a server loop that restarts. Its sender is dropped with the link's task.
     news: watch::Receiver<News>,
 }
 
@@ -50,7 +50,7 @@ impl Link {
         let _ = self.orders.send(command);
     }
 
-    /// Asks it to stop its worker. Returns whether the time limit of an earlier stop has passed.
+    /// Asks the supervisor to stop its worker. Returns whether the time limit of an earlier stop has passed.
     pub fn stop(&mut self, grace: Duration) -> bool {
         let now = Instant::now();
         let overdue = self.stop_due.is_some_and(|due| due <= now);
@@ -62,7 +62,7 @@ impl Link {
         overdue
     }
 
-    /// Its latest report.
+    /// The latest report.
     pub fn news(&self) -> News {
         self.news.borrow().clone()
     }
@@ -77,7 +77,7 @@ impl Link {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// It exists but does not answer now.
+    /// The supervisor exists but does not answer now.
     #[error("it does not answer")]
     Silent,
     #[error(transparent)]
@@ -96,8 +96,8 @@ pub async fn connect(
     Ok(state)
 }
 
-/// Keeps a link for a living supervisor that cannot be reached now. Orders wait until it can; then it reports its
-/// state, or its folder shows how it exited meanwhile.
+/// Keeps a link to a live supervisor that cannot be reached now. Orders wait until it can be reached; then it reports its state,
+/// or its folder shows how it exited meanwhile.
 pub fn connect_later(inner: &Arc<Inner>, attempt: &AttemptKey, folder: PathBuf, error: &ConnectError) {
     tracing::warn!(?attempt, %error, "a supervisor does not answer; continuing without it");
     let unknown = LogMark {
@@ -146,7 +146,7 @@ async fn open(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Reports as they arrive. A partial line stays for the next call, so a call may be cancelled at any time.
+/// Reads reports as they arrive. A partial line stays buffered for the next call, so `next_report` is cancel-safe.
 struct Lines {
     stream: BufReader<OwnedReadHalf>,
     line: Vec<u8>,
@@ -165,7 +165,7 @@ impl Lines {
     }
 }
 
-/// What a supervisor's first message means for the job.
+/// Converts a supervisor's first message to news for the job.
 pub fn news_of_state(state: &State) -> News {
     match state.phase {
         Phase::Waiting => News::Up,
@@ -174,7 +174,7 @@ pub fn news_of_state(state: &State) -> News {
     }
 }
 
-/// The recorded exit as a domain value.
+/// Converts a recorded exit to the domain type.
 pub fn news_of_exit(exit: protocol::Exit) -> News {
     let (code, signal) = match exit.ending {
         Ending::Code(code) => (Some(code), None),
@@ -214,9 +214,9 @@ fn holder(clash: &protocol::Clash) -> Option<String> {
 
 /// How a connection ended.
 enum Ended {
-    /// Nothing more comes over this connection.
+    /// The connection is closed.
     Cut,
-    /// The engine itself is gone; the worker is not.
+    /// The engine was dropped; the worker keeps running.
     NobodyListens,
 }
 
@@ -226,12 +226,12 @@ struct Task {
     folder: PathBuf,
     log: Tail,
     news: watch::Sender<News>,
-    /// A watch is pending.
+    /// Whether a watch request is pending.
     watching: bool,
 }
 
 impl Task {
-    /// A task whose link is registered from now on.
+    /// Creates a task and registers its link.
     fn new(
         inner: &Arc<Inner>,
         attempt: &AttemptKey,
@@ -260,7 +260,7 @@ impl Task {
         (task, incoming)
     }
 
-    /// Talks to the supervisor, over one connection after the other, until it is gone.
+    /// Talks to the supervisor, reconnecting as needed, until it is gone.
     async fn run(mut self, mut wire: Option<Wire>, mut orders: mpsc::UnboundedReceiver<Command>) {
         loop {
             let Some(connected) = (match wire.take() {
@@ -278,7 +278,7 @@ impl Task {
         }
     }
 
-    /// `None`: the supervisor no longer exists. A silent one is waited for, on one connection.
+    /// Waits for a silent supervisor on one connection. Returns `None` if the supervisor no longer exists.
     async fn reconnect(&mut self) -> Option<Wire> {
         loop {
             match first_words(&self.folder).await {
@@ -369,7 +369,7 @@ impl Task {
     }
 }
 
-/// Whether the attempt has a supervisor and no end.
+/// Whether the attempt has a live supervisor and no recorded exit.
 async fn lives(folder: &Path) -> bool {
     let folder = folder.to_owned();
     let look = move || !folder.join(files::EXIT).exists() && paddlecloud_supervisor::is_alive(&folder);

@@ -1,8 +1,7 @@
 //! The local engine: every worker is a process of this machine with its own supervisor.
 //!
-//! A supervisor outlives the server. The two share the attempt's folder
-//! (`<data>/attempts/<job>/<role>-<index>.<attempt>/`): the plan, the socket, the log, the recorded exit. Which workers
-//! should run is decided elsewhere, and the folders of runs are prepared elsewhere.
+//! A supervisor outlives the server. The two share the attempt's folder (`<data>/attempts/<job>/<role>-<index>.<attempt>/`): the
+//! plan, the socket, the log, the recorded exit. The conductor decides which workers run, and `runs` prepares their folders.
 
 mod boot;
 mod folders;
@@ -36,25 +35,25 @@ use link::Link;
 pub use boot::BootId;
 pub use launch::PYTHON_FOLDER;
 
-/// Supervisors that are started at the same time; more would only compete for the cores.
+/// Supervisors started concurrently; more would only compete for the cores.
 const STARTS_AT_ONCE: usize = 8;
 
 /// What the engine needs to know about this machine and this server.
 #[derive(Debug, Clone)]
 pub struct LocalSettings {
-    /// Where attempts' folders are created.
+    /// The folder that contains the attempts' folders.
     pub data: PathBuf,
     pub datacenter: DatacenterName,
-    /// This machine, as far as jobs may use it.
+    /// The part of this machine that jobs may use.
     pub nodes: Vec<Node>,
-    /// Different for every server on a machine: where its workers' addresses begin.
+    /// Where the workers' addresses begin; different for every server on a machine.
     pub address_seed: u64,
     pub isolation: Isolation,
     pub logs: LogLimits,
-    /// Whether a worker's log has a copy in the run's output.
+    /// Whether the run's output has a copy of each worker's log.
     pub log_copy: bool,
     pub boot: BootId,
-    /// This program: started again under the name of the supervisor.
+    /// This program, which is started again under the supervisor's name.
     pub program: PathBuf,
     /// A folder with `paddle` in it, first in every worker's `PATH`.
     pub programs: PathBuf,
@@ -72,21 +71,21 @@ struct Inner {
     logs: SegmentLogs,
     secret: Secret,
     links: Mutex<HashMap<AttemptKey, Link>>,
-    /// Attempts that are being launched: on disk they may be in any state.
+    /// Attempts being launched: their folders may be in any state.
     launching: Mutex<HashSet<AttemptKey>>,
-    /// Attempts whose supervisor did not stop in time, and was killed for that.
+    /// Attempts whose supervisor did not stop in time and was killed.
     forced: Mutex<HashSet<AttemptKey>>,
     starts: Semaphore,
-    /// This boot is not recorded yet: the exits it caused may not be stored.
+    /// Whether this boot is not recorded yet: the exits it caused may not be stored.
     boot_is_news: AtomicBool,
     reports: mpsc::UnboundedSender<Report>,
     incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<Report>>,
 }
 
 impl LocalEngine {
-    /// Creates an engine; nothing runs until its state is read or a launch is ordered.
+    /// Creates an engine. Nothing runs until its state is read or a launch is ordered.
     ///
-    /// The logs are below the same data folder: supervisors write them there.
+    /// `logs` must use the same data folder: supervisors write there.
     pub fn new(settings: LocalSettings, storage: Storage, logs: SegmentLogs, secret: Secret) -> LocalEngine {
         let (reports, incoming) = mpsc::unbounded_channel();
         LocalEngine {
@@ -138,9 +137,10 @@ impl Inner {
         self.settings.data.join("boot_id")
     }
 
-    /// Orders come only after the state found at the start is durable: from now on this boot is the recorded one.
+    /// Records this boot as known. Orders come only after the state found at the start is durable, so the exits caused by the
+    /// reboot are stored by now.
     ///
-    /// If it cannot be written now, on a full disk, the next order tries again.
+    /// If the write fails, for example on a full disk, the next order retries it.
     async fn remember_boot(self: &Arc<Self>) {
         if !self.boot_is_news.swap(false, Ordering::Relaxed) {
             return;
@@ -186,7 +186,7 @@ impl Engine for LocalEngine {
         state::clean(&self.inner, attempt).await;
     }
 
-    /// What is left after cleaning is removed with the job's logs, whose folder it shares.
+    /// Does nothing: the remaining files are removed with the job's logs, which share the folder.
     async fn discard(&self, _job: &JobId) {}
 
     async fn state(&self) -> Result<EngineState, EngineError> {
@@ -200,12 +200,12 @@ impl Engine for LocalEngine {
         reports.into_iter().map(EngineEvent::Worker).collect()
     }
 
-    /// One machine: every worker has its own loopback address.
+    /// All workers are on one machine, so each one gets its own loopback address.
     fn addresses(&self) -> Box<dyn Addresses> {
         Box::new(Loopback::from_seed(self.inner.settings.address_seed))
     }
 
-    /// What this machine does not permit.
+    /// Restrictions of this machine.
     fn notes(&self) -> Vec<String> {
         self.inner.settings.isolation.degraded.clone()
     }

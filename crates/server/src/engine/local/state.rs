@@ -1,4 +1,4 @@
-//! The engine's state: adopts supervisors after a restart, finds out how an attempt ended, cleans up after it.
+//! The engine's state: adopts supervisors after a restart, determines how attempts ended, and cleans up after them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use super::folders::AttemptFolder;
 use super::link;
 use crate::logs::folders;
 
-/// Supervisors that are adopted at the same time.
+/// Supervisors adopted concurrently.
 const LOOKS_AT_ONCE: usize = 32;
 
 /// How long a supervisor may take to exit when asked, before its worker is killed without it.
 const LEAVING: Duration = Duration::from_secs(30);
 
-/// Pause before a recorded exit that could not be read because of a shortage is read again.
+/// Pause before rereading a recorded exit that could not be read because of a shortage.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
 
-/// Everything launched and not cleaned, reconnected if it lives.
+/// All attempts that were launched and not cleaned. Reconnects to those that are alive.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
-    // These first: what has left this list since is on disk.
+    // Read this list first: an attempt that leaves it afterwards is on disk.
     let under_way: Vec<AttemptKey> = inner.launching().iter().cloned().collect();
     let (listing, boot_file) = (Arc::clone(inner), inner.boot_file());
     let found = tokio::task::spawn_blocking(move || {
@@ -40,7 +40,7 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
         .map_err(|error| EngineError(Box::new(error)))?;
     inner.boot_is_news.store(true, Ordering::Relaxed);
-    // Those being launched may have no plan yet.
+    // Attempts being launched may have no plan yet.
     let mut all = found.keys;
     all.extend(under_way);
     let looks = all.into_iter().map(async |attempt| {
@@ -52,7 +52,7 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .collect()
         .await;
     let attempts = looked.into_iter().flatten().collect();
-    // A plan made in this boot means that the exits caused by the machine's restart were already stored.
+    // A plan made in this boot means that the exits caused by the reboot were already stored.
     let boot = match differs && !found.planned_in_this_boot {
         true => Boot::Changed,
         false => Boot::Same,
@@ -102,14 +102,15 @@ fn list(inner: &Inner) -> std::io::Result<Found> {
 fn is_of_this_boot(inner: &Inner, folder: &Path) -> bool {
     match WorkerPlan::load(folder) {
         Ok(plan) => plan.boot_id == inner.settings.boot.as_str(),
-        // No attempt is declared lost because the server lacks file descriptors.
+        // An attempt must not be declared lost because the server lacks file descriptors.
         Err(error) => paddlecloud_supervisor::is_shortage(&error),
     }
 }
 
-/// `None`: the server stopped before the supervisor was started, so it may be launched as if never tried.
+/// The news of one attempt. `None`: the server stopped before it started the supervisor, so the attempt can be launched as if for
+/// the first time.
 async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
-    // A launch ends with a link: an attempt that is no longer being launched has one, or never will.
+    // A launch ends with a link: an attempt that is no longer being launched has a link, or will never have one.
     if inner.launching().contains(attempt) {
         return Some(News::Launched);
     }
@@ -122,7 +123,7 @@ async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
     match life.unwrap_or(Life::Over) {
         Life::Lives => match link::connect(inner, attempt, folder.clone()).await {
             Ok(state) => Some(link::news_of_state(&state)),
-            // It may just be exiting, or we may lack file descriptors: the link finds out.
+            // The supervisor may just be exiting, or we may lack file descriptors: the link finds out.
             Err(error) => {
                 link::connect_later(inner, attempt, folder, &error);
                 Some(News::Launched)
@@ -133,11 +134,11 @@ async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
     }
 }
 
-/// What an attempt's folder says about its supervisor.
+/// What an attempt's folder shows about its supervisor.
 enum Life {
     Lives,
     Over,
-    /// Nothing was ever started. The folder is gone.
+    /// Nothing was ever started. The folder has been removed.
     NeverBegan,
 }
 
@@ -145,7 +146,7 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
     if is_of_this_boot(inner, folder) && paddlecloud_supervisor::is_alive(folder) {
         return Life::Lives;
     }
-    // A clean that was interrupted by a crash leaves the log.
+    // A cleanup interrupted by a crash leaves the log.
     let began = || {
         [files::EXIT, files::LOG]
             .iter()
@@ -154,7 +155,7 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
     if began() {
         return Life::Over;
     }
-    // A supervisor may be about to start. With its lock taken none does, and one that comes later finds no plan.
+    // A supervisor may be about to start. While we hold its lock none can, and one that starts later finds no plan.
     let place = match paddlecloud_supervisor::take_place(folder) {
         Ok(None) => return Life::Lives,
         Ok(place) => place,
@@ -172,13 +173,13 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
     Life::NeverBegan
 }
 
-/// How an attempt whose supervisor is gone exited. Nothing of it runs when this returns.
+/// How an attempt exited whose supervisor is gone. None of its processes run when this returns.
 pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News {
     loop {
         match Exit::load(folder) {
             Ok(Some(exit)) => return link::news_of_exit(exit),
             Ok(None) => break,
-            // The exit is on disk and can be read when the server has file descriptors again.
+            // The exit is on disk and can be read once the server has file descriptors again.
             Err(error) if paddlecloud_supervisor::is_shortage(&error) => {
                 tracing::warn!(?attempt, %error, "a recorded end cannot be read now");
                 tokio::time::sleep(NEXT_LOOK).await;
@@ -207,7 +208,7 @@ fn how_it_was_lost(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> &'stat
     }
 }
 
-/// Kills a worker whose supervisor was asked to stop it and does nothing, by killing the supervisor.
+/// Kills a supervisor that was asked to stop its worker and does not react, and with it the worker.
 pub async fn force(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let AttemptFolder { path, marker } = inner.folder(attempt);
     let is_first = inner.forced().insert(attempt.clone());
@@ -217,13 +218,13 @@ pub async fn force(inner: &Arc<Inner>, attempt: &AttemptKey) {
             ?attempt,
             "a supervisor did not stop its worker in time and was killed"
         ),
-        // The first caller may just have succeeded.
+        // A concurrent first caller may just have succeeded.
         _ if is_first => drop(inner.forced().remove(attempt)),
         _ => {}
     }
 }
 
-/// Kills whatever is left of an attempt.
+/// Kills all remaining processes of an attempt.
 async fn sweep(marker: String) {
     let swept = tokio::task::spawn_blocking(move || paddlecloud_supervisor::sweep(&marker)).await;
     match swept {
@@ -239,7 +240,7 @@ async fn sweep(marker: String) {
     }
 }
 
-/// Removes everything of an attempt except its log.
+/// Removes all files of an attempt except its log.
 pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let running = inner.links().get(attempt).map(|link| {
         link.tell(Command::Stop { grace_ms: Some(0) });
@@ -260,7 +261,7 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     if !path.join(files::EXIT).exists() {
         sweep(marker).await;
     }
-    // The plan is removed last: an attempt with a plan is cleaned again after a crash.
+    // The plan is removed last, because an attempt with a plan is cleaned again after a crash.
     for name in [
         files::SOCKET,
         files::PID,
@@ -284,7 +285,7 @@ async fn drop_if_empty(file: PathBuf) {
     }
 }
 
-/// The plan first: without it the rest does not look like an attempt.
+/// Removes an attempt's folder, the plan first: without a plan, the rest is not taken for an attempt.
 pub fn remove_folder(folder: &Path) {
     let removed = std::fs::remove_file(folder.join(files::PLAN))
         .or_else(folders::absent_is_fine)

@@ -1,4 +1,4 @@
-//! Files written in the old way, request by request, without a network.
+//! Files written by the old protocol, request by request, without a network.
 
 mod publishing;
 
@@ -38,7 +38,7 @@ impl Fixture {
             folder,
         };
         std::fs::write(fixture.file(), old).unwrap();
-        // What is there is known from here on, and counted as it changes.
+        // Measured once here; later changes are counted.
         fixture.stored();
         fixture
     }
@@ -206,7 +206,7 @@ fn an_empty_file_counts_and_gives_back_what_it_replaces() {
     let at = |name: &str| -> PfsPath { format!("/pfs/dc/home/me/{name}").parse().unwrap() };
     all.files.old_touch(&all.me, &at("a"), 0).unwrap();
     all.files.old_touch(&all.me, &at("b"), 0).unwrap();
-    // Nobody is refused by what was measured seconds ago.
+    // A measurement that is seconds old refuses nothing, so measure again.
     all.stored();
     let refused = all.files.old_touch(&all.me, &at("c"), 0).unwrap_err();
     assert!(refused.to_string().contains("3 of 3 files are used"), "{refused}");

@@ -1,4 +1,4 @@
-//! A file that is being written in the old way: what of it has come, and all such files.
+//! A file that is being written by the old protocol: which ranges have arrived. Also the list of all such files.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,28 +13,28 @@ use paddlecloud_pfs::{Place, Space};
 use crate::files::FilesError;
 use crate::files::spans::Spans;
 
-/// Files that are being written at a time; the oldest way of all to fill a memory is to begin and never end.
+/// The most files that are being written at a time, since clients may announce files without ever sending them.
 const MOST_AT_ONCE: usize = 1000;
-/// Of these one user's.
+/// The most of these in one space.
 pub(super) const MOST_OF_ONE: usize = 200;
-/// A file that was begun is given up so long after the last request for it.
+/// An announced file is discarded this long after the last request for it.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(3600);
 
-/// One of them, as those hold it who work at it. Nobody holds the lock for long.
+/// A write shared by its requests. The lock is only held briefly.
 pub(super) type Shared = Arc<Mutex<OldWrite>>;
 
-/// Files that are being written in the old way.
+/// Files that are being written by the old protocol.
 #[derive(Default)]
 pub(in crate::files) struct OldWrites(Mutex<HashMap<Place, Begun>>);
 
-/// One of them, with its name among the uploads.
+/// A write, with its id in the list of uploads.
 #[derive(Clone)]
 pub(super) struct Begun {
     id: StagedId,
     pub(super) write: Shared,
 }
 
-/// One that is being published: it is among the others until then, whatever becomes of it.
+/// A write that is being published. It stays in the list until the guard is dropped, however the publish ends.
 pub(super) struct Publishing<'a> {
     writes: &'a OldWrites,
     place: &'a Place,
@@ -47,7 +47,7 @@ impl Drop for Publishing<'_> {
     }
 }
 
-/// What there is of a complete one, taken out of it: publishing may take long, and nobody should wait for that.
+/// The parts of a complete write, taken out so that nobody waits for a slow publish.
 pub(super) struct Complete {
     pub(super) size: u64,
     pub(super) staged: StagedFile,
@@ -58,11 +58,11 @@ pub(super) struct OldWrite {
     pub(super) size: u64,
     pub(super) staged: Option<StagedFile>,
     room: Option<Reservation>,
-    /// What was sent.
+    /// The ranges that were received.
     pub(super) posted: Spans,
-    /// Ranges that are on their way in.
+    /// Ranges in flight.
     arriving: usize,
-    /// Being published, published or given up; some may still hold it.
+    /// Being published, published or discarded; requests may still hold it.
     is_over: bool,
     used: Instant,
 }
@@ -72,12 +72,12 @@ impl OldWrites {
         lock(&self.0).get(place).map(|begun| begun.write.clone())
     }
 
-    /// Whoever announces a file again begins it anew.
+    /// Drops a write: a client that announces a file again starts over.
     pub(super) fn forget(&self, place: &Place) {
         lock(&self.0).remove(place);
     }
 
-    /// Takes one out, unless the client has begun anew meanwhile.
+    /// Removes a write, unless the client has started over meanwhile.
     pub(super) fn remove(&self, place: &Place, write: &Shared) {
         let mut writes = lock(&self.0);
         if writes
@@ -88,7 +88,7 @@ impl OldWrites {
         }
     }
 
-    /// Keeps one that is being published among the others until the guard goes.
+    /// Keeps a write in the list while it is published, until the guard is dropped.
     pub(super) fn publishing<'a>(&'a self, place: &'a Place, write: &'a Shared) -> Publishing<'a> {
         Publishing {
             writes: self,
@@ -113,14 +113,14 @@ impl OldWrites {
         Ok(())
     }
 
-    /// Gives up what no client came back to; returns how many.
+    /// Discards writes that no client resumed; returns how many.
     pub(in crate::files) fn expire(&self) -> usize {
         self.expire_unused_for(GIVEN_UP_AFTER)
     }
 
     pub(super) fn expire_unused_for(&self, age: Duration) -> usize {
         let unused = self.all().into_iter().filter(|(_, begun)| {
-            // Whoever holds it uses it.
+            // A locked write is in use.
             begun.write.try_lock().is_ok_and(|write| write.is_unused_for(age))
         });
         unused
@@ -128,7 +128,7 @@ impl OldWrites {
             .count()
     }
 
-    /// Those in a space.
+    /// The writes of a space.
     pub(super) fn in_space(&self, space: &Space) -> Vec<(Place, Begun)> {
         let mut all = self.all();
         all.retain(|(place, _)| place.space == *space);
@@ -149,7 +149,7 @@ impl Begun {
         self.id == *id
     }
 
-    /// As its owner sees it among the uploads that were begun.
+    /// Its entry in the owner's list of unfinished uploads.
     pub(super) fn view(&self, path: WirePath) -> UnfinishedUpload {
         let write = lock(&self.write);
         let (arrived, unused) = write.progress();
@@ -165,7 +165,7 @@ impl Begun {
 }
 
 impl OldWrite {
-    /// How much was sent, and for how long nobody has asked or sent. Of one that is being published all is there.
+    /// How many bytes arrived, and the time since the last request. A write that is being published is complete.
     fn progress(&self) -> (u64, Duration) {
         match self.is_over {
             true => (self.size, Duration::ZERO),
@@ -185,27 +185,27 @@ impl OldWrite {
         }
     }
 
-    /// Notes that somebody who may write it asks about it; `false` when it is over, and whoever asks only reads.
+    /// Notes a request by a user with write access; `false` if the write is over, and the request only reads.
     pub(super) fn is_asked_about(&mut self) -> bool {
         self.used = Instant::now();
         !self.is_over
     }
 
-    /// Until a range that is sent is here whole it is not known at all.
+    /// A range that is sent again does not count until all of it has arrived.
     pub(super) fn on_arriving(&mut self, from: u64, to: u64) {
         self.posted.remove(from, to);
         self.arriving += 1;
         self.used = Instant::now();
     }
 
-    /// A range is not on its way any more, whether it came whole or not.
+    /// A range is no longer in flight, complete or not.
     pub(super) fn on_arrived(&mut self) {
         self.arriving -= 1;
         self.used = Instant::now();
     }
 
-    /// Takes out what there is if every range has come and none is on its way again. Only one has it: for all others it is
-    /// over.
+    /// Takes the parts of a write if every range has arrived and none is in flight. Only one caller gets them; for all others the
+    /// write is over.
     pub(super) fn take_complete(&mut self) -> Option<Complete> {
         let is_at_rest = !self.is_over && self.arriving == 0;
         if !is_at_rest || !self.posted.gaps(self.size).is_empty() {
@@ -220,12 +220,12 @@ impl OldWrite {
         })
     }
 
-    /// Whether no client came back for so long.
+    /// Whether no request came for this long.
     fn is_unused_for(&self, age: Duration) -> bool {
         !self.is_over && self.arriving == 0 && self.used.elapsed() >= age
     }
 
-    /// Whoever still sends to it finds it gone, and what it still has goes.
+    /// Ends the write and drops its data; requests that still send to it fail.
     pub(super) fn end(&mut self) {
         self.is_over = true;
         self.staged = None;
@@ -237,7 +237,7 @@ impl OldWrite {
     }
 }
 
-/// A name for it like those of other uploads. It is no secret: whose it is is looked at.
+/// An id like those of other uploads. It is not secret: every use checks the owner.
 fn id_of(place: &Place) -> StagedId {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut hasher = blake3::Hasher::new();

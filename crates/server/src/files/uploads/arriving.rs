@@ -1,11 +1,11 @@
-//! Bytes of an upload on their way in: a chunk that counts when it is whole, or a range that counts as it comes.
+//! Receives bytes of an upload: a chunk, which counts once it is complete, or a range, which counts as it arrives.
 
 use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
 
 use super::presence::Visit;
 use crate::files::{Files, FilesError};
 
-/// One chunk on its way in; it counts only after `finish`.
+/// A chunk that is being received; it counts only after `finish`.
 pub struct ChunkIn {
     pub(super) files: Files,
     pub(super) live: Visit,
@@ -21,7 +21,7 @@ impl ChunkIn {
         self.live.checked(&self.files, written)
     }
 
-    /// Accepts the chunk if it is whole and has its name.
+    /// Accepts the chunk if it is complete and has the announced name.
     pub fn finish(mut self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(self.name);
@@ -30,7 +30,7 @@ impl ChunkIn {
     }
 }
 
-/// Bytes at any offset on their way in; each piece counts at once.
+/// Bytes at any offset that are being received; each piece counts at once.
 pub struct RangeIn {
     pub(super) files: Files,
     pub(super) live: Visit,
@@ -51,7 +51,7 @@ impl RangeIn {
         Ok(())
     }
 
-    /// Whether everything came that was announced.
+    /// Checks that all announced bytes arrived.
     pub fn finish(mut self) -> Result<(), FilesError> {
         match self.left {
             0 => {

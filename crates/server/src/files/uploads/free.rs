@@ -1,6 +1,6 @@
-//! Room on the file systems that uploads lie on: what those under way still miss is free no more.
+//! Free space on the file systems of uploads: what active uploads still miss is not free.
 //!
-//! Only those count that somebody works at, or did a moment ago: what was broken off keeps nobody else from writing.
+//! Only uploads with a recent request count: an interrupted upload blocks nobody else.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use paddlecloud_pfs::{RelPath, Root, RootError};
 use super::presence::is_used;
 use super::{Live, Uploads};
 
-/// A sender that is still there comes again within this time, also after its connection broke.
+/// An active client sends its next request within this time, also after its connection broke.
 const A_MOMENT: Duration = Duration::from_secs(60);
 
-/// Bytes of each file system that were promised to uploads that are just being begun.
+/// Bytes promised to uploads that are being created, by file system.
 #[derive(Default)]
 pub(super) struct Promised(Mutex<HashMap<u64, u64>>);
 
-/// Room on a file system, until the upload itself counts.
+/// Space on a file system, held until the upload itself counts.
 pub(super) struct Promise<'a> {
     promised: &'a Promised,
     device: u64,
@@ -44,14 +44,14 @@ impl Drop for Promise<'_> {
 }
 
 impl Uploads {
-    /// Sets room aside for a new upload where it will be gathered.
+    /// Reserves disk space for a new upload where it is staged.
     pub(super) fn promise(&self, staging: &Root, plan: &AssemblyPlan) -> Result<Promise<'_>, RootError> {
         let device = device_of(staging)?;
         let mut promised = self.promised.lock();
         let begun = promised.get(&device).copied().unwrap_or_default();
         let taken = begun.saturating_add(self.missing_on(device));
         let (free, size) = staging.free_space()?;
-        // A file system without a size does not say what is free either: CephFS in its first seconds.
+        // A file system of size 0 does not report its free space: CephFS in its first seconds.
         if size > 0 && free < plan.size.saturating_add(taken) {
             return Err(RootError::NoSpace(plan.path.clone()));
         }
@@ -63,7 +63,7 @@ impl Uploads {
         })
     }
 
-    /// What uploads under way will still write to a file system.
+    /// What active uploads will still write to a file system.
     fn missing_on(&self, device: u64) -> u64 {
         let live = self.lock();
         let there = live
@@ -80,7 +80,7 @@ impl Live {
     }
 }
 
-/// The file system a folder lies on.
+/// The file system of a folder.
 pub(super) fn device_of(folder: &Root) -> Result<u64, RootError> {
     Ok(folder.stat(&RelPath::root())?.stamp.device)
 }

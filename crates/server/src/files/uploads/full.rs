@@ -1,4 +1,4 @@
-//! What ended an upload for want of room, so that all who are at the same upload are told the same.
+//! Remembers which uploads ran out of space, so that all requests for such an upload get the same error.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,16 @@ use paddlecloud_pfs::{Place, RootError, Space};
 
 use crate::files::FilesError;
 
-/// Why there was no room.
+/// Why there was no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     Disk,
-    /// By a quota that the storage itself keeps; with limit and use where they are known.
+    /// A quota of the storage itself; with limit and usage if they are known.
     Quota(Option<OwnQuota>),
 }
 
 impl Full {
-    /// Whether a failure is of this kind.
+    /// The cause, if an error is of this kind.
     pub(super) fn of(error: &FilesError) -> Option<Full> {
         match error.storage() {
             Some(RootError::FsQuota { kept, .. }) => Some(Full::Quota(*kept)),
@@ -27,7 +27,7 @@ impl Full {
         }
     }
 
-    /// The same failure of whoever comes later.
+    /// The same error for a later request.
     pub(super) fn told(self, place: &Place) -> FilesError {
         let path = place.path.clone();
         let error = match self {
@@ -38,10 +38,10 @@ impl Full {
     }
 }
 
-/// So many uploads that ended for want of room are remembered.
+/// The most uploads that are remembered.
 const MOST: usize = 100;
 
-/// Uploads that ended for want of room, the latest last: requests that were on their way are told that.
+/// Uploads that ran out of space, the latest last: requests in flight get that error.
 #[derive(Default)]
 pub(super) struct EndedFull(Mutex<VecDeque<(StagedId, Place, Full)>>);
 
@@ -54,7 +54,7 @@ impl EndedFull {
         ended.push_back((id.clone(), place.clone(), by));
     }
 
-    /// Why an upload of one of these spaces is not there.
+    /// Why an upload does not exist in these spaces.
     pub(super) fn not_there(&self, id: &StagedId, spaces: &[Space]) -> FilesError {
         let ended = self.lock();
         let found = ended

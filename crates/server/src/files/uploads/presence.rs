@@ -1,4 +1,4 @@
-//! Whether somebody is at an upload: in a request, or between two.
+//! Whether an upload is active: in a request, or between two.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,15 +8,15 @@ use paddlecloud_pfs::staging::StagedId;
 
 use super::{Live, Uploads};
 
-/// Whoever is sending asks again sooner than this.
+/// An active sender sends its next request within this time.
 const BETWEEN_REQUESTS: Duration = Duration::from_secs(10);
 
-/// When the sender of an upload was last there.
+/// When the sender of an upload was last seen.
 pub(super) struct Presence(Mutex<Seen>);
 
 struct Seen {
     last: Instant,
-    /// A request ended before its time, and none came after it: the sender may be gone.
+    /// The last request was aborted: the sender may be gone.
     broke_off: bool,
 }
 
@@ -28,7 +28,7 @@ impl Presence {
         }))
     }
 
-    /// A request came.
+    /// A request arrived.
     pub(super) fn comes(&self) {
         *self.lock() = Seen {
             last: Instant::now(),
@@ -36,7 +36,7 @@ impl Presence {
         };
     }
 
-    /// How long nobody was there.
+    /// The time since the sender was last seen.
     pub(super) fn age(&self) -> Duration {
         self.lock().last.elapsed()
     }
@@ -51,7 +51,7 @@ impl Presence {
     }
 }
 
-/// A request that brings bytes to an upload. Where it is dropped before it ends, its sender broke off.
+/// A request that sends bytes to an upload. If it is dropped before `ends`, it was aborted.
 pub(super) struct Visit {
     live: Arc<Live>,
     has_ended: bool,
@@ -65,7 +65,7 @@ impl Visit {
         }
     }
 
-    /// Everything came; the sender is still there.
+    /// Everything arrived; the sender is still active.
     pub(super) fn ends(&mut self) {
         self.has_ended = true;
         self.live.presence.lock().last = Instant::now();
@@ -88,18 +88,18 @@ impl Drop for Visit {
     }
 }
 
-/// Whether somebody works at it, or did within that time. Each request that is under way holds it.
+/// Whether a request is in flight, or was within this time. Each request in flight holds a reference.
 pub(super) fn is_used(live: &Arc<Live>, within: Duration) -> bool {
     Arc::strong_count(live) > 1 || live.presence.age() < within
 }
 
-/// Whether somebody sends to it, or seems to be between two requests.
+/// Whether a request is in flight, or the sender seems to be between two.
 fn is_busy(live: &Arc<Live>) -> bool {
     Arc::strong_count(live) > 1 || live.presence.is_between_requests()
 }
 
 impl Uploads {
-    /// Whether somebody sends to an upload that another one made pointless. Such a one is left to expire.
+    /// Whether a superseded upload still seems active. Such an upload is left to expire.
     pub(in crate::files) fn is_sent_to(&self, id: &StagedId) -> bool {
         self.lock().get(id).is_some_and(is_busy)
     }

@@ -1,4 +1,4 @@
-//! Backups: taken from either database while it is in use, restored into either, and what a restore leaves alone.
+//! Backups: taken from either database while it is in use, restored into either, and what a restore keeps.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ impl Place {
         self.folder.path().join("backup")
     }
 
-    /// The server's folder.
+    /// The server's data folder.
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -72,7 +72,7 @@ async fn names(store: &Store) -> Vec<String> {
     jobs.iter().map(|job| job.spec.name.to_string()).collect()
 }
 
-/// A backup of one database, taken while it is open, is the content of the other.
+/// Restores a backup of one open database into another and compares the content.
 async fn carries(place: &Place, from: &DatabaseUrl, to: &DatabaseUrl) {
     let store = opened(from).await;
     store

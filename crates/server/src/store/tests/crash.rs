@@ -1,7 +1,7 @@
-//! What was acknowledged survives `kill -9`, and is synced before it is acknowledged.
+//! Acknowledged writes survive `kill -9` and are synced before the acknowledgement.
 //!
-//! The writer is this test program again: it opens the database it is given, saves jobs one after the
-//! other and says each id on standard output once the store says it is durable.
+//! The writer is another process of this test program: it opens the given database, saves jobs one after the other, and prints
+//! each id once the store reports it as durable.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write as _};
@@ -18,7 +18,7 @@ const FIRST: &str = "PADDLECLOUD_TEST_WRITER_FIRST";
 const COUNT: &str = "PADDLECLOUD_TEST_WRITER_COUNT";
 const ACK: &str = "acknowledged ";
 
-/// Does nothing unless it is started by the tests below.
+/// The writer's process; does nothing unless the tests below start it.
 #[tokio::test]
 async fn writer_process() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -52,7 +52,7 @@ fn writer(program: &mut Command, folder: &Path, first: u32, count: u32) -> Child
         .unwrap()
 }
 
-/// The id of a line that acknowledges one; the test harness writes lines of its own before and between.
+/// The id in an acknowledging line; the test harness prints other lines before and between.
 fn acknowledged(line: &str) -> Option<JobId> {
     line.split_once(ACK)?.1.trim().parse().ok()
 }
@@ -121,10 +121,10 @@ async fn the_disk_is_synced_before_a_job_is_acknowledged() {
     assert_eq!(check_order(&calls), Ok(20), "{calls}");
 }
 
-/// Every acknowledgement follows a sync that follows the write of its rows. Returns how many there were.
+/// Checks that a sync follows each write and precedes its acknowledgement. Returns the number of acknowledgements.
 ///
-/// A call during which another thread makes one is shown in two lines. A sync counts when it has returned, and
-/// well; an acknowledgement counts when it begins.
+/// strace splits a call into two lines if another thread makes a call meanwhile. A sync counts when it has returned successfully;
+/// an acknowledgement counts when it begins.
 fn check_order(calls: &str) -> Result<usize, String> {
     let (mut written, mut synced, mut acknowledged) = (false, false, 0);
     let mut syncing = HashSet::new();

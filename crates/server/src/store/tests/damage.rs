@@ -1,4 +1,4 @@
-//! Databases that are not what they were: each is refused by its name, with a way out, and left as it is.
+//! Damaged databases: each is refused with an error that names it and a hint, and is not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ async fn a_damaged_inner_page_is_told_with_the_file_when_it_is_read() {
     );
 }
 
-/// The page on which a small table is, counted from 0.
+/// The zero-based page of a small table.
 async fn page_of(folder: &Path, table: &str) -> usize {
     let store = Store::open(&url(folder)).await.unwrap();
     let query = sqlx::query("SELECT rootpage FROM sqlite_master WHERE name = $1").bind(table);

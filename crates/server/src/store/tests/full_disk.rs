@@ -1,4 +1,4 @@
-//! A full disk: what the reserve is kept for can still be written, and it is kept again when there is room.
+//! A full disk: the reserve still allows kills and removals, and is restored when there is room.
 
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ async fn jobs_can_be_ended_and_removed_on_a_full_disk_and_no_more_come() {
         store.save(&[ended]).await.unwrap();
         store.save(&[Write::Remove(job.id.clone())]).await.unwrap();
     }
-    // Whatever room the log of changes gave back.
+    // Use up the space that the write-ahead log has freed.
     disk.fill();
     assert!(!store.has_room(), "new jobs do not fit");
 
     disk.make_room();
-    // A process that another test has just begun may hold the file for a moment more.
+    // A process that another test has just started may hold the file open for a moment.
     let kept = async {
         while !store.has_room() {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The store on both databases, through crashes, and the order in which it syncs and answers.
+//! Tests of the store on both databases, of crashes, and of the order of syncs and answers.
 
 mod backup;
 mod crash;
@@ -23,14 +23,14 @@ use paddlecloud_core::testing::job_store_suite::{job_store_suite, survives_reope
 use super::{OpenError, Store};
 use crate::config::DatabaseUrl;
 
-/// The moment at which every test begins.
+/// The start time of every test.
 const START: i64 = 1_700_000_000_000;
 
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(START + millis).unwrap()
 }
 
-/// The `number`th job: later numbers were submitted later.
+/// The job with this number; higher numbers are submitted later.
 fn job(number: u32, user: &str, name: &str) -> Job {
     let mut spec = JobSpec::new(name.parse().unwrap());
     spec.package = Some(format!("/pfs/local/home/{user}/p"));

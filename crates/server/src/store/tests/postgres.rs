@@ -1,4 +1,4 @@
-//! A private PostgreSQL on a temporary folder, for as long as a test lasts.
+//! A private PostgreSQL in a temporary folder, for one test.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::config::{Config, DatabaseUrl};
 
-/// Where Debian and others put the programs, newest first.
+/// The usual folders of its programs, newest version first.
 const PLACES: [&str; 4] = [
     "/usr/lib/postgresql/17/bin",
     "/usr/lib/postgresql/16/bin",
@@ -15,16 +15,16 @@ const PLACES: [&str; 4] = [
     "/usr/bin",
 ];
 
-/// Stopped and removed when dropped.
+/// A running server; stopped and removed when dropped.
 pub struct Server {
     programs: PathBuf,
     folder: tempfile::TempDir,
-    /// PostgreSQL refuses to run as root.
+    /// The user to run as if this is root: PostgreSQL refuses to run as root.
     run_as: Option<(u32, u32)>,
 }
 
 impl Server {
-    /// `None` when there is no PostgreSQL on this machine.
+    /// Returns `None` if PostgreSQL is not installed.
     pub fn start() -> Option<Server> {
         let programs = PLACES
             .iter()
@@ -60,7 +60,7 @@ impl Server {
         Some(server)
     }
 
-    /// Cuts every connection and starts again.
+    /// Restarts the server, which closes every connection.
     pub fn restart(&self) {
         self.run_server("restart");
     }
@@ -88,7 +88,7 @@ impl Server {
         );
     }
 
-    /// The address of a new, empty database.
+    /// The URL of a new, empty database.
     pub fn database(&self, name: &str) -> DatabaseUrl {
         self.run("createdb", &["-h", &self.sockets(), "-U", "test", name]);
         let url = format!("postgres://test@localhost/{name}?host={}", self.sockets());
@@ -139,7 +139,7 @@ impl Drop for Server {
     }
 }
 
-/// The user and group of `postgres`, or else of `nobody`.
+/// The user and group of `postgres`, or of `nobody`.
 fn unprivileged() -> (u32, u32) {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap();
     let ids = |name: &str| {

@@ -1,4 +1,4 @@
-//! What this store promises beyond the port, on whatever database.
+//! What this store promises beyond the port, for every database.
 
 use paddlecloud_core::conductor::Write;
 use paddlecloud_core::names::UserName;
@@ -32,7 +32,7 @@ fn page(user: Option<&str>, name: Option<&str>, limit: usize) -> PageRequest {
     }
 }
 
-/// A batch is written whole or not at all.
+/// A batch is written completely or not at all.
 async fn whole(store: Store) {
     let mut keyed = job(1, "me", "a");
     keyed.key = Some("k".parse().unwrap());
@@ -45,7 +45,7 @@ async fn whole(store: Store) {
     store.save(&[]).await.unwrap();
 }
 
-/// A walk through the history meets every job once, whatever is added or removed on the way.
+/// Paging through the history visits every job once, despite concurrent additions and removals.
 async fn pages(store: Store) {
     let jobs: Vec<_> = (0..25)
         .map(|n| job(n, if n % 5 == 0 { "you" } else { "me" }, "a"))
@@ -61,7 +61,7 @@ async fn pages(store: Store) {
         if !page.more {
             break;
         }
-        // What is added or removed on the way does not disturb the walk.
+        // Additions and removals must not affect the paging.
         store
             .save(&[save(&job(100 + seen.len() as u32, "me", "late"))])
             .await
@@ -93,7 +93,7 @@ async fn pages(store: Store) {
     );
 }
 
-/// What can be pruned is told.
+/// Old jobs and their packages are found for pruning.
 async fn old(store: Store) {
     let mut packed = over(job(1, "me", "a"), 100);
     std::sync::Arc::make_mut(&mut packed.spec).snapshot = Some("abc".into());
@@ -145,7 +145,7 @@ async fn tokens(store: Store) {
     assert_eq!(store.token_find("four").await.unwrap(), None);
 }
 
-/// Accounts come back as they were written, and a retired one gives its jobs away and keeps its number.
+/// Accounts are read as they were written. A retired one gives its jobs away and keeps its number.
 async fn accounts(store: Store) {
     let mut ann = Record::new(1, user("Ann"));
     ann.limits.set("cpu", "4").unwrap();
@@ -211,7 +211,7 @@ fn entry(action: &str) -> AuditEntry {
     }
 }
 
-/// Every change that is refused leaves no trace; the chain of the others holds.
+/// A refused change leaves no entry, and the chain of the other entries is valid.
 async fn audit(store: Store) {
     store.set_audit_key([7; 32]);
     for action in ["a", "b", "c"] {

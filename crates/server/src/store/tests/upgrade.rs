@@ -1,4 +1,4 @@
-//! Data of every version that the database ever had becomes data of the present one.
+//! Migrates data of every earlier schema version to the current one.
 
 use paddlecloud_core::names::UserName;
 use sqlx::{AnyConnection, Connection as _};
@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, Connection as _};
 use super::*;
 use crate::store::schema::NEWEST;
 
-/// What a database of each version holds, as its own program would have written it.
+/// The content of a database of each version, as the program of that version wrote it.
 const VERSIONS: [&str; 6] = [
     include_str!("versions/1.sql"),
     include_str!("versions/2.sql"),
@@ -16,7 +16,7 @@ const VERSIONS: [&str; 6] = [
     include_str!("versions/6.sql"),
 ];
 
-/// Makes a database of an old version.
+/// Creates a database of an old version.
 pub async fn old_database(url: &DatabaseUrl, version: usize) {
     let place = crate::store::connect::DatabaseTarget::new(url).unwrap();
     let mut connection: AnyConnection = place.connect_to_read().await.unwrap();

@@ -1,8 +1,8 @@
-//! What the launchers of 2017 run for an environment, compared as a whole.
+//! Compares what the launchers of 2017 run for an environment with the expected commands.
 
 use super::*;
 
-/// The environment of the document's Job.
+/// The environment of the documented Job.
 const JOB_OF_2017: [(&str, &str); 9] = [
     ("JOB_NAME", "paddle-cluster-job"),
     ("JOB_PATH", "/home/jobpath"),

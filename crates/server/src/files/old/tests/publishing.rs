@@ -1,4 +1,4 @@
-//! What becomes of requests for a file while it is on its way to a slow storage.
+//! Requests for a file while it is being published to a slow store.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,13 +12,13 @@ use paddlecloud_pfs::{Place, Root};
 use super::*;
 use crate::files::Inner;
 
-/// Far longer than anything here takes.
+/// Far longer than any test here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A store elsewhere that takes a file only when the test lets it.
+/// A remote store that accepts a file only when the test allows it.
 struct Slow {
     store: LocalStore,
-    /// Hears of every file that is about to be stored.
+    /// Notified before each file is stored.
     asks: Sender<()>,
     may: Mutex<Receiver<()>>,
 }
@@ -83,7 +83,7 @@ impl FileStore for Slow {
     }
 }
 
-/// Files in a slow store, and one of them on its way there.
+/// Files in a slow store, one of which is being sent there.
 struct Elsewhere {
     all: Fixture,
     there: tempfile::TempDir,
@@ -141,7 +141,7 @@ impl Elsewhere {
         publishing.join().unwrap().unwrap();
     }
 
-    /// Does something on a thread of its own; it must not wait for what is being published.
+    /// Runs `work` on its own thread; it must not wait for the publish.
     fn meanwhile<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Files, &Caller, &PfsPath) -> T + Send + 'static,
