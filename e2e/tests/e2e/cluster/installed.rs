@@ -206,7 +206,10 @@ fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
         let logs = env.logs("orphan");
         logs.iter().any(|line| line.ends_with("begun")).then_some(())
     });
-    let id = env.describe("orphan")["job"]["id"].as_str().expect("a job has an id").to_owned();
+    let id = env.describe("orphan")["job"]["id"]
+        .as_str()
+        .expect("a job has an id")
+        .to_owned();
 
     cluster.kubectl(&["delete", "-f", &installed.path("install.yaml"), "--timeout=120s"]);
     let output = installed.path(&format!(
@@ -220,7 +223,10 @@ fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
     let managed = "app.kubernetes.io/managed-by=paddlecloud";
     cluster.kubectl(&["delete", "secret", "-n", &installed.users[0], "-l", managed]);
     wait_until("nothing of the run may be left", || {
-        cluster.objects("pods", &installed.users[0]).is_empty().then_some(())
+        cluster
+            .objects("pods", &installed.users[0])
+            .is_empty()
+            .then_some(())
     });
 }
 

@@ -41,8 +41,8 @@ fn limit_and_use_of_bytes_and_files_are_shown() {
             .unwrap_or_else(|| panic!("no row {name}: {quota}"))
             .to_owned()
     };
-    assert_eq!(row("storage\t"), "storage\t1Mi\t300Ki\t0");
-    assert_eq!(row("files\t"), "files\t10\t2\t-");
+    assert_eq!(row("storage\t"), "storage\t1Mi\t300Ki\t0\t-");
+    assert_eq!(row("files\t"), "files\t10\t2\t-\t-");
     site.run("ada", &["du"])
         .ok()
         .says("quota: 307.2 kB of 1.0 MB, 2 of 10 files");
@@ -97,7 +97,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
     for _ in 0..2 {
         assert_eq!(
             quota_row(&site, "storage").as_deref(),
-            Some("storage\t32Mi\t20Mi\t20Mi")
+            Some("storage\t32Mi\t20Mi\t20Mi\t-")
         );
         assert_eq!(
             quota_row(&site, "unfinished uploads").as_deref(),
@@ -118,7 +118,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
     site.run("ada", &["cp", arg(&file), path]).ok();
     assert_eq!(
         quota_row(&site, "storage").as_deref(),
-        Some("storage\t32Mi\t20Mi\t0")
+        Some("storage\t32Mi\t20Mi\t0\t-")
     );
     assert_eq!(quota_row(&site, "unfinished uploads"), None);
 
@@ -159,7 +159,7 @@ fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
     });
     assert_eq!(
         quota_row(&site, "storage").as_deref(),
-        Some("storage\t64Mi\t12Mi\t0")
+        Some("storage\t64Mi\t12Mi\t0\t-")
     );
     assert!(staged(site.storage()).is_empty(), "nothing of it stays");
     assert!(fs::read(site.home("ada").join("big")).unwrap() == content);
@@ -217,7 +217,7 @@ fn a_full_home_takes_new_versions_that_are_no_larger() {
         cp("small", seed, (1 << 20) / 2).ok();
         assert_eq!(
             quota_row(&site, "storage").as_deref(),
-            Some("storage\t3Mi\t3Mi\t0")
+            Some("storage\t3Mi\t3Mi\t0\t-")
         );
         assert_eq!(quota_row(&site, "files").as_deref(), Some("files\t2\t2\t-"));
     }

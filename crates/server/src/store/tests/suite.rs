@@ -116,6 +116,7 @@ async fn old(store: Store) {
 async fn tokens(store: Store) {
     let token = |digest: &str, expires| TokenRow {
         digest: digest.into(),
+        id: format!("id-{digest}"),
         owner: "me".into(),
         credential: "c".into(),
         scopes: "read".into(),
