@@ -29,7 +29,9 @@ pub use self::digest::{Digest, DigestSyntaxError};
 pub use self::entry::{Entry, LinkTarget, LinkTargetError, Mtime, Node};
 pub use self::links::{LinkOutside, links_outside};
 pub use self::order::OrderError;
-pub use self::path::{Access, AccessError, Caller, HomeOwner, PfsPath, PfsPathError, Place, Role, Space};
+pub use self::path::{
+    Access, AccessError, Caller, CallerRole, HomeOwner, PfsPath, PfsPathError, Place, Space,
+};
 pub use self::relpath::{RelPath, RelPathError};
 pub use self::root::{Existing, Root, RootError};
 pub use self::source::Source;

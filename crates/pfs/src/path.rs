@@ -48,12 +48,12 @@ pub struct Caller<'a> {
     pub user: &'a str,
     /// The datacenter whose files are served here.
     pub datacenter: &'a str,
-    pub role: Role,
+    pub role: CallerRole,
 }
 
 /// The role of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Role {
+pub enum CallerRole {
     #[default]
     User,
     /// May write to the public space.
@@ -157,7 +157,9 @@ impl PfsPath {
                 path: self.clone(),
                 home: format!("/pfs/{}/home/{}", caller.datacenter, caller.user),
             }),
-            Space::Public if access == Access::Read || caller.role == Role::Administrator => Ok(&self.place),
+            Space::Public if access == Access::Read || caller.role == CallerRole::Administrator => {
+                Ok(&self.place)
+            }
             Space::Public => Err(AccessError::ReadOnly(self.clone())),
         }
     }
@@ -257,7 +259,7 @@ mod tests {
     const ANN: Caller<'static> = Caller {
         user: "ann",
         datacenter: "dc1",
-        role: Role::User,
+        role: CallerRole::User,
     };
 
     fn place(text: &str, access: Access) -> Result<String, AccessError> {
@@ -288,7 +290,7 @@ mod tests {
             ));
             let path: PfsPath = text.parse().unwrap();
             let admin = Caller {
-                role: Role::Administrator,
+                role: CallerRole::Administrator,
                 ..ANN
             };
             assert!(path.admit(&admin, Access::Write).is_ok());

@@ -64,7 +64,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// The largest piece with a rate limit, so that the rate holds over every fraction of a second.
 const PACED_PIECE: usize = 32 << 10;
 
-enum Source {
+enum BodySource {
     Whole(Bytes),
     /// A stream, and the rest of its last frame.
     Stream(UploadBody, Bytes),
@@ -72,7 +72,7 @@ enum Source {
 
 /// A body in memory or a stream, with a rate limit.
 pub(super) struct PacedBody {
-    source: Source,
+    source: BodySource,
     throttle: Option<Arc<Throttle>>,
     waiting: Option<(Pin<Box<Sleep>>, Bytes)>,
     sent: Arc<AtomicU64>,
@@ -83,7 +83,7 @@ impl PacedBody {
     pub(super) fn whole(bytes: Bytes, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
             content: bytes.len() as u64,
-            source: Source::Whole(bytes),
+            source: BodySource::Whole(bytes),
             throttle,
             waiting: None,
             sent: Arc::default(),
@@ -94,7 +94,7 @@ impl PacedBody {
     pub(super) fn stream(body: UploadBody, content: u64, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
             content,
-            source: Source::Stream(body, Bytes::new()),
+            source: BodySource::Stream(body, Bytes::new()),
             throttle,
             waiting: None,
             sent: Arc::default(),
@@ -120,8 +120,8 @@ impl PacedBody {
     fn next_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let most = self.throttle.as_ref().map_or(PIECE, |throttle| throttle.piece());
         let left = match &mut self.source {
-            Source::Whole(bytes) => bytes,
-            Source::Stream(body, left) => {
+            BodySource::Whole(bytes) => bytes,
+            BodySource::Stream(body, left) => {
                 while left.is_empty() {
                     match ready!(Pin::new(&mut *body).poll_frame(context)) {
                         Some(Ok(frame)) => *left = frame.into_data().unwrap_or_default(),
@@ -185,18 +185,20 @@ impl Body for PacedBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Whole(bytes) => bytes.is_empty() && self.waiting.is_none(),
-            Source::Stream(body, left) => body.is_end_stream() && left.is_empty() && self.waiting.is_none(),
+            BodySource::Whole(bytes) => bytes.is_empty() && self.waiting.is_none(),
+            BodySource::Stream(body, left) => {
+                body.is_end_stream() && left.is_empty() && self.waiting.is_none()
+            }
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Whole(bytes) => {
+            BodySource::Whole(bytes) => {
                 let waiting = self.waiting.as_ref().map_or(0, |(_, piece)| piece.len());
                 SizeHint::with_exact((bytes.len() + waiting) as u64)
             }
-            Source::Stream(..) => SizeHint::default(),
+            BodySource::Stream(..) => SizeHint::default(),
         }
     }
 }

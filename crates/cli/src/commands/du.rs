@@ -14,7 +14,7 @@ use crate::printer::{Format, Table};
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
-use crate::transfer::report::{Lost, Tally, uncounted};
+use crate::transfer::report::{Lost, TransferTotals, uncounted};
 
 /// Show how much space files use
 ///
@@ -64,7 +64,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
         false => None,
     };
-    let (mut rows, mut tally) = (Vec::new(), Tally::default());
+    let (mut rows, mut tally) = (Vec::new(), TransferTotals::default());
     let found = remote::find_all(&files, &paths, &mut tally).await?;
     let shows_children = found.len() == 1 && !args.summarize && args.output != Some(Format::Name);
     for view in found {

@@ -14,7 +14,7 @@ use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
 use crate::transfer::location::{Above, Remote, settle};
 use crate::transfer::remote::{self, LINKS_AT_A_TIME, as_typed, is_about_one_path};
-use crate::transfer::report::{Lost, Tally};
+use crate::transfer::report::{Lost, TransferTotals};
 
 /// List files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -103,7 +103,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         paths.push(home(&session).await?);
     }
     let files = session.client.files();
-    let mut tally = Tally::default();
+    let mut tally = TransferTotals::default();
     let named = Named::by(&files, &paths, &mut tally).await?;
     let mut lister = Lister {
         args,
@@ -192,7 +192,11 @@ struct Named {
 }
 
 impl Named {
-    async fn by(files: &FileClient<'_>, arguments: &[Remote], tally: &mut Tally) -> Result<Named, CliError> {
+    async fn by(
+        files: &FileClient<'_>,
+        arguments: &[Remote],
+        tally: &mut TransferTotals,
+    ) -> Result<Named, CliError> {
         let mut named = Named::default();
         for argument in arguments {
             if !argument.is_pattern() {
@@ -258,7 +262,7 @@ impl Lister<'_> {
         &mut self,
         files: &FileClient<'_>,
         folder: &PfsPath,
-        tally: &mut Tally,
+        tally: &mut TransferTotals,
     ) -> Result<(), CliError> {
         let options = ListOptions {
             recursive: self.args.recursive,

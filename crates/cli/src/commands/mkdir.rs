@@ -9,7 +9,7 @@ use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::is_about_one_path;
-use crate::transfer::report::Tally;
+use crate::transfer::report::TransferTotals;
 
 /// Make directories on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let session = context.session().await?;
     settle(&session, &mut paths).await?;
-    let mut tally = Tally::default();
+    let mut tally = TransferTotals::default();
     for Remote { path, .. } in &paths {
         match session.client.files().mkdir(path, args.parents).await {
             Ok(()) => {}

@@ -12,7 +12,7 @@ use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path, is_written_within};
-use crate::transfer::report::{Lost, Tally, foreseen};
+use crate::transfer::report::{Lost, TransferTotals, foreseen};
 use crate::transfer::rules::{self, Request, Style, Target};
 use crate::transfer::{into_itself, no_place, place_there};
 
@@ -42,7 +42,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     settle(&session, &mut paths).await?;
     let (dest, arguments) = paths.split_last().expect("clap asks for two");
     let files = session.client.files();
-    let mut tally = Tally::default();
+    let mut tally = TransferTotals::default();
     let found = remote::find_all(&files, arguments, &mut tally).await?;
     let sources = found
         .into_iter()
@@ -115,7 +115,7 @@ async fn places(
     sources: Vec<RemoteSource>,
     dest: &Remote,
     args: &Args,
-    tally: &mut Tally,
+    tally: &mut TransferTotals,
 ) -> Result<Vec<(PfsPath, PfsPath)>, CliError> {
     let request = Request {
         target: remote::target(files, &dest.path).await?,
@@ -123,7 +123,7 @@ async fn places(
         recursive: true,
         style: Style::Cp,
     };
-    let plain: Vec<rules::Source> = sources.iter().map(|source| source.source.clone()).collect();
+    let plain: Vec<rules::TransferSource> = sources.iter().map(|source| source.source.clone()).collect();
     let landings =
         rules::landings(&plain, request).map_err(|error| no_place("move", &dest.path.to_string(), &error))?;
     let mut places = Vec::new();

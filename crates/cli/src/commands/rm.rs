@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, is_about_one_path};
-use crate::transfer::report::{Lost, Tally, counted, foreseen, uncounted};
+use crate::transfer::report::{Lost, TransferTotals, counted, foreseen, uncounted};
 
 /// Remove files on PaddlePaddle Cloud
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     settle(&session, &mut arguments).await?;
     let files = session.client.files();
-    let mut tally = Tally::default();
+    let mut tally = TransferTotals::default();
     // A path in another home is a mistake, not a file that was already removed.
     let own = match args.force {
         true => Some(home(&session).await?),
@@ -86,7 +86,7 @@ async fn find(
     files: &FileClient<'_>,
     arguments: &[Remote],
     may_be_absent: impl Fn(&Remote) -> bool,
-    tally: &mut Tally,
+    tally: &mut TransferTotals,
 ) -> Result<Vec<PfsPath>, CliError> {
     let mut found: Vec<PfsPath> = Vec::new();
     for argument in arguments {

@@ -11,7 +11,7 @@ use crate::printer::Format;
 use crate::time_text::size;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote;
-use crate::transfer::report::Tally;
+use crate::transfer::report::TransferTotals;
 
 /// Show the metadata of a file
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     settle(&session, &mut paths).await?;
     let files = session.client.files();
-    let (mut rows, mut tally) = (Vec::new(), Tally::default());
+    let (mut rows, mut tally) = (Vec::new(), TransferTotals::default());
     for view in remote::find_all(&files, &paths, &mut tally).await? {
         let meta = match args.digest && view.meta.is_file() {
             true => files.stat_digest(&view.path.0).await,

@@ -12,7 +12,7 @@ use crate::printer::{Format, Table};
 use crate::time_text::{rfc3339, size};
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::is_about_one_path;
-use crate::transfer::report::{Lost, Tally};
+use crate::transfer::report::{Lost, TransferTotals};
 
 /// List unfinished uploads, or discard them
 ///
@@ -50,7 +50,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     settle(&session, wanted.iter_mut().filter_map(UploadName::as_path)).await?;
     let files = session.client.files();
-    let mut tally = Tally::default();
+    let mut tally = TransferTotals::default();
     let found = choose(files.unfinished().await?, &wanted, &mut tally);
     if !args.drop {
         print(&found, args, context)?;
@@ -121,7 +121,11 @@ fn parse(words: &[OsString]) -> Result<Vec<UploadName>, CliError> {
 }
 
 /// The named uploads, or all; names without an upload are reported.
-fn choose(all: Vec<UnfinishedUpload>, wanted: &[UploadName], tally: &mut Tally) -> Vec<UnfinishedUpload> {
+fn choose(
+    all: Vec<UnfinishedUpload>,
+    wanted: &[UploadName],
+    tally: &mut TransferTotals,
+) -> Vec<UnfinishedUpload> {
     if wanted.is_empty() {
         return all;
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use tree_sitter::Node;
 
-use super::syntax::{Source, below, call, children};
+use super::syntax::{ParsedProgram, below, call, children};
 
 /// Replaces a stretch of the text.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn apply(text: &str, mut edits: Vec<Edit>) -> String {
 }
 
 /// All changes that a file needs.
-pub fn of(source: &Source<'_>) -> Vec<Edit> {
+pub fn of(source: &ParsedProgram<'_>) -> Vec<Edit> {
     let mut edits = Vec::new();
     for node in source.nodes() {
         match node.kind() {
@@ -62,7 +62,7 @@ pub fn of(source: &Source<'_>) -> Vec<Edit> {
 }
 
 /// `print a, b` as `print(a, b)`; a comma at the end means no new line, and `>>f` another file.
-fn print(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn print(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let word = node.start_byte()..node.start_byte() + "print".len();
     let (files, values): (Vec<Node<'_>>, Vec<Node<'_>>) = children(node)
         .into_iter()
@@ -89,7 +89,7 @@ fn print(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
 }
 
 /// `print` alone ends a line. `print(a + 5) / 2` divides what is printed in Python 2, and the result of `print` in Python 3.
-fn print_expression(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn print_expression(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let Some(whole) = node.named_child(0) else {
         return;
     };
@@ -114,7 +114,7 @@ fn print_expression(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) 
 }
 
 /// `import cPickle as pickle` as `import pickle`.
-fn import(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn import(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     for name in children(node) {
         let (module, alias) = match name.kind() {
             "aliased_import" => (
@@ -134,7 +134,7 @@ fn import(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     }
 }
 
-fn import_from(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn import_from(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let module = node.child_by_field_name("module_name");
     if let Some(module) = module.filter(|module| source.of(*module) == "cPickle") {
         edits.push(Edit::new(module.byte_range(), "pickle"));
@@ -142,7 +142,7 @@ fn import_from(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
 }
 
 /// `except Error, e:` as `except Error as e:`.
-fn except(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn except(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let mut cursor = node.walk();
     let comma = node.children(&mut cursor).find(|child| child.kind() == ",");
     if let Some(comma) = comma {
@@ -153,7 +153,7 @@ fn except(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
 }
 
 /// `raise Error, "text"` as `raise Error("text")`.
-fn raise(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn raise(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let Some(list) = node
         .named_child(0)
         .filter(|child| child.kind() == "expression_list")
@@ -167,7 +167,7 @@ fn raise(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
 }
 
 /// Pillow 10 has no `Image.ANTIALIAS`, which programs of 2017 shrink pictures with; its other name works in every version.
-fn renamed_filter(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn renamed_filter(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let name = node.child_by_field_name("attribute");
     if let Some(name) = name.filter(|_| source.of(node).ends_with("Image.ANTIALIAS")) {
         edits.push(Edit::new(name.byte_range(), "LANCZOS"));
@@ -189,7 +189,7 @@ const RENAMED_METHODS: [(&str, &str); 6] = [
     ("viewkeys", "keys"),
 ];
 
-fn called(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+fn called(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let Some((function, arguments)) = call(node) else {
         return;
     };
@@ -222,7 +222,7 @@ fn called(source: &Source<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     }
 }
 
-fn is_pickle(source: &Source<'_>, function: Node<'_>) -> bool {
+fn is_pickle(source: &ParsedProgram<'_>, function: Node<'_>) -> bool {
     let module = function
         .child_by_field_name("object")
         .map_or("", |module| source.of(module));
@@ -230,7 +230,7 @@ fn is_pickle(source: &Source<'_>, function: Node<'_>) -> bool {
 }
 
 /// Strings and arrays that Python 2 pickled are bytes to Python 3 unless it is told how to read them.
-fn unpickle(source: &Source<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
+fn unpickle(source: &ParsedProgram<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
     let is_told = arguments
         .iter()
         .any(|each| source.of(*each).starts_with("encoding"));
@@ -253,7 +253,7 @@ const BINARY: [&str; 9] = [
 ];
 
 /// Opens a file as bytes where it is passed to a function that needs it so.
-fn open(source: &Source<'_>, node: Node<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
+fn open(source: &ParsedProgram<'_>, node: Node<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
     let Some((name, scope)) = bound(node) else {
         return;
     };

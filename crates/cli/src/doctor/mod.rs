@@ -9,7 +9,7 @@ mod syntax;
 
 pub use diff::unified;
 
-use syntax::Source;
+use syntax::ParsedProgram;
 
 /// What was found in one file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Problem {
 
 /// Looks through one file; `None` where it is not Python at all.
 pub fn examine(text: &str) -> Option<Findings> {
-    let source = Source::parse(text)?;
+    let source = ParsedProgram::parse(text)?;
     let mut problems = names::unsupported(&source);
     problems.extend(source.errors());
     problems.sort();

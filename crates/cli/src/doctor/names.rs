@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use tree_sitter::Node;
 
 use super::Problem;
-use super::syntax::{Source, call, children, line};
+use super::syntax::{ParsedProgram, call, children, line};
 
 const TABLES: &str = include_str!("../../../py/python/paddlecloud/legacy/unsupported.py");
 
@@ -25,7 +25,7 @@ const MODULES: [(&str, &str); 5] = [
 ];
 
 /// All lines of a program that use a name which is not supported.
-pub fn unsupported(source: &Source<'_>) -> Vec<Problem> {
+pub fn unsupported(source: &ParsedProgram<'_>) -> Vec<Problem> {
     let program = Program::of(source);
     let mut found = Vec::new();
     for node in source.nodes() {
@@ -51,7 +51,7 @@ struct Program {
 }
 
 impl Program {
-    fn of(source: &Source<'_>) -> Program {
+    fn of(source: &ParsedProgram<'_>) -> Program {
         let mut program = Program {
             aliases: HashMap::new(),
             is_v1: false,
@@ -72,7 +72,7 @@ impl Program {
         program
     }
 
-    fn add_imports(&mut self, source: &Source<'_>, node: Node<'_>, module: &str) {
+    fn add_imports(&mut self, source: &ParsedProgram<'_>, node: Node<'_>, module: &str) {
         for (path, name) in imported(source, node, module) {
             if path.starts_with("paddle") {
                 self.aliases.insert(name, path);
@@ -81,14 +81,14 @@ impl Program {
     }
 
     /// `paddle.layer.ctc` by the table of `paddle.v2.layer`.
-    fn attribute(&self, source: &Source<'_>, node: Node<'_>) -> Option<String> {
+    fn attribute(&self, source: &ParsedProgram<'_>, node: Node<'_>) -> Option<String> {
         let text = source.of(node);
         let (first, rest) = text.split_once('.')?;
         let path = format!("{}.{rest}", self.aliases.get(first)?);
         refused(&path, text)
     }
 
-    fn import(&self, source: &Source<'_>, node: Node<'_>) -> Option<String> {
+    fn import(&self, source: &ParsedProgram<'_>, node: Node<'_>) -> Option<String> {
         let module = node
             .child_by_field_name("module_name")
             .map_or("", |name| source.of(name));
@@ -98,7 +98,7 @@ impl Program {
             .find_map(|path| refused(&path, &path))
     }
 
-    fn call(&self, source: &Source<'_>, node: Node<'_>) -> Option<String> {
+    fn call(&self, source: &ParsedProgram<'_>, node: Node<'_>) -> Option<String> {
         let (function, arguments) = call(node)?;
         let name = source.of(function);
         if self.is_v1
@@ -117,7 +117,7 @@ impl Program {
 }
 
 /// What an import statement brings: the full path of each name, and the name itself.
-fn imported(source: &Source<'_>, node: Node<'_>, module: &str) -> Vec<(String, String)> {
+fn imported(source: &ParsedProgram<'_>, node: Node<'_>, module: &str) -> Vec<(String, String)> {
     let own = node.child_by_field_name("module_name");
     let names = children(node).into_iter().filter(|name| Some(*name) != own);
     names
@@ -173,7 +173,7 @@ fn of_v1(name: &str) -> Option<&'static String> {
 fn read_tables() -> BTreeMap<String, BTreeMap<String, String>> {
     let mut tables = BTreeMap::new();
     let mut texts = HashMap::new();
-    let Some(source) = Source::parse(TABLES) else {
+    let Some(source) = ParsedProgram::parse(TABLES) else {
         return tables;
     };
     for node in source
@@ -205,7 +205,7 @@ fn read_tables() -> BTreeMap<String, BTreeMap<String, String>> {
 }
 
 /// The value of a string, of a name that stands for one, or of `NAME.format("…")`.
-fn text_of(source: &Source<'_>, node: Node<'_>, texts: &HashMap<String, String>) -> Option<String> {
+fn text_of(source: &ParsedProgram<'_>, node: Node<'_>, texts: &HashMap<String, String>) -> Option<String> {
     match node.kind() {
         "string" => Some(source.of(node).trim_matches('"').to_owned()),
         "subscript" => {

@@ -5,18 +5,18 @@ use tree_sitter::{Node, Parser, Tree};
 use super::Problem;
 
 /// A file with its syntax tree.
-pub struct Source<'a> {
+pub struct ParsedProgram<'a> {
     pub text: &'a str,
     tree: Tree,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ParsedProgram<'a> {
     /// `None` where the parser gives up, which it does only for files beyond all bounds.
-    pub fn parse(text: &'a str) -> Option<Source<'a>> {
+    pub fn parse(text: &'a str) -> Option<ParsedProgram<'a>> {
         let mut parser = Parser::new();
         parser.set_language(&tree_sitter_python::LANGUAGE.into()).ok()?;
         let tree = parser.parse(text, None)?;
-        Some(Source { text, tree })
+        Some(ParsedProgram { text, tree })
     }
 
     pub fn root(&self) -> Node<'_> {

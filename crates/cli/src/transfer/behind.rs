@@ -8,14 +8,14 @@ use paddlecloud_pfs::{LinkTarget, PfsPath};
 use super::Transfer;
 use super::remote::is_about_one_path;
 use super::report::Lost;
-use super::rules::{Kind, Landing, Source};
+use super::rules::{Kind, Landing, TransferSource};
 use crate::error::{CliError, chain};
 
 impl Transfer<'_> {
     /// Where a source goes that lands at `place`; nothing, and told, where it cannot go.
     pub(super) async fn behind_link(
         &mut self,
-        source: &Source,
+        source: &TransferSource,
         landing: &Landing,
         place: PfsPath,
     ) -> Result<Option<PfsPath>, CliError> {

@@ -11,14 +11,14 @@ use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
 
 use super::location::{is_pattern, shown};
 use super::report::Lost;
-use super::rules::{Kind, Source, Target};
+use super::rules::{Kind, Target, TransferSource};
 use crate::error::chain;
 
 /// A source on this machine.
 #[derive(Debug)]
 pub struct LocalSource {
     pub path: PathBuf,
-    pub source: Source,
+    pub source: TransferSource,
 }
 
 impl LocalSource {
@@ -92,7 +92,7 @@ fn source(path: &Path, is_folder: bool) -> LocalSource {
     let name = last_name(bytes);
     LocalSource {
         path: path.to_owned(),
-        source: Source {
+        source: TransferSource {
             shown: shown(path),
             name: (!matches!(name, b"" | b"." | b"..")).then(|| name.to_vec()),
             kind: if is_folder { Kind::Folder } else { Kind::File },

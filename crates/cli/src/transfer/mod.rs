@@ -33,8 +33,8 @@ pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
 pub use self::pipe::{Printing, print_files};
 use self::progress::{Line, REFRESH, Watch};
-use self::report::{Lost, Tally, counted, foreseen};
-use self::rules::{Landing, RuleError, Source, Style};
+use self::report::{Lost, TransferTotals, counted, foreseen};
+use self::rules::{Landing, RuleError, Style, TransferSource};
 pub use self::up::place_there;
 use crate::commands::Context;
 use crate::error::CliError;
@@ -145,7 +145,7 @@ pub struct Transfer<'a> {
     options: TransferOptions,
     selection: Selection,
     world: &'a mut World,
-    tally: Tally,
+    tally: TransferTotals,
     /// What was left out before anything went, and that no line has counted yet: names of the list that are not there,
     /// and folders that cannot be looked into.
     untold: usize,
@@ -168,7 +168,7 @@ impl<'a> Transfer<'a> {
             options,
             selection,
             world,
-            tally: Tally::default(),
+            tally: TransferTotals::default(),
             untold: 0,
             made: None,
             moved: "sent",
@@ -293,11 +293,11 @@ impl<'a> Transfer<'a> {
     fn land<T>(
         &mut self,
         sources: Vec<T>,
-        of: impl Fn(&T) -> &Source,
+        of: impl Fn(&T) -> &TransferSource,
         request: rules::Request,
         dest: &str,
     ) -> Result<Vec<(T, Landing)>, CliError> {
-        let plain: Vec<Source> = sources.iter().map(|source| of(source).clone()).collect();
+        let plain: Vec<TransferSource> = sources.iter().map(|source| of(source).clone()).collect();
         let landings = rules::landings(&plain, request).map_err(|error| no_place("copy", dest, &error))?;
         let mut landed = Vec::new();
         for (source, landing) in sources.into_iter().zip(landings) {

@@ -11,7 +11,7 @@ use super::Transfer;
 use super::filter::Selection;
 use super::location::{Remote, name_of};
 use super::remote;
-use super::report::{Lost, Tally, foreseen};
+use super::report::{Lost, TransferTotals, foreseen};
 use super::rules::Target;
 use crate::error::CliError;
 use crate::session::Session;
@@ -77,7 +77,7 @@ pub async fn print_files(
     world: &mut World,
 ) -> Result<u8, CliError> {
     let files = session.client.files().patient();
-    let mut tally = Tally::default();
+    let mut tally = TransferTotals::default();
     let pace = printing.bwlimit.map(Pace::of);
     for view in remote::find_all(&files, sources, &mut tally).await? {
         let path = &view.path.0;
@@ -113,7 +113,7 @@ const FOLDERS: &str = "`ls` lists a folder, `cp -r` downloads it";
 async fn foresee(
     files: &FileClient<'_>,
     path: &PfsPath,
-    tally: &mut Tally,
+    tally: &mut TransferTotals,
     world: &mut World,
 ) -> Result<(), CliError> {
     if files.stat(path).await?.is_folder() {

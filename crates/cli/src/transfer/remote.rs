@@ -9,8 +9,8 @@ use paddlecloud_pfs::{Entry, Mtime, Node, PfsPath, RelPath};
 use paddlecloud_transfer::{FileClient, ListOptions};
 
 use super::location::{Remote, name_of};
-use super::report::Tally;
-use super::rules::{Kind, Source, Target};
+use super::report::TransferTotals;
+use super::rules::{Kind, Target, TransferSource};
 
 /// How many links that match a pattern are followed at a time.
 pub const LINKS_AT_A_TIME: usize = 16;
@@ -20,7 +20,7 @@ pub const LINKS_AT_A_TIME: usize = 16;
 pub struct RemoteSource {
     pub path: PfsPath,
     pub meta: FileMeta,
-    pub source: Source,
+    pub source: TransferSource,
 }
 
 /// What a folder holds, and what of it cannot travel.
@@ -144,7 +144,7 @@ pub fn as_typed(path: &PfsPath, behind: FileMeta) -> Result<FileMeta, ClientErro
 pub async fn find_all(
     files: &FileClient<'_>,
     arguments: &[Remote],
-    tally: &mut Tally,
+    tally: &mut TransferTotals,
 ) -> Result<Vec<FileView>, ClientError> {
     let mut found = Vec::new();
     for argument in arguments {
@@ -159,7 +159,7 @@ pub async fn find_all(
 pub async fn sources(
     files: &FileClient<'_>,
     remote: &Remote,
-    tally: &mut Tally,
+    tally: &mut TransferTotals,
 ) -> Result<Vec<RemoteSource>, ClientError> {
     let mut sources = Vec::new();
     for view in find_all(files, std::slice::from_ref(remote), tally).await? {
@@ -183,7 +183,7 @@ pub async fn sources(
 /// A node as a source: a link is one of its own.
 pub fn node(path: PfsPath, meta: FileMeta) -> RemoteSource {
     RemoteSource {
-        source: Source {
+        source: TransferSource {
             shown: path.to_string(),
             name: name_of(&path).map(<[u8]>::to_vec),
             kind: if meta.is_folder() {

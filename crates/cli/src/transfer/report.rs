@@ -77,7 +77,7 @@ impl Lost {
 
 /// What all sources of a command came to.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct TransferTotals {
     pub transferred: u64,
     pub unchanged: u64,
     pub kept: u64,
@@ -93,7 +93,7 @@ pub struct Tally {
     hints: Vec<String>,
 }
 
-impl Tally {
+impl TransferTotals {
     pub fn add(&mut self, summary: Summary) {
         self.transferred += summary.transferred;
         self.unchanged += summary.unchanged;
@@ -368,16 +368,16 @@ mod tests {
 
     #[test]
     fn the_words_name_only_what_happened() {
-        let tally = Tally {
+        let tally = TransferTotals {
             transferred: 1,
             moved: 12_300,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         assert_eq!(tally.words("sent"), "1 file copied; 12.3 kB sent");
-        let tally = Tally {
+        let tally = TransferTotals {
             unchanged: 97,
             removed: 2,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         assert_eq!(
             tally.words("received"),
@@ -387,17 +387,17 @@ mod tests {
             tally.foreseen(),
             "0 files would be copied, 97 unchanged, 2 would be removed"
         );
-        let mut tally = Tally {
+        let mut tally = TransferTotals {
             transferred: 300,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         tally.lose(Lost::new("link", "it leads out of the folder"));
         assert_eq!(tally.words("sent"), "300 files copied, 1 left out; 0 bytes sent");
-        let tally = Tally {
+        let tally = TransferTotals {
             transferred: 1,
             moved: 12_300,
             again: 4_000,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         assert_eq!(
             tally.words("sent"),
@@ -407,9 +407,9 @@ mod tests {
 
     #[test]
     fn what_was_not_looked_into_or_removed_is_not_called_a_copy() {
-        let mut tally = Tally {
+        let mut tally = TransferTotals {
             transferred: 1,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         tally.lose(Lost::aside(Aside::Look, "d", "permission is denied"));
         assert_eq!(
@@ -432,9 +432,9 @@ mod tests {
 
     #[test]
     fn one_that_was_kept_is_told_as_one() {
-        let kept = |kept| Tally {
+        let kept = |kept| TransferTotals {
             kept,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         assert_eq!(kept(1).foreseen(), "0 files would be copied, 1 kept as it was");
         assert_eq!(kept(2).foreseen(), "0 files would be copied, 2 kept as they were");
@@ -487,9 +487,9 @@ mod tests {
             endpoint: "there".to_owned(),
             problem: "is gone".to_owned(),
         };
-        let some = || Tally {
+        let some = || TransferTotals {
             unchanged: 1,
-            ..Tally::default()
+            ..TransferTotals::default()
         };
         let path = || RelPath::from_bytes(b"f").unwrap();
         let after = |error: TransferError| {
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn a_try_that_brought_nothing_can_still_be_gone_on_with() {
-        let mut tally = Tally::default();
+        let mut tally = TransferTotals::default();
         assert!(tally.is_settled(), "there was nothing to bring");
         tally.lose(Lost::new("f", "it is a folder"));
         assert!(!tally.is_settled());
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn files_that_were_never_tried_are_counted_not_listed() {
-        let mut tally = Tally::default();
+        let mut tally = TransferTotals::default();
         let broken_off = |path: &str| Failure {
             path: path.to_owned(),
             error: TransferError::BrokenOff,

@@ -21,7 +21,7 @@ pub enum Target {
 
 /// One source, as far as the rules care.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct TransferSource {
     /// As it was typed.
     pub shown: String,
     /// Its last name; `None` for `.` and the like, which stand for what they hold.
@@ -76,7 +76,10 @@ pub enum RuleError {
 }
 
 /// Gives every source its place, in their order. The outer error stops everything.
-pub fn landings(sources: &[Source], request: Request) -> Result<Vec<Result<Landing, RuleError>>, RuleError> {
+pub fn landings(
+    sources: &[TransferSource],
+    request: Request,
+) -> Result<Vec<Result<Landing, RuleError>>, RuleError> {
     if request.target == Target::File && request.slash {
         return Err(RuleError::FileAsFolder);
     }
@@ -88,7 +91,7 @@ pub fn landings(sources: &[Source], request: Request) -> Result<Vec<Result<Landi
         });
     }
     let mut taken: HashSet<Vec<u8>> = HashSet::new();
-    let landing = |source: &Source| {
+    let landing = |source: &TransferSource| {
         let landing = land(source, request, is_folder, sources.len())?;
         if let Landing::Inside(name) = &landing
             && !taken.insert(name.clone())
@@ -100,7 +103,12 @@ pub fn landings(sources: &[Source], request: Request) -> Result<Vec<Result<Landi
     Ok(sources.iter().map(landing).collect())
 }
 
-fn land(source: &Source, request: Request, is_folder: bool, count: usize) -> Result<Landing, RuleError> {
+fn land(
+    source: &TransferSource,
+    request: Request,
+    is_folder: bool,
+    count: usize,
+) -> Result<Landing, RuleError> {
     if source.kind == Kind::Folder && !request.recursive {
         return Err(RuleError::NeedsRecursive);
     }
@@ -127,10 +135,10 @@ fn land(source: &Source, request: Request, is_folder: bool, count: usize) -> Res
 mod tests {
     use super::*;
 
-    fn source(text: &str, kind: Kind) -> Source {
+    fn source(text: &str, kind: Kind) -> TransferSource {
         let trimmed = text.trim_end_matches('/');
         let name = trimmed.rsplit('/').next().unwrap();
-        Source {
+        TransferSource {
             shown: text.to_owned(),
             name: (name != ".").then(|| name.as_bytes().to_vec()),
             kind,
@@ -147,7 +155,7 @@ mod tests {
         }
     }
 
-    fn one(source: Source, request: Request) -> Result<Landing, RuleError> {
+    fn one(source: TransferSource, request: Request) -> Result<Landing, RuleError> {
         landings(&[source], request).and_then(|mut all| all.remove(0))
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use super::queue::{GroupId, Key, Rank};
-use super::quota::{Quota, Tally};
+use super::quota::{Quota, RequestSum};
 use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
 
@@ -18,7 +18,7 @@ pub(super) struct UserId(usize);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Account {
     quota: Quota,
-    used: Tally,
+    used: RequestSum,
     /// The weighted dominant share of the running jobs. Set by [`Queue::reshare`](super::queue::Queue::reshare).
     share: u64,
     /// The number of queued jobs.
@@ -26,9 +26,9 @@ pub(super) struct Account {
     /// The first job that waits for the quota. No later job of the user overtakes it.
     hold: Option<Key>,
     /// The first job of each of the user's lines.
-    lines: BTreeMap<Key, (GroupId, Tally)>,
+    lines: BTreeMap<Key, (GroupId, RequestSum)>,
     /// Those that the quota could ever allow, in order, with the largest request among them.
-    possible: SummaryTree<Key, Tally>,
+    possible: SummaryTree<Key, RequestSum>,
     /// Lines that are not offered because they waited for the quota when last checked.
     pub parked: BTreeMap<Key, GroupId>,
     /// The first parked job that no longer waits for the quota, as listed in the queue.
@@ -44,9 +44,9 @@ pub(super) struct Accounts {
     guaranteed: BTreeSet<UserId>,
 }
 
-impl Summary for Tally {
-    fn with(&self, other: &Tally) -> Tally {
-        Tally {
+impl Summary for RequestSum {
+    fn with(&self, other: &RequestSum) -> RequestSum {
+        RequestSum {
             cpu: self.cpu.max(other.cpu),
             memory: self.memory.max(other.memory),
             gpu: self.gpu.max(other.gpu),
@@ -61,7 +61,7 @@ impl Account {
         &self.quota
     }
 
-    pub fn used(&self) -> Tally {
+    pub fn used(&self) -> RequestSum {
         self.used
     }
 
@@ -99,8 +99,8 @@ impl Account {
     }
 
     /// False if the quota would not allow the job even if the user had nothing running.
-    pub fn could_ever(&self, asked: Tally) -> bool {
-        self.quota.is_unlimited() || self.quota.allows(Tally::default(), asked)
+    pub fn could_ever(&self, asked: RequestSum) -> bool {
+        self.quota.is_unlimited() || self.quota.allows(RequestSum::default(), asked)
     }
 
     /// Whether a job does not have to wait for the quota.
@@ -115,7 +115,13 @@ impl Account {
     }
 
     /// Replaces the first job of a line.
-    pub fn change_line(&mut self, before: Option<Key>, after: Option<Key>, group: GroupId, asked: Tally) {
+    pub fn change_line(
+        &mut self,
+        before: Option<Key>,
+        after: Option<Key>,
+        group: GroupId,
+        asked: RequestSum,
+    ) {
         if let Some(before) = before {
             self.lines.remove(&before);
             self.possible.remove(&before.code());
@@ -127,13 +133,13 @@ impl Account {
         self.hold = self.find_hold();
     }
 
-    fn add_possible(&mut self, key: Key, asked: Tally) {
+    fn add_possible(&mut self, key: Key, asked: RequestSum) {
         if !self.quota.is_unlimited() && self.could_ever(asked) {
             self.possible.insert(key.code(), key, asked);
         }
     }
 
-    pub fn set_used(&mut self, used: Tally) {
+    pub fn set_used(&mut self, used: RequestSum) {
         self.used = used;
         self.hold = self.find_hold();
     }
@@ -152,7 +158,7 @@ impl Account {
     /// Finds the first job that waits for the quota. Each limit is checked separately, so the maximum over several jobs
     /// exceeds a limit exactly if one of them does.
     fn find_hold(&self) -> Option<Key> {
-        let waits = |asked: &Tally| !self.quota.allows(self.used, *asked);
+        let waits = |asked: &RequestSum| !self.quota.allows(self.used, *asked);
         self.possible.first(waits).copied()
     }
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::demand::Beside;
 use super::placing::{largest_below, place};
 use super::queue::{Fit, GroupId, Key, Waiting};
-use super::quota::Tally;
+use super::quota::RequestSum;
 use super::request::Request;
 use super::reservation::{Reservation, Spare};
 use super::room::Shape;
@@ -190,12 +190,12 @@ impl<'a> Trial<'a> {
     fn starts(&self, changed: &Request) -> bool {
         let shape = Shape::of(changed);
         self.scheduler.alone.is_none()
-            && self.quota_lets(Tally::of(&shape))
+            && self.quota_lets(RequestSum::of(&shape))
             && self.scheduler.fit(&shape) == Fit::Beside
             && self.has_place(changed, &shape)
     }
 
-    fn quota_lets(&self, asked: Tally) -> bool {
+    fn quota_lets(&self, asked: RequestSum) -> bool {
         let account = self.scheduler.accounts.get(self.waiting.user);
         let is_held = account.hold().is_some_and(|hold| hold < self.key);
         !is_held && account.quota().allows(account.used(), asked)
@@ -214,7 +214,7 @@ impl<'a> Trial<'a> {
         };
         let tree = beside.tree(changed.max_runtime.unwrap_or(SignedDuration::MAX));
         let (accounts, user) = (&self.scheduler.accounts, self.waiting.user);
-        leaves_quota(accounts, ahead.quota_kept, user, Tally::of(shape))
+        leaves_quota(accounts, ahead.quota_kept, user, RequestSum::of(shape))
             && tree.is_some_and(|tree| place(tree, shape).is_some())
     }
 }

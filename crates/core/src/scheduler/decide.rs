@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::demand::Beside;
 use super::placing::{Share, place};
 use super::queue::{Fit, GroupId, Key, Waiting};
-use super::quota::Tally;
+use super::quota::RequestSum;
 use super::request::Admission;
 use super::reservation::{Reservation, Spare};
 use super::running::{End, Run, Turn};
@@ -147,7 +147,7 @@ impl Scheduler {
         let run = Run {
             id: id.clone(),
             user,
-            asked: Tally::of(&shape),
+            asked: RequestSum::of(&shape),
             holding,
             started: now,
             leaving: false,

@@ -13,7 +13,7 @@ use super::Scheduler;
 use super::accounts::{Account, UserId};
 use super::placing::{loads, may_fit, place};
 use super::queue::{Fit, Group, Key, Waiting};
-use super::quota::Tally;
+use super::quota::RequestSum;
 use super::room::{Load, Shape};
 use super::running::{Run, after};
 use super::tree::RoomTree;
@@ -49,7 +49,7 @@ fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
 struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
     scheduler: &'a Scheduler,
     user: UserId,
-    used: Tally,
+    used: RequestSum,
     now: Timestamp,
     tree: RoomTree,
     /// What ended jobs released and what started jobs took, by node.
@@ -68,7 +68,7 @@ struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
 struct Started {
     loads: Vec<(usize, Load)>,
     user: UserId,
-    asked: Tally,
+    asked: RequestSum,
 }
 
 impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
@@ -206,7 +206,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         Some(())
     }
 
-    fn give_back(&mut self, user: UserId, asked: Tally) {
+    fn give_back(&mut self, user: UserId, asked: RequestSum) {
         if user == self.user {
             self.used = self.used.minus(asked);
         }

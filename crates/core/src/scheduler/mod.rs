@@ -48,7 +48,7 @@ use crate::quantity::{Bytes, Cpu};
 use accounts::{Accounts, UserId};
 use cluster::{Cluster, Difference};
 use queue::{Fit, GroupId, Key, Queue};
-use quota::Tally;
+use quota::RequestSum;
 use reservation::Spare;
 use room::Shape;
 use running::{End, Run, Running, Turn};
@@ -147,7 +147,7 @@ impl Scheduler {
         let run = Run {
             user: self.accounts.id(&request.user),
             id: request.id,
-            asked: Tally::of(&shape),
+            asked: RequestSum::of(&shape),
             holding,
             started,
             leaving: false,
@@ -255,7 +255,7 @@ impl Scheduler {
         }
     }
 
-    fn use_quota(&mut self, user: UserId, change: impl FnOnce(Tally) -> Tally) {
+    fn use_quota(&mut self, user: UserId, change: impl FnOnce(RequestSum) -> RequestSum) {
         let account = self.accounts.get_mut(user);
         account.set_used(change(account.used()));
         self.reshare(user);

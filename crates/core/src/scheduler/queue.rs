@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::accounts::{Accounts, UserId};
 use super::demand::{Demand, code};
-use super::quota::{Quota, Tally};
+use super::quota::{Quota, RequestSum};
 use super::request::Request;
 use super::room::Shape;
 use super::summary_tree::{Code, SummaryTree};
@@ -105,7 +105,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub shape: Arc<Shape>,
-    pub asked: Tally,
+    pub asked: RequestSum,
     pub max_runtime: Option<SignedDuration>,
     pub fit: Fit,
     lines: HashMap<UserId, Line>,
@@ -232,7 +232,7 @@ impl Queue {
         }
         let group = Group {
             shape: kind.0.clone(),
-            asked: Tally::of(&kind.0),
+            asked: RequestSum::of(&kind.0),
             max_runtime: kind.1,
             fit: fit(&kind.0),
             lines: HashMap::new(),

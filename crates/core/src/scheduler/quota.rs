@@ -54,7 +54,7 @@ pub struct Usage {
 
 /// A sum of requests, wide enough that no number of jobs overflows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct RequestSum {
     pub cpu: u128,
     pub memory: u128,
     pub gpu: u128,
@@ -71,9 +71,9 @@ pub struct Limit {
     pub asked: u128,
 }
 
-impl Tally {
-    pub fn of(shape: &Shape) -> Tally {
-        Tally {
+impl RequestSum {
+    pub fn of(shape: &Shape) -> RequestSum {
+        RequestSum {
             cpu: shape.total.cpu,
             memory: shape.total.memory,
             gpu: shape.total.gpu,
@@ -93,8 +93,8 @@ impl Tally {
         parts.into_iter().filter_map(part).max().unwrap_or_default()
     }
 
-    pub fn plus(self, other: Tally) -> Tally {
-        Tally {
+    pub fn plus(self, other: RequestSum) -> RequestSum {
+        RequestSum {
             cpu: self.cpu + other.cpu,
             memory: self.memory + other.memory,
             gpu: self.gpu + other.gpu,
@@ -103,9 +103,9 @@ impl Tally {
         }
     }
 
-    /// Subtracts what [`Tally::plus`] added.
-    pub fn minus(self, other: Tally) -> Tally {
-        Tally {
+    /// Subtracts what [`RequestSum::plus`] added.
+    pub fn minus(self, other: RequestSum) -> RequestSum {
+        RequestSum {
             cpu: self.cpu - other.cpu,
             memory: self.memory - other.memory,
             gpu: self.gpu - other.gpu,
@@ -132,7 +132,7 @@ impl Guarantee {
     }
 
     /// Whether the guarantee covers all of this.
-    pub(super) fn covers(&self, used: Tally) -> bool {
+    pub(super) fn covers(&self, used: RequestSum) -> bool {
         used.cpu <= u128::from(self.cpu.as_millis())
             && used.memory <= u128::from(self.memory.as_u64())
             && used.gpu <= u128::from(self.gpu)
@@ -146,12 +146,12 @@ impl Quota {
         self.cpu.is_none() && self.memory.is_none() && limits.iter().all(Option::is_none)
     }
 
-    pub(super) fn allows(&self, used: Tally, asked: Tally) -> bool {
+    pub(super) fn allows(&self, used: RequestSum, asked: RequestSum) -> bool {
         self.in_the_way(used, asked).is_none()
     }
 
     /// The first limit that `asked` on top of `used` would exceed.
-    pub(super) fn in_the_way(&self, used: Tally, asked: Tally) -> Option<Limit> {
+    pub(super) fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<Limit> {
         let limits = [
             (
                 ResourceKind::Cpu,

@@ -12,7 +12,7 @@ use super::Scheduler;
 use super::accounts::UserId;
 use super::placing::place;
 use super::queue::{Fit, GroupId, Key};
-use super::quota::Tally;
+use super::quota::RequestSum;
 use super::request::Admission;
 use super::room::{Load, Shape};
 use super::running::{End, Run, after};
@@ -110,7 +110,7 @@ impl Scheduler {
     fn choose_for(&self, shape: &Shape) -> Vec<JobId> {
         let mut room = Room::of(self);
         let runs = self.running.newest_first();
-        let mut left: HashMap<UserId, Tally> = HashMap::new();
+        let mut left: HashMap<UserId, RequestSum> = HashMap::new();
         for run in runs.iter().filter(|run| run.leaving) {
             room.without(run);
             self.take_from(&mut left, run);
@@ -144,7 +144,7 @@ impl Scheduler {
         needed
     }
 
-    fn take_from(&self, left: &mut HashMap<UserId, Tally>, run: &Run) {
+    fn take_from(&self, left: &mut HashMap<UserId, RequestSum>, run: &Run) {
         let used = left
             .entry(run.user)
             .or_insert_with(|| self.accounts.get(run.user).used());

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::accounts::UserId;
 use super::cluster::Holding;
-use super::quota::Tally;
+use super::quota::RequestSum;
 use crate::names::JobId;
 
 /// When a job ends. Unknown ends sort after all known ones.
@@ -62,7 +62,7 @@ impl Order {
 pub(super) struct Run {
     pub id: JobId,
     pub user: UserId,
-    pub asked: Tally,
+    pub asked: RequestSum,
     pub holding: Holding,
     pub started: Timestamp,
     /// It is being stopped to make room.

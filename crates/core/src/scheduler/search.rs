@@ -14,7 +14,7 @@ use super::accounts::{Accounts, UserId};
 use super::demand::{Beside, Demand};
 use super::placing::{Share, place};
 use super::queue::{GroupId, Key, Queue, Rank};
-use super::quota::Tally;
+use super::quota::RequestSum;
 use super::summary_tree::{Branch, TreeIndex};
 
 /// The state that a search reads.
@@ -31,7 +31,7 @@ pub(super) struct Scene<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct QuotaKept {
     pub user: UserId,
-    pub asked: Tally,
+    pub asked: RequestSum,
 }
 
 /// The result of a search.
@@ -185,13 +185,13 @@ impl Scene<'_> {
         place(tree, &group.shape)
     }
 
-    fn leaves_quota(&self, user: UserId, asked: Tally) -> bool {
+    fn leaves_quota(&self, user: UserId, asked: RequestSum) -> bool {
         leaves_quota(self.accounts, self.quota_kept, user, asked)
     }
 }
 
 /// Whether a job leaves the quota that the job ahead needs, if both have the same user.
-pub(super) fn leaves_quota(accounts: &Accounts, kept: QuotaKept, user: UserId, asked: Tally) -> bool {
+pub(super) fn leaves_quota(accounts: &Accounts, kept: QuotaKept, user: UserId, asked: RequestSum) -> bool {
     let account = accounts.get(user);
     user != kept.user || account.quota().allows(account.used().plus(kept.asked), asked)
 }

@@ -6,7 +6,7 @@ use super::Scheduler;
 use super::excess::Excess;
 use super::placing::largest_below;
 use super::queue::Fit;
-use super::quota::{Limit, Tally};
+use super::quota::{Limit, RequestSum};
 use super::request::Request;
 use super::room::Shape;
 use crate::quantity::{counted, readable_cores};
@@ -90,7 +90,7 @@ pub(super) fn check(scheduler: &Scheduler, request: &Request) -> Result<(), TooB
 fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     let shape = Shape::of(request);
     let quota = scheduler.quota(&request.user);
-    if let Some(limit) = quota.in_the_way(Tally::default(), Tally::of(&shape)) {
+    if let Some(limit) = quota.in_the_way(RequestSum::default(), RequestSum::of(&shape)) {
         return Some(TooMuch::Quota(limit));
     }
     (scheduler.fit(&shape) == Fit::Never).then(|| TooMuch::Machines(never_fits(scheduler, &shape)))

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hello::{HelloError, Identity, OBSERVER, RunSecret};
-use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Place, Refused, Request, Session, TableSpec};
+use crate::message::{
+    DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Session, TableSpec, TensorPlacement,
+};
 use crate::optimizer::Pace;
 use crate::placement::Layout;
 use crate::steps::Mode;
@@ -105,7 +107,7 @@ pub struct Config {
 /// A tensor as this client knows it.
 #[derive(Debug, Clone)]
 pub struct Known {
-    pub place: Place,
+    pub place: TensorPlacement,
     pub kind: KnownKind,
 }
 
@@ -257,10 +259,13 @@ impl Client {
         Ok(())
     }
 
-    fn create(&mut self, request: impl Fn(Option<Place>) -> Request) -> Result<Place, ClientError> {
+    fn create(
+        &mut self,
+        request: impl Fn(Option<TensorPlacement>) -> Request,
+    ) -> Result<TensorPlacement, ClientError> {
         let head = self.ask(0, &request(None), &[], Sink::Nothing)?;
         let mut head = Reader::new(&head);
-        let place = Place {
+        let place = TensorPlacement {
             id: head.u32()?,
             first: head.u32()?,
         };
@@ -471,7 +476,7 @@ impl Client {
         Ok(())
     }
 
-    fn dense(&self, name: &str, elements: usize) -> Result<(Place, Layout), ClientError> {
+    fn dense(&self, name: &str, elements: usize) -> Result<(TensorPlacement, Layout), ClientError> {
         let known = self.tensor(name)?;
         let KnownKind::Dense(layout) = known.kind else {
             return Err(ClientError::Kind {

@@ -6,7 +6,8 @@ use crate::tensor_name::name;
 use crate::wire::{Reader, WireError, Writer, bounded};
 
 use super::{
-    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Place, Session, TableSpec,
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Session, TableSpec,
+    TensorPlacement,
 };
 
 /// A value of a head.
@@ -70,15 +71,15 @@ impl<T: Item> Field for Vec<T> {
     }
 }
 
-impl Field for Option<Place> {
+impl Field for Option<TensorPlacement> {
     fn encode(&self, to: &mut Writer) {
-        let known = self.unwrap_or(Place { id: 0, first: 0 });
+        let known = self.unwrap_or(TensorPlacement { id: 0, first: 0 });
         to.u8(u8::from(self.is_some())).u32(known.id).u32(known.first);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Option<Place>, WireError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Option<TensorPlacement>, WireError> {
         let known = from.flag("a place")?;
-        let place = Place {
+        let place = TensorPlacement {
             id: from.u32()?,
             first: from.u32()?,
         };

@@ -20,7 +20,7 @@ fn spec(limits: Limits) -> TableSpec {
 fn table(limits: Limits, shards: usize, budget: &Budget) -> Table {
     Table::new(
         spec(limits),
-        Place { id: 0, first: 0 },
+        TensorPlacement { id: 0, first: 0 },
         1,
         shards,
         budget,

@@ -27,11 +27,11 @@ const MOST: usize = 4096;
 
 /// The origin of attempts: an address, the /64 network of an IPv6 address (one person has many), or this machine's own socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place(Option<IpAddr>);
+pub(super) struct Origin(Option<IpAddr>);
 
-impl Place {
-    pub fn of(address: Option<IpAddr>) -> Place {
-        Place(address.map(|address| match address.to_canonical() {
+impl Origin {
+    pub fn of(address: Option<IpAddr>) -> Origin {
+        Origin(address.map(|address| match address.to_canonical() {
             IpAddr::V6(address) => {
                 let network = address.to_bits() >> 64 << 64;
                 IpAddr::V6(network.into())
@@ -44,8 +44,8 @@ impl Place {
 /// What is counted. A user is stored as a digest, so that every entry is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
-    UserAt(Place, [u8; 16]),
-    EverybodyAt(Place),
+    UserAt(Origin, [u8; 16]),
+    EverybodyAt(Origin),
     UserAnywhere([u8; 16]),
 }
 
@@ -78,16 +78,16 @@ struct Count {
 #[derive(Default)]
 pub(super) struct Guesses {
     counts: Mutex<HashMap<Key, Count>>,
-    /// The places of users' successful logins, and when.
-    known: Mutex<HashMap<(Place, [u8; 16]), Instant>>,
+    /// The origins of users' successful logins, and when.
+    known: Mutex<HashMap<(Origin, [u8; 16]), Instant>>,
 }
 
 impl Guesses {
     /// How long the next attempt has to wait; `None` if it may proceed.
-    pub fn wait(&self, place: Place, user: &str, now: Instant) -> Option<Duration> {
-        let is_known = self.known().contains_key(&(place, digest(user)));
+    pub fn wait(&self, origin: Origin, user: &str, now: Instant) -> Option<Duration> {
+        let is_known = self.known().contains_key(&(origin, digest(user)));
         let counts = self.counts();
-        let keys = keys(place, user).into_iter();
+        let keys = keys(origin, user).into_iter();
         let keys = keys.filter(|key| !(is_known && matches!(key, Key::UserAnywhere(_))));
         let waits = keys.filter_map(|key| {
             let count = counts.get(&key)?;
@@ -98,10 +98,10 @@ impl Guesses {
     }
 
     /// Counts a wrong password. Returns true when a burst begins, which is worth a line in the log.
-    pub fn wrong(&self, place: Place, user: &str, now: Instant) -> bool {
+    pub fn wrong(&self, origin: Origin, user: &str, now: Instant) -> bool {
         let mut counts = self.counts();
         let mut begins = false;
-        for key in keys(place, user) {
+        for key in keys(origin, user) {
             make_room(&mut counts, now);
             let count = counts.entry(key).or_insert(Count {
                 wrong: 0,
@@ -117,21 +117,21 @@ impl Guesses {
         begins
     }
 
-    /// Forgets the wrong passwords of this user from this place. Those of other users stay: otherwise the owner of one account
+    /// Forgets the wrong passwords of this user from this origin. Those of other users stay: otherwise the owner of one account
     /// could guess the passwords of all others.
-    pub fn right(&self, place: Place, user: &str, now: Instant) {
+    pub fn right(&self, origin: Origin, user: &str, now: Instant) {
         let user = digest(user);
-        self.counts().remove(&Key::UserAt(place, user));
+        self.counts().remove(&Key::UserAt(origin, user));
         let mut known = self.known();
         if known.len() >= MOST
             && let Some(oldest) = known.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key)
         {
             known.remove(&oldest);
         }
-        known.insert((place, user), now);
+        known.insert((origin, user), now);
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<(Place, [u8; 16]), Instant>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<(Origin, [u8; 16]), Instant>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,11 +140,11 @@ impl Guesses {
     }
 }
 
-fn keys(place: Place, user: &str) -> [Key; 3] {
+fn keys(origin: Origin, user: &str) -> [Key; 3] {
     let user = digest(user);
     [
-        Key::UserAt(place, user),
-        Key::EverybodyAt(place),
+        Key::UserAt(origin, user),
+        Key::EverybodyAt(origin),
         Key::UserAnywhere(user),
     ]
 }
@@ -181,13 +181,13 @@ fn make_room(counts: &mut HashMap<Key, Count>, now: Instant) {
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> Place {
-        Place::of(Some(text.parse().unwrap()))
+    fn origin(text: &str) -> Origin {
+        Origin::of(Some(text.parse().unwrap()))
     }
 
     #[test]
     fn after_a_few_wrong_passwords_each_try_waits_longer() {
-        let (guesses, here, now) = (Guesses::default(), place("192.0.2.1"), Instant::now());
+        let (guesses, here, now) = (Guesses::default(), origin("192.0.2.1"), Instant::now());
         let begins: Vec<bool> = (0..6).map(|_| guesses.wrong(here, "ada", now)).collect();
         assert_eq!(begins, [false, false, false, false, true, false], "told once");
         assert_eq!(guesses.wait(here, "ada", now), Some(Duration::from_secs(2)));
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn others_need_not_wait_until_a_place_has_guessed_at_many() {
-        let (guesses, here, now) = (Guesses::default(), place("192.0.2.1"), Instant::now());
+        let (guesses, here, now) = (Guesses::default(), origin("192.0.2.1"), Instant::now());
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
         }
         assert_eq!(guesses.wait(here, "bob", now), None);
-        assert_eq!(guesses.wait(place("192.0.2.2"), "ada", now), None);
+        assert_eq!(guesses.wait(origin("192.0.2.2"), "ada", now), None);
         for user in 0..100 {
             guesses.wrong(here, &user.to_string(), now);
         }
@@ -219,12 +219,12 @@ mod tests {
 
     #[test]
     fn a_right_password_and_time_forgive() {
-        let (guesses, here, now) = (Guesses::default(), place("2001:db8::1"), Instant::now());
+        let (guesses, here, now) = (Guesses::default(), origin("2001:db8::1"), Instant::now());
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
         }
         assert!(
-            guesses.wait(place("2001:db8::2"), "ada", now).is_some(),
+            guesses.wait(origin("2001:db8::2"), "ada", now).is_some(),
             "the same network"
         );
         guesses.right(here, "ada", now);
@@ -239,18 +239,18 @@ mod tests {
 
     #[test]
     fn guesses_at_one_user_from_many_places_wait_and_the_owners_place_does_not() {
-        let (guesses, home, now) = (Guesses::default(), place("198.51.100.1"), Instant::now());
+        let (guesses, home, now) = (Guesses::default(), origin("198.51.100.1"), Instant::now());
         guesses.right(home, "ada", now);
         let mut let_through = 0;
         for number in 0..400 {
-            let from = Place::of(Some(std::net::Ipv4Addr::from_bits(number).into()));
+            let from = Origin::of(Some(std::net::Ipv4Addr::from_bits(number).into()));
             if guesses.wait(from, "ada", now).is_none() {
                 let_through += 1;
                 guesses.wrong(from, "ada", now);
             }
         }
         assert_eq!(let_through, FREE_FROM_ANYWHERE);
-        let elsewhere = place("203.0.113.1");
+        let elsewhere = origin("203.0.113.1");
         assert!(guesses.wait(elsewhere, "ada", now).is_some());
         assert_eq!(guesses.wait(home, "ada", now), None, "the owner goes in");
         assert_eq!(guesses.wait(elsewhere, "bob", now), None, "others are not meant");
@@ -266,7 +266,7 @@ mod tests {
         let (guesses, now) = (Guesses::default(), Instant::now());
         for number in 0..u32::try_from(MOST).unwrap() {
             let address = std::net::Ipv4Addr::from_bits(number);
-            guesses.wrong(Place::of(Some(address.into())), "ada", now);
+            guesses.wrong(Origin::of(Some(address.into())), "ada", now);
         }
         assert!(guesses.counts().len() <= MOST);
     }

@@ -36,7 +36,7 @@ use crate::config::TokenLimits;
 use crate::connections::Connection;
 use crate::store::Store;
 use crate::users::{Account, Users};
-use guesses::{Guesses, Place};
+use guesses::{Guesses, Origin};
 use header::Proof;
 use password::Passwords;
 use remembered::Remembered;
@@ -276,10 +276,10 @@ impl Authenticator {
         name: &str,
         password: &str,
     ) -> Result<Arc<Account>, AuthError> {
-        let place = Place::of(peer.address);
+        let origin = Origin::of(peer.address);
         // Names that differ only in case share their guesses.
         let name = &name.to_lowercase();
-        if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
+        if let Some(wait) = self.guesses.wait(origin, name, Instant::now()) {
             return Err(AuthError::TooManyGuesses(wait));
         }
         let user = name
@@ -289,16 +289,16 @@ impl Authenticator {
         let credential = user.as_ref().and_then(|user| user.credential.as_ref());
         let right = self.passwords.verify(credential, password).await;
         // Of many concurrent tries, only a few may learn whether they were right.
-        if let Some(wait) = self.guesses.wait(place, name, Instant::now()) {
+        if let Some(wait) = self.guesses.wait(origin, name, Instant::now()) {
             return Err(AuthError::TooManyGuesses(wait));
         }
         match user {
             Some(user) if right => {
-                self.guesses.right(place, name, Instant::now());
+                self.guesses.right(origin, name, Instant::now());
                 Ok(user)
             }
             user => {
-                if self.guesses.wrong(place, name, Instant::now()) {
+                if self.guesses.wrong(origin, name, Instant::now()) {
                     // The name is not logged: an unknown name may be a password typed into the wrong field.
                     let user = user.as_ref().map_or("nobody known", |user| user.name.as_str());
                     tracing::warn!(user, address = ?peer.address, "many wrong passwords; further tries have to wait");

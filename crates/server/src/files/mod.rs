@@ -32,7 +32,7 @@ use paddlecloud_pfs::content::FileIndex;
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
-    Access, Caller as PfsCaller, HomeOwner, PfsPath, Place, RelPath, Role, RootError, Space,
+    Access, Caller as PfsCaller, CallerRole, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
 };
 
 pub use accounts::{HomeRoom, MEASURED_AGAIN};
@@ -144,8 +144,8 @@ impl Files {
             user: caller.user.as_str(),
             datacenter: &self.0.datacenter,
             role: match caller.may(Action::Administer) {
-                true => Role::Administrator,
-                false => Role::User,
+                true => CallerRole::Administrator,
+                false => CallerRole::User,
             },
         };
         let place = path.admit(&asking, access)?.clone();

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddlecloud_core::names::{DatacenterName, UserName};
-use paddlecloud_pfs::{Access, Caller, PfsPath, RelPath, Role, Root, Space};
+use paddlecloud_pfs::{Access, Caller, CallerRole, PfsPath, RelPath, Root, Space};
 
 use crate::durable;
 use crate::users::Users;
@@ -52,7 +52,7 @@ pub struct Storage {
 
 /// A package as a job names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum PackageLocation {
     /// Below the caller's home.
     Home(RelPath),
     /// Below the public folder.
@@ -107,18 +107,18 @@ impl Storage {
     /// Resolves a path for this user, by the rules of the file service.
     ///
     /// A path that is neither the caller's own nor public is "not found", so that users cannot probe each other's files.
-    pub fn place(&self, user: &UserName, path: &str) -> Result<Place, StorageError> {
+    pub fn place(&self, user: &UserName, path: &str) -> Result<PackageLocation, StorageError> {
         let not_found = || StorageError::NotFound(path.to_owned());
         let caller = Caller {
             user: user.as_str(),
             datacenter: self.datacenter.as_str(),
-            role: Role::User,
+            role: CallerRole::User,
         };
         let path: PfsPath = path.parse().map_err(|_| not_found())?;
         let place = path.admit(&caller, Access::Read).map_err(|_| not_found())?;
         Ok(match place.space {
-            Space::Home(_) => Place::Home(place.path.clone()),
-            Space::Public => Place::Public(place.path.clone()),
+            Space::Home(_) => PackageLocation::Home(place.path.clone()),
+            Space::Public => PackageLocation::Public(place.path.clone()),
         })
     }
 
@@ -163,11 +163,20 @@ mod tests {
         let home = |path: &str| storage.place(&me, path).unwrap();
         assert_eq!(
             home("/pfs/local/home/me/a/b"),
-            Place::Home("a/b".parse().unwrap())
+            PackageLocation::Home("a/b".parse().unwrap())
         );
-        assert_eq!(home("/pfs/local/user/me//a/"), Place::Home("a".parse().unwrap()));
-        assert_eq!(home("/pfs/public/x"), Place::Public("x".parse().unwrap()));
-        assert_eq!(home("/pfs/local/public/x"), Place::Public("x".parse().unwrap()));
+        assert_eq!(
+            home("/pfs/local/user/me//a/"),
+            PackageLocation::Home("a".parse().unwrap())
+        );
+        assert_eq!(
+            home("/pfs/public/x"),
+            PackageLocation::Public("x".parse().unwrap())
+        );
+        assert_eq!(
+            home("/pfs/local/public/x"),
+            PackageLocation::Public("x".parse().unwrap())
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use paddlecloud_pfs::{Node, RelPath, Root};
 use crate::homes::{OURS, Storage, StorageError, ours};
 
 pub use pruning::{Condemned, Latest};
-pub use receive::{MOST_LIST, Receiver, SHORT_LIST, Wanted};
+pub use receive::{MOST_LIST, MissingContents, Receiver, SHORT_LIST};
 
 /// The longest manifest that is read from a home: a job of the owner may have put any file there.
 const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;

@@ -27,7 +27,7 @@ const SEARCHED_PACKAGES: usize = 32;
 
 /// What the client must send of a package.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MissingContents {
     /// Contents that no package of the user has.
     pub missing: Vec<Digest>,
     /// How much of the missing files has already arrived.
@@ -41,10 +41,10 @@ impl Storage {
     }
 
     /// Stores a manifest and returns what is missing, taking into account what arrived earlier.
-    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<Wanted, StorageError> {
+    pub fn announce(&self, user: &UserName, manifest: &Manifest) -> Result<MissingContents, StorageError> {
         let id = manifest.id();
         if self.has_package(user, id)? {
-            return Ok(Wanted::default());
+            return Ok(MissingContents::default());
         }
         let home = self.home(user)?;
         home.make_dirs(&ours(&["packages"]))?;
@@ -66,7 +66,7 @@ impl Storage {
         });
         let mut missing: Vec<Digest> = wanted.into_iter().collect();
         missing.sort_unstable();
-        Ok(Wanted { missing, parts })
+        Ok(MissingContents { missing, parts })
     }
 
     /// Starts to receive the announced package, or resumes an earlier upload; [`RootError::Busy`] while another request is
@@ -412,7 +412,9 @@ mod tests {
         fixture.write("a", "1");
         fixture.announce();
         let mut receiver = fixture.receive();
-        receiver.feed(&fixture.stream(&Wanted::default())).unwrap();
+        receiver
+            .feed(&fixture.stream(&MissingContents::default()))
+            .unwrap();
         assert!(matches!(receiver.finish(), Err(StorageError::Incomplete(1, _))));
         assert!(!fixture.has_it());
     }

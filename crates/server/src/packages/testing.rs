@@ -8,7 +8,7 @@ use paddlecloud_pfs::Root;
 use paddlecloud_pfs::pack::PackWriter;
 use paddlecloud_pfs::package::{Manifest, PackageId, ScanOptions, scan};
 
-use super::{Receiver, Wanted, tree_path};
+use super::{MissingContents, Receiver, tree_path};
 use crate::homes::Storage;
 
 pub(super) struct Fixture {
@@ -54,7 +54,7 @@ impl Fixture {
         scanned.manifest().unwrap()
     }
 
-    pub fn announce(&self) -> Wanted {
+    pub fn announce(&self) -> MissingContents {
         self.storage.announce(&self.me, &self.manifest()).unwrap()
     }
 
@@ -67,7 +67,7 @@ impl Fixture {
     }
 
     /// The stream that a client sends for this reply.
-    pub fn stream(&self, wanted: &Wanted) -> Vec<u8> {
+    pub fn stream(&self, wanted: &MissingContents) -> Vec<u8> {
         let root = Root::open(self.source()).unwrap();
         let mut writer = PackWriter::new(Vec::new()).unwrap();
         for entry in self.manifest().entries() {

@@ -3,21 +3,21 @@
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::RelPath;
 
-use crate::homes::{Place, Storage, StorageError, ours};
+use crate::homes::{PackageLocation, Storage, StorageError, ours};
 
 impl Storage {
     /// Checks that a package used in place is a folder that the caller may read.
-    pub fn check_folder(&self, user: &UserName, path: &str) -> Result<Place, StorageError> {
+    pub fn check_folder(&self, user: &UserName, path: &str) -> Result<PackageLocation, StorageError> {
         let place = self.place(user, path)?;
-        if let Place::Home(below) = &place
+        if let PackageLocation::Home(below) = &place
             && self.leads_to_ours(user, below)?
             && self.run_behind(user, path)?.is_none()
         {
             return Err(StorageError::Ours(path.to_owned()));
         }
         let meta = match &place {
-            Place::Home(below) => self.home(user)?.stat(below),
-            Place::Public(below) => self.public()?.stat(below),
+            PackageLocation::Home(below) => self.home(user)?.stat(below),
+            PackageLocation::Public(below) => self.public()?.stat(below),
         };
         match meta {
             Ok(meta) if meta.is_dir() => Ok(place),

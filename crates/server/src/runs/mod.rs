@@ -23,7 +23,7 @@ use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::root::Kind;
 use paddlecloud_pfs::{Existing, Node, RelPath, Root};
 
-use crate::homes::{OURS, Place, Storage, StorageError, ours};
+use crate::homes::{OURS, PackageLocation, Storage, StorageError, ours};
 use crate::packages::{list_path, read_list, tree_path};
 use links::{bad_name, latest_key, lead, point, run_link, show};
 
@@ -73,8 +73,8 @@ impl Storage {
                 (WorkDir::Home(in_run), output)
             }
             (None, Some(package)) => match self.place(&job.user, package)? {
-                Place::Home(below) => (WorkDir::Home(below), own("output")),
-                Place::Public(below) => (WorkDir::Public(below), own("output")),
+                PackageLocation::Home(below) => (WorkDir::Home(below), own("output")),
+                PackageLocation::Public(below) => (WorkDir::Public(below), own("output")),
             },
             (None, None) => (WorkDir::Home(in_run), own("output")),
         };
@@ -196,7 +196,7 @@ impl Storage {
     fn shown_at(&self, job: &Job) -> Result<RelPath, StorageError> {
         let package = job.spec.package.as_deref().unwrap_or_default();
         match self.place(&job.user, package)? {
-            Place::Home(below) if !below.is_root() => Ok(below),
+            PackageLocation::Home(below) if !below.is_root() => Ok(below),
             _ => Err(StorageError::BadName(package.to_owned())),
         }
     }
@@ -228,7 +228,7 @@ impl Storage {
 
     /// The run that an uploaded package's path leads to, if the path is a link of the server.
     pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, StorageError> {
-        let Place::Home(below) = self.place(user, path)? else {
+        let PackageLocation::Home(below) = self.place(user, path)? else {
             return Ok(None);
         };
         let home = self.home(user)?;
