@@ -101,7 +101,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
         );
         assert_eq!(
             quota_row(&site, "unfinished uploads").as_deref(),
-            Some("unfinished uploads\t32Mi\t20Mi\t-")
+            Some("unfinished uploads\t32Mi\t20Mi\t-\t-")
         );
         site.run("ada", &["cp", arg(&other), "/pfs/cloud/home/ada/other"])
             .refused(1)
@@ -219,7 +219,7 @@ fn a_full_home_takes_new_versions_that_are_no_larger() {
             quota_row(&site, "storage").as_deref(),
             Some("storage\t3Mi\t3Mi\t0\t-")
         );
-        assert_eq!(quota_row(&site, "files").as_deref(), Some("files\t2\t2\t-"));
+        assert_eq!(quota_row(&site, "files").as_deref(), Some("files\t2\t2\t-\t-"));
     }
     for (name, size) in [("large", (5 << 20) / 2), ("small", (1 << 20) / 2)] {
         cp(name, 3, size + 1)
