@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use paddlecloud_pserver::hello::Identity;
 use paddlecloud_pserver::message::{
-    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, Request, Session, TableSpec, TensorPlacement,
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, Request, Session, TableSpec, TensorId,
 };
 use paddlecloud_pserver::optimizer::{Optimizer, Rule};
 use paddlecloud_pserver::server::{Config, Server};
@@ -75,7 +75,7 @@ pub fn session(mode: Mode) -> Vec<u8> {
         checkpoints: String::new(),
         checkpoint_every: 0,
     };
-    let place = Some(TensorPlacement { id: 1, first: 0 });
+    let place = Some(TensorId { id: 1, first: 0 });
     let requests = [
         (Request::Join { session }, 0),
         (

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::budget::{Budget, OverBudget, Reserved};
-use crate::message::{DenseSpec, TensorPlacement};
+use crate::message::{DenseSpec, TensorId};
 use crate::optimizer::{Pace, Progress, Rule, Update};
 use crate::placement::{BLOCK, Layout};
 use crate::saving::{Piece, Saving};
@@ -15,7 +15,7 @@ const PARALLEL_FROM: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Dense {
     pub spec: DenseSpec,
-    pub place: TensorPlacement,
+    pub place: TensorId,
     pub layout: Layout,
     /// Elements on this server.
     pub local_elements: usize,
@@ -45,7 +45,7 @@ pub struct Block {
 impl Dense {
     pub fn new(
         mut spec: DenseSpec,
-        place: TensorPlacement,
+        place: TensorId,
         server: u32,
         servers: u32,
         budget: &Budget,
@@ -242,7 +242,7 @@ mod tests {
             elements,
             optimizer: Optimizer::new(Rule::Sgd, 1.0),
         };
-        let place = TensorPlacement { id: 0, first: 0 };
+        let place = TensorId { id: 0, first: 0 };
         Dense::new(
             spec,
             place,
@@ -308,7 +308,7 @@ mod tests {
         };
         let error = Dense::new(
             spec,
-            TensorPlacement { id: 0, first: 0 },
+            TensorId { id: 0, first: 0 },
             0,
             1,
             &Budget::new(1 << 30),

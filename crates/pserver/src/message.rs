@@ -71,7 +71,7 @@ pub struct TableSpec {
 
 /// A tensor's number in messages and, for a dense one, the server of its first block. Server 0 assigns both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TensorPlacement {
+pub struct TensorId {
     pub id: u32,
     pub first: u32,
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::budget::{Budget, OverBudget};
-use crate::message::{TableSpec, TensorPlacement};
+use crate::message::{TableSpec, TensorId};
 use crate::optimizer::{Pace, Progress, Update};
 use crate::placement::mix;
 use crate::saving::{Piece, Saving};
@@ -25,7 +25,7 @@ const EVICTED_SHARE: usize = 16;
 #[derive(Debug)]
 pub struct Table {
     pub spec: TableSpec,
-    pub place: TensorPlacement,
+    pub place: TensorId,
     /// Maximum rows on this server; 0: limited only by memory.
     rows_here: u64,
     values: InitialValues,
@@ -38,7 +38,7 @@ pub struct Table {
 impl Table {
     pub fn new(
         spec: TableSpec,
-        place: TensorPlacement,
+        place: TensorId,
         servers: u32,
         shards: usize,
         budget: &Budget,

@@ -1,7 +1,7 @@
 //! Compresses gradients: half precision, or only the largest elements, with the rest kept for the next push.
 
 use crate::codec;
-use crate::message::{Encoding, TensorPlacement};
+use crate::message::{Encoding, TensorId};
 use crate::placement::{BLOCK, Layout};
 
 use super::{Client, ClientError};
@@ -25,7 +25,7 @@ pub(super) struct Portion {
     pub bytes: Vec<u8>,
 }
 
-type Dense<'a> = ((TensorPlacement, Layout), &'a str, &'a [f32]);
+type Dense<'a> = ((TensorId, Layout), &'a str, &'a [f32]);
 
 impl Client {
     /// The portions of each gradient, by server; empty if gradients are sent uncompressed.

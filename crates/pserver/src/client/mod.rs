@@ -16,9 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hello::{HelloError, Identity, OBSERVER, RunSecret};
-use crate::message::{
-    DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Session, TableSpec, TensorPlacement,
-};
+use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Session, TableSpec, TensorId};
 use crate::optimizer::Pace;
 use crate::placement::Layout;
 use crate::steps::Mode;
@@ -107,7 +105,7 @@ pub struct Config {
 /// A tensor as this client knows it.
 #[derive(Debug, Clone)]
 pub struct Known {
-    pub place: TensorPlacement,
+    pub place: TensorId,
     pub kind: KnownKind,
 }
 
@@ -259,13 +257,10 @@ impl Client {
         Ok(())
     }
 
-    fn create(
-        &mut self,
-        request: impl Fn(Option<TensorPlacement>) -> Request,
-    ) -> Result<TensorPlacement, ClientError> {
+    fn create(&mut self, request: impl Fn(Option<TensorId>) -> Request) -> Result<TensorId, ClientError> {
         let head = self.ask(0, &request(None), &[], Sink::Nothing)?;
         let mut head = Reader::new(&head);
-        let place = TensorPlacement {
+        let place = TensorId {
             id: head.u32()?,
             first: head.u32()?,
         };
@@ -476,7 +471,7 @@ impl Client {
         Ok(())
     }
 
-    fn dense(&self, name: &str, elements: usize) -> Result<(TensorPlacement, Layout), ClientError> {
+    fn dense(&self, name: &str, elements: usize) -> Result<(TensorId, Layout), ClientError> {
         let known = self.tensor(name)?;
         let KnownKind::Dense(layout) = known.kind else {
             return Err(ClientError::Kind {

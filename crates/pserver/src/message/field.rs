@@ -6,8 +6,7 @@ use crate::tensor_name::name;
 use crate::wire::{Reader, WireError, Writer, bounded};
 
 use super::{
-    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Session, TableSpec,
-    TensorPlacement,
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Session, TableSpec, TensorId,
 };
 
 /// A value of a head.
@@ -71,15 +70,15 @@ impl<T: Item> Field for Vec<T> {
     }
 }
 
-impl Field for Option<TensorPlacement> {
+impl Field for Option<TensorId> {
     fn encode(&self, to: &mut Writer) {
-        let known = self.unwrap_or(TensorPlacement { id: 0, first: 0 });
+        let known = self.unwrap_or(TensorId { id: 0, first: 0 });
         to.u8(u8::from(self.is_some())).u32(known.id).u32(known.first);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Option<TensorPlacement>, WireError> {
+    fn decode(from: &mut Reader<'_>) -> Result<Option<TensorId>, WireError> {
         let known = from.flag("a place")?;
-        let place = TensorPlacement {
+        let place = TensorId {
             id: from.u32()?,
             first: from.u32()?,
         };

@@ -3,7 +3,7 @@
 use crate::wire::{Reader, WireError, Writer};
 
 use super::field::Field;
-use super::{DenseSpec, Entry, Session, TableSpec, TensorPlacement};
+use super::{DenseSpec, Entry, Session, TableSpec, TensorId};
 
 /// A client's request.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,11 +14,11 @@ pub enum Request {
     /// `place` is absent when server 0 has to choose it.
     CreateDense {
         spec: DenseSpec,
-        place: Option<TensorPlacement>,
+        place: Option<TensorId>,
     },
     CreateTable {
         spec: TableSpec,
-        place: Option<TensorPlacement>,
+        place: Option<TensorId>,
     },
     /// Body: the server's portion of the values. Ignored if the tensor has values, unless `replace`.
     Assign {

@@ -6,7 +6,7 @@ use crate::optimizer::Rule;
 #[test]
 fn every_request_reads_back() {
     let optimizer = Optimizer::new(Rule::Sgd, 0.5);
-    let place = Some(TensorPlacement { id: 3, first: 1 });
+    let place = Some(TensorId { id: 3, first: 1 });
     let table = TableSpec {
         name: "emb".into(),
         row: 8,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::checkpoint::{self, CheckpointError, FileReader, Record};
-use crate::message::{Code, DenseSpec, Field, Refused, TableSpec, TensorPlacement};
+use crate::message::{Code, DenseSpec, Field, Refused, TableSpec, TensorId};
 use crate::optimizer::Progress;
 use crate::placement::server_of_row;
 use crate::steps::{Mode, Steps};
@@ -349,8 +349,8 @@ impl Server {
     }
 
     /// A checkpoint of another number of servers distributes its blocks again.
-    fn here(&self, place: TensorPlacement) -> TensorPlacement {
-        TensorPlacement {
+    fn here(&self, place: TensorId) -> TensorId {
+        TensorId {
             first: place.first % self.config.servers,
             ..place
         }
@@ -400,18 +400,18 @@ impl Tensor {
     }
 }
 
-fn decode_dense(head: &mut Reader<'_>) -> Result<(DenseSpec, TensorPlacement, bool, Progress), WireError> {
+fn decode_dense(head: &mut Reader<'_>) -> Result<(DenseSpec, TensorId, bool, Progress), WireError> {
     let spec = DenseSpec::decode(head)?;
-    let place = TensorPlacement {
+    let place = TensorId {
         id: head.u32()?,
         first: head.u32()?,
     };
     Ok((spec, place, head.flag("`assigned`")?, Progress::decode(head)?))
 }
 
-fn decode_table(head: &mut Reader<'_>) -> Result<(TableSpec, TensorPlacement, Progress, u32), WireError> {
+fn decode_table(head: &mut Reader<'_>) -> Result<(TableSpec, TensorId, Progress, u32), WireError> {
     let spec = TableSpec::decode(head)?;
-    let place = TensorPlacement {
+    let place = TensorId {
         id: head.u32()?,
         first: head.u32()?,
     };

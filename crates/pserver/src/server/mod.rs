@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::budget::{Budget, OverBudget};
 use crate::dense::Dense;
 use crate::hello::{RunSecret, random};
-use crate::message::{Code, DenseSpec, Refused, Session, TableSpec, TensorPlacement};
+use crate::message::{Code, DenseSpec, Refused, Session, TableSpec, TensorId};
 use crate::saving::Saving;
 use crate::sparse::Table;
 use crate::steps::{Mode, Refusal, Steps};
@@ -110,7 +110,7 @@ enum Tensor {
 }
 
 impl Tensor {
-    fn place(&self) -> TensorPlacement {
+    fn place(&self) -> TensorId {
         match self {
             Tensor::Dense(dense) => dense.place,
             Tensor::Table(table) => table.place,
@@ -221,11 +221,7 @@ impl Server {
         tensors.by_id.iter().flatten().cloned().collect()
     }
 
-    fn create_dense(
-        &self,
-        spec: DenseSpec,
-        place: Option<TensorPlacement>,
-    ) -> Result<TensorPlacement, Refused> {
+    fn create_dense(&self, spec: DenseSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let blocks = spec.elements.div_ceil(crate::placement::BLOCK);
         let wanted = (spec.elements, spec.optimizer.clone());
         let name = spec.name.clone();
@@ -244,11 +240,7 @@ impl Server {
         })
     }
 
-    fn create_table(
-        &self,
-        spec: TableSpec,
-        place: Option<TensorPlacement>,
-    ) -> Result<TensorPlacement, Refused> {
+    fn create_table(&self, spec: TableSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let (name, row) = (spec.name.clone(), spec.row);
         self.create(&name, place, 0, |place| {
             let shards = self.config.cores.clamp(1, 64) * 2;
@@ -276,9 +268,9 @@ impl Server {
     fn create(
         &self,
         name: &str,
-        place: Option<TensorPlacement>,
+        place: Option<TensorId>,
         blocks: u64,
-        make: impl FnOnce(TensorPlacement) -> Result<Tensor, OverBudget>,
+        make: impl FnOnce(TensorId) -> Result<Tensor, OverBudget>,
     ) -> Result<Tensor, Refused> {
         let mut tensors = self.tensors.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = tensors.by_name.get(name).copied() {
@@ -357,8 +349,8 @@ impl Server {
 }
 
 impl Tensors {
-    fn next_place(&self, servers: u32) -> TensorPlacement {
-        TensorPlacement {
+    fn next_place(&self, servers: u32) -> TensorId {
+        TensorId {
             id: self.by_id.len() as u32,
             first: (self.blocks % u64::from(servers)) as u32,
         }

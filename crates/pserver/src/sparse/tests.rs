@@ -20,7 +20,7 @@ fn spec(limits: Limits) -> TableSpec {
 fn table(limits: Limits, shards: usize, budget: &Budget) -> Table {
     Table::new(
         spec(limits),
-        TensorPlacement { id: 0, first: 0 },
+        TensorId { id: 0, first: 0 },
         1,
         shards,
         budget,

@@ -3,7 +3,7 @@
 //! 1. the package's own path leads to the latest run's output;
 //! 2. no run overwrites another's output, not even when both run at once;
 //! 3. a running job keeps the files it was submitted with (an uploaded package; a package used in place is the user's
-//!   responsibility).
+//!    responsibility).
 //!
 //! One level of links fulfils the first two: `<package>` or `<package>/output` leads to `.paddlecloud/latest/<key>`, which leads
 //! to a run. A worker sees its own folder at `.paddlecloud/latest`.
