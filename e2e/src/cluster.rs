@@ -398,6 +398,38 @@ impl ClusterServer {
         self.path("data")
     }
 
+    /// Creates the configured user's namespace before the server does, and labels it as the message of a failed job says.
+    #[track_caller]
+    pub fn create_namespace(&self, env: &TestEnvironment, user: usize) {
+        let namespace = self.namespace(user);
+        self.cluster.kubectl(&["create", "namespace", namespace]);
+        let package = env.package("intruder").file("train.sh", "true\n");
+        let small = [
+            "-entry",
+            "sh train.sh",
+            "-cpu",
+            "100m",
+            "-memory",
+            "64Mi",
+            "-pservers",
+            "0",
+        ];
+        env.submit("intruder", &package, &small);
+        env.wait_for_status("intruder", "Failed");
+        let described = env.paddlectl(&["describe", "intruder"]).ok().stdout;
+        let sentence = format!("namespace `{namespace}` exists and does not belong to this server");
+        assert!(described.contains(&sentence), "{described}");
+        let kinds = "secrets,resourcequotas,limitranges";
+        assert!(
+            self.cluster.objects(kinds, namespace).is_empty(),
+            "nothing is made there"
+        );
+        let (_, command) = described.split_once("`kubectl label").expect("a hint");
+        let words = command.split('`').next().unwrap_or_default().split_whitespace();
+        let words: Vec<&str> = std::iter::once("label").chain(words).collect();
+        self.cluster.kubectl(&words);
+    }
+
     /// Waits until nothing of any run is left in a user's namespace.
     #[track_caller]
     pub fn wait_until_empty(&self, user: usize) {

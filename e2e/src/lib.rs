@@ -22,6 +22,7 @@ pub use disk::Disk;
 pub use environment::TestEnvironment;
 pub use gate::Gate;
 pub use package::Package;
+pub use program::built as built_program;
 pub use ran::Ran;
 pub use shared::{PASSWORD, Shared};
 pub use wait::{LIMIT, wait_until};

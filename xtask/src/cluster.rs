@@ -101,7 +101,6 @@ fn run(workspace: &Workspace) -> Result<()> {
             .env("PATH", &cluster.path)
             .env("PADDLECLOUD_TEST_CLUSTER", &address)
             .env("PADDLECLOUD_TEST_LAUNCHER_IMAGE", LAUNCHER_IMAGE)
-            .env("PADDLECLOUD_TEST_LAUNCHER", image.join("paddle"))
             .env("PADDLECLOUD_TEST_RUNTIME_IMAGE", RUNTIME_IMAGE)
             .env("PADDLECLOUD_TEST_SERVER_IMAGE", SERVER_IMAGE)
             .env("PADDLECLOUD_TEST_TRAINING_IMAGE", TRAINING_IMAGE)

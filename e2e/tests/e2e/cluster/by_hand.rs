@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use e2e::cluster::{Cluster, ClusterServer};
-use e2e::{TestEnvironment, wait_until};
+use e2e::{TestEnvironment, built_program, wait_until};
 
 /// A namespace and a folder of this machine that its pods mount; gone when dropped.
 struct Place {
@@ -212,12 +212,11 @@ struct Registry {
 impl Registry {
     /// The registry, or `None` and a word on why the test is skipped.
     fn with_data_image() -> Option<Registry> {
-        let program = std::env::var_os("PADDLECLOUD_TEST_LAUNCHER").map(PathBuf::from);
         let tools = ["/usr/bin/buildah", "/usr/bin/docker-registry"];
-        let (Some(program), true) = (program, tools.iter().all(|tool| Path::new(tool).exists())) else {
+        if !tools.iter().all(|tool| Path::new(tool).exists()) {
             eprintln!("skipped: this needs Debian's `buildah` and `docker-registry`");
             return None;
-        };
+        }
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|free| free.local_addr())
@@ -244,16 +243,22 @@ impl Registry {
         wait_until("the registry must listen", || {
             TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
         });
-        registry.push(&program);
+        registry.push();
         Some(registry)
     }
 
-    /// Builds the image as `cargo xtask image data` does.
-    fn push(&self, program: &Path) {
+    /// Builds the image as `cargo xtask image data` does, but from the program of these tests, which is not static.
+    fn push(&self) {
         let context = self.folder.path().join("context");
-        let programs = context.join("rootfs/usr/local/bin");
-        fs::create_dir_all(&programs).expect("a folder in the test's own");
-        fs::copy(program, programs.join("paddle-data")).expect("the launcher can be copied");
+        let program = built_program();
+        copy_below(
+            &context.join("rootfs"),
+            &program,
+            Path::new("/usr/local/bin/paddle-data"),
+        );
+        for library in shared_libraries(&program) {
+            copy_below(&context.join("rootfs"), &library, &library);
+        }
         let dockerfile = include_str!("../../../../deploy/images/data/Dockerfile");
         fs::write(context.join("Dockerfile"), dockerfile).expect("a file in the test's own folder");
         let at = self.folder.path().display();
@@ -269,6 +274,23 @@ impl Registry {
             .expect("there is a shell");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
+}
+
+fn copy_below(root: &Path, file: &Path, path: &Path) {
+    let to = root.join(path.strip_prefix("/").expect("an absolute path"));
+    fs::create_dir_all(to.parent().expect("a file has a folder")).expect("a folder in the test's own");
+    fs::copy(file, to).expect("a program can be copied");
+}
+
+/// The absolute paths that `ldd` prints.
+fn shared_libraries(program: &Path) -> Vec<PathBuf> {
+    let listed = Command::new("ldd")
+        .arg(program)
+        .output()
+        .expect("`ldd` can be run");
+    let listed = String::from_utf8(listed.stdout).expect("plain text");
+    let paths = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.map(PathBuf::from).collect()
 }
 
 impl Drop for Registry {

@@ -99,7 +99,7 @@ fn a_gang_that_a_quota_refuses_in_part_waits_as_a_whole() {
         return;
     };
     let namespace = server.namespace(0);
-    cluster.kubectl(&["create", "namespace", namespace]);
+    server.create_namespace(&env, 0);
     cluster.kubectl(&["create", "quota", "narrow", "-n", namespace, "--hard=pods=1"]);
     let package = env.package("gang").file("train.sh", "echo begun\n");
     env.submit(

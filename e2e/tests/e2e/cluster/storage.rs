@@ -6,9 +6,10 @@ use e2e::TestEnvironment;
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use serde_json::json;
 
-/// A static volume of a folder, and a claim for it in a user's namespace.
-fn claim(cluster: &Cluster, namespace: &str, folder: &Path) {
-    cluster.kubectl(&["create", "namespace", namespace]);
+/// A static volume of a folder, and a claim for it in the first user's namespace.
+fn claim(env: &TestEnvironment, cluster: &Cluster, server: &ClusterServer, folder: &Path) {
+    server.create_namespace(env, 0);
+    let namespace = server.namespace(0);
     cluster.apply(&json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace},
         "spec": {
@@ -50,7 +51,7 @@ fn a_job_runs_on_a_claim_under_restricted_pod_security() {
     let server = by_claim(&mut env, &cluster, "storage");
     let namespace = server.namespace(0);
     let above = server.path("storage").parent().unwrap().to_owned();
-    claim(&cluster, namespace, &above);
+    claim(&env, &cluster, &server, &above);
     let level = "pod-security.kubernetes.io/enforce=restricted";
     cluster.kubectl(&["label", "namespace", namespace, level]);
     submit(&env, "claimed");
@@ -68,7 +69,7 @@ fn a_volume_that_is_not_the_servers_storage_is_noticed() {
     let server = by_claim(&mut env, &cluster, "");
     let other = server.path("other");
     std::fs::create_dir(&other).unwrap();
-    claim(&cluster, server.namespace(0), &other);
+    claim(&env, &cluster, &server, &other);
     submit(&env, "elsewhere");
     env.wait_for_status("elsewhere", "Failed");
     let described = env.paddlectl(&["describe", "elsewhere"]).ok().stdout;
