@@ -6,8 +6,6 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use e2e::cluster::Cluster;
 use e2e::{TestEnvironment, wait_until};
 
-use super::nodes::SecondNode;
-
 /// Who the manifests' server runs as.
 const UID: u32 = 1000;
 const PASSWORD: &str = "correct horse battery staple";
@@ -230,21 +228,7 @@ fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
     });
 }
 
-/// Trains as `examples/fit_a_line` does, and waits in the middle until the test writes `output/gate`.
-const GATED: &str = "import os, time, model
-draw = model.batch
-def batch(trainer, number):
-    if number == 75:
-        print('half way', flush=True)
-        while not os.path.exists('output/gate'):
-            time.sleep(0.1)
-    return draw(trainer, number)
-model.batch = batch
-import train
-train.main()
-";
-
-/// Small enough for two nodes of a small machine.
+/// Small enough for two jobs at once on a small machine.
 const SIZES: [&str; 8] = [
     "-cpu",
     "200m",
@@ -256,10 +240,10 @@ const SIZES: [&str; 8] = [
     "128Mi",
 ];
 
-/// What is typed on the laptop, in a package that also has the gated program.
-fn submit_fit_a_line(env: &TestEnvironment, entry: &str) {
-    let package = env.package("fit_a_line").file("gated.py", GATED);
-    let package = package
+/// What is typed on the laptop, beside the sizes.
+fn submit_fit_a_line(env: &TestEnvironment) {
+    let package = env
+        .package("fit_a_line")
         .file(
             "model.py",
             include_str!("../../../../examples/fit_a_line/model.py"),
@@ -268,46 +252,22 @@ fn submit_fit_a_line(env: &TestEnvironment, entry: &str) {
             "train.py",
             include_str!("../../../../examples/fit_a_line/train.py"),
         );
-    let command = ["-parallelism", "2", "-pservers", "2", "-entry", entry];
+    let command = ["-parallelism", "2", "-pservers", "2", "-entry", "python train.py"];
     env.submit("fit-a-line", &package, &[&command[..], &SIZES].concat());
 }
 
 #[test]
-fn two_users_train_as_on_the_laptop_also_when_a_node_is_removed() {
+fn two_users_train_as_on_the_laptop() {
     let Some(cluster) = Cluster::here() else { return };
     let (Some(server), Some(training)) = (cluster.server_image(), cluster.training_image()) else {
         return;
     };
-    let env = TestEnvironment::alone();
-    // Before the second node, so that the server is not on it.
+    let env = TestEnvironment::new();
     let installed = Installed::new(&cluster, &server, &training);
-    let Some(node) = SecondNode::add(&cluster) else {
-        return;
-    };
-    installed.configure(&env, 0);
-    submit_fit_a_line(&env, "python train.py");
-    installed.configure(&env, 1);
-    node.alone_while(|| {
-        submit_fit_a_line(&env, "python gated.py");
-        wait_until("both trainers must be half way", || {
-            let logs = env.logs("fit-a-line");
-            let half = logs.iter().filter(|line| line.ends_with("half way")).count();
-            (half == 2).then_some(())
-        });
-    });
-    let id = env.describe("fit-a-line")["job"]["id"]
-        .as_str()
-        .expect("a job has an id")
-        .to_owned();
-    drop(node);
-    wait_until("every worker must be restarted elsewhere", || {
-        let workers = env.describe("fit-a-line")["workers"].clone();
-        let restarted = |worker: &serde_json::Value| worker["attempt"].as_u64() > Some(1);
-        workers.as_array()?.iter().all(restarted).then_some(())
-    });
-    let home = format!("storage/home/{}", installed.users[1]);
-    let gate = format!("{home}/.paddlecloud/runs/{id}/fit_a_line/output/gate");
-    fs::write(installed.path(&gate), "").unwrap();
+    for user in [0, 1] {
+        installed.configure(&env, user);
+        submit_fit_a_line(&env);
+    }
     for user in [0, 1] {
         installed.configure(&env, user);
         env.wait_for_status("fit-a-line", "Succeeded");
