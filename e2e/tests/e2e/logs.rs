@@ -198,8 +198,8 @@ fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
         whole[gone[1] - preamble..],
         "and nothing but the worker's own bytes"
     );
-    // The limit, the segment being written, and the write that crossed its end.
-    assert!(rest.len() <= 384 << 10, "{} bytes were kept", rest.len());
+    // The limit, and the read that crossed a segment's end: at most 256 KiB, which is much only for a limit this small.
+    assert!(rest.len() <= (256 + 256) << 10, "{} bytes were kept", rest.len());
 
     let log = env
         .paddlectl(&["logs", "--timestamps", "--role", "trainer", "talks"])
