@@ -83,21 +83,23 @@ def bias(layer: str, shape, attr) -> ParameterSpec | None:
     return spec
 
 
-_scopes: list[str] = []
+# Groups that are being made, the innermost last, each with its layers so far.
+_scopes: list[tuple[str, list[Node]]] = []
 
 
 @contextlib.contextmanager
 def scope(group: str):
-    """Layers made inside belong to a recurrent group, which is part of their parameters' names."""
-    _scopes.append(group)
+    """Layers made inside belong to a recurrent group, which is part of their parameters' names. Gives the list of them."""
+    made: list[Node] = []
+    _scopes.append((group, made))
     try:
-        yield
+        yield made
     finally:
         _scopes.pop()
 
 
 def scoped(layer: str) -> str:
-    return f"{layer}@{_scopes[-1]}" if _scopes else layer
+    return f"{layer}@{_scopes[-1][0]}" if _scopes else layer
 
 
 def _spec(attr: ParamAttr, name: str, shape) -> ParameterSpec:
@@ -152,6 +154,8 @@ class Node:
     def __post_init__(self):
         self.line = self.line or users_line()
         self.order = next_number("")
+        if _scopes:
+            _scopes[-1][1].append(self)
         for parent in self.inputs:
             if not isinstance(parent, Node):
                 raise GraphError(f"{self.line}: an input of `{self.name}` must be a layer, not {parent!r}")
