@@ -23,7 +23,7 @@ import paddle
 import paddle.nn.functional as F
 import paddle.v2 as v2
 
-ROUNDS = 5
+ROUNDS = 15
 WORDS, SEED = 2000, 1
 
 

@@ -195,7 +195,7 @@ class _Report:
     def _end_of_batch(self, event):
         count = self._count
         count.add(event.cost, self._batch_size)
-        self._recent.add(self._trainer.values)
+        event.count_into(self._recent)
         if count.batches % self._period == 0:
             if self._dots:
                 print(file=sys.stderr)
