@@ -40,6 +40,8 @@ class ParameterSpec:
     clip: float = 0.0
     is_static: bool = False
     is_sparse: bool = False
+    # The share of values that pruning keeps at 0.
+    pruned: float = 0.0
     initializer: Any = None
 
     @property
@@ -118,6 +120,7 @@ def _spec(attr: ParamAttr, name: str, shape) -> ParameterSpec:
     spec.momentum, spec.l1, spec.l2 = attr.momentum, attr.l1_rate, attr.l2_rate
     spec.clip = attr.gradient_clipping_threshold or 0.0
     spec.is_static, spec.is_sparse = bool(attr.is_static), bool(attr.sparse_update)
+    spec.pruned = attr.update_hooks.sparsity_ratio if attr.update_hooks is not None else 0.0
     spec.initializer = attr.initializer
     return spec
 
