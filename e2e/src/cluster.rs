@@ -60,6 +60,11 @@ impl Cluster {
         named_image("PADDLECLOUD_TEST_SERVER_IMAGE")
     }
 
+    /// An image of the server under another version; `None` and a word where there is none.
+    pub fn next_server_image(&self) -> Option<String> {
+        named_image("PADDLECLOUD_TEST_NEXT_SERVER_IMAGE")
+    }
+
     /// An image with Python, numpy and our wheel; `None` and a word where there is none.
     pub fn training_image(&self) -> Option<String> {
         named_image("PADDLECLOUD_TEST_TRAINING_IMAGE")

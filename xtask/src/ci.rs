@@ -12,7 +12,7 @@ use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
 use crate::tools::{self, Background};
 use crate::workspace::{EVERYTHING, Workspace, is_installed};
-use crate::{cluster, no_arguments, spec, test, tidy};
+use crate::{chart, cluster, no_arguments, spec, test, tidy};
 
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     no_arguments("ci", args)?;
@@ -45,6 +45,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     );
     tools.wait();
     deny(workspace, &mut steps);
+    chart::check(workspace, &mut steps);
     services::test(workspace, &mut steps, &Service::ALL, Absent::Skipped);
     cluster::test(workspace, &mut steps, Absent::Skipped);
     steps.finish()

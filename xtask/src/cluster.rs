@@ -26,6 +26,8 @@ const LAUNCHER_IMAGE: &str = "paddlecloud.test/launcher:1";
 const RUNTIME_IMAGE: &str = "paddlecloud.test/runtime:1";
 /// The server as tests build it, which is not static.
 const SERVER_IMAGE: &str = "paddlecloud.test/server:1";
+/// The same server under another version, to upgrade to.
+const NEXT_SERVER_IMAGE: &str = "paddlecloud.test/server:2";
 /// An image with Python, numpy and our wheel.
 const TRAINING_IMAGE: &str = "paddlecloud.test/training:1";
 const DEBIAN_IMAGE: &str = "paddlecloud.test/debian:1";
@@ -91,6 +93,15 @@ fn run(workspace: &Workspace) -> Result<()> {
         "--cmd",
         r#"["--config", "/etc/paddlecloud/server.yaml"]"#,
     ]))?;
+    let root = workspace.target().join("static/next");
+    fs::create_dir_all(root.join("etc"))?;
+    fs::write(root.join("etc/paddlecloud-release"), "2\n")?;
+    let mut load = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
+    cluster.image(
+        load.arg(NEXT_SERVER_IMAGE)
+            .arg(&root)
+            .args(["--from", SERVER_IMAGE]),
+    )?;
     let root = workspace.target().join("static/training");
     training_root(workspace, &root)?;
     let mut load = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
@@ -105,6 +116,7 @@ fn run(workspace: &Workspace) -> Result<()> {
             .env("PADDLECLOUD_TEST_LAUNCHER_IMAGE", LAUNCHER_IMAGE)
             .env("PADDLECLOUD_TEST_RUNTIME_IMAGE", RUNTIME_IMAGE)
             .env("PADDLECLOUD_TEST_SERVER_IMAGE", SERVER_IMAGE)
+            .env("PADDLECLOUD_TEST_NEXT_SERVER_IMAGE", NEXT_SERVER_IMAGE)
             .env("PADDLECLOUD_TEST_TRAINING_IMAGE", TRAINING_IMAGE)
             .env("PADDLECLOUD_TEST_SHELL_IMAGE", SHELL_IMAGE);
         step::run(&mut tests)?;

@@ -3,6 +3,7 @@
 //! Selects the task and prints its error; the tasks are in their own files.
 
 mod bench;
+mod chart;
 mod ci;
 mod cluster;
 mod demo;

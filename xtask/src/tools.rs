@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 
+use crate::chart;
 use crate::image;
 use crate::step;
 use crate::workspace::Workspace;
@@ -79,6 +80,7 @@ impl Background {
                 }
             }
             commands.push(image::launcher_build(&workspace, "dev"));
+            commands.extend(chart::installation(&workspace));
             for command in commands {
                 // A failure is reported by the step that needs the program: it builds it again.
                 let _ = behind(&command).status();

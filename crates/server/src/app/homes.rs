@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::admin::Dispose;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
@@ -83,17 +84,38 @@ fn move_home(home: &Path, target: &Path, owner: Option<(u32, u32)>) -> io::Resul
     Ok(true)
 }
 
-/// Removes a home. Its folders may be nested deeper than a stack or a path allows.
+/// How long the launchers of jobs that have ended may still write to a home.
+const LAST_WRITES: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Removes a home. Its folders may be nested deeper than a stack or a path allows. A folder that is filled meanwhile is
+/// emptied again, up to a limit.
 fn remove_home(home: &Path) -> io::Result<bool> {
     let (Some(folder), Some(name)) = (home.parent(), home.file_name()) else {
         return Err(io::Error::other("it is no folder of a user"));
     };
     let name = RelPath::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
-    let removed = Root::open(folder).and_then(|root| root.remove_all(&name));
+    let remove = || Root::open(folder).and_then(|root| root.remove_all(&name));
+    let give_up = Instant::now() + LAST_WRITES;
+    let mut removed = remove();
+    while is_written_to(home, &removed) && Instant::now() < give_up {
+        std::thread::sleep(PAUSE);
+        removed = remove();
+    }
     match removed {
         Ok(()) => Ok(true),
         Err(RootError::NotFound(_)) => Ok(false),
         Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+/// Whether a removal failed because files appeared or vanished meanwhile.
+fn is_written_to(home: &Path, removed: &Result<(), RootError>) -> bool {
+    match removed {
+        Err(RootError::NotEmpty(_)) => true,
+        Err(RootError::Io { source, .. }) => source.kind() == io::ErrorKind::DirectoryNotEmpty,
+        Err(RootError::NotFound(_)) => home.exists(),
+        _ => false,
     }
 }
 
@@ -168,6 +190,29 @@ fn chown(folder: &OwnedFd, name: &CStr, uid: u32, gid: u32, flags: AtFlags) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_home_that_is_still_written_to_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = folder.path().join("ann");
+        let spool = home.join("runs/j_1/spool");
+        std::fs::create_dir_all(&spool).unwrap();
+        let until = Instant::now() + Duration::from_millis(500);
+        let writes = std::thread::spawn(move || {
+            let mut number = 0;
+            while Instant::now() < until {
+                number += 1;
+                let _ = std::fs::create_dir_all(&spool);
+                let _ = std::fs::write(spool.join(number.to_string()), "x");
+            }
+        });
+        while !writes.is_finished() {
+            remove_home(&home).unwrap();
+        }
+        writes.join().unwrap();
+        remove_home(&home).unwrap();
+        assert!(!home.exists());
+    }
 
     #[test]
     fn a_home_is_moved_once_and_its_links_are_not_followed() {

@@ -130,38 +130,31 @@ impl Drop for Installed {
     }
 }
 
+/// Prints numbered lines, and ends when the test writes `output/gate`.
+const COUNTS: &str = "mkdir -p output\ni=0\nuntil [ -e output/gate ]; do i=$((i + 1)); echo line $i; sleep 0.1; done\n\
+                      echo ended after $i\n";
+
 #[test]
-fn an_installed_server_runs_jobs_and_is_replaced_under_a_running_one() {
+fn an_installed_server_is_upgraded_under_a_running_job() {
     let Some(cluster) = Cluster::here() else { return };
-    let Some(image) = cluster.server_image() else {
+    let (Some(image), Some(next)) = (cluster.server_image(), cluster.next_server_image()) else {
         return;
     };
     let installed = Installed::new(&cluster, &image, cluster.shell_image());
     let env = TestEnvironment::new();
     installed.configure(&env, 0);
-    let package = env.package("steady").file(
-        "train.sh",
-        "mkdir -p output\necho begun\nuntil [ -e output/gate ]; do sleep 0.1; done\necho ended\n",
-    );
+    let package = env.package("steady").file("train.sh", COUNTS);
+    let small = ["-cpu", "100m", "-memory", "64Mi", "-pservers", "0"];
     env.submit(
         "steady",
         &package,
-        &[
-            "-entry",
-            "sh train.sh",
-            "-cpu",
-            "100m",
-            "-memory",
-            "64Mi",
-            "-pservers",
-            "0",
-        ],
+        &[&["-entry", "sh train.sh"], &small[..]].concat(),
     );
-    let said = |line: &str| {
+    let printed = || -> usize {
         let logs = env.logs("steady");
-        logs.iter().any(|found| found.ends_with(line)).then_some(())
+        logs.iter().filter(|line| line.contains("line ")).count()
     };
-    wait_until("the trainer must begin", || said("begun"));
+    wait_until("the trainer must begin", || (printed() > 0).then_some(()));
     let objects = env.paddlectl(&["describe", "--objects", "steady"]).ok().stdout;
     assert!(
         objects.contains(&format!("Pod\t{}\tsteady-trainer-", installed.users[0])),
@@ -169,16 +162,37 @@ fn an_installed_server_runs_jobs_and_is_replaced_under_a_running_one() {
     );
 
     let server = ["-n", &installed.namespace, "deployment/paddlecloud"];
-    cluster.kubectl(&[&["rollout", "restart"], &server[..]].concat());
+    let upgrade = format!("server={next}");
+    cluster.kubectl(&[&["set", "image"], &server[..], &[&upgrade]].concat());
     cluster.kubectl(&[&["rollout", "status", "--timeout=120s"], &server[..]].concat());
-    let id = env.describe("steady")["job"]["id"].as_str().unwrap().to_owned();
-    let run = format!(
-        "storage/home/{}/.paddlecloud/runs/{id}/steady/output/gate",
-        installed.users[0]
+    let pods = cluster.objects("pods", &installed.namespace);
+    assert!(
+        pods.iter()
+            .any(|pod| pod["spec"]["containers"][0]["image"] == next.as_str())
     );
-    fs::write(installed.path(&run), "").unwrap();
+    let before = printed();
+    wait_until("the new server must get the output", || {
+        (printed() > before).then_some(())
+    });
+    let described = env.describe("steady");
+    assert_eq!(described["workers"][0]["attempt"], 1, "the worker continued");
+    let id = described["job"]["id"].as_str().expect("a job has an id");
+    let home = format!("storage/home/{}", installed.users[0]);
+    let gate = format!("{home}/.paddlecloud/runs/{id}/steady/output/gate");
+    fs::write(installed.path(&gate), "").expect("the run has a folder for its output");
     env.wait_for_status("steady", "Succeeded");
-    said("ended").expect("its log is complete");
+    let logs = env.logs("steady");
+    let numbers: Vec<usize> = logs
+        .iter()
+        .filter_map(|line| line.rsplit_once("line ")?.1.parse().ok())
+        .collect();
+    assert_eq!(numbers, (1..=numbers.len()).collect::<Vec<_>>());
+    let ended = format!("ended after {}", numbers.len());
+    assert!(
+        logs.iter().any(|line| line.ends_with(&ended)),
+        "{:?}",
+        logs.last()
+    );
 }
 
 #[test]

@@ -13,3 +13,4 @@ mod rights;
 mod secrets;
 mod storage;
 mod tenancy;
+mod training;

@@ -1,0 +1,78 @@
+//! Checks the Helm chart with Helm itself: it renders, and the committed plain manifests are its output.
+//!
+//! Helm comes from the Go module registry, or is the one in `PATH`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::step::{self, Steps};
+use crate::workspace::{Workspace, is_installed};
+
+const TITLE: &str = "helm chart";
+const VERSION: &str = "v3.19.0";
+const CHART: &str = "deploy/helm/paddlecloud";
+const MANIFESTS: &str = "deploy/kubernetes/paddlecloud.yaml";
+const RENDER: [&str; 5] = ["template", "paddlecloud", CHART, "-n", "paddlecloud"];
+
+/// Values that the committed manifests do not use; each must render.
+const VARIANTS: [&[&str]; 3] = [
+    &["--set", "storage.claim=files,storage.hostPath="],
+    &["--set", "users={ada,bob},tlsSecret=tls"],
+    &["--set", "kubernetes.placement=kueue,settings.logs.keep=1G"],
+];
+
+pub fn check(workspace: &Workspace, steps: &mut Steps) {
+    match helm(workspace) {
+        None => steps.skip(TITLE, "helm is not installed, and neither is Go, which could build it"),
+        Some(helm) => steps.run(
+            TITLE,
+            "run `helm template paddlecloud deploy/helm/paddlecloud -n paddlecloud > deploy/kubernetes/paddlecloud.yaml`",
+            || compare(workspace, &helm),
+        ),
+    }
+}
+
+fn compare(workspace: &Workspace, helm: &str) -> Result<()> {
+    step::run(&mut workspace.program(helm, &["lint", "--strict", "--quiet", CHART]))?;
+    for values in VARIANTS {
+        step::capture(workspace.program(helm, &RENDER).args(values))?;
+    }
+    let rendered = step::capture(&mut workspace.program(helm, &RENDER))?;
+    let committed =
+        fs::read(workspace.path(MANIFESTS)).with_context(|| format!("cannot read {MANIFESTS}"))?;
+    if rendered != committed {
+        bail!("{MANIFESTS} is not what the chart renders");
+    }
+    Ok(())
+}
+
+/// The program: the one that was built behind other steps, one of this machine, or a new one.
+fn helm(workspace: &Workspace) -> Option<String> {
+    if !built(workspace).is_file() && !is_installed("helm") {
+        installation(workspace).and_then(|mut install| step::run(&mut install).ok());
+    }
+    let built = built(workspace);
+    match built.is_file() {
+        true => Some(built.to_string_lossy().into_owned()),
+        false => is_installed("helm").then(|| "helm".to_owned()),
+    }
+}
+
+fn built(workspace: &Workspace) -> PathBuf {
+    workspace.target().join("tools/bin/helm")
+}
+
+/// The command that builds Helm, unless that is done or cannot be done.
+pub fn installation(workspace: &Workspace) -> Option<Command> {
+    if built(workspace).is_file() || is_installed("helm") || !is_installed("go") {
+        return None;
+    }
+    let mut install = Command::new("go");
+    install
+        .args(["install", &format!("helm.sh/helm/v3/cmd/helm@{VERSION}")])
+        .env("GOBIN", workspace.target().join("tools/bin"));
+    Some(install)
+}
