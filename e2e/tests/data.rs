@@ -16,5 +16,7 @@ mod legacy;
 mod preparation;
 #[path = "data/python.rs"]
 mod python;
+#[path = "data/ten_trainers.rs"]
+mod ten_trainers;
 #[path = "data/training.rs"]
 mod training;

@@ -250,7 +250,9 @@ def started(trainers):
 
 def with_servers(name):
     command = [sys.executable, __file__, "server"]
-    servers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    servers = [
+        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for number in range(2)
+    ]
     addresses = ",".join(server.stdout.readline().strip() for server in servers)
     total = started([(name, str(number), "2", addresses) for number in range(2)])
     return total + sum(float(server.communicate("")[0].split()[-1]) for server in servers)
@@ -274,10 +276,10 @@ def _remote(cost, optimizer):
     return lambda given: machine.train(lambda: iter(given))
 
 
-def server():
+def server(number):
     from paddlecloud import _native
 
-    print(_native.ps_serve(2, "bench"), flush=True)
+    print(_native.ps_serve(2, "bench", int(number), 2), flush=True)
     before = time.process_time()
     sys.stdin.read()
     print(time.process_time() - before)
@@ -286,8 +288,8 @@ def server():
 def main(words):
     if words and words[0] == "trainer":
         return trainer(*words[1:])
-    if words == ["server"]:
-        return server()
+    if words and words[0] == "server":
+        return server(*words[1:])
     load = os.getloadavg()[0]
     print(f"load {load:.1f}, {os.cpu_count()} cores, PaddlePaddle {paddle.__version__}; 2017's program, written directly:")
     for name in words or [*CASES, "remote"]:

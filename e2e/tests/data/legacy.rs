@@ -13,7 +13,7 @@ use crate::examples::root;
 /// What the script answers where packages cannot be fetched.
 const CANNOT_BE_HAD: i32 = 75;
 
-fn environment_with_paddle() -> Option<&'static Path> {
+pub fn environment_with_paddle() -> Option<&'static Path> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
     MADE.get_or_init(|| {
         let script = root().join("crates/py/tests/environment.sh");
@@ -29,9 +29,14 @@ fn environment_with_paddle() -> Option<&'static Path> {
 }
 
 /// A user who has activated the environment.
-fn user() -> Option<TestEnvironment> {
+fn user_with_paddle() -> Option<TestEnvironment> {
+    activated(TestEnvironment::new)
+}
+
+/// The environment of a user, with PaddlePaddle where there is one.
+pub fn activated(user: impl FnOnce() -> TestEnvironment) -> Option<TestEnvironment> {
     let folder = environment_with_paddle()?;
-    let mut env = TestEnvironment::new();
+    let mut env = user();
     env.search_first(folder.join("bin"));
     env.set("VIRTUAL_ENV", folder.to_str().unwrap());
     Some(env)
@@ -138,7 +143,7 @@ fn all(log: &str, before: &str) -> Vec<f64> {
 
 #[test]
 fn a_v1_configuration_started_by_python_trains_with_sparse_ports() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v1/ctr", &[]);
     let best = last(&package.told, "best possible cost is ");
     let log = package.train(
@@ -171,7 +176,7 @@ fn a_v1_configuration_started_by_python_trains_with_sparse_ports() {
 
 #[test]
 fn bare_paddle_train_and_a_topology_read_the_same_configuration() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v1/quick_start", &["2"]);
     for (job, flags) in [
         ("bare", &["-passes", "4"][..]),
@@ -185,7 +190,7 @@ fn bare_paddle_train_and_a_topology_read_the_same_configuration() {
 
 #[test]
 fn the_recommendation_of_v1_is_as_good_as_its_noise_allows() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v1/recommendation", &["2"]);
     let best = last(&package.told, "squared error of ");
     let log = package.train(&env, "recommendation", &["-passes", "8"]);
@@ -200,7 +205,7 @@ fn the_recommendation_of_v1_is_as_good_as_its_noise_allows() {
 
 #[test]
 fn a_v2_program_trains_on_two_trainers_and_two_servers() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/fit_a_line", &["data"]);
     let log = package.train_v2(&env, "fit-a-line", "30", "");
     assert!(log.contains("version:  v2"), "{log}");
@@ -213,7 +218,7 @@ fn a_v2_program_trains_on_two_trainers_and_two_servers() {
 
 #[test]
 fn word2vec_learns_what_one_word_alone_does_not_tell() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/word2vec", &["data"]);
     let entropy = last(&package.told, "a word has ");
     let log = package.train_v2(&env, "word2vec", "6", "");
@@ -223,7 +228,7 @@ fn word2vec_learns_what_one_word_alone_does_not_tell() {
 
 #[test]
 fn digits_are_recognized() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/recognize_digits", &["data"]);
     let log = package.train_v2(&env, "digits", "10", "");
     assert!(last(&log, " error ") <= 0.04, "{log}");
@@ -231,7 +236,7 @@ fn digits_are_recognized() {
 
 #[test]
 fn both_sentiment_networks_know_what_a_bag_of_words_cannot() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/understand_sentiment", &["data"]);
     for network in ["conv", "lstm"] {
         let log = package.train_v2(&env, network, "4", network);
@@ -243,7 +248,7 @@ fn both_sentiment_networks_know_what_a_bag_of_words_cannot() {
 
 #[test]
 fn a_crf_is_better_than_a_softmax() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/label_semantic_roles", &["data"]);
     let log = package.train_v2(&env, "crf", "6", "");
     assert!(last(&log, " error ") < 0.03, "{log}");
@@ -253,7 +258,7 @@ fn a_crf_is_better_than_a_softmax() {
 
 #[test]
 fn ratings_are_predicted_as_well_as_the_noise_allows() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/recommender_system", &["data"]);
     let best = last(&package.told, "squared error of ");
     let log = package.train_v2(&env, "films", "10", "");
@@ -263,7 +268,7 @@ fn ratings_are_predicted_as_well_as_the_noise_allows() {
 
 #[test]
 fn both_image_networks_tell_directions_apart() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/image_classification", &["data"]);
     for network in ["vgg", "resnet"] {
         let log = package.train_alone(&env, network, "4", network);
@@ -273,7 +278,7 @@ fn both_image_networks_tell_directions_apart() {
 
 #[test]
 fn translations_are_right() {
-    let Some(env) = user() else { return };
+    let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/machine_translation", &["data"]);
     let entry = "bash -c \"export DATA_HOME=data; python train.py && python train.py generate\"";
     let flags = [&ALONE[..], &["-passes", "5", "-entry", entry]].concat();

@@ -177,6 +177,7 @@ class _Report:
         self._flags = flags
         self._period = max(flags.number("log_period"), 1)
         self._dots = flags.number("dot_period")
+        self._is_after_dots = False
         self._recent = Metrics(trainer.evaluators)
 
     def counting(self, batches):
@@ -192,6 +193,7 @@ class _Report:
             self._end_of_batch(event)
         elif isinstance(event, events.EndPass):
             number = event.pass_id + self._flags.number("start_pass")
+            self._end_dots()
             batches, so_far = self._count.batches, self._count.so_far()
             log.line("TrainerInternal.cpp:182", f" Pass={number} Batch={batches} {so_far} Eval: {_metrics(event.metrics)}")
             self._job.report_test(self._trainer)
@@ -203,8 +205,7 @@ class _Report:
         count.add(event.cost, self._batch_size)
         event.count_into(self._recent)
         if count.batches % self._period == 0:
-            if self._dots:
-                print(file=sys.stderr)
+            self._end_dots()
             whole, now = _metrics(event.pass_metrics), _metrics(self._recent.read())
             text = f" Batch={count.batches} {count.so_far()} CurrentCost={count.now():g} Eval: {whole} CurrentEval: {now}"
             log.line("TrainerInternal.cpp:165", text)
@@ -212,6 +213,12 @@ class _Report:
             self._recent.clear()
         elif self._dots and count.batches % self._dots == 0:
             print(".", end="", file=sys.stderr, flush=True)
+            self._is_after_dots = True
+
+    def _end_dots(self):
+        if self._is_after_dots:
+            print(file=sys.stderr)
+        self._is_after_dots = False
 
 
 class _Count:
