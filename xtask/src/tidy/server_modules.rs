@@ -24,7 +24,7 @@ const ROWS: &[&[&str]] = &[
     &["runs"],
     &["packages"],
     &["homes"],
-    &["accounts", "secrets", "tls"],
+    &["accounts", "oidc", "secrets", "tls"],
     &["auth", "authority", "metrics"],
     &["store"],
     &["data_folder"],
