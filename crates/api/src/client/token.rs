@@ -7,6 +7,7 @@ use hyper::Method;
 use super::Client;
 use super::ClientError;
 use super::call::{Attempt, Call, Replay};
+use crate::error::ErrorBody;
 use crate::server::{TokenReply, TokenRequest};
 
 /// Where name and password are exchanged for a token.
@@ -69,7 +70,7 @@ impl Client {
         let mut call = Call::new(Method::POST, LOGIN.to_owned()).replay(Replay::Safe);
         call.json = Some(body.into());
         let (response, channel) = self.send_json(&call, None).await?;
-        let (response, channel) = self.success(response, channel).await?;
+        let (response, channel) = self.success(response, channel).await.map_err(without_retry)?;
         let bytes = self.whole(response).await?;
         self.keep(channel);
         let reply: TokenReply = serde_json::from_slice(&bytes)
@@ -90,5 +91,16 @@ impl Client {
     pub async fn login(&self) -> Result<(), ClientError> {
         let renewed = self.renew_token().await;
         renewed.map_err(|attempt| self.told(attempt.into_error()))
+    }
+}
+
+/// A refused password is not sent again by itself, however long that was to wait: its owner has to know.
+fn without_retry(attempt: Attempt) -> Attempt {
+    match attempt {
+        Attempt::Final(ClientError::Refused(body)) => Attempt::Final(ClientError::Refused(ErrorBody {
+            retry_after: None,
+            ..body
+        })),
+        other => other,
     }
 }

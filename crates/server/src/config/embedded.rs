@@ -7,8 +7,8 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
 
 use super::{
-    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, TokenLimits, User,
-    machine,
+    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, RateLimits, TokenLimits,
+    User, machine,
 };
 
 /// The configuration of the server that `paddlectl` starts automatically.
@@ -33,6 +33,7 @@ pub fn embedded(data: &Path) -> Config {
         }],
         default_limits: Limits::default(),
         tokens: TokenLimits::default(),
+        rates: RateLimits::NONE,
         secrets_key: KeySource::Own(data.join("secrets.key")),
         system_uids: None,
         socket_user: Some(user),

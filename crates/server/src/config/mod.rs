@@ -33,6 +33,7 @@ pub use key_source::KeySource;
 pub use kubernetes::KubernetesConfig;
 pub use limits::{LimitError, Limits};
 pub use listen::Listen;
+pub use machine::memory as machine_memory;
 pub use system_users::{SystemUserError, SystemUserMap, SystemUsers};
 pub use users::{Credential, RETIRED, User};
 
@@ -58,6 +59,7 @@ pub struct Config {
     /// The limits of users who have none of their own.
     pub default_limits: Limits,
     pub tokens: TokenLimits,
+    pub rates: RateLimits,
     /// The source of the key that seals users' secrets.
     pub secrets_key: KeySource,
     /// Uids for database accounts that do not name a system user.
@@ -97,6 +99,31 @@ impl Default for TokenLimits {
         TokenLimits {
             lifetime: 30 * DAY,
             max_age: 365 * DAY,
+        }
+    }
+}
+
+/// The most requests per second; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimits {
+    /// Of one user.
+    pub per_user: Option<u32>,
+    /// Of one address, for requests without a login and logins.
+    pub before_login: Option<u32>,
+}
+
+impl RateLimits {
+    pub const NONE: RateLimits = RateLimits {
+        per_user: None,
+        before_login: None,
+    };
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        RateLimits {
+            per_user: Some(2000),
+            before_login: Some(100),
         }
     }
 }
@@ -227,8 +254,10 @@ impl fmt::Debug for DatabaseUrl {
 impl Config {
     /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-        Config::parse(&text, path)
+        let unreadable = |error| ConfigError::unreadable(path, &error);
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        // Folders are used by workers too, whose working directory is another one.
+        Config::parse(&text, &std::path::absolute(path).map_err(unreadable)?)
     }
 
     /// Checks the text of a configuration file. Relative paths in it are relative to the file's folder.

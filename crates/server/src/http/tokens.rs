@@ -1,6 +1,6 @@
 //! `/api-token-auth`, `/api/v1/tokens` and `/api/v1/password`.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, PasswordRequest, TokenView};
@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use super::query::Asked;
 use super::reply::{Reply, envelope};
-use super::request::Body;
+use super::request::{Body, Named};
 use super::scope::refused;
 use super::{Shared, scope};
 use crate::auth::Peer;
@@ -23,6 +23,7 @@ use crate::auth::Peer;
 )]
 pub(super) async fn token_create(
     State(app): Shared,
+    _: scope::Public,
     peer: Option<Extension<Peer>>,
     Body(request): Body<TokenRequest>,
 ) -> Reply<TokenReply> {
@@ -78,7 +79,7 @@ pub(super) async fn token_issue(
 pub(super) async fn token_revoke(
     State(app): Shared,
     scope::Any(caller): scope::Any,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Asked(params): Asked<UserParams>,
 ) -> Reply<Envelope<String>> {
     app.token_revoke(&caller, &id, params.user.as_deref()).await?;
