@@ -1,4 +1,4 @@
-//! Locks on an upload, a package or a space: one holder at a time; others wait without occupying a thread.
+//! Locks on an upload, a package, a space or a login: one holder at a time; others wait without occupying a thread.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
@@ -16,6 +16,8 @@ pub enum Key {
     Upload(StagedId),
     /// For reading the received part of a user's package, and for sending, finishing or dropping the package.
     Package(UserName, PackageId),
+    /// For renewing a user's login at the provider.
+    ProviderLogin(UserName),
     /// For measuring a space. Waiting callers then find it measured.
     Space(Space),
 }

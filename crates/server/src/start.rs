@@ -30,6 +30,7 @@ use crate::lane;
 use crate::locks::Locks;
 use crate::logs::{Logs, SegmentLogs};
 use crate::metrics::Metrics;
+use crate::oidc::{Oidc, OidcError};
 use crate::packages::MOST_LIST;
 use crate::queue::{self, Queue};
 use crate::ready::Ready;
@@ -88,6 +89,8 @@ pub enum StartError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Secrets(#[from] SecretsError),
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(
@@ -220,7 +223,9 @@ impl Server {
         let app = Arc::new(App {
             auth: Authenticator::new(users, config.socket_user.clone(), store.clone(), secret)
                 .with_token_limits(config.tokens)
-                .with_rates(config.rates, Arc::clone(&metrics.refusals)),
+                .with_rates(config.rates, Arc::clone(&metrics.refusals))
+                .with_provider_lifetime(config.oidc.as_ref().map(|oidc| oidc.token_lifetime)),
+            oidc: config.oidc.clone().map(Oidc::new).transpose()?,
             accounts,
             authority,
             submitting: tokio::sync::RwLock::default(),
@@ -276,7 +281,9 @@ impl Server {
     pub async fn run(self) {
         let router = crate::http::router(Arc::clone(&self.app));
         let refusals = Arc::clone(&self.app.metrics.refusals);
-        serve::serve(self.sockets, self.tls, router, refusals, self.app.stop.clone()).await;
+        let trusted = self.app.config.trusted_proxies.clone();
+        let stop = self.app.stop.clone();
+        serve::serve(self.sockets, self.tls, trusted, router, refusals, stop).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
         // The last handle to the jobs is dropped with the app, which ends the loop.

@@ -88,6 +88,8 @@ pub enum AuthError {
     Unreadable,
     #[error("the user name or the password is wrong")]
     WrongPassword,
+    #[error("this account logs in with the login provider and has no password")]
+    NoPassword,
     #[error("too many wrong passwords: the next try is possible in {}", seconds(*.0))]
     TooManyGuesses(Duration),
     #[error("too many logins are waiting: the next try is possible in {}", seconds(*.0))]
@@ -123,6 +125,8 @@ pub struct Authenticator {
     rates: Rates,
     pending: Arc<Pending>,
     refusals: Arc<Refusals>,
+    /// The longest lifetime of tokens of the login provider's users.
+    provider_lifetime: Option<Duration>,
 }
 
 impl Authenticator {
@@ -142,6 +146,7 @@ impl Authenticator {
             rates: Rates::default(),
             pending: Arc::default(),
             refusals: Arc::default(),
+            provider_lifetime: None,
         }
     }
 
@@ -153,6 +158,11 @@ impl Authenticator {
     /// Limits the rates of requests, and counts what the limits refuse.
     pub fn with_rates(mut self, rates: RateLimits, refusals: Arc<Refusals>) -> Authenticator {
         (self.rates, self.refusals) = (Rates::new(rates), refusals);
+        self
+    }
+
+    pub fn with_provider_lifetime(mut self, lifetime: Option<Duration>) -> Authenticator {
+        self.provider_lifetime = lifetime;
         self
     }
 
@@ -316,6 +326,13 @@ impl Authenticator {
         user: &UserName,
         password: &str,
     ) -> Result<(), AuthError> {
+        if self
+            .users
+            .find(user)
+            .is_some_and(|account| account.provider.is_some())
+        {
+            return Err(AuthError::NoPassword);
+        }
         self.check_password(peer, user.as_str(), password).await.map(drop)
     }
 
@@ -372,7 +389,14 @@ impl Authenticator {
     }
 
     /// A fingerprint that changes with the user's password and reveals nothing about it without the server's secret.
+    ///
+    /// It also changes when another user of the login provider gets the account, and when the provider ends the login.
     fn fingerprint(&self, user: &Account) -> String {
+        if let Some(provider) = &user.provider {
+            let ended = provider.ended.to_string();
+            let parts = ["provider", &provider.issuer, &provider.subject, &ended];
+            return self.secret.keyed_digest(parts.join("\0").as_bytes());
+        }
         let credential = user
             .credential
             .as_ref()

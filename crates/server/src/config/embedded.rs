@@ -8,7 +8,7 @@ use paddlecloud_core::scheduler::Policy;
 
 use super::{
     Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, RateLimits, TokenLimits,
-    User, machine,
+    TrustedProxies, User, machine,
 };
 
 /// The configuration of the server that `paddlectl` starts automatically.
@@ -19,6 +19,7 @@ pub fn embedded(data: &Path) -> Config {
         tls: None,
         tls_names: Vec::new(),
         plain_http: false,
+        trusted_proxies: TrustedProxies::default(),
         data: data.to_owned(),
         backend: Backend::Folder,
         storage: data.join("storage"),
@@ -34,6 +35,7 @@ pub fn embedded(data: &Path) -> Config {
         default_limits: Limits::default(),
         tokens: TokenLimits::default(),
         rates: RateLimits::NONE,
+        oidc: None,
         secrets_key: KeySource::Own(data.join("secrets.key")),
         system_uids: None,
         socket_user: Some(user),

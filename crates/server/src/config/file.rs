@@ -17,10 +17,11 @@ use serde::{Deserialize, Deserializer};
 
 use super::backend::StorageEntry;
 use super::kubernetes::KubernetesEntry;
+use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
 use super::{
     Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits,
-    RateLimits, TlsFiles, TokenLimits, UidRange, User, machine,
+    ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User, machine,
 };
 
 #[derive(Debug, Deserialize)]
@@ -31,6 +32,10 @@ pub(super) struct File {
     tls: Option<Tls>,
     #[serde(default)]
     plain_http: bool,
+    #[serde(default)]
+    trusted_proxies: Vec<String>,
+    #[serde(default)]
+    proxy_header: ProxyHeader,
     data: PathBuf,
     storage: Option<StorageEntry>,
     #[serde(deserialize_with = "parsed")]
@@ -49,6 +54,7 @@ pub(super) struct File {
     tokens: TokensEntry,
     #[serde(default)]
     limits: LimitsEntry,
+    oidc: Option<OidcEntry>,
     #[serde(default, deserialize_with = "parsed_option")]
     system_uids: Option<UidRange>,
     #[serde(default)]
@@ -218,7 +224,7 @@ impl FromStr for Reclaim {
 
 /// A duration of at least a second.
 #[derive(Debug)]
-struct Span(Duration);
+pub(super) struct Span(pub(super) Duration);
 
 impl FromStr for Span {
     type Err = String;
@@ -320,7 +326,7 @@ fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) 
     Word::deserialize(deserializer)?.parse()
 }
 
-fn parsed_option<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+pub(super) fn parsed_option<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     let word = Option::<Word>::deserialize(deserializer)?;
@@ -363,6 +369,8 @@ impl File {
         };
         let tls = self.tls.map(|tls| tls.check(&data, path)).transpose()?;
         let (tls, names) = tls.map_or((None, Vec::new()), |(tls, names)| (Some(tls), names));
+        let trusted_proxies = TrustedProxies::parse(&self.trusted_proxies, self.proxy_header)
+            .map_err(|problem| ConfigError::in_file(path, problem))?;
         let (backend, storage) = StorageEntry::check(self.storage, &data, path)?;
         let default_database = || DatabaseUrl::sqlite_file(&data.join("server.db"));
         let database = self
@@ -406,6 +414,7 @@ impl File {
             tls,
             tls_names: names,
             plain_http: self.plain_http,
+            trusted_proxies,
             backend,
             storage,
             datacenter: self.datacenter,
@@ -414,6 +423,7 @@ impl File {
             default_limits: self.default_quota.limits(),
             tokens: self.tokens.check(),
             rates: self.limits.check(),
+            oidc: self.oidc.map(|entry| entry.check(path)).transpose()?,
             secrets_key: self.secrets.check(&data, path)?,
             system_uids: self.system_uids,
             socket_user: None,

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod alive;
+mod client_address;
 mod files;
 mod gather;
 mod health;
@@ -96,10 +97,12 @@ pub(crate) fn parse_every_body(bytes: &[u8]) -> Option<paddlecloud_api::jobs::Jo
     request::parse_every_body(bytes)
 }
 
-/// The only route that reads a body before it knows the caller.
+/// The only routes that read a body before they know the caller.
 fn login() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(tokens::token_create))
+        .routes(routes!(tokens::device_login))
+        .routes(routes!(tokens::device_login_poll))
         .layer(DefaultBodyLimit::max(MOST_BODY_OF_STRANGERS))
 }
 
@@ -140,6 +143,10 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(
             Arc::clone(&app),
             session::end_with_it,
+        ))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            client_address::set,
         ))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)

@@ -23,7 +23,7 @@ use tower_http::normalize_path::NormalizePathLayer;
 
 use super::silence::Limited;
 use crate::auth::Peer;
-use crate::config::{Listen, machine_memory};
+use crate::config::{Listen, TrustedProxies, machine_memory};
 use crate::connections::{Connection, Connections};
 use crate::lane::{self, Lane, Wire};
 use crate::refusals::{Limit, Refusals};
@@ -149,16 +149,18 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 pub async fn serve(
     sockets: Vec<Bound>,
     tls: Option<Tls>,
+    trusted: TrustedProxies,
     router: Router,
     refusals: Arc<Refusals>,
     stop: CancellationToken,
 ) {
-    serve_patiently(sockets, tls, router, refusals, stop, LAST_REPLIES).await;
+    serve_patiently(sockets, tls, trusted, router, refusals, stop, LAST_REPLIES).await;
 }
 
 async fn serve_patiently(
     sockets: Vec<Bound>,
     tls: Option<Tls>,
+    trusted: TrustedProxies,
     router: Router,
     refusals: Arc<Refusals>,
     stop: CancellationToken,
@@ -167,6 +169,7 @@ async fn serve_patiently(
     let open = Arc::new(GracefulShutdown::new());
     let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
     let counted = Connections::of_this_process(machine_memory());
+    let trusted = Arc::new(trusted);
     let loops = sockets.into_iter().map(|bound| {
         let front = Front {
             router: router.clone(),
@@ -177,6 +180,7 @@ async fn serve_patiently(
             stop: stop.clone(),
             counted: Arc::clone(&counted),
             refusals: Arc::clone(&refusals),
+            trusted: Arc::clone(&trusted),
             complained: Mutex::default(),
         };
         tokio::spawn(front.accept_all(bound.socket))
@@ -218,6 +222,7 @@ struct Front {
     stop: CancellationToken,
     counted: Arc<Connections>,
     refusals: Arc<Refusals>,
+    trusted: Arc<TrustedProxies>,
     /// When a refusal was last logged.
     complained: Mutex<Option<Instant>>,
 }
@@ -297,7 +302,9 @@ impl Front {
                 drop(stream.try_write(words));
             }
         };
-        let Some(Entrant { connection, cut }) = self.admit(address, tell) else {
+        // A trusted proxy's connections count for its clients, see `client_address`.
+        let counted = address.filter(|address| !self.trusted.contains(Some(*address)));
+        let Some(Entrant { connection, cut }) = self.admit(counted, tell) else {
             return Ok(());
         };
         keep_alive(&stream);
@@ -458,6 +465,7 @@ mod tests {
         let served = tokio::spawn(serve_patiently(
             vec![bound],
             None,
+            TrustedProxies::default(),
             router,
             Arc::default(),
             stop.clone(),
