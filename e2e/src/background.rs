@@ -67,6 +67,12 @@ impl Background {
         }
     }
 
+    /// Every line it has written so far.
+    pub fn lines_so_far(&mut self) -> &[String] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
     /// What a terminal sends on Ctrl-C.
     pub fn interrupt(&self) {
         kill_process(self.pid(), Signal::INT).expect("the child is not reaped yet");

@@ -15,6 +15,7 @@ mod package;
 mod program;
 mod ran;
 mod shared;
+mod small_memory;
 mod wait;
 
 pub use background::Background;
@@ -25,4 +26,5 @@ pub use package::Package;
 pub use program::built as built_program;
 pub use ran::Ran;
 pub use shared::{PASSWORD, Shared};
+pub use small_memory::SmallMemory;
 pub use wait::{LIMIT, wait_until};

@@ -61,6 +61,11 @@ impl Shared {
         self.server
     }
 
+    /// What the server has logged so far.
+    pub fn log(&mut self) -> String {
+        self.server.lines_so_far().join("\n")
+    }
+
     /// The process id of the server.
     pub fn pid(&self) -> u32 {
         self.server.id()

@@ -17,7 +17,7 @@ Without options: all Rust tests (unit, simulation, port suites, end to end), the
 
   --with sim     run the simulator over 100,000 seeds instead of a few thousand
   --with crash   run the crash tests for 200 rounds instead of a few
-  --with attack  run the attacks on a shared server for 50 rounds instead of one
+  --with attack  run the attacks on a shared server for 50 rounds instead of one, schemathesis for 40 minutes
   --with images  build the container images twice and compare their digests, and nothing else
   --with ceph,hdfs,s3
                  start these storage services and run the tests that need them, and nothing else

@@ -1,5 +1,7 @@
 //! Errors on the wire: a stable name for programs, a sentence and hints for people.
 
+use std::time::Duration;
+
 use paddlecloud_core::spec::SpecError;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +20,7 @@ pub enum ErrorName {
     NotFound,
     /// The request did not arrive completely in time.
     RequestTimeout,
-    /// Too many wrong passwords: try later.
+    /// A limit was reached: requests, connections, wrong passwords, logs being read. Try again after `Retry-After`.
     TooManyRequests,
     /// The path exists, but does not support the method.
     MethodNotAllowed,
@@ -49,6 +51,11 @@ pub enum ErrorName {
 }
 
 impl ErrorName {
+    /// Whether the same request may succeed later. Nothing was done for it.
+    pub fn is_temporary(self) -> bool {
+        matches!(self, ErrorName::TooManyRequests | ErrorName::Unavailable)
+    }
+
     /// The HTTP status of the name.
     pub fn status(self) -> u16 {
         match self {
@@ -81,6 +88,9 @@ pub struct ErrorBody {
     pub error: ErrorName,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+    /// When a retry may succeed, if the server knows; travels as the header `Retry-After`.
+    #[serde(skip)]
+    pub retry_after: Option<Duration>,
 }
 
 impl ErrorBody {
@@ -90,7 +100,14 @@ impl ErrorBody {
             msg: msg.into(),
             error,
             hints: Vec::new(),
+            retry_after: None,
         }
+    }
+
+    /// Says when a retry may succeed.
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

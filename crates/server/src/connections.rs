@@ -1,18 +1,23 @@
 //! Limits the number of connections: in total, per address and per user.
 //!
-//! Every connection takes a file descriptor, and its requests take some more. The rest is reserved for the server's own work: the
-//! database, supervisors, starting workers.
+//! Every connection takes a file descriptor and buffers, and its requests take some more. The rest is reserved for the server's own
+//! work: the database, supervisors, starting workers. When there is no room, a new connection replaces the oldest one that nobody has
+//! logged in on, so that a flood without a login does not keep users out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_core::names::UserName;
+use paddlecloud_core::quantity::Bytes;
 use rustix::process::{Resource, getrlimit};
+use tokio_util::sync::CancellationToken;
 
-/// Upper bound, regardless of file descriptors: each connection also takes memory.
+/// Upper bound.
 const MOST: usize = 16 << 10;
+/// The memory of a connection whose buffers are full in both directions.
+const BUFFERS: u64 = 256 << 10;
 /// Lower bound, below which the server would be unusable.
 const LEAST: usize = 16;
 
@@ -25,9 +30,11 @@ struct Limits {
 }
 
 impl Limits {
-    /// Uses a quarter of the file descriptors for connections: a request opens a few files, and the rest is reserved.
-    fn of(descriptors: usize) -> Limits {
-        let altogether = (descriptors / 4).clamp(LEAST, MOST);
+    /// Uses a quarter of the file descriptors and of the memory for connections: a request opens a few files, and the rest is
+    /// reserved.
+    fn of(descriptors: u64, memory: Bytes) -> Limits {
+        let altogether = (descriptors / 4).min(memory.as_u64() / 4 / BUFFERS);
+        let altogether = usize::try_from(altogether).unwrap_or(MOST).clamp(LEAST, MOST);
         Limits {
             altogether,
             per_address: altogether / 2,
@@ -48,13 +55,16 @@ struct Open {
     altogether: usize,
     by_address: HashMap<IpAddr, usize>,
     by_user: HashMap<UserName, usize>,
+    /// Connections without a login, the oldest first, and how to end them.
+    strangers: BTreeMap<u64, CancellationToken>,
+    next: u64,
 }
 
 impl Connections {
-    /// Limits for the file descriptors of this process.
-    pub fn of_this_process() -> Arc<Connections> {
+    /// Limits for the file descriptors of this process and this much memory.
+    pub fn of_this_process(memory: Bytes) -> Arc<Connections> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Connections::with(Limits::of(usize::try_from(descriptors).unwrap_or(usize::MAX)))
+        Connections::with(Limits::of(descriptors, memory))
     }
 
     fn with(limits: Limits) -> Arc<Connections> {
@@ -64,23 +74,34 @@ impl Connections {
         })
     }
 
-    /// Registers a new connection. Returns `None` if there are too many, in total or from its address. A trusted proxy's connections
-    /// have no address until a request names its client.
-    pub fn begin(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Arc<Connection>> {
+    /// Registers a new connection, which `end` ends. Returns `None` if there are too many, in total or from its address. A trusted
+    /// proxy's connections have no address until a request names its client.
+    pub fn begin(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Admitted> {
         let address = address.map(network);
         let mut open = self.open();
-        if open.altogether >= self.limits.altogether {
-            return None;
-        }
         if let Some(address) = address {
             count(&mut open.by_address, address, self.limits.per_address)?;
         }
+        let is_full = open.altogether >= self.limits.altogether;
+        if is_full && !open.end_a_stranger() {
+            if let Some(address) = &address {
+                uncount(&mut open.by_address, address);
+            }
+            return None;
+        }
         open.altogether += 1;
-        Some(Arc::new(Connection {
-            all: Arc::clone(self),
-            address: Mutex::new(address),
-            user: Mutex::default(),
-        }))
+        let number = open.next;
+        open.next += 1;
+        open.strangers.insert(number, end);
+        Some(Admitted {
+            connection: Arc::new(Connection {
+                all: Arc::clone(self),
+                number,
+                address: Mutex::new(address),
+                user: Mutex::default(),
+            }),
+            replaced: is_full,
+        })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -88,10 +109,27 @@ impl Connections {
     }
 }
 
+impl Open {
+    /// Ends the oldest connection without a login, which leaves its place soon.
+    fn end_a_stranger(&mut self) -> bool {
+        let oldest = self.strangers.pop_first();
+        oldest.map(|(_, end)| end.cancel()).is_some()
+    }
+}
+
+/// A new connection.
+#[derive(Debug)]
+pub struct Admitted {
+    pub connection: Arc<Connection>,
+    /// Whether another one is ended for it.
+    pub replaced: bool,
+}
+
 /// One connection, counted until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
     all: Arc<Connections>,
+    number: u64,
     address: Mutex<Option<IpAddr>>,
     user: Mutex<Option<UserName>>,
 }
@@ -124,6 +162,7 @@ impl Connection {
         if count(&mut open.by_user, user.clone(), self.all.limits.per_user).is_none() {
             return false;
         }
+        open.strangers.remove(&self.number);
         if let Some(before) = known.replace(user.clone()) {
             uncount(&mut open.by_user, &before);
         }
@@ -137,6 +176,7 @@ impl Drop for Connection {
         let address = self.address.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.all.open();
         open.altogether -= 1;
+        open.strangers.remove(&self.number);
         if let Some(address) = address {
             uncount(&mut open.by_address, address);
         }
@@ -167,7 +207,7 @@ fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 /// The /64 network of an IPv6 address: one person can have any number of addresses.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
         plain => plain,
@@ -191,26 +231,60 @@ mod tests {
     }
 
     #[test]
-    fn three_quarters_of_the_descriptors_are_left_to_the_server() {
-        let limits = Limits::of(1024);
+    fn three_quarters_of_the_descriptors_and_the_memory_are_left_to_the_server() {
+        let limits = Limits::of(1024, Bytes::mib(4096));
         assert_eq!(
             (limits.altogether, limits.per_address, limits.per_user),
             (256, 128, 64)
         );
-        assert_eq!(Limits::of(usize::MAX).altogether, MOST);
-        assert_eq!(Limits::of(0).altogether, LEAST);
+        assert_eq!(Limits::of(1 << 20, Bytes::mib(256)).altogether, 256);
+        assert_eq!(Limits::of(u64::MAX, Bytes::mib(1 << 20)).altogether, MOST);
+        assert_eq!(Limits::of(0, Bytes::mib(256)).altogether, LEAST);
+    }
+
+    fn begin(connections: &Arc<Connections>, address: Option<IpAddr>) -> Option<Arc<Connection>> {
+        let admitted = connections.begin(address, CancellationToken::new());
+        admitted.map(|admitted| admitted.connection)
+    }
+
+    fn of(connection: &Arc<Connection>, user: &str) -> bool {
+        connection.is_for(&user.parse().unwrap())
+    }
+
+    #[test]
+    fn a_new_connection_replaces_the_oldest_without_a_login() {
+        let connections = small();
+        let ends: Vec<CancellationToken> = (0..6).map(|_| CancellationToken::new()).collect();
+        let begin = |number: usize| connections.begin(None, ends[number].clone());
+        let mut held: Vec<_> = (0..4).map(|number| begin(number).unwrap().connection).collect();
+        assert!(of(&held[0], "ada") && !ends.iter().any(CancellationToken::is_cancelled));
+        let fifth = begin(4).unwrap();
+        assert!(fifth.replaced);
+        held.push(fifth.connection);
+        let ended: Vec<bool> = ends.iter().map(CancellationToken::is_cancelled).collect();
+        assert_eq!(
+            ended,
+            [false, true, false, false, false, false],
+            "ada is logged in"
+        );
+        drop(held.remove(1));
+        for (number, connection) in held.iter().enumerate().skip(1) {
+            assert!(of(connection, &format!("user{number}")));
+        }
+        assert!(begin(5).is_none(), "everybody is logged in");
+        drop(held);
+        assert!(connections.open().strangers.is_empty(), "nothing is kept");
     }
 
     #[test]
     fn one_address_cannot_keep_others_out() {
         let connections = small();
-        let held = [ip("192.0.2.1"), ip("192.0.2.1")].map(|ip| connections.begin(ip).unwrap());
-        assert!(connections.begin(ip("192.0.2.1")).is_none());
-        let other = connections.begin(ip("192.0.2.2")).unwrap();
-        let local = connections.begin(None).unwrap();
-        assert!(connections.begin(None).is_none(), "there are four");
+        let held = [ip("192.0.2.1"), ip("192.0.2.1")].map(|ip| begin(&connections, ip).unwrap());
+        assert!(begin(&connections, ip("192.0.2.1")).is_none());
+        let other = begin(&connections, ip("192.0.2.2")).unwrap();
+        let local = begin(&connections, None).unwrap();
         drop(held);
-        assert!(connections.begin(ip("192.0.2.1")).is_some());
+        assert!(begin(&connections, ip("192.0.2.1")).is_some());
         drop((other, local));
         assert!(connections.open().by_address.is_empty(), "nothing is kept");
     }
@@ -218,30 +292,33 @@ mod tests {
     #[test]
     fn an_ipv6_network_counts_as_one_address() {
         let connections = small();
-        let _held = [ip("2001:db8::1"), ip("2001:db8::2")].map(|ip| connections.begin(ip).unwrap());
-        assert!(connections.begin(ip("2001:db8::3")).is_none());
-        assert!(connections.begin(ip("2001:db8:0:1::1")).is_some());
+        let _held = [ip("2001:db8::1"), ip("2001:db8::2")].map(|ip| begin(&connections, ip).unwrap());
+        assert!(begin(&connections, ip("2001:db8::3")).is_none());
+        assert!(begin(&connections, ip("2001:db8:0:1::1")).is_some());
     }
 
     #[test]
     fn a_user_has_few_and_a_connection_belongs_to_its_latest_user() {
         let connections = small();
         let (ada, bob): (UserName, UserName) = ("ada".parse().unwrap(), "bob".parse().unwrap());
-        let (first, second) = (connections.begin(None).unwrap(), connections.begin(None).unwrap());
+        let (first, second) = (
+            begin(&connections, None).unwrap(),
+            begin(&connections, None).unwrap(),
+        );
         assert!(first.is_for(&ada) && first.is_for(&ada));
         assert!(!second.is_for(&ada));
         assert!(second.is_for(&bob));
         assert!(!first.is_for(&bob), "bob has one already");
         drop(second);
         assert!(first.is_for(&bob));
-        assert!(connections.begin(None).unwrap().is_for(&ada));
+        assert!(begin(&connections, None).unwrap().is_for(&ada));
     }
 
     #[test]
     fn a_proxys_connection_counts_for_its_latest_client() {
         let connections = small();
         let (client, other) = (ip("192.0.2.1").unwrap(), ip("192.0.2.2").unwrap());
-        let held = [(); 3].map(|()| connections.begin(None).unwrap());
+        let held = [(); 3].map(|()| begin(&connections, None).unwrap());
         assert!(held[0].is_from(client) && held[0].is_from(client) && held[1].is_from(client));
         assert!(!held[2].is_from(client), "two are open");
         assert!(held[2].is_from(other));

@@ -1,10 +1,12 @@
 //! Metrics for Prometheus. Numbers only: no names of users or jobs.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use paddlecloud_core::job::Job;
 
+use crate::refusals::{Limit, Refusals};
 use crate::store::WriterCounts;
 
 /// Counters since the start of the server.
@@ -15,6 +17,8 @@ pub struct Metrics {
     in_flight: AtomicU64,
     submits: AtomicU64,
     repeated: AtomicU64,
+    /// What the limits refused; counted where they are enforced.
+    pub refusals: Arc<Refusals>,
 }
 
 /// A request in flight, counted until this is dropped.
@@ -64,6 +68,7 @@ impl Metrics {
             1,
         );
         self.request_lines(&mut text);
+        self.refusal_lines(&mut text);
         head(
             &mut text,
             "paddlecloud_submits_total",
@@ -104,6 +109,14 @@ impl Metrics {
         );
         line(&mut text, "paddlecloud_store_rows_total", "", store.rows);
         text
+    }
+
+    fn refusal_lines(&self, text: &mut String) {
+        let name = "paddlecloud_limit_refusals_total";
+        head(text, name, "counter", "What each limit refused.");
+        for (limit, label) in Limit::ALL {
+            line(text, name, &format!("limit=\"{label}\""), self.refusals.of(limit));
+        }
     }
 
     fn request_lines(&self, text: &mut String) {

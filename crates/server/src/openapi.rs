@@ -15,7 +15,7 @@ use utoipa::{Modify, OpenApi};
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     security(("token" = []), ("basic" = [])),
-    components(schemas(paddlecloud_api::error::ErrorBody)),
+    components(schemas(paddlecloud_api::admin::Dispose, paddlecloud_api::error::ErrorBody)),
     modifiers(&Logins)
 )]
 pub(crate) struct Head;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use paddlecloud_core::names::UserName;
+use paddlecloud_core::quantity::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
@@ -28,6 +29,8 @@ pub enum Class {
     Removal,
     /// Memory for a package's long manifest, while it is received or compared, or its package is sent.
     List,
+    /// Memory for another large body, while its request is answered.
+    Body,
 }
 
 /// How many requests of a class run at a time, and how many of one user: a user who copies many large files does not block all
@@ -41,7 +44,7 @@ pub struct Limit {
 const NO_LIMIT: usize = Semaphore::MAX_PERMITS;
 
 /// The limits of all classes, in their order.
-const LIMITS: [Limit; 4] = [
+const LIMITS: [Limit; 5] = [
     Limit {
         at_once: 6,
         of_one_user: 4,
@@ -58,7 +61,28 @@ const LIMITS: [Limit; 4] = [
         at_once: NO_LIMIT,
         of_one_user: 2,
     },
+    Limit {
+        at_once: 64,
+        of_one_user: 32,
+    },
 ];
+
+/// The memory for one request of the classes that take memory; half of these requests may be one user's.
+const MEMORY: u64 = 128 << 20;
+
+/// The limits for a machine with this much memory.
+fn limits_for(memory: Bytes) -> [Limit; LIMITS.len()] {
+    let fits = usize::try_from(memory.as_u64() / MEMORY)
+        .unwrap_or(NO_LIMIT)
+        .max(2);
+    let mut limits = LIMITS;
+    for class in [Class::List, Class::Body] {
+        let limit = &mut limits[class as usize];
+        limit.at_once = limit.at_once.min(fits);
+        limit.of_one_user = limit.of_one_user.min(fits / 2);
+    }
+    limits
+}
 
 /// The most threads that all classes use together.
 pub const THREADS: usize =
@@ -76,6 +100,7 @@ impl Class {
 pub struct Queue(Arc<Inner>);
 
 struct Inner {
+    limits: [Limit; LIMITS.len()],
     all: [Arc<Semaphore>; LIMITS.len()],
     /// Unused entries are dropped.
     users: Mutex<HashMap<(Class, UserName), Weak<Semaphore>>>,
@@ -90,14 +115,24 @@ pub struct Turn {
 
 impl Default for Queue {
     fn default() -> Queue {
-        Queue(Arc::new(Inner {
-            all: LIMITS.map(|limit| Arc::new(Semaphore::new(limit.at_once))),
-            users: Mutex::default(),
-        }))
+        Queue::with(LIMITS)
     }
 }
 
 impl Queue {
+    /// With limits for a machine with this much memory.
+    pub fn for_memory(memory: Bytes) -> Queue {
+        Queue::with(limits_for(memory))
+    }
+
+    fn with(limits: [Limit; LIMITS.len()]) -> Queue {
+        Queue(Arc::new(Inner {
+            limits,
+            all: limits.map(|limit| Arc::new(Semaphore::new(limit.at_once))),
+            users: Mutex::default(),
+        }))
+    }
+
     /// Waits for a turn, in the order of requests.
     pub async fn turn(&self, class: Class, user: &UserName) -> Turn {
         let own = self.of_user(class, user);
@@ -130,7 +165,7 @@ impl Queue {
             return there;
         }
         users.retain(|_, other| other.strong_count() > 0);
-        let fresh = Arc::new(Semaphore::new(class.limit().of_one_user));
+        let fresh = Arc::new(Semaphore::new(self.0.limits[class as usize].of_one_user));
         users.insert(key, Arc::downgrade(&fresh));
         fresh
     }
@@ -163,6 +198,20 @@ mod tests {
 
     fn user(name: &str) -> UserName {
         name.parse().unwrap()
+    }
+
+    #[test]
+    fn a_small_machine_reads_few_large_bodies_at_a_time() {
+        let limit = |mib, class: Class| {
+            let limit = limits_for(Bytes::mib(mib))[class as usize];
+            (limit.at_once, limit.of_one_user)
+        };
+        assert_eq!(limit(64, Class::Body), (2, 1));
+        assert_eq!(limit(256, Class::Body), (2, 1));
+        assert_eq!(limit(256, Class::List), (2, 1));
+        assert_eq!(limit(1 << 20, Class::Body), (64, 32));
+        assert_eq!(limit(1 << 20, Class::List).1, 2);
+        assert_eq!(limit(256, Class::Long), (6, 4), "threads are few already");
     }
 
     #[tokio::test]

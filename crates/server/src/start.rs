@@ -16,7 +16,9 @@ use crate::accounts::Accounts;
 use crate::app::{App, DisksChecked, LogReaders};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::authority::{Authority, AuthorityError};
-use crate::config::{Backend, Config, EngineKind, SystemUserError, SystemUserMap, SystemUsers};
+use crate::config::{
+    Backend, Config, EngineKind, SystemUserError, SystemUserMap, SystemUsers, machine_memory,
+};
 use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::kubernetes::{self, KubernetesError};
 use crate::engine::local::{BootId, LocalEngine, LocalSettings, PYTHON_FOLDER};
@@ -29,6 +31,7 @@ use crate::locks::Locks;
 use crate::logs::{Logs, SegmentLogs};
 use crate::metrics::Metrics;
 use crate::oidc::{Oidc, OidcError};
+use crate::packages::MOST_LIST;
 use crate::queue::{self, Queue};
 use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
@@ -36,6 +39,7 @@ use crate::runs::HomeRuns;
 use crate::secrets::{Secrets, SecretsError};
 use crate::store::{OpenError, Store, jobs_below};
 use crate::tls::{Tls, TlsError};
+use paddlecloud_core::quantity::Bytes;
 
 /// Threads that answer requests. Most of the work is waiting; two are enough.
 const THREADS: usize = 2;
@@ -215,9 +219,11 @@ impl Server {
             sockets.push(serve::bind(listen).await?);
         }
         refuse_plain_http(&config, &sockets)?;
+        let metrics = Metrics::default();
         let app = Arc::new(App {
             auth: Authenticator::new(users, config.socket_user.clone(), store.clone(), secret)
                 .with_token_limits(config.tokens)
+                .with_rates(config.rates, Arc::clone(&metrics.refusals))
                 .with_provider_lifetime(config.oidc.as_ref().map(|oidc| oidc.token_lifetime)),
             oidc: config.oidc.clone().map(Oidc::new).transpose()?,
             accounts,
@@ -228,14 +234,15 @@ impl Server {
             log_readers: LogReaders::of_this_process(),
             disks: DisksChecked::default(),
             listen: sockets.iter().map(|socket| socket.address.clone()).collect(),
-            metrics: Metrics::default(),
+            metrics,
             started: Timestamp::now(),
             config,
             store,
             jobs,
             storage,
             files,
-            queue: Queue::default(),
+            queue: Queue::for_memory(machine_memory()),
+            list_limit: list_limit(machine_memory()),
             locks: Locks::default(),
             stop,
             degraded,
@@ -273,8 +280,10 @@ impl Server {
     /// Serves until it is asked to stop; then finishes replies and writes. Workers keep running.
     pub async fn run(self) {
         let router = crate::http::router(Arc::clone(&self.app));
+        let refusals = Arc::clone(&self.app.metrics.refusals);
         let trusted = self.app.config.trusted_proxies.clone();
-        serve::serve(self.sockets, self.tls, trusted, router, self.app.stop.clone()).await;
+        let stop = self.app.stop.clone();
+        serve::serve(self.sockets, self.tls, trusted, router, refusals, stop).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
         // The last handle to the jobs is dropped with the app, which ends the loop.
@@ -304,6 +313,11 @@ async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), Start
         true => Ok(()),
         false => Err(StartError::StorageMissing(config.storage.clone())),
     }
+}
+
+/// The longest list of a package's files: while it is compared it takes several times its size.
+fn list_limit(memory: Bytes) -> usize {
+    usize::try_from(memory.as_u64() / 32).map_or(MOST_LIST, |bytes| bytes.min(MOST_LIST))
 }
 
 /// Refuses to send passwords and tokens unencrypted to other machines, unless the configuration allows it.

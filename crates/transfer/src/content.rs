@@ -236,7 +236,7 @@ impl Content<'_> {
         self.reply = None;
         match error.refusal() {
             Some(ErrorName::Conflict) => Err(self.changed()),
-            Some(name) if name != ErrorName::Unavailable => Err(error),
+            Some(name) if !name.is_temporary() => Err(error),
             _ => self.patience.after(error).await,
         }
     }

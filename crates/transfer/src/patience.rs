@@ -31,7 +31,7 @@ impl<'a> Patience<'a> {
 
     /// Waits before the next attempt; returns the error if a retry is pointless.
     pub async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
-        if !may_pass(&error) || !self.waiting.pause(self.client).await {
+        if !may_pass(&error) || !self.waiting.pause_after(self.client, &error).await {
             return Err(error);
         }
         self.tries += 1;
@@ -43,7 +43,7 @@ impl<'a> Patience<'a> {
 pub(super) fn may_pass(error: &ClientError) -> bool {
     match error {
         ClientError::Broken { .. } | ClientError::Unreachable { .. } => true,
-        ClientError::Refused(body) => matches!(body.error, ErrorName::Unavailable | ErrorName::Damaged),
+        ClientError::Refused(body) => body.error.is_temporary() || body.error == ErrorName::Damaged,
         ClientError::Tls(_) | ClientError::Upload(_) => false,
     }
 }

@@ -54,8 +54,8 @@ impl FileClient<'_> {
         match self.stat_link(path).await {
             Ok(meta) => Ok(meta.target),
             Err(error) => match error.refusal() {
-                None | Some(ErrorName::Unauthorized | ErrorName::Unavailable) => Err(error),
-                Some(_) => Ok(None),
+                Some(name) if name != ErrorName::Unauthorized && !name.is_temporary() => Ok(None),
+                _ => Err(error),
             },
         }
     }

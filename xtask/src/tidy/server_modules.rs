@@ -14,7 +14,7 @@ const ENTRIES: &[&str] = &["lib.rs", "main.rs"];
 /// The server's modules, from the program's start down to those that know none of the others.
 const ROWS: &[&[&str]] = &[
     &["run"],
-    &["backup", "init", "start"],
+    &["backup", "fuzzing", "init", "start"],
     &["http", "openapi"],
     &["app"],
     &["engine"],
@@ -28,7 +28,7 @@ const ROWS: &[&[&str]] = &[
     &["auth", "authority", "metrics"],
     &["store"],
     &["data_folder"],
-    &["users"],
+    &["rates", "users"],
     &["config"],
     &[
         "certificate_request",
@@ -43,6 +43,7 @@ const ROWS: &[&[&str]] = &[
         "programs",
         "queue",
         "ready",
+        "refusals",
         "small_disk",
     ],
 ];

@@ -10,7 +10,9 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT,
+};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -192,8 +194,11 @@ impl Client {
             };
             let (error, again) = match failure {
                 Attempt::Final(error) => {
-                    let busy = error.refusal() == Some(ErrorName::Unavailable);
-                    (error, busy && call.replay == Replay::Safe)
+                    // What was refused by a limit had no effect.
+                    let limited = error.refusal() == Some(ErrorName::TooManyRequests);
+                    let again = (limited && error.retry_after().is_some())
+                        || (error.is_temporary() && call.replay == Replay::Safe);
+                    (error, again)
                 }
                 Attempt::NotSent(error) => (error, is_hopeful),
                 Attempt::Lost(error) => {
@@ -202,7 +207,7 @@ impl Client {
                     (error, call.replay == Replay::Safe)
                 }
             };
-            if !again || !waiting.pause(self).await {
+            if !again || !waiting.pause_after(self, &error).await {
                 return Err(self.told(error));
             }
         }
@@ -423,13 +428,17 @@ impl Client {
             return Ok((response, channel));
         }
         let is_ours = response.headers().contains_key(crate::VERSION_HEADER);
+        let retry_after = retry_after(response.headers());
         let bytes = self.whole(response).await?;
         self.keep(channel);
         Err(Attempt::Final(
             match serde_json::from_slice::<ErrorBody>(&bytes) {
-                Ok(body) => ClientError::Refused(body),
+                Ok(body) => ClientError::Refused(ErrorBody { retry_after, ..body }),
                 // A reply to HEAD has no body: the status is all it says.
-                Err(_) if is_ours && bytes.is_empty() => ClientError::Refused(bodiless(status)),
+                Err(_) if is_ours && bytes.is_empty() => ClientError::Refused(ErrorBody {
+                    retry_after,
+                    ..bodiless(status)
+                }),
                 Err(_) => self.strange(status, &bytes),
             },
         ))
@@ -526,6 +535,12 @@ fn refused_after_all(bytes: Bytes) -> Result<Bytes, Attempt> {
     }
 }
 
+/// The pause that the server asks for, in seconds. Other programs may send a date, which is ignored.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
 /// A refusal of which only the status arrived.
 fn bodiless(status: StatusCode) -> ErrorBody {
     let (name, msg) = match status.as_u16() {
@@ -538,6 +553,7 @@ fn bodiless(status: StatusCode) -> ErrorBody {
         ),
         409 => (ErrorName::Conflict, "this conflicts with the current state"),
         413 => (ErrorName::PayloadTooLarge, "the request is too large"),
+        429 => (ErrorName::TooManyRequests, "too many requests"),
         501 => (ErrorName::NotThereYet, "the server does not support this yet"),
         503 => (
             ErrorName::Unavailable,

@@ -1,5 +1,7 @@
 //! Errors of a call, distinguished by what the caller can do about them.
 
+use std::time::Duration;
+
 use crate::error::ErrorBody;
 
 /// Why a call has no result.
@@ -23,6 +25,19 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the server refused the request only for now.
+    pub fn is_temporary(&self) -> bool {
+        self.refusal().is_some_and(crate::error::ErrorName::is_temporary)
+    }
+
+    /// When the server allows the next attempt, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ClientError::Refused(body) => body.retry_after,
+            _ => None,
+        }
+    }
+
     /// The name of the refusal, if it is one.
     pub fn refusal(&self) -> Option<crate::error::ErrorName> {
         match self {

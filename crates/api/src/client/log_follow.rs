@@ -180,8 +180,10 @@ impl<'a> LogFollow<'a> {
                 }
                 Err(attempt) => {
                     let (error, again) = self.judge(attempt);
+                    let asked = error.retry_after().unwrap_or_default();
+                    self.pause = self.pause.max(asked);
                     let since = *self.lost_since.get_or_insert_with(Instant::now);
-                    if !again || since.elapsed() > self.client.limits.give_up {
+                    if !again || since.elapsed() + asked > self.client.limits.give_up {
                         return Err(self.client.told(error));
                     }
                 }
@@ -205,9 +207,11 @@ impl<'a> LogFollow<'a> {
             // A proxy may answer for a server that restarts; there is none in front of a server that is restarted by
             // us.
             Attempt::Final(error) => {
+                let limited = error.refusal() == Some(ErrorName::TooManyRequests);
+                let limited = limited && error.retry_after().is_some();
                 let busy = error.refusal() == Some(ErrorName::Unavailable);
                 let by_another = matches!(error, ClientError::Broken { .. }) && !revives;
-                let again = (busy && (self.connected_once || revives)) || by_another;
+                let again = limited || (busy && (self.connected_once || revives)) || by_another;
                 (error, again)
             }
         }

@@ -9,6 +9,7 @@ use super::ClientError;
 use super::call::{Attempt, Call, Replay};
 use super::query::Target;
 use crate::device_login::{DeviceLogin, DeviceLoginRequest, DeviceLoginState};
+use crate::error::ErrorBody;
 use crate::server::{TokenReply, TokenRequest};
 
 /// Where name and password are exchanged for a token.
@@ -71,7 +72,7 @@ impl Client {
         let mut call = Call::new(Method::POST, LOGIN.to_owned()).replay(Replay::Safe);
         call.json = Some(body.into());
         let (response, channel) = self.send_json(&call, None).await?;
-        let (response, channel) = self.success(response, channel).await?;
+        let (response, channel) = self.success(response, channel).await.map_err(without_retry)?;
         let bytes = self.whole(response).await?;
         self.keep(channel);
         let reply: TokenReply = serde_json::from_slice(&bytes)
@@ -109,5 +110,16 @@ impl Client {
             self.take_token(token);
         }
         Ok(state)
+    }
+}
+
+/// A refused password is not sent again by itself, however long that was to wait: its owner has to know.
+fn without_retry(attempt: Attempt) -> Attempt {
+    match attempt {
+        Attempt::Final(ClientError::Refused(body)) => Attempt::Final(ClientError::Refused(ErrorBody {
+            retry_after: None,
+            ..body
+        })),
+        other => other,
     }
 }

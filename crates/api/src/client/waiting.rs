@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Client;
+use super::{Client, ClientError};
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
@@ -49,8 +49,14 @@ impl Waiting {
         }
     }
 
-    /// Pauses after a failed attempt, longer each time; `false` if the server was away for too long.
-    pub async fn pause(&mut self, client: &Client) -> bool {
+    /// Pauses after a failed attempt: as long as the server asked for, and longer each time. `false` if the server was away for
+    /// too long, or asks for more patience than there is.
+    pub async fn pause_after(&mut self, client: &Client, error: &ClientError) -> bool {
+        self.pause = self.pause.max(error.retry_after().unwrap_or_default());
+        self.pause(client).await
+    }
+
+    async fn pause(&mut self, client: &Client) -> bool {
         self.waited += client.seen.ago(self.trying.elapsed()) + self.pause;
         if self.waited > client.limits.give_up {
             return false;
@@ -101,6 +107,21 @@ mod tests {
             !waiting.pause(&client).await,
             "40 s and 40 s are more than a minute"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_server_is_asked_again_when_it_said() {
+        use crate::error::{ErrorBody, ErrorName};
+        let client = client();
+        let busy = |seconds| {
+            let body = ErrorBody::new(ErrorName::TooManyRequests, "busy");
+            ClientError::Refused(body.after(Duration::from_secs(seconds)))
+        };
+        let (mut waiting, began) = (Waiting::begin(), Instant::now());
+        assert!(waiting.pause_after(&client, &busy(7)).await);
+        assert_eq!(began.elapsed(), Duration::from_secs(7));
+        assert!(!waiting.pause_after(&client, &busy(90)).await, "too long");
+        assert_eq!(began.elapsed(), Duration::from_secs(7));
     }
 
     #[tokio::test(start_paused = true)]

@@ -265,5 +265,5 @@ pub async fn entries_to_compare(
 pub fn is_about_one_path(error: &ClientError) -> bool {
     error
         .refusal()
-        .is_some_and(|name| !matches!(name, ErrorName::Unauthorized | ErrorName::Unavailable))
+        .is_some_and(|name| name != ErrorName::Unauthorized && !name.is_temporary())
 }

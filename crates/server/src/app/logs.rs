@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
@@ -13,6 +14,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::App;
 use crate::auth::Caller;
+use crate::refusals::Limit;
 
 impl App {
     /// The frames of a job's log. The stream ends when the server stops; a follower resumes by offset.
@@ -23,10 +25,7 @@ impl App {
         query: LogQuery,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, ErrorBody> {
         let job = self.job_find(caller, target, "job.logs").await?;
-        let reading = self
-            .log_readers
-            .begin(&caller.user, job.workers.len())
-            .ok_or_else(too_many)?;
+        let reading = self.log_read_begin(caller, job.workers.len())?;
         let opened = self.logs.open(job, &query).await?;
         let portions = stream::unfold((opened, reading), async |(mut log, reading)| {
             let portion = log.next().await?;
@@ -43,11 +42,16 @@ impl App {
         query: LogQuery,
     ) -> Result<String, ErrorBody> {
         let job = self.job_find(caller, target, "job.logs").await?;
-        let _reading = self
-            .log_readers
-            .begin(&caller.user, job.workers.len())
-            .ok_or_else(too_many)?;
+        let _reading = self.log_read_begin(caller, job.workers.len())?;
         Ok(self.logs.text(job, &query).await?)
+    }
+
+    fn log_read_begin(&self, caller: &Caller, workers: usize) -> Result<Reading, ErrorBody> {
+        let reading = self.log_readers.begin(&caller.user, workers);
+        reading.ok_or_else(|| {
+            self.metrics.refusals.count(Limit::LogReaders);
+            too_many()
+        })
     }
 }
 
@@ -55,7 +59,11 @@ fn too_many() -> ErrorBody {
     let problem = "you are reading too many logs at the same time";
     ErrorBody::new(ErrorName::TooManyRequests, problem)
         .with_hint("stop some of the commands that follow logs")
+        .after(READERS_END)
 }
+
+/// When to ask again: how long the others read is not known.
+const READERS_END: Duration = Duration::from_secs(5);
 
 /// Limits concurrent log reads: each takes file descriptors, and the server needs some for itself.
 #[derive(Debug)]

@@ -70,6 +70,8 @@ pub struct App {
     pub files: Files,
     /// Schedules long work.
     pub queue: Queue,
+    /// The most bytes of a package's list of files.
+    pub list_limit: usize,
     pub locks: Locks,
     pub logs: Logs,
     pub log_readers: Arc<LogReaders>,

@@ -85,7 +85,7 @@ pub(super) struct Guesses {
 impl Guesses {
     /// How long the next attempt has to wait; `None` if it may proceed.
     pub fn wait(&self, origin: Origin, user: &str, now: Instant) -> Option<Duration> {
-        let is_known = self.known().contains_key(&(origin, digest(user)));
+        let is_known = self.is_known(origin, user);
         let counts = self.counts();
         let keys = keys(origin, user).into_iter();
         let keys = keys.filter(|key| !(is_known && matches!(key, Key::UserAnywhere(_))));
@@ -95,6 +95,11 @@ impl Guesses {
             until.checked_duration_since(now).filter(|wait| !wait.is_zero())
         });
         waits.max()
+    }
+
+    /// Whether this user has logged in from this origin before.
+    pub fn is_known(&self, origin: Origin, user: &str) -> bool {
+        self.known().contains_key(&(origin, digest(user)))
     }
 
     /// Counts a wrong password. Returns true when a burst begins, which is worth a line in the log.

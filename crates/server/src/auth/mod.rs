@@ -6,6 +6,7 @@ mod certificate;
 mod guesses;
 mod header;
 mod password;
+mod pending;
 mod policy;
 mod remembered;
 pub mod request_id;
@@ -32,13 +33,16 @@ pub use secret::{Secret, SecretError};
 pub use session::{Login, Session};
 pub use tokens::{NewToken, TokenAsked};
 
-use crate::config::TokenLimits;
+use crate::config::{RateLimits, TokenLimits};
 use crate::connections::Connection;
+use crate::rates::Rates;
+use crate::refusals::{Limit, Refusals};
 use crate::store::Store;
 use crate::users::{Account, Users};
 use guesses::{Guesses, Origin};
 use header::Proof;
 use password::Passwords;
+use pending::Pending;
 use remembered::Remembered;
 use session::TokensInUse;
 
@@ -88,6 +92,10 @@ pub enum AuthError {
     NoPassword,
     #[error("too many wrong passwords: the next try is possible in {}", seconds(*.0))]
     TooManyGuesses(Duration),
+    #[error("too many logins are waiting: the next try is possible in {}", seconds(*.0))]
+    TooManyLogins(Duration),
+    #[error("too many requests: the next one is possible in {}", seconds(*.0))]
+    TooManyRequests(Duration),
     #[error("`{0}` has too many connections")]
     TooManyConnections(UserName),
     #[error("the token is not valid, or not any more")]
@@ -114,6 +122,9 @@ pub struct Authenticator {
     guesses: Guesses,
     in_use: TokensInUse,
     token_limits: TokenLimits,
+    rates: Rates,
+    pending: Arc<Pending>,
+    refusals: Arc<Refusals>,
     /// The longest lifetime of tokens of the login provider's users.
     provider_lifetime: Option<Duration>,
 }
@@ -132,12 +143,21 @@ impl Authenticator {
             guesses: Guesses::default(),
             in_use: TokensInUse::default(),
             token_limits: TokenLimits::default(),
+            rates: Rates::default(),
+            pending: Arc::default(),
+            refusals: Arc::default(),
             provider_lifetime: None,
         }
     }
 
     pub fn with_token_limits(mut self, limits: TokenLimits) -> Authenticator {
         self.token_limits = limits;
+        self
+    }
+
+    /// Limits the rates of requests, and counts what the limits refuse.
+    pub fn with_rates(mut self, rates: RateLimits, refusals: Arc<Refusals>) -> Authenticator {
+        (self.rates, self.refusals) = (Rates::new(rates), refusals);
         self
     }
 
@@ -157,22 +177,58 @@ impl Authenticator {
 
     /// Like [`Authenticator::identify`], but also returns the session, so that the end of a login can be noticed.
     pub async fn log_in(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
-        let login = self.recognise(peer, authorization).await?;
+        let login = match self.known(peer, authorization) {
+            Some(login) => login,
+            None => {
+                self.count_stranger(peer)?;
+                self.recognise(peer, authorization).await?
+            }
+        };
+        let user = &login.caller.user;
+        if let Err(wait) = self.rates.of_user(user) {
+            self.refusals.count(Limit::RequestsPerUser);
+            return Err(AuthError::TooManyRequests(wait));
+        }
         match &peer.connection {
-            Some(connection) if !connection.is_for(&login.caller.user) => {
+            Some(connection) if !connection.is_for(user) => {
+                self.refusals.count(Limit::ConnectionsPerUser);
                 Err(AuthError::TooManyConnections(login.caller.user))
             }
             _ => Ok(login),
         }
     }
 
+    /// Counts a request whose caller is not known yet against the rate of its address.
+    pub fn count_stranger(&self, peer: &Peer) -> Result<(), AuthError> {
+        self.rates.before_login(peer.address).map_err(|wait| {
+            self.refusals.count(Limit::RequestsBeforeLogin);
+            AuthError::TooManyRequests(wait)
+        })
+    }
+
+    /// The login if it takes no work: one that was checked before, a certificate, the server's own system user.
+    fn known(&self, peer: &Peer, authorization: Option<&[u8]>) -> Option<Login> {
+        let Some(header) = authorization else {
+            return self.check_connection(peer).ok();
+        };
+        let seen = match Proof::parse(header)? {
+            Proof::Token(token) => self.remembered.key(&["token", &token]),
+            Proof::Basic { user, password } => self.remembered.key(&["basic", &user, &password]),
+        };
+        self.remembered.get(&seen, self.users.version())
+    }
+
     async fn recognise(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
-        if let Some(header) = authorization {
-            return match Proof::parse(header).ok_or(AuthError::Unreadable)? {
-                Proof::Token(token) => self.check_token(&token).await,
-                Proof::Basic { user, password } => self.check_basic(peer, &user, &password).await,
-            };
+        let Some(header) = authorization else {
+            return self.check_connection(peer);
+        };
+        match Proof::parse(header).ok_or(AuthError::Unreadable)? {
+            Proof::Token(token) => self.check_token(&token).await,
+            Proof::Basic { user, password } => self.check_basic(peer, &user, &password).await,
         }
+    }
+
+    fn check_connection(&self, peer: &Peer) -> Result<Login, AuthError> {
         if let Some(certificate) = &peer.certificate {
             return self.check_certificate(certificate);
         }
@@ -228,9 +284,6 @@ impl Authenticator {
     async fn check_token(&self, token: &str) -> Result<Login, AuthError> {
         let seen = self.remembered.key(&["token", token]);
         let version = self.users.version();
-        if let Some(login) = self.remembered.get(&seen, version) {
-            return Ok(login);
-        }
         let note = self.in_use.note(digest(token));
         let row = self.store.token_find(&note.digest).await?;
         let row = row.ok_or(AuthError::WrongToken)?;
@@ -260,9 +313,6 @@ impl Authenticator {
     async fn check_basic(&self, peer: &Peer, user: &str, password: &str) -> Result<Login, AuthError> {
         let seen = self.remembered.key(&["basic", user, password]);
         let version = self.users.version();
-        if let Some(login) = self.remembered.get(&seen, version) {
-            return Ok(login);
-        }
         let user = self.check_password(peer, user, password).await?;
         let login = self.login_of(&user.name).ok_or(AuthError::WrongPassword)?;
         self.remembered.put(seen, version, login.clone(), REMEMBER);
@@ -296,19 +346,21 @@ impl Authenticator {
         let origin = Origin::of(peer.address);
         // Names that differ only in case share their guesses.
         let name = &name.to_lowercase();
-        if let Some(wait) = self.guesses.wait(origin, name, Instant::now()) {
-            return Err(AuthError::TooManyGuesses(wait));
-        }
+        self.await_guesses(origin, name)?;
+        let is_known = self.guesses.is_known(origin, name);
+        let waiting = self.pending.begin(origin, is_known).map_err(|before| {
+            self.refusals.count(Limit::PendingLogins);
+            AuthError::TooManyLogins(self.passwords.time_for(before))
+        })?;
         let user = name
             .parse()
             .ok()
             .and_then(|name: UserName| self.users.enabled(&name));
         let credential = user.as_ref().and_then(|user| user.credential.as_ref());
         let right = self.passwords.verify(credential, password).await;
+        drop(waiting);
         // Of many concurrent tries, only a few may learn whether they were right.
-        if let Some(wait) = self.guesses.wait(origin, name, Instant::now()) {
-            return Err(AuthError::TooManyGuesses(wait));
-        }
+        self.await_guesses(origin, name)?;
         match user {
             Some(user) if right => {
                 self.guesses.right(origin, name, Instant::now());
@@ -321,6 +373,17 @@ impl Authenticator {
                     tracing::warn!(user, address = ?peer.address, "many wrong passwords; further tries have to wait");
                 }
                 Err(AuthError::WrongPassword)
+            }
+        }
+    }
+
+    /// Refuses a try that comes too soon after wrong passwords.
+    fn await_guesses(&self, origin: Origin, name: &str) -> Result<(), AuthError> {
+        match self.guesses.wait(origin, name, Instant::now()) {
+            None => Ok(()),
+            Some(wait) => {
+                self.refusals.count(Limit::WrongPasswords);
+                Err(AuthError::TooManyGuesses(wait))
             }
         }
     }
@@ -360,6 +423,11 @@ pub fn random_password() -> String {
         .iter()
         .map(|byte| char::from(LETTERS[usize::from(byte % 32)]))
         .collect()
+}
+
+/// Parses an `Authorization` header, for the fuzzer.
+pub(crate) fn parse_header(header: &[u8]) {
+    let _ = Proof::parse(header);
 }
 
 /// Random bytes from the system.

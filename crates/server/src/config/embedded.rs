@@ -7,7 +7,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
 
 use super::{
-    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, TokenLimits,
+    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, RateLimits, TokenLimits,
     TrustedProxies, User, machine,
 };
 
@@ -34,6 +34,7 @@ pub fn embedded(data: &Path) -> Config {
         }],
         default_limits: Limits::default(),
         tokens: TokenLimits::default(),
+        rates: RateLimits::NONE,
         oidc: None,
         secrets_key: KeySource::Own(data.join("secrets.key")),
         system_uids: None,

@@ -21,7 +21,7 @@ use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
 use super::{
     Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits,
-    ProxyHeader, TlsFiles, TokenLimits, TrustedProxies, UidRange, User, machine,
+    ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User, machine,
 };
 
 #[derive(Debug, Deserialize)]
@@ -52,6 +52,8 @@ pub(super) struct File {
     secrets: SecretsEntry,
     #[serde(default)]
     tokens: TokensEntry,
+    #[serde(default)]
+    limits: LimitsEntry,
     oidc: Option<OidcEntry>,
     #[serde(default, deserialize_with = "parsed_option")]
     system_uids: Option<UidRange>,
@@ -179,6 +181,25 @@ impl TokensEntry {
         TokenLimits {
             lifetime: lifetime.min(max_age),
             max_age,
+        }
+    }
+}
+
+/// Requests per second; 0: no limit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsEntry {
+    requests_per_user: Option<u32>,
+    requests_before_login: Option<u32>,
+}
+
+impl LimitsEntry {
+    fn check(self) -> RateLimits {
+        let default = RateLimits::default();
+        let chosen = |own: Option<u32>, default| own.map_or(default, |rate| (rate > 0).then_some(rate));
+        RateLimits {
+            per_user: chosen(self.requests_per_user, default.per_user),
+            before_login: chosen(self.requests_before_login, default.before_login),
         }
     }
 }
@@ -401,6 +422,7 @@ impl File {
             users,
             default_limits: self.default_quota.limits(),
             tokens: self.tokens.check(),
+            rates: self.limits.check(),
             oidc: self.oidc.map(|entry| entry.check(path)).transpose()?,
             secrets_key: self.secrets.check(&data, path)?,
             system_uids: self.system_uids,

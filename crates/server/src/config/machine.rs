@@ -33,7 +33,7 @@ fn cores() -> u64 {
 }
 
 /// The machine's memory, or the server's cgroup limit if that is less.
-fn memory() -> Bytes {
+pub fn memory() -> Bytes {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let total = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();

@@ -35,6 +35,7 @@ pub use key_source::KeySource;
 pub use kubernetes::KubernetesConfig;
 pub use limits::{LimitError, Limits};
 pub use listen::Listen;
+pub use machine::memory as machine_memory;
 pub use oidc::{OidcConfig, is_safe_address};
 pub use proxies::{ProxyHeader, TrustedProxies};
 pub use system_users::{SystemUserError, SystemUserMap, SystemUsers};
@@ -64,6 +65,7 @@ pub struct Config {
     /// The limits of users who have none of their own.
     pub default_limits: Limits,
     pub tokens: TokenLimits,
+    pub rates: RateLimits,
     /// The provider whose users may log in.
     pub oidc: Option<OidcConfig>,
     /// The source of the key that seals users' secrets.
@@ -105,6 +107,31 @@ impl Default for TokenLimits {
         TokenLimits {
             lifetime: 30 * DAY,
             max_age: 365 * DAY,
+        }
+    }
+}
+
+/// The most requests per second; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimits {
+    /// Of one user.
+    pub per_user: Option<u32>,
+    /// Of one address, for requests without a login and logins.
+    pub before_login: Option<u32>,
+}
+
+impl RateLimits {
+    pub const NONE: RateLimits = RateLimits {
+        per_user: None,
+        before_login: None,
+    };
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        RateLimits {
+            per_user: Some(2000),
+            before_login: Some(100),
         }
     }
 }

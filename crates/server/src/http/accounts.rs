@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use jiff::Timestamp;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{
@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 
 use super::query::Asked;
 use super::reply::{Refused, Reply, envelope};
-use super::request::Body;
+use super::request::{Body, Named};
 use super::{Shared, scope};
 use crate::app::App;
 
@@ -62,7 +62,7 @@ pub(super) async fn user_add(
 pub(super) async fn user_show(
     State(app): Shared,
     _: scope::Admin,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
 ) -> Reply<Envelope<UserView>> {
     Ok(envelope(app.user_show(&name).await?))
 }
@@ -76,7 +76,7 @@ pub(super) async fn user_show(
 pub(super) async fn user_set(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
     Body(request): Body<UserRequest>,
 ) -> Reply<Envelope<UserView>> {
     Ok(envelope(app.user_set(&caller, &name, request).await?))
@@ -100,7 +100,7 @@ pub(super) struct DeleteParams {
 pub(super) async fn user_delete(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
     Asked(params): Asked<DeleteParams>,
 ) -> Reply<Envelope<UserDeleted>> {
     let Some(dispose) = params.dispose else {
@@ -141,7 +141,7 @@ pub(super) async fn certificate_issue(
 pub(super) async fn certificate_revoke(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.certificate_revoke(&caller, &id).await?;
     Ok(envelope("OK".to_owned()))
@@ -161,7 +161,7 @@ pub(super) async fn group_list(State(app): Shared, _: scope::Admin) -> Reply<Env
 pub(super) async fn group_set(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
     Body(request): Body<GroupRequest>,
 ) -> Reply<Envelope<GroupView>> {
     Ok(envelope(app.group_set(&caller, &name, request).await?))
@@ -175,7 +175,7 @@ pub(super) async fn group_set(
 pub(super) async fn group_delete(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.group_delete(&caller, &name).await?;
     Ok(envelope("OK".to_owned()))

@@ -1,18 +1,24 @@
 //! Routes for monitoring: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. No login.
 
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use paddlecloud_api::Envelope;
 
-use super::Shared;
 use super::reply::{Reply, envelope};
+use super::{Shared, scope};
+
+/// The document is made once: everybody may ask for it, and making it takes long.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi::document().into());
 
 /// Replies while the process serves requests.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Envelope<String>))
 )]
-pub(super) async fn health_show() -> Reply<Envelope<String>> {
+pub(super) async fn health_show(_: scope::Public) -> Reply<Envelope<String>> {
     Ok(envelope("OK".to_owned()))
 }
 
@@ -21,7 +27,7 @@ pub(super) async fn health_show() -> Reply<Envelope<String>> {
     get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = Envelope<String>), (status = 503, body = paddlecloud_api::error::ErrorBody))
 )]
-pub(super) async fn ready_show(State(app): Shared) -> Reply<Envelope<String>> {
+pub(super) async fn ready_show(State(app): Shared, _: scope::Public) -> Reply<Envelope<String>> {
     app.ready_check().await?;
     Ok(envelope("OK".to_owned()))
 }
@@ -31,7 +37,7 @@ pub(super) async fn ready_show(State(app): Shared) -> Reply<Envelope<String>> {
     get, path = "/metrics", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"))
 )]
-pub(super) async fn metrics_show(State(app): Shared) -> impl IntoResponse {
+pub(super) async fn metrics_show(State(app): Shared, _: scope::Public) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics_text())
 }
 
@@ -40,6 +46,6 @@ pub(super) async fn metrics_show(State(app): Shared) -> impl IntoResponse {
     get, path = "/openapi.json", tag = "health", security(()),
     responses((status = 200, body = Object, content_type = "application/json"))
 )]
-pub(super) async fn openapi_show() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], crate::openapi::document())
+pub(super) async fn openapi_show(_: scope::Public) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT.clone())
 }

@@ -44,6 +44,7 @@ use utoipa_axum::routes;
 
 use crate::app::{App, internal};
 use crate::auth::request_id;
+use crate::refusals::Limit;
 use reply::Refused;
 
 /// Largest body that is not a stream: a request with ten thousand environment variables fits.
@@ -91,6 +92,11 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(health::openapi_show))
 }
 
+/// Parses bytes as the body of every request, for the fuzzer; returns them as a job.
+pub(crate) fn parse_every_body(bytes: &[u8]) -> Option<paddlecloud_api::jobs::JobRequest> {
+    request::parse_every_body(bytes)
+}
+
 /// The only routes that read a body before they know the caller.
 fn login() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -129,7 +135,11 @@ fn old_names() -> Router<Arc<App>> {
 /// The whole service, ready to be called.
 pub fn router(app: Arc<App>) -> Router {
     let (router, _) = routes().split_for_parts();
-    harden(router.merge(old_names()))
+    let router = router
+        .merge(old_names())
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(no_such_method);
+    harden(router)
         .layer(middleware::from_fn_with_state(
             Arc::clone(&app),
             session::end_with_it,
@@ -145,8 +155,6 @@ pub fn router(app: Arc<App>) -> Router {
 /// Whatever happens behind it is answered in the envelope.
 fn harden<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router
-        .fallback(no_such_path)
-        .method_not_allowed_fallback(no_such_method)
         .layer(DefaultBodyLimit::max(MOST_BODY))
         .layer(CatchPanicLayer::custom(|_| panicked()))
 }
@@ -161,6 +169,9 @@ async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
     drop(in_flight);
     let status = response.status().as_u16();
     app.metrics.count_request(status);
+    if let Some(limit) = Limit::of_status(status) {
+        app.metrics.refusals.count(limit);
+    }
     let route = route.as_ref().map_or("no such path", MatchedPath::as_str);
     tracing::debug!(%method, route, status, id, "request");
     let version = HeaderValue::from_static(crate::VERSION);
@@ -174,13 +185,13 @@ async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
     response
 }
 
-async fn no_such_path(request: Request) -> Refused {
+async fn no_such_path(_: scope::Public, request: Request) -> Refused {
     let path = request.uri().path().escape_default();
     let refused = ErrorBody::new(ErrorName::NotFound, format!("there is nothing at `{path}`"));
     Refused(refused.with_hint("`GET /openapi.json` lists every path"))
 }
 
-async fn no_such_method(request: Request) -> Refused {
+async fn no_such_method(_: scope::Public, request: Request) -> Refused {
     let (method, path) = (request.method(), request.uri().path());
     Refused(ErrorBody::new(
         ErrorName::MethodNotAllowed,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body as Stream, BodyDataStream};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
@@ -15,10 +15,11 @@ use paddlecloud_core::names::UserName;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::reply::{Refused, envelope};
+use super::request::Named;
 use super::{Shared, alive, scope};
 use crate::app::{App, Upload};
 use crate::auth::Caller;
-use crate::packages::{MOST_LIST, SHORT_LIST};
+use crate::packages::SHORT_LIST;
 use crate::queue::{Class, Queue, Turn};
 
 /// How long a long list waits for its turn, in silence: clients and proxies wait longer.
@@ -38,7 +39,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(10);
 pub(super) async fn package_has(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Result<StatusCode, Refused> {
     let here = app.package_has(&caller, &id).await?;
     Ok(if here {
@@ -60,7 +61,7 @@ pub(super) async fn package_announce(
     body: Stream,
 ) -> Response {
     // Not before all of it has come: who hears a reply may stop sending, proxies do.
-    let (list, turn) = match list_of(&app.queue, &caller.user, body).await {
+    let (list, turn) = match list_of(&app.queue, &caller.user, app.list_limit, body).await {
         Ok(read) => read,
         Err(refused) => return refused.into_response(),
     };
@@ -82,18 +83,24 @@ async fn lasting(
 
 /// The whole list, and the turn that a long one has as long as it is in memory: whoever sends slowly keeps only their own
 /// waiting.
-async fn list_of(queue: &Queue, user: &UserName, body: Stream) -> Result<(Bytes, Option<Turn>), Refused> {
+async fn list_of(
+    queue: &Queue,
+    user: &UserName,
+    most: usize,
+    body: Stream,
+) -> Result<(Bytes, Option<Turn>), Refused> {
     let mut pieces = body.into_data_stream();
     let (mut list, mut turn) = (BytesMut::new(), None);
+    let short = SHORT_LIST.min(most / 16);
     let mut until = Instant::now() + LIST_WITHIN;
     while let Some(piece) = timeout_at(until, pieces.next()).await.map_err(|_| late())? {
         let piece = piece.map_err(|_| cut())?;
-        if list.len() + piece.len() > MOST_LIST {
+        if list.len() + piece.len() > most {
             drop((list, turn));
             let _ = timeout(DRAIN_TIME, drain(pieces)).await;
-            return Err(too_long());
+            return Err(too_long(most));
         }
-        if turn.is_none() && list.len() + piece.len() > SHORT_LIST {
+        if turn.is_none() && list.len() + piece.len() > short {
             let waited = Instant::now();
             let Ok(free) = timeout(TURN_WITHIN, queue.turn(Class::List, user)).await else {
                 drop(list);
@@ -118,10 +125,10 @@ fn late() -> Refused {
     Refused(ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("submit again"))
 }
 
-fn too_long() -> Refused {
+fn too_long(most: usize) -> Refused {
     let problem = format!(
         "the list of the package's files is longer than {} MiB",
-        MOST_LIST >> 20
+        most >> 20
     );
     let refused = ErrorBody::new(ErrorName::PayloadTooLarge, problem);
     Refused(
@@ -139,7 +146,7 @@ fn too_long() -> Refused {
 pub(super) async fn package_receive(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     headers: HeaderMap,
     body: Stream,
 ) -> Response {
@@ -193,6 +200,7 @@ mod tests {
     use futures_util::{FutureExt as _, stream};
 
     use super::*;
+    use crate::packages::MOST_LIST;
 
     /// A long list whose rest never arrives.
     fn slow_list() -> Stream {
@@ -206,8 +214,8 @@ mod tests {
         let (queue, me, you) = (Queue::default(), "me".parse().unwrap(), "you".parse().unwrap());
         let began = Instant::now();
         let whole = || Stream::from(vec![b' '; SHORT_LIST + 1]);
-        let (list, theirs) = tokio::join!(list_of(&queue, &me, slow_list()), async {
-            timeout(Duration::from_secs(1), list_of(&queue, &you, whole())).await
+        let (list, theirs) = tokio::join!(list_of(&queue, &me, MOST_LIST, slow_list()), async {
+            timeout(Duration::from_secs(1), list_of(&queue, &you, MOST_LIST, whole())).await
         });
         assert!(theirs.is_ok(), "it waits for nobody");
         let Err(Refused(refused)) = list else {
@@ -223,7 +231,7 @@ mod tests {
     async fn a_long_list_that_has_come_has_its_turn() {
         let (queue, me) = (Queue::default(), "me".parse().unwrap());
         let whole = Stream::from(vec![b' '; SHORT_LIST + 1]);
-        let (list, turn) = list_of(&queue, &me, whole).await.unwrap();
+        let (list, turn) = list_of(&queue, &me, MOST_LIST, whole).await.unwrap();
         assert_eq!(list.len(), SHORT_LIST + 1);
         let other = queue.turn(Class::List, &me).now_or_never();
         assert!(turn.is_some() && other.is_some());

@@ -1,13 +1,16 @@
 //! Replies: the envelope of the client design for successes, the error body for errors.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 
-/// Seconds after which something that is refused for now is worth another try.
-const TRY_AGAIN: &str = "5";
+/// When something that is refused for now is worth another try, if nothing better is known: a server that restarts is soon
+/// back.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// What handlers reply with.
 pub(super) type Reply<T> = Result<Json<T>, Refused>;
@@ -31,7 +34,7 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let asks_for_login = self.0.error == ErrorName::Unauthorized;
-        let is_temporary = matches!(self.0.error, ErrorName::TooManyRequests | ErrorName::Unavailable);
+        let (wait, is_temporary) = (self.0.retry_after, self.0.error.is_temporary());
         let name = self.0.error;
         let mut response = (status, Json(self.0)).into_response();
         response.extensions_mut().insert(name);
@@ -40,9 +43,36 @@ impl IntoResponse for Refused {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
         }
         if is_temporary {
-            let seconds = HeaderValue::from_static(TRY_AGAIN);
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            let headers = response.headers_mut();
+            headers.insert(header::RETRY_AFTER, whole_seconds(wait.unwrap_or(TRY_AGAIN)));
         }
         response
+    }
+}
+
+/// The duration in whole seconds, rounded up: a client that waits so long does not come too early.
+fn whole_seconds(wait: Duration) -> HeaderValue {
+    let part = u64::from(wait.subsec_nanos() > 0);
+    HeaderValue::from(wait.as_secs().saturating_add(part).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(body: ErrorBody) -> Option<String> {
+        let response = Refused(body).into_response();
+        let value = response.headers().get(header::RETRY_AFTER)?;
+        Some(value.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_temporary_refusal_says_when_to_come_back() {
+        let busy = || ErrorBody::new(ErrorName::TooManyRequests, "busy");
+        assert_eq!(header(busy().after(Duration::from_millis(1))).unwrap(), "1");
+        assert_eq!(header(busy().after(Duration::from_millis(2001))).unwrap(), "3");
+        assert_eq!(header(busy().after(Duration::from_secs(60))).unwrap(), "60");
+        assert_eq!(header(busy()).unwrap(), "1");
+        assert_eq!(header(ErrorBody::new(ErrorName::Forbidden, "no")), None);
     }
 }

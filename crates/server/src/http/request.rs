@@ -1,5 +1,6 @@
 //! Reading requests: bodies, queries and paths, with errors that name what is wrong.
 
+use std::fmt;
 use std::time::Duration;
 
 use axum::RequestExt;
@@ -9,18 +10,24 @@ use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use http_body_util::LengthLimitError;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::JobRequest;
+use paddlecloud_api::{admin, files, server};
 use paddlecloud_core::names::JobRef;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use utoipa::PartialSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
 use super::reply::Refused;
+use super::session::SessionSlot;
 use crate::nearest::nearest;
 
 /// How long a body that is no stream may take. It is small; who sends it drop by drop only holds a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Larger bodies wait for each other: what they are parsed into takes many times their size.
+const SMALL: usize = 64 << 10;
 
 /// A JSON body, whatever its content type says. A missing body is an empty one.
 pub(super) struct Body<T>(pub T);
@@ -41,23 +48,35 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Refused;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refused> {
+        let slot = request.extensions().get::<SessionSlot>().cloned();
         let body = request.with_limited_body().into_body();
-        let collected = tokio::time::timeout(PATIENCE, collect(body)).await;
-        let bytes = collected
-            .map_err(|_| Refused(too_slow()))?
-            .map_err(|error| Refused(body_refused(&error)))?;
-        Ok(Raw(bytes))
+        let collected = tokio::time::timeout(PATIENCE, collect(body, slot)).await;
+        collected.map_err(|_| Refused(too_slow()))?.map(Raw)
     }
 }
 
 /// The whole body, copied: frames would keep the buffers they came in (see [`super::gather`]).
-async fn collect(body: axum::body::Body) -> Result<Bytes, axum::Error> {
+async fn collect(body: axum::body::Body, slot: Option<SessionSlot>) -> Result<Bytes, Refused> {
     let mut frames = body.into_data_stream();
-    let mut whole = BytesMut::new();
+    let (mut whole, mut is_large) = (BytesMut::new(), false);
     while let Some(frame) = frames.next().await {
-        whole.extend_from_slice(&frame?);
+        let frame = frame.map_err(|error| Refused(body_refused(&error)))?;
+        whole.extend_from_slice(&frame);
+        if whole.len() <= SMALL || std::mem::replace(&mut is_large, true) {
+            continue;
+        }
+        if let Some(slot) = &slot
+            && !slot.take_memory().await
+        {
+            return Err(Refused(busy()));
+        }
     }
     Ok(whole.freeze())
+}
+
+fn busy() -> ErrorBody {
+    let problem = "the server is reading other large requests";
+    ErrorBody::new(ErrorName::Unavailable, problem).with_hint("try again, or send less at a time")
 }
 
 fn too_slow() -> ErrorBody {
@@ -105,6 +124,33 @@ fn parse_body<T: DeserializeOwned + PartialSchema>(bytes: &[u8]) -> Result<T, Er
     Ok(value)
 }
 
+/// Parses bytes as the body of every request, for the fuzzer; returns them as a job.
+pub(super) fn parse_every_body(bytes: &[u8]) -> Option<JobRequest> {
+    macro_rules! each {
+        ($($body:ty),*) => {$( let _ = parse_body::<$body>(bytes); )*};
+    }
+    each!(
+        admin::CertificateRequest,
+        admin::GroupRequest,
+        admin::NewTokenRequest,
+        admin::PasswordRequest,
+        admin::SecretRequest,
+        admin::UserRequest,
+        files::CommitRequest,
+        files::MkdirRequest,
+        files::MoveRequest,
+        files::PackRequest,
+        files::RemoveRequest,
+        files::ReuseRequest,
+        files::ShareRequest,
+        files::StatsRequest,
+        files::TakeRequest,
+        files::UploadRequest,
+        server::TokenRequest
+    );
+    parse_body(bytes).ok()
+}
+
 fn json_refused(field: &str, problem: &str) -> ErrorBody {
     let problem = problem
         .replace("expected i64", "expected a whole number")
@@ -125,16 +171,10 @@ const MOST_UNKNOWN: usize = 32;
 /// Clients of other versions may send fields this server does not know. One that looks like a slip of the
 /// finger is refused all the same: the job would run with a default nobody asked for.
 fn misspelled(text: &[u8], known: &[String]) -> Option<ErrorBody> {
-    let sent: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
-    let unknown = sent
-        .keys()
-        .filter(|field| !known.contains(field) && *field != "jobPackage")
-        .take(MOST_UNKNOWN);
-    let mut slips = unknown.filter_map(|field| {
-        let free = known
-            .iter()
-            .map(String::as_str)
-            .filter(|name| !sent.contains_key(*name));
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let sent = SentFields::of(known).deserialize(&mut reader).ok()?;
+    let mut slips = sent.unknown.iter().filter_map(|field| {
+        let free = sent.missing.iter().copied();
         Some((field, nearest(field, free)?))
     });
     let (field, near) = slips.next()?;
@@ -142,11 +182,73 @@ fn misspelled(text: &[u8], known: &[String]) -> Option<ErrorBody> {
     Some(ErrorBody::new(ErrorName::BadRequest, problem).with_hint(format!("did you mean `{near}`?")))
 }
 
+/// The names of an object's fields, in bounded memory.
+struct SentFields<'a> {
+    known: &'a [String],
+    missing: Vec<&'a str>,
+    unknown: Vec<String>,
+}
+
+impl<'a> SentFields<'a> {
+    fn of(known: &'a [String]) -> SentFields<'a> {
+        SentFields {
+            known,
+            missing: known.iter().map(String::as_str).collect(),
+            unknown: Vec::new(),
+        }
+    }
+}
+
+impl<'de, 'a> DeserializeSeed<'de> for SentFields<'a> {
+    type Value = SentFields<'a>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, 'a> Visitor<'de> for SentFields<'a> {
+    type Value = SentFields<'a>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(mut self, mut fields: M) -> Result<Self::Value, M::Error> {
+        while let Some(field) = fields.next_key::<String>()? {
+            fields.next_value::<IgnoredAny>()?;
+            self.missing.retain(|name| *name != field);
+            if !self.known.contains(&field) && field != "jobPackage" && self.unknown.len() < MOST_UNKNOWN {
+                self.unknown.push(field);
+            }
+        }
+        Ok(self)
+    }
+}
+
 /// The names of a type's fields, from the schema that is published.
 fn fields_of<T: PartialSchema>() -> Vec<String> {
     match T::schema() {
         RefOr::T(Schema::Object(object)) => object.properties.keys().cloned().collect(),
         _ => Vec::new(),
+    }
+}
+
+/// What a path names. A path without such names does not exist.
+pub(super) struct Named<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        let names = Path::<T>::from_request_parts(parts, state).await;
+        names.map(|Path(names)| Named(names)).map_err(|_| {
+            let path = parts.uri.path().escape_default();
+            Refused(ErrorBody::new(
+                ErrorName::NotFound,
+                format!("there is nothing at `{path}`"),
+            ))
+        })
     }
 }
 
@@ -188,8 +290,6 @@ pub(super) fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use paddlecloud_api::jobs::JobRequest;
-
     use super::*;
 
     fn refused(text: &str) -> String {

@@ -1,9 +1,11 @@
 //! The scope of a route, which its handler declares by the extractor it takes: `scope::Read`, `scope::Submit`,
-//! `scope::Files`, `scope::Admin`, or `scope::Any` for what every login may ask, whatever its scopes.
+//! `scope::Files`, `scope::Admin`, `scope::Any` for what every login may ask, whatever its scopes, or `scope::Public` for
+//! routes without a login.
 //!
 //! There is no other way to a [`Caller`]: a handler that has one was reached with a login of that scope.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
@@ -15,6 +17,9 @@ use super::reply::Refused;
 use super::session::SessionSlot;
 use crate::app::{App, store_failed};
 use crate::auth::{Action, AuthError, Caller, Login, Peer};
+
+/// When to ask again with too many connections: how long the others stay open is not known.
+const CONNECTIONS_END: Duration = Duration::from_secs(5);
 
 /// A caller whose login has the scope of this name.
 macro_rules! scopes {
@@ -41,6 +46,19 @@ impl FromRequestParts<Arc<App>> for Any {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
         log_in(parts, app).await.map(|login| Any(login.caller))
+    }
+}
+
+/// Nobody in particular: a route without a login. The request counts against the rate of its address.
+pub(super) struct Public;
+
+impl FromRequestParts<Arc<App>> for Public {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
+        app.auth.count_stranger(&peer).map_err(refused)?;
+        Ok(Public)
     }
 }
 
@@ -96,6 +114,10 @@ fn too_narrow(scope: Scope) -> Refused {
     Refused(ErrorBody::new(ErrorName::Forbidden, problem))
 }
 
+fn too_many(error: &AuthError, hint: &str) -> ErrorBody {
+    ErrorBody::new(ErrorName::TooManyRequests, error.to_string()).with_hint(hint)
+}
+
 pub(super) fn refused(error: AuthError) -> Refused {
     let hint = match &error {
         AuthError::Missing | AuthError::Unreadable => {
@@ -104,6 +126,8 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::NoPassword => "change the password at the login provider",
         AuthError::WrongPassword => "check the user name and the password",
         AuthError::TooManyGuesses(_) => "wait, then try with the right password; tokens keep working",
+        AuthError::TooManyRequests(_) => "send fewer requests at a time",
+        AuthError::TooManyLogins(_) => "wait, then try again; tokens keep working",
         AuthError::TooManyConnections(_) => "close some of them, for example commands that follow logs",
         AuthError::Revoked => "log in again, or ask an administrator",
         AuthError::WrongToken => "get a new one, for example with `paddlectl login`",
@@ -115,9 +139,10 @@ pub(super) fn refused(error: AuthError) -> Refused {
     };
     match error {
         AuthError::Store(error) => Refused(store_failed(error)),
-        AuthError::TooManyGuesses(_) | AuthError::TooManyConnections(_) => {
-            Refused(ErrorBody::new(ErrorName::TooManyRequests, error.to_string()).with_hint(hint))
-        }
+        AuthError::TooManyGuesses(wait)
+        | AuthError::TooManyLogins(wait)
+        | AuthError::TooManyRequests(wait) => Refused(too_many(&error, hint).after(wait)),
+        AuthError::TooManyConnections(_) => Refused(too_many(&error, hint).after(CONNECTIONS_END)),
         AuthError::NoPassword => {
             Refused(ErrorBody::new(ErrorName::Conflict, error.to_string()).with_hint(hint))
         }

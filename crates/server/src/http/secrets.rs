@@ -1,11 +1,11 @@
 //! `/api/v1/secrets`.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{SecretRequest, SecretView};
 
 use super::reply::{Reply, envelope};
-use super::request::Body;
+use super::request::{Body, Named};
 use super::{Shared, scope};
 
 /// The names of the caller's secrets, never what is in them.
@@ -25,7 +25,7 @@ pub(super) async fn secret_list(
 pub(super) async fn secret_set(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
     Body(request): Body<SecretRequest>,
 ) -> Reply<Envelope<String>> {
     app.secret_set(&caller, &name, request).await?;
@@ -40,7 +40,7 @@ pub(super) async fn secret_set(
 pub(super) async fn secret_delete(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.secret_delete(&caller, &name).await?;
     Ok(envelope("OK".to_owned()))

@@ -23,15 +23,18 @@ use tower_http::normalize_path::NormalizePathLayer;
 
 use super::silence::Limited;
 use crate::auth::Peer;
-use crate::config::{Listen, TrustedProxies};
+use crate::config::{Listen, TrustedProxies, machine_memory};
 use crate::connections::{Connection, Connections};
 use crate::lane::{self, Lane, Wire};
+use crate::refusals::{Limit, Refusals};
 use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake, and to send a request's head.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long the next piece of a request's body may take.
 const SILENCE: Duration = Duration::from_secs(120);
+/// How long a client may leave its reply unread.
+const UNREAD: Duration = Duration::from_secs(120);
 /// How long a connection may be idle before its client is probed.
 const STILL_THERE: Duration = Duration::from_secs(60);
 /// The most bytes a connection buffers in each direction. Many connections have many of these.
@@ -148,9 +151,10 @@ pub async fn serve(
     tls: Option<Tls>,
     trusted: TrustedProxies,
     router: Router,
+    refusals: Arc<Refusals>,
     stop: CancellationToken,
 ) {
-    serve_patiently(sockets, tls, trusted, router, stop, LAST_REPLIES).await;
+    serve_patiently(sockets, tls, trusted, router, refusals, stop, LAST_REPLIES).await;
 }
 
 async fn serve_patiently(
@@ -158,12 +162,13 @@ async fn serve_patiently(
     tls: Option<Tls>,
     trusted: TrustedProxies,
     router: Router,
+    refusals: Arc<Refusals>,
     stop: CancellationToken,
     last_replies: Duration,
 ) {
     let open = Arc::new(GracefulShutdown::new());
     let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
-    let counted = Connections::of_this_process();
+    let counted = Connections::of_this_process(machine_memory());
     let trusted = Arc::new(trusted);
     let loops = sockets.into_iter().map(|bound| {
         let front = Front {
@@ -174,6 +179,7 @@ async fn serve_patiently(
             cut: cut.clone(),
             stop: stop.clone(),
             counted: Arc::clone(&counted),
+            refusals: Arc::clone(&refusals),
             trusted: Arc::clone(&trusted),
             complained: Mutex::default(),
         };
@@ -199,6 +205,12 @@ async fn serve_patiently(
     }
 }
 
+/// A connection that was admitted, and how to end it.
+struct Entrant {
+    connection: Arc<Connection>,
+    cut: CancellationToken,
+}
+
 /// What every connection needs.
 struct Front {
     router: Router,
@@ -209,6 +221,7 @@ struct Front {
     cut: CancellationToken,
     stop: CancellationToken,
     counted: Arc<Connections>,
+    refusals: Arc<Refusals>,
     trusted: Arc<TrustedProxies>,
     /// When a refusal was last logged.
     complained: Mutex<Option<Instant>>,
@@ -240,22 +253,27 @@ impl Front {
     }
 
     /// Counts a connection. One above the limit gets an error reply, if it reads it, and is closed.
-    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<Arc<Connection>> {
-        let admitted = self.counted.begin(address);
+    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<Entrant> {
+        let cut = self.cut.child_token();
+        let admitted = self.counted.begin(address, cut.clone());
         if admitted.is_none() {
             refuse(TOO_MANY);
+        }
+        if admitted.as_ref().is_none_or(|admitted| admitted.replaced) {
+            self.refusals.count(Limit::Connections);
             let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
             if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
                 *complained = Some(Instant::now());
                 tracing::warn!(?address, "connections are refused: there are too many");
             }
         }
-        admitted
+        let connection = admitted?.connection;
+        Some(Entrant { connection, cut })
     }
 
     fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
         let tell = |words: &[u8]| drop(stream.try_write(words));
-        let Some(connection) = self.admit(None, tell) else {
+        let Some(Entrant { connection, cut }) = self.admit(None, tell) else {
             return Ok(());
         };
         let peer = Peer {
@@ -265,12 +283,12 @@ impl Front {
         };
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
-        self.spawn(answer(wire, lane, peer, self.router.clone(), self.open.watcher()));
+        self.spawn(cut, self.conversation(peer).run(wire, lane));
         Ok(())
     }
 
-    fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        let until_cut = self.cut.clone().run_until_cancelled_owned(connection);
+    fn spawn(&self, cut: CancellationToken, connection: impl Future<Output = ()> + Send + 'static) {
+        let until_cut = cut.run_until_cancelled_owned(connection);
         drop(self.connections.spawn(until_cut));
     }
 
@@ -286,81 +304,116 @@ impl Front {
         };
         // A trusted proxy's connections count for its clients, see `client_address`.
         let counted = address.filter(|address| !self.trusted.contains(Some(*address)));
-        let Some(connection) = self.admit(counted, tell) else {
+        let Some(Entrant { connection, cut }) = self.admit(counted, tell) else {
             return Ok(());
         };
         keep_alive(&stream);
         let wire = Wire::new(stream.into_std()?);
         let lane = wire.lane();
-        let (router, watcher) = (self.router.clone(), self.open.watcher());
+        let peer = Peer {
+            address,
+            connection: Some(connection),
+            ..Peer::default()
+        };
+        let mut conversation = self.conversation(peer);
         match self.tls.clone() {
-            None => {
-                let peer = Peer {
-                    address,
-                    connection: Some(connection),
-                    ..Peer::default()
-                };
-                self.spawn(answer(wire, lane, peer, router, watcher));
-            }
-            Some(tls) => self.spawn(async move {
-                let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(wire)).await else {
-                    return;
-                };
-                let peer = Peer {
-                    uid: None,
-                    certificate: tls.certificate(stream.get_ref().1),
-                    address,
-                    connection: Some(connection),
-                };
-                answer(stream, lane, peer, router, watcher).await;
+            None => self.spawn(cut, conversation.run(wire, lane)),
+            Some(tls) => self.spawn(cut, async move {
+                match tokio::time::timeout(PATIENCE, tls.accept(wire)).await {
+                    Ok(Ok(stream)) => {
+                        conversation.peer.certificate = tls.certificate(stream.get_ref().1);
+                        conversation.run(stream, lane).await;
+                    }
+                    Ok(Err(_)) => {}
+                    Err(_) => conversation.refusals.count(Limit::SlowHandshake),
+                }
             }),
         }
         Ok(())
     }
+
+    fn conversation(&self, peer: Peer) -> Conversation {
+        Conversation {
+            peer,
+            router: self.router.clone(),
+            watcher: self.open.watcher(),
+            refusals: Arc::clone(&self.refusals),
+        }
+    }
 }
 
-/// A client whose machine vanished is noticed even while it is only waited for.
+/// A client whose machine vanished is noticed even while it is only waited for, and one that does not read its reply is
+/// disconnected by the kernel.
 fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
+    let unread = u32::try_from(UNREAD.as_millis()).expect("minutes fit");
     let set = sockopt::set_socket_keepalive(stream, true)
         .and_then(|()| sockopt::set_tcp_keepidle(stream, STILL_THERE))
         .and_then(|()| sockopt::set_tcp_keepintvl(stream, STILL_THERE / 4))
-        .and_then(|()| sockopt::set_tcp_keepcnt(stream, 4));
+        .and_then(|()| sockopt::set_tcp_keepcnt(stream, 4))
+        .and_then(|()| sockopt::set_tcp_user_timeout(stream, unread));
     if let Err(error) = set {
         tracing::debug!(%error, "a connection cannot be kept alive");
     }
 }
 
-/// Answers one connection's requests, one after the other.
-async fn answer<S>(stream: S, lane: Arc<Lane>, peer: Peer, router: Router, watcher: Watcher)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = NormalizePathLayer::trim_trailing_slash().layer(router);
-    let serving = lane.clone();
-    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(|body| Body::new(Limited::new(body, SILENCE)));
-        request.extensions_mut().insert(peer.clone());
-        let (serving, answer) = (serving.serve(), service.clone().oneshot(request));
-        async move {
-            let answer = answer.await;
-            drop(serving);
-            answer
-        }
-    });
-    let mut settings = http1::Builder::new();
-    settings
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(BUFFER);
-    let connection = settings.serve_connection(TokioIo::new(stream), service);
-    let connection = watcher.watch(connection);
-    let answered = async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection broke");
-        }
-    };
-    lane::run(lane, answered).await;
+/// One connection.
+struct Conversation {
+    peer: Peer,
+    router: Router,
+    watcher: Watcher,
+    refusals: Arc<Refusals>,
+}
+
+impl Conversation {
+    /// Answers the connection's requests, one after the other.
+    async fn run<S>(self, stream: S, lane: Arc<Lane>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = NormalizePathLayer::trim_trailing_slash().layer(self.router);
+        let (serving, peer, refusals) = (lane.clone(), self.peer, Arc::clone(&self.refusals));
+        let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+            let mut request =
+                request.map(|body| Body::new(Limited::new(body, SILENCE, Arc::clone(&refusals))));
+            request.extensions_mut().insert(peer.clone());
+            let (serving, answer) = (serving.serve(), service.clone().oneshot(request));
+            async move {
+                let answer = answer.await;
+                drop(serving);
+                answer
+            }
+        });
+        let mut settings = http1::Builder::new();
+        settings
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .max_buf_size(BUFFER);
+        let connection = settings.serve_connection(TokioIo::new(stream), service);
+        let connection = self.watcher.watch(connection);
+        let refusals = self.refusals;
+        let answered = async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke");
+                if let Some(limit) = limit_behind(&error) {
+                    refusals.count(limit);
+                }
+            }
+        };
+        lane::run(lane, answered).await;
+    }
+}
+
+/// The limit that ended a connection, if one did.
+fn limit_behind(error: &hyper::Error) -> Option<Limit> {
+    if error.is_parse_too_large() {
+        return Some(Limit::HeadSize);
+    }
+    if error.is_timeout() {
+        return Some(Limit::SlowHead);
+    }
+    let source = std::error::Error::source(error)?.downcast_ref::<io::Error>()?;
+    (source.kind() == io::ErrorKind::TimedOut).then_some(Limit::SlowReader)
 }
 
 #[cfg(test)]
@@ -385,7 +438,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quiet_client_is_asked_whether_it_is_there() {
+    async fn a_quiet_client_is_asked_whether_it_is_there_and_one_that_reads_nothing_is_cut_off() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (accepted, _client) = tokio::join!(listener.accept(), client);
@@ -394,6 +447,8 @@ mod tests {
         let is_set = rustix::net::sockopt::socket_keepalive(&stream).unwrap();
         let idle = rustix::net::sockopt::tcp_keepidle(&stream).unwrap();
         assert_eq!((is_set, idle), (true, STILL_THERE));
+        let unread = rustix::net::sockopt::tcp_user_timeout(&stream).unwrap();
+        assert_eq!(u128::from(unread), UNREAD.as_millis());
     }
 
     #[tokio::test]
@@ -412,6 +467,7 @@ mod tests {
             None,
             TrustedProxies::default(),
             router,
+            Arc::default(),
             stop.clone(),
             patience,
         ));

@@ -6,6 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State};
@@ -17,21 +18,45 @@ use paddlecloud_api::error::ErrorName;
 use super::Shared;
 use super::scope::refused;
 use crate::auth::{AuthError, Session};
+use crate::queue::{Class, Queue, Turn};
 
+/// How long a large body waits for others.
+const MEMORY_WITHIN: Duration = Duration::from_secs(20);
 /// A body of a known size up to this is sent at once, and not watched.
 const SMALL: u64 = 64 << 10;
 
 /// Where the extractor of a route's scope leaves the session.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct SessionSlot(Arc<Slot>);
 
-#[derive(Default)]
 struct Slot {
     session: OnceLock<Session>,
     filled: tokio::sync::Notify,
+    queue: Queue,
+    /// What a large body holds until the request is answered.
+    turn: OnceLock<Turn>,
 }
 
 impl SessionSlot {
+    fn new(queue: Queue) -> SessionSlot {
+        SessionSlot(Arc::new(Slot {
+            session: OnceLock::new(),
+            filled: tokio::sync::Notify::new(),
+            queue,
+            turn: OnceLock::new(),
+        }))
+    }
+
+    /// Waits for the memory that a large body takes. Returns false if it is not free in time.
+    pub async fn take_memory(&self) -> bool {
+        let Some(session) = self.0.session.get() else {
+            return true;
+        };
+        let turn = self.0.queue.turn(Class::Body, &session.user);
+        let turn = tokio::time::timeout(MEMORY_WITHIN, turn).await;
+        turn.map(|turn| self.0.turn.set(turn)).is_ok()
+    }
+
     pub fn fill(&self, session: Session) {
         if self.0.session.set(session).is_ok() {
             self.0.filled.notify_one();
@@ -50,7 +75,7 @@ impl SessionSlot {
 
 /// Answers a request until its session ends.
 pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: Next) -> Response {
-    let slot = SessionSlot::default();
+    let slot = SessionSlot::new(app.queue.clone());
     request.extensions_mut().insert(slot.clone());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let asked = format!(

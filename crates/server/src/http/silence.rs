@@ -4,6 +4,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,20 +12,24 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use crate::refusals::{Limit, Refusals};
+
 /// A body that ends with an error if its next piece does not arrive in time.
 pub struct Limited<B> {
     body: B,
     limit: Duration,
+    refusals: Arc<Refusals>,
     /// Created at the first wait and reset at each.
     alarm: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
 }
 
 impl<B> Limited<B> {
-    pub fn new(body: B, limit: Duration) -> Limited<B> {
+    pub fn new(body: B, limit: Duration, refusals: Arc<Refusals>) -> Limited<B> {
         Limited {
             body,
             limit,
+            refusals,
             alarm: None,
             is_waiting: false,
         }
@@ -60,6 +65,7 @@ where
                 Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)))
             }
             Poll::Pending => this.wait(context).map(|()| {
+                this.refusals.count(Limit::SlowBody);
                 let problem = format!("nothing came for {} seconds", this.limit.as_secs());
                 Some(Err(io::Error::new(io::ErrorKind::TimedOut, problem)))
             }),
@@ -114,7 +120,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_body_passes_and_a_silent_one_does_not() {
         let slow = Slow([1, 100, 119, 0, 119].into(), None);
-        let mut body = Limited::new(slow, Duration::from_secs(120));
+        let mut body = Limited::new(slow, Duration::from_secs(120), Arc::default());
         for _ in 0..5 {
             body.frame().await.unwrap().unwrap();
         }

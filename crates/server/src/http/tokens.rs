@@ -1,6 +1,6 @@
 //! `/api-token-auth`, `/api/v1/login`, `/api/v1/tokens` and `/api/v1/password`.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, PasswordRequest, TokenView};
@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 
 use super::query::Asked;
 use super::reply::{Reply, envelope};
-use super::request::Body;
+use super::request::{Body, Named};
 use super::scope::refused;
 use super::{Shared, scope};
 use crate::auth::Peer;
@@ -24,6 +24,7 @@ use crate::auth::Peer;
 )]
 pub(super) async fn token_create(
     State(app): Shared,
+    _: scope::Public,
     peer: Option<Extension<Peer>>,
     Body(request): Body<TokenRequest>,
 ) -> Reply<TokenReply> {
@@ -44,6 +45,7 @@ pub(super) async fn token_create(
 )]
 pub(super) async fn device_login(
     State(app): Shared,
+    _: scope::Public,
     peer: Option<Extension<Peer>>,
 ) -> Reply<Envelope<DeviceLogin>> {
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
@@ -57,6 +59,7 @@ pub(super) async fn device_login(
 )]
 pub(super) async fn device_login_poll(
     State(app): Shared,
+    _: scope::Public,
     peer: Option<Extension<Peer>>,
     Body(request): Body<DeviceLoginRequest>,
 ) -> Reply<Envelope<DeviceLoginState>> {
@@ -106,7 +109,7 @@ pub(super) async fn token_issue(
 pub(super) async fn token_revoke(
     State(app): Shared,
     scope::Any(caller): scope::Any,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Asked(params): Asked<UserParams>,
 ) -> Reply<Envelope<String>> {
     app.token_revoke(&caller, &id, params.user.as_deref()).await?;

@@ -111,6 +111,11 @@ impl LogSelection {
     }
 }
 
+/// Parses a text as each part of a position, for the fuzzer.
+pub(crate) fn parse_position(text: &str) {
+    let _ = (parse_since(text), parse_cursors(text));
+}
+
 fn parse_since(text: &str) -> Result<u64, LogsError> {
     let at: Timestamp = text.parse().map_err(|_| LogsError::NotATime(text.to_owned()))?;
     Ok(u64::try_from(at.as_nanosecond()).unwrap_or(0))

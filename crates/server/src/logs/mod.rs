@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::reconcile::Jobs;
 
+pub(crate) use cursor::parse_position;
 pub use error::LogsError;
 pub use segments::{SegmentLogs, Tail};
 pub use stream::LogStream;

@@ -217,6 +217,11 @@ pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64,
 
 /// Copies the tables that are merged later, then drops all tables. Returns the names of the copies. A rename would not do:
 /// indexes keep their names.
+/// Reads and checks a whole backup without changing anything, for the fuzzer.
+pub(crate) fn check(path: &Path) -> Result<(), BackupError> {
+    Header::check(path).map(drop)
+}
+
 async fn set_aside(change: &mut AnyConnection, url: &DatabaseUrl) -> Result<Vec<&'static str>, sqlx::Error> {
     let found = tables(change, url).await?;
     let mut kept = Vec::new();

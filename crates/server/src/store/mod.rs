@@ -29,6 +29,7 @@ use sqlx::AnyPool;
 
 pub use accounts::Heir;
 pub use audit::{AuditEntry, AuditRecord, AuditState};
+pub(crate) use backup::check as check_backup;
 pub use backup::{BackupError, back_up, restore};
 pub use damage::{Damaged, damage, hint, jobs_below};
 pub use file_index::SqliteIndex;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Job, News, Worker, WorkerKey};
 use paddlecloud_core::plan::{self, Member, Role, Site};
-use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, SecretEnv, WorkDir};
+use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, WorkDir};
 use paddlecloud_core::spec::Resources;
 use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
 use tokio::io::AsyncWriteExt as _;
@@ -115,7 +115,9 @@ async fn start(
     let plan = worker_plan(inner, assignment, folder).ok_or("the job has no such worker".to_owned())?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
     write_plan(plan, folder.path.clone()).await?;
-    let started = run_supervisor(inner, folder, &assignment.secrets).await;
+    let mut secrets = assignment.secrets.reveal().clone();
+    secrets.insert(RUN_SECRET.to_owned(), inner.secret.of_run(&assignment.job.id));
+    let started = run_supervisor(inner, folder, &secrets).await;
     let lives = || paddlecloud_supervisor::is_alive(&folder.path);
     // A supervisor started by an earlier server may have won the race.
     if started.is_err() && !lives() {
@@ -154,7 +156,7 @@ fn not_written(error: &(dyn std::error::Error + 'static)) -> NotStarted {
 async fn run_supervisor(
     inner: &Inner,
     folder: &AttemptFolder,
-    secrets: &SecretEnv,
+    secrets: &BTreeMap<String, String>,
 ) -> Result<(), NotStarted> {
     let mut command = tokio::process::Command::new(&inner.settings.program);
     command
@@ -162,13 +164,11 @@ async fn run_supervisor(
         .arg(&folder.path)
         .env_clear();
     command
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     // Secrets go through a pipe: the plan is a file, and other processes can see arguments and variables.
-    if !secrets.is_empty() {
-        command.env(protocol::SECRETS_VARIABLE, "1").stdin(Stdio::piped());
-    }
+    command.env(protocol::SECRETS_VARIABLE, "1");
     let output = run_with(command, secrets).await.map_err(|error| {
         let words = format!("its supervisor cannot be started: {error}");
         match paddlecloud_supervisor::is_shortage(&error) {
@@ -192,11 +192,11 @@ async fn run_supervisor(
 
 async fn run_with(
     mut command: tokio::process::Command,
-    secrets: &SecretEnv,
+    secrets: &BTreeMap<String, String>,
 ) -> std::io::Result<std::process::Output> {
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
-        let text = serde_json::to_vec(secrets.reveal())?;
+        let text = serde_json::to_vec(secrets)?;
         // A supervisor that exits at once reports why.
         let _ = pipe.write_all(&text).await;
     }
@@ -328,9 +328,7 @@ fn worker_plan(
 ) -> Option<protocol::WorkerPlan> {
     let Assignment { job, run, worker, .. } = assignment;
     let view = View::new(inner, job, run);
-    let mut plan = plan_of(inner, job, &view.site(inner, job), *worker)?;
-    plan.env
-        .insert(RUN_SECRET.to_owned(), inner.secret.of_run(&job.id));
+    let plan = plan_of(inner, job, &view.site(inner, job), *worker)?;
     let resources = match plan.role {
         Role::Pserver => &job.spec.pserver,
         Role::Trainer => &job.spec.trainer,

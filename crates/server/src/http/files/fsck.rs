@@ -1,6 +1,6 @@
 //! `/api/v1/pfs/fsck`: compares all known files with their digests.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::files::FsckLine;
@@ -9,6 +9,7 @@ use super::lines;
 use crate::files::Fsck;
 use crate::http::Shared;
 use crate::http::reply::{Refused, Reply, envelope};
+use crate::http::request::Named;
 use crate::http::scope;
 
 /// Reads every file with a known digest and reports differences: one line of JSON each, then an end line. Spaces before
@@ -40,7 +41,7 @@ impl lines::Lines for Fsck {
 pub(in crate::http) async fn file_fsck_told(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.file_fsck_told(&caller, id).await?;
     Ok(envelope("OK".to_owned()))

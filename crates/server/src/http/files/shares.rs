@@ -1,6 +1,6 @@
 //! `/api/v1/pfs/shares` and the links themselves.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_DISPOSITION;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
@@ -11,7 +11,7 @@ use paddlecloud_api::files::{ShareRequest, ShareView};
 use super::content;
 use crate::http::Shared;
 use crate::http::reply::{Refused, Reply, envelope};
-use crate::http::request::Body;
+use crate::http::request::{Body, Named};
 use crate::http::scope;
 
 /// Lists the caller's active links.
@@ -44,7 +44,7 @@ pub(in crate::http) async fn share_create(
 pub(in crate::http) async fn share_revoke(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.share_revoke(&caller, id).await?;
     Ok(envelope("OK".to_owned()))
@@ -61,7 +61,8 @@ pub(in crate::http) async fn share_revoke(
 )]
 pub(in crate::http) async fn share_read(
     State(app): Shared,
-    Path(token): Path<String>,
+    _: scope::Public,
+    Named(token): Named<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (opened, name) = app.share_read(token, content::asked(&headers)).await?;

@@ -1,7 +1,7 @@
 //! `/api/v1/pfs/uploads`: large files in chunks.
 
 use axum::body::Body as Stream;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
@@ -13,7 +13,7 @@ use super::packs::take_all;
 use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
-use crate::http::request::Body;
+use crate::http::request::{Body, Named};
 use crate::http::scope;
 
 /// Starts an upload, or resumes the one with the same key.
@@ -49,7 +49,7 @@ pub(in crate::http) async fn upload_list(
 pub(in crate::http) async fn upload_show(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_show(&caller, &id).await?))
 }
@@ -62,7 +62,7 @@ pub(in crate::http) async fn upload_show(
 pub(in crate::http) async fn upload_discard(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.upload_discard(&caller, &id).await?;
     Ok(envelope("OK".to_owned()))
@@ -85,7 +85,7 @@ pub(in crate::http) struct ChunkQuery {
 pub(in crate::http) async fn upload_chunk(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path((id, index)): Path<(String, u64)>,
+    Named((id, index)): Named<(String, u64)>,
     Asked(query): Asked<ChunkQuery>,
     body: Stream,
 ) -> Reply<Envelope<String>> {
@@ -111,7 +111,7 @@ pub(in crate::http) struct RangeQuery {
 pub(in crate::http) async fn upload_range(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Asked(query): Asked<RangeQuery>,
     body: Stream,
 ) -> Reply<Envelope<String>> {
@@ -128,7 +128,7 @@ pub(in crate::http) async fn upload_range(
 pub(in crate::http) async fn upload_take(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(request): Body<TakeRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_take(&caller, &id, request).await?))
@@ -142,7 +142,7 @@ pub(in crate::http) async fn upload_take(
 pub(in crate::http) async fn upload_reuse(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(request): Body<ReuseRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_reuse(&caller, &id, request).await?))
@@ -156,7 +156,7 @@ pub(in crate::http) async fn upload_reuse(
 pub(in crate::http) async fn upload_commit(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(request): Body<CommitRequest>,
 ) -> Reply<Envelope<FileMeta>> {
     Ok(envelope(app.upload_commit(&caller, &id, request).await?))

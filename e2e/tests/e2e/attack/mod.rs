@@ -1,5 +1,9 @@
 //! What one hostile client can do to a shared server: nothing that others notice.
 
+mod canary;
+mod memory;
+mod schema;
+
 use std::env::var;
 use std::fs;
 use std::io::{Read, Write};
@@ -40,8 +44,16 @@ fn send_byte_by_byte(stream: &mut (impl Read + Write), chunks: usize) -> String 
 }
 
 fn peak_memory_kb(shared: &Shared) -> u64 {
+    memory_kb(shared, "VmHWM:")
+}
+
+fn resident_kb(shared: &Shared) -> u64 {
+    memory_kb(shared, "VmRSS:")
+}
+
+fn memory_kb(shared: &Shared, kind: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", shared.pid())).expect("the server runs");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let line = status.lines().find(|line| line.starts_with(kind));
     let amount = line.and_then(|line| line.split_whitespace().nth(1));
     amount
         .expect("the kernel counts memory")

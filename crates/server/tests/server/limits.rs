@@ -1,0 +1,142 @@
+//! Limits of a running server: rates of requests, and what a refusal says.
+
+use std::time::{Duration, Instant};
+
+use paddlecloud_server::refusals::Limit;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::client::{Reply, Request};
+use crate::stage::{Stage, basic};
+
+/// Ten requests at once, then one a second.
+const STRICT: &str = "limits: {requests_per_user: 1, requests_before_login: 1}\n";
+
+/// Sends the request until it is refused; returns how many passed before, and the refusal.
+async fn until_refused(request: &Request, address: &str) -> (u64, Reply) {
+    for passed in 0..100 {
+        let reply = request.send(address).await;
+        if reply.status == 429 {
+            return (passed, reply);
+        }
+    }
+    panic!("a hundred requests passed");
+}
+
+/// The requests that a bucket of ten allows since this moment, one more for each second.
+fn allowed(since: Instant) -> u64 {
+    10 + since.elapsed().as_secs() + 1
+}
+
+#[tokio::test]
+async fn requests_without_a_login_have_a_rate_and_logged_in_users_do_not_notice() {
+    let stage = Stage::with(STRICT).await;
+    let began = Instant::now();
+    assert_eq!(
+        stage.get("/api/v1/whoami").await.status,
+        200,
+        "remembered from now on"
+    );
+    let (passed, refused) = until_refused(&Request::new("GET", "/healthz"), &stage.address).await;
+    assert!(passed >= 9 && passed <= allowed(began), "{passed}");
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert_eq!(
+        (wait, refused.json()["error"].as_str()),
+        (1, Some("too-many-requests"))
+    );
+    let strangers = [
+        ("POST", "/api-token-auth"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+        ("GET", "/readyz"),
+        ("GET", "/api/v1/pfs/shared/1"),
+        ("GET", "/nothing/there"),
+        ("PATCH", "/healthz"),
+        ("GET", "/api/v1/jobs"),
+    ];
+    for (method, path) in strangers {
+        let (passed, _) = until_refused(&Request::new(method, path), &stage.address).await;
+        assert!(passed <= 1 + began.elapsed().as_secs(), "{path}: {passed}");
+        let wrong = Request::new(method, path).header("authorization", "Token wrong");
+        let (passed, _) = until_refused(&wrong, &stage.address).await;
+        assert!(passed <= 1 + began.elapsed().as_secs(), "{path}: {passed}");
+    }
+    assert_eq!(stage.get("/api/v1/whoami").await.status, 200);
+    let refusals = &stage.app.metrics.refusals;
+    assert!(refusals.of(Limit::RequestsBeforeLogin) >= 17);
+    assert_eq!(refusals.of(Limit::RequestsPerUser), 0);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn one_users_rate_is_not_anothers() {
+    let stage = Stage::with(STRICT).await;
+    let as_user = |user| Request::new("GET", "/api/v1/whoami").header("authorization", &basic(user));
+    let began = Instant::now();
+    assert_eq!(as_user("you").send(&stage.address).await.status, 200);
+    let (passed, refused) = until_refused(&as_user("me"), &stage.address).await;
+    assert!(passed >= 10 && passed <= allowed(began), "{passed}");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(as_user("you").send(&stage.address).await.status, 200);
+    let text = stage.app.metrics_text();
+    assert!(
+        text.contains("paddlecloud_limit_refusals_total{limit=\"requests_per_user\"} 1\n"),
+        "{text}"
+    );
+    stage.finish().await;
+}
+
+/// As the command line and Python send requests.
+#[tokio::test]
+async fn our_client_waits_as_long_as_it_is_asked_to() {
+    let stage = Stage::with("limits: {requests_per_user: 5}\n").await;
+    let token = json!({"username": "me", "password": "secret"});
+    let token = Request::new("POST", "/api-token-auth")
+        .json(token)
+        .send(&stage.address)
+        .await;
+    let credentials = paddlecloud_api::client::Credentials {
+        login: None,
+        token: Some(token.json()["token"].as_str().unwrap().to_owned()),
+    };
+    let endpoint = format!("http://{}", stage.address).parse().unwrap();
+    let client = paddlecloud_api::client::Client::new(endpoint).with_credentials(credentials);
+    // More than the bucket of 50 holds: the rest comes at its rate, and none fails.
+    for _ in 0..55 {
+        client.whoami_get().await.unwrap();
+    }
+    assert!(stage.app.metrics.refusals.of(Limit::RequestsPerUser) > 0);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn sizes_and_wrong_passwords_are_counted() {
+    let stage = Stage::new().await;
+    let large = Request::new("POST", "/api-token-auth").body(vec![b' '; 20 << 10]);
+    assert_eq!(large.send(&stage.address).await.status, 413);
+    let mut stream = TcpStream::connect(&stage.address).await.unwrap();
+    let head = format!("GET / HTTP/1.1\r\nhost: x\r\na: {}\r\n\r\n", "a".repeat(1 << 20));
+    let _ = stream.write_all(head.as_bytes()).await;
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply).await;
+    let wrong = json!({"username": "you", "password": "wrong"});
+    let wrong = Request::new("POST", "/api-token-auth").json(wrong);
+    let (passed, refused) = until_refused(&wrong, &stage.address).await;
+    assert_eq!((passed, refused.header("retry-after")), (5, Some("1")));
+    let refusals = &stage.app.metrics.refusals;
+    for limit in [Limit::BodySize, Limit::HeadSize, Limit::WrongPasswords] {
+        wait_until_counted(refusals, limit).await;
+        assert_eq!(refusals.of(limit), 1, "{limit:?}");
+    }
+    stage.finish().await;
+}
+
+async fn wait_until_counted(refusals: &paddlecloud_server::refusals::Refusals, limit: Limit) {
+    for _ in 0..200 {
+        if refusals.of(limit) > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
