@@ -40,7 +40,7 @@ class Order:
             earlier = start
 
     def gather(self, tensor):
-        return _array(tensor).take(self.rows, axis=0)
+        return array(tensor).take(self.rows, axis=0)
 
     def scatter(self, values):
         found = np.empty_like(values)
@@ -54,16 +54,17 @@ class Order:
         return found
 
 
-def _array(tensor):
+def array(tensor):
     return np.from_dlpack(tensor.detach())
 
 
-def _remember(ctx, tensors, *kept):
+def remember(ctx, tensors, *kept):
+    """What a backward pass needs."""
     ctx.has_gradient = [not tensor.stop_gradient for tensor in tensors if tensor is not None]
     ctx.kept = kept
 
 
-def _gradients(ctx, *found):
+def gradients(ctx, *found):
     """`None` for inputs that need none, such as static parameters."""
     return tuple(gradient if has else None for gradient, has in zip(found, ctx.has_gradient))
 
@@ -96,11 +97,11 @@ class Lstm(PyLayer):
     @staticmethod
     def forward(ctx, x, weight, bias, order, names):
         (act, _), (gate, _), (state_act, _) = (_ACTIVATIONS[name] for name in names)
-        gates, w = order.gather(x), _array(weight)
+        gates, w = order.gather(x), array(weight)
         size = w.shape[0]
         peepholes = None
         if bias is not None:
-            offset = _array(bias).reshape(-1)
+            offset = array(bias).reshape(-1)
             gates += offset[: 4 * size]
             peepholes = offset[4 * size :].reshape(3, size)
         hidden, cells, squashed = (np.empty((len(gates), size), np.float32) for _ in range(3))
@@ -118,7 +119,7 @@ class Lstm(PyLayer):
                 g[:, 3 * size :] += cell * peepholes[2]
             squashed[now] = cell
             np.multiply(gate(g[:, 3 * size :]), state_act(squashed[now]), out=hidden[now])
-        _remember(ctx, (x, weight, bias), order, names, w, peepholes, gates, hidden, cells, squashed)
+        remember(ctx, (x, weight, bias), order, names, w, peepholes, gates, hidden, cells, squashed)
         return order.scatter(hidden)
 
     @staticmethod
@@ -152,7 +153,7 @@ class Lstm(PyLayer):
         if peepholes is not None:
             by_cell = [(found[:, 1] * cell_before).sum(axis=0), (found[:, 2] * cell_before).sum(axis=0), (found[:, 3] * cells).sum(axis=0)]
             results.append(paddle.to_tensor(np.concatenate([flat.sum(axis=0), *by_cell])[None]))
-        return _gradients(ctx, *results)
+        return gradients(ctx, *results)
 
 
 class Gru(PyLayer):
@@ -161,7 +162,7 @@ class Gru(PyLayer):
     @staticmethod
     def forward(ctx, x, to_gates, to_candidate, order, names):
         (act, _), (gate, _) = (_ACTIVATIONS[name] for name in names[:2])
-        sums, w, v = order.gather(x), _array(to_gates), _array(to_candidate)
+        sums, w, v = order.gather(x), array(to_gates), array(to_candidate)
         size = v.shape[0]
         hidden, reset = (np.zeros((len(sums), size), np.float32) for _ in range(2))
         for now, earlier in order.steps():
@@ -178,7 +179,7 @@ class Gru(PyLayer):
             np.subtract(act(s[:, 2 * size :]), before, out=h)
             h *= s[:, :size]
             h += before
-        _remember(ctx, (x, to_gates, to_candidate), order, names, w, v, sums, hidden, reset)
+        remember(ctx, (x, to_gates, to_candidate), order, names, w, v, sums, hidden, reset)
         return order.scatter(hidden)
 
     @staticmethod
@@ -210,7 +211,7 @@ class Gru(PyLayer):
         later = slice(order.first, None)
         d_w = hidden[order.before].T @ found[later, : 2 * size]
         d_v = reset[later].T @ d_candidate[later]
-        return _gradients(ctx, order.scatter(found), paddle.to_tensor(d_w), paddle.to_tensor(d_v))
+        return gradients(ctx, order.scatter(found), paddle.to_tensor(d_w), paddle.to_tensor(d_v))
 
 
 class Recurrent(PyLayer):
@@ -219,12 +220,12 @@ class Recurrent(PyLayer):
     @staticmethod
     def forward(ctx, x, weight, order, names):
         act, _ = _ACTIVATIONS[names[0]]
-        hidden, w = order.gather(x), _array(weight)
+        hidden, w = order.gather(x), array(weight)
         for now, earlier in order.steps():
             if earlier is not None:
                 hidden[now] += hidden[earlier] @ w
             act(hidden[now])
-        _remember(ctx, (x, weight), order, names, w, hidden)
+        remember(ctx, (x, weight), order, names, w, hidden)
         return order.scatter(hidden)
 
     @staticmethod
@@ -237,4 +238,4 @@ class Recurrent(PyLayer):
             if earlier is not None:
                 back[earlier] += back[now] @ turned
         d_w = hidden[order.before].T @ back[order.first :]
-        return _gradients(ctx, order.scatter(back), paddle.to_tensor(d_w))
+        return gradients(ctx, order.scatter(back), paddle.to_tensor(d_w))
