@@ -9,7 +9,7 @@ use e2e::Package;
 use e2e::cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::figures::{Row, median, milliseconds};
+use crate::figures::{Row, median, milliseconds, quantile};
 use crate::pod_watch::{PodWatch, Seen};
 use crate::processes::{first_start, milliseconds_since_boot};
 use crate::site::{PODS, Site, TRAINERS};
@@ -22,28 +22,42 @@ const SERVER_LABEL: &str = "cloud.paddlepaddle.org/server";
 
 pub fn measure(cluster: &Cluster, rounds: usize) -> Vec<Row> {
     let bench = Bench::prepare(cluster);
-    let (mut ours, mut theirs, mut ratios, mut gates, mut seen_gates) =
-        (vec![], vec![], vec![], vec![], vec![]);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut gates, mut seen_gates) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         // The first contender of a round is the last one of the next.
+        let name = format!("gang-{round}");
         let (submitted, created) = if round % 2 == 0 {
-            let submitted = bench.submit(&format!("gang-{round}"));
+            let submitted = bench.submit(&name);
             (submitted, bench.create(cluster))
         } else {
             let created = bench.create(cluster);
-            (bench.submit(&format!("gang-{round}")), created)
+            (bench.submit(&name), created)
         };
-        ratios.push(submitted.all_running / created);
-        ours.push(submitted.all_running);
-        theirs.push(created);
         gates.extend(submitted.since_last_container);
         seen_gates.extend(submitted.since_last_seen_running);
+        ours.push(submitted.created);
+        theirs.push(created);
     }
-    let (ours, theirs) = (median(&ours), median(&theirs));
+    let middle =
+        |turns: &[Created], of: fn(&Created) -> f64| median(&turns.iter().map(of).collect::<Vec<_>>());
+    let ratios = ours
+        .iter()
+        .zip(&theirs)
+        .map(|(ours, theirs)| ours.ran / theirs.ran);
+    let ratios: Vec<f64> = ratios.collect();
     let started = format!(
-        "{ours:.0} ms, kubectl {theirs:.0} ms: {:.2} × (median of rounds {:.2} ×)",
-        ours / theirs,
-        median(&ratios)
+        "{:.0} ms, kubectl {:.0} ms: {:.2} × (rounds {:.2} to {:.2})",
+        middle(&ours, |turn| turn.ran),
+        middle(&theirs, |turn| turn.ran),
+        median(&ratios),
+        quantile(&ratios, 0.0),
+        quantile(&ratios, 1.0)
+    );
+    let existed = format!(
+        "{:.0} ms, kubectl {:.0} ms",
+        middle(&ours, |turn| turn.existed),
+        middle(&theirs, |turn| turn.existed)
     );
     let seen = format!(
         "{:.0} ms (negative: before the cluster says so)",
@@ -76,9 +90,24 @@ struct Bench {
     manifest: PathBuf,
 }
 
+/// One turn: how long it took until all pods existed and until all were running, in milliseconds.
+struct Created {
+    existed: f64,
+    ran: f64,
+}
+
+impl Created {
+    fn since(begun: Instant, running: &BTreeMap<String, Seen>) -> Created {
+        Created {
+            existed: milliseconds(last_created(running) - begun),
+            ran: milliseconds(last(running) - begun),
+        }
+    }
+}
+
 /// One turn of ours; times in milliseconds.
 struct Submitted {
-    all_running: f64,
+    created: Created,
     since_last_container: Option<f64>,
     since_last_seen_running: Option<f64>,
 }
@@ -111,19 +140,19 @@ impl Bench {
         let begun = Instant::now();
         self.site.env.paddlectl(&args).ok();
         let running = self.watch.wait_until_running(PODS, begun);
-        let all_running = milliseconds(last(&running) - begun);
+        let created = Created::since(begun, &running);
         self.site.env.wait_for_status(name, "Running");
         let gate = Gate::read(&running);
         self.site.env.paddlectl(&["kill", name]).ok();
         self.watch.wait_until_deleted(PODS);
         Submitted {
-            all_running,
+            created,
             since_last_container: gate.as_ref().map(|gate| gate.trainers - gate.containers),
             since_last_seen_running: gate.as_ref().map(|gate| gate.trainers - gate.seen),
         }
     }
 
-    fn create(&self, cluster: &Cluster) -> f64 {
+    fn create(&self, cluster: &Cluster) -> Created {
         let manifest = self
             .manifest
             .to_str()
@@ -131,15 +160,21 @@ impl Bench {
         let begun = Instant::now();
         cluster.kubectl(&["create", "-f", manifest]);
         let running = self.watch.wait_until_running(PODS, begun);
-        let took = milliseconds(last(&running) - begun);
+        let created = Created::since(begun, &running);
         cluster.kubectl(&["delete", "--wait=false", "-f", manifest]);
         self.watch.wait_until_deleted(PODS);
-        took
+        created
     }
 }
 
 fn last(running: &BTreeMap<String, Seen>) -> Instant {
     let times = running.values().map(|seen| seen.at);
+    times.max().expect("a gang has pods")
+}
+
+/// When the last pod was created.
+fn last_created(running: &BTreeMap<String, Seen>) -> Instant {
+    let times = running.values().map(|seen| seen.created);
     times.max().expect("a gang has pods")
 }
 

@@ -25,6 +25,13 @@ const OURS: &str = "cloud.paddlepaddle.org/server!=bench";
 const BARE: &str = "cloud.paddlepaddle.org/server=bench";
 const NODES: usize = 100;
 const LABEL: &str = "bench.paddlecloud.test/simulated";
+/// What happens to nodes and pods, in files of kwok: nodes are ready, pods run at once and go when they are deleted.
+const STAGES: [&str; 4] = [
+    "node/fast/node-initialize",
+    "node/heartbeat/node-heartbeat",
+    "pod/fast/pod-ready",
+    "pod/fast/pod-delete",
+];
 /// How long cleaning up may take.
 const LONG: Duration = Duration::from_secs(1200);
 
@@ -149,7 +156,13 @@ impl Bench<'_> {
         let mut observer = self.observe(BARE, pods);
         let file = template.to_str().expect("temporary folders have plain names");
         let begun = Instant::now();
-        let mut client = self.simulated(&["create", file, &self.jobs.to_string(), &CLIENTS.to_string()]);
+        let mut client = self.simulated(&[
+            "create",
+            file,
+            &self.jobs.to_string(),
+            &CLIENTS.to_string(),
+            &NODES.to_string(),
+        ]);
         observer.wait_for("running");
         let rate = pods as f64 / begun.elapsed().as_secs_f64();
         let _ = client.child.wait();
@@ -254,7 +267,9 @@ struct Simulation<'a> {
 
 impl<'a> Simulation<'a> {
     fn start(cluster: &'a Cluster, kwok: &str) -> Simulation<'a> {
+        let module = std::env::var("PADDLECLOUD_BENCH_KWOK_MODULE").expect("the folder of kwok's own stages");
         let kwok = Command::new(kwok)
+            .args(STAGES.map(|stage| format!("--config={module}/kustomize/stage/{stage}.yaml")))
             .arg("--kubeconfig")
             .arg(cluster.kubeconfig())
             .args([

@@ -26,6 +26,7 @@ pub struct PodWatch {
 /// A pod that was seen running.
 #[derive(Debug, Clone)]
 pub struct Seen {
+    pub created: Instant,
     pub at: Instant,
     pub pod: Value,
 }
@@ -57,16 +58,22 @@ impl PodWatch {
     /// Waits until this many pods are running that were not before this call, and says when each was first seen so.
     pub fn wait_until_running(&self, count: usize, since: Instant) -> BTreeMap<String, Seen> {
         let mut running = BTreeMap::new();
+        let mut created = BTreeMap::new();
         while running.len() < count {
             let Change { at, event } = self.next(LIMIT);
             let pod = &event["object"];
+            if event["type"] == "ADDED" {
+                created.insert(pod["metadata"]["name"].to_string(), at);
+            }
             let is_running = pod["status"]["phase"] == "Running" && at >= since;
             if event["type"] == "DELETED" || !is_running || pod["metadata"]["deletionTimestamp"].is_string() {
                 continue;
             }
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let pod = pod.clone();
-            running.entry(name).or_insert(Seen { at, pod });
+            let created = created.get(&pod["metadata"]["name"].to_string()).copied();
+            let created = created.unwrap_or(at);
+            running.entry(name).or_insert(Seen { created, at, pod });
         }
         running
     }

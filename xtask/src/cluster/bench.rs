@@ -44,19 +44,25 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         .env("PADDLECLOUD_TEST_LAUNCHER_IMAGE", BENCH_IMAGE)
         .env("PADDLECLOUD_TEST_SHELL_IMAGE", SHELL_IMAGE);
     match kwok(workspace) {
-        Ok(kwok) => drop(bench.env("PADDLECLOUD_BENCH_KWOK", kwok)),
+        Ok((kwok, module)) => {
+            bench
+                .env("PADDLECLOUD_BENCH_KWOK", kwok)
+                .env("PADDLECLOUD_BENCH_KWOK_MODULE", module);
+        }
         Err(error) => eprintln!("`many` is skipped: kwok cannot be built: {error:#}"),
     }
     step::run(&mut bench)
 }
 
-/// kwok, which simulates nodes and their pods; built from its Go module.
-fn kwok(workspace: &Workspace) -> Result<PathBuf> {
+/// kwok, which simulates nodes and their pods, built from its Go module; and the module's folder.
+fn kwok(workspace: &Workspace) -> Result<(PathBuf, String)> {
     let program = workspace.target().join("kwok");
     let mut go = workspace.program("go", &["build", "-o"]);
     go.arg(&program)
         .arg("sigs.k8s.io/kwok/cmd/kwok")
         .current_dir(workspace.path("tools/kwok"));
     step::run(&mut go)?;
-    Ok(program)
+    let mut list = workspace.program("go", &["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"]);
+    let module = step::capture(list.current_dir(workspace.path("tools/kwok")))?;
+    Ok((program, String::from_utf8(module)?.trim().to_owned()))
 }

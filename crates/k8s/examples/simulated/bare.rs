@@ -8,7 +8,8 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::JoinSet;
 
-pub async fn create(client: Client, file: &str, copies: usize, clients: usize) {
+/// Creates the pods of a file again and again, each copy pinned to the next of the simulated nodes.
+pub async fn create(client: Client, file: &str, copies: usize, clients: usize, nodes: usize) {
     let text = std::fs::read(file).expect("the file of pods");
     let pods: Vec<Pod> = serde_json::from_slice(&text).expect("a list of pods");
     let pods = Arc::new(pods);
@@ -24,6 +25,7 @@ pub async fn create(client: Client, file: &str, copies: usize, clients: usize) {
                 }
                 let mut pod = pods[index % pods.len()].clone();
                 pod.metadata.name = Some(format!("{}-{}", pod.name_any(), index / pods.len()));
+                pin(&mut pod, &format!("simulated-{}", index / pods.len() % nodes));
                 let namespace = pod.namespace().expect("a pod of the file has a namespace");
                 let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
                 let made = api.create(&PostParams::default(), &pod).await;
@@ -32,4 +34,25 @@ pub async fn create(client: Client, file: &str, copies: usize, clients: usize) {
         });
     }
     tasks.join_all().await;
+}
+
+/// Replaces the node that a pod is pinned to.
+fn pin(pod: &mut Pod, node: &str) {
+    let spec = pod.spec.as_mut().expect("a pod has a spec");
+    let affinity = spec
+        .affinity
+        .as_mut()
+        .and_then(|affinity| affinity.node_affinity.as_mut());
+    let required = affinity
+        .and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_mut())
+        .expect("the server pins its pods");
+    for field in required
+        .node_selector_terms
+        .iter_mut()
+        .flat_map(|term| &mut term.match_fields)
+    {
+        field
+            .iter_mut()
+            .for_each(|field| field.values = Some(vec![node.to_owned()]));
+    }
 }

@@ -11,7 +11,8 @@ use kube::Client;
 use observer::running_pods;
 
 const HELP: &str = "\
-Usage: simulated create FILE COPIES CLIENTS   create all pods of the file COPIES times, as CLIENTS at once
+Usage: simulated create FILE COPIES CLIENTS NODES
+                                              create all pods of the file COPIES times, CLIENTS at once
        simulated observe NAMESPACE SELECTOR PODS
                                               print `running` when this many pods run
        simulated launch NAMESPACE SELECTOR PODS
@@ -27,7 +28,9 @@ async fn main() {
         .await
         .expect("KUBECONFIG leads to a cluster");
     match words[..] {
-        ["create", file, copies, clients] => bare::create(client, file, count(copies), count(clients)).await,
+        ["create", file, copies, clients, nodes] => {
+            bare::create(client, file, count(copies), count(clients), count(nodes)).await;
+        }
         ["observe", namespace, selector, pods] => {
             observer::observe(running_pods(client, namespace, selector), count(pods)).await;
         }

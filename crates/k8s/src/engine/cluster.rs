@@ -1,5 +1,6 @@
 //! Calls to the API server. Objects are created and deleted; only quotas are changed. Each call may be repeated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ResourceQuota, Secret};
@@ -12,12 +13,15 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::names;
 use crate::render::tenancy::{FENCE, Tenant};
 
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How many calls may be in flight. More would not be faster: each needs a connection, and the API server queues them.
+const CALLS_AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -111,11 +115,16 @@ pub struct Cluster {
     client: Client,
     /// How long to wait for an unreachable API server.
     patience: Duration,
+    calls: Arc<Semaphore>,
 }
 
 impl Cluster {
     pub fn new(client: Client, patience: Duration) -> Cluster {
-        Cluster { client, patience }
+        Cluster {
+            client,
+            patience,
+            calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
+        }
     }
 
     /// Creates an object, or returns the one that an earlier call created.
@@ -310,13 +319,16 @@ impl Cluster {
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
-        let give_up = tokio::time::Instant::now() + self.patience;
         let mut pause = FIRST_PAUSE;
+        let mut first_try = None;
         loop {
+            let turn = self.calls.acquire().await.expect("it is never closed");
+            let give_up = *first_try.get_or_insert_with(tokio::time::Instant::now) + self.patience;
             let answer = match tokio::time::timeout(CALL_LIMIT, call()).await {
                 Ok(answer) => answer.map_err(CallError::from),
                 Err(_) => Err(CallError::Unreachable("it does not answer".into())),
             };
+            drop(turn);
             match answer {
                 Err(CallError::Unreachable(words)) if tokio::time::Instant::now() + pause < give_up => {
                     tracing::warn!(words, "the API server cannot be reached; trying again");

@@ -19,12 +19,17 @@ use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 use crate::{link, names};
 
+/// How many pods are created at once. Fewer than calls, so that deletions need not wait for a webhook that hangs.
+pub const LAUNCHES_AT_ONCE: usize = 48;
+
 /// Pause before a rejected pod is tried again.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Starts an attempt, or reports why it cannot be started.
 pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     let key = assignment.key();
+    // Thousands of launches may be ordered at once. Those that wait here need no plan and no file yet.
+    let turn = inner.launches.acquire().await.expect("it is never closed");
     if inner.table().contains(&key) {
         return;
     }
@@ -48,6 +53,7 @@ pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
         ))),
         Err(error) => Err(NotCreated::Failed(error.to_string())),
     };
+    drop(turn);
     match created {
         // Retry in the background, so that a stop need not wait for this order.
         Err(NotCreated::NoRoom(reason)) => {

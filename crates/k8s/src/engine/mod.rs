@@ -115,6 +115,7 @@ pub(crate) struct Inner {
     certificate: String,
     pub(crate) link_key: [u8; 32],
     table: Mutex<Table>,
+    launches: tokio::sync::Semaphore,
     room: Mutex<Room>,
     /// The uid of each run's owner object, which is created once.
     owners: Mutex<HashMap<JobId, Turn<String>>>,
@@ -151,6 +152,7 @@ impl KubernetesEngine {
             certificate: options.link.certificate.clone(),
             link_key: options.link.key,
             table: Mutex::default(),
+            launches: tokio::sync::Semaphore::new(launch::LAUNCHES_AT_ONCE),
             owners: Mutex::default(),
             tenants: Mutex::default(),
             blamed: Mutex::default(),

@@ -78,17 +78,20 @@ impl Records {
             source,
         })?;
         self.store_pod(attempt, pod)?;
+        // Also syncs the folder.
         plan.store(&folder)
     }
 
-    /// Records the state of the attempt's pod.
+    /// Records the state of the attempt's pod. After a power failure the former record may be back, which is also true.
     pub fn store_pod(&self, attempt: &AttemptKey, pod: &PodRecord) -> Result<(), FileError> {
         store(&self.folder(attempt).join(POD), pod)
     }
 
     /// Records how the attempt ended; durable when this returns.
     pub fn store_end(&self, attempt: &AttemptKey, end: &News) -> Result<(), FileError> {
-        store(&self.folder(attempt).join(END), end)
+        let folder = self.folder(attempt);
+        store(&folder.join(END), end)?;
+        sync(&folder).map_err(|source| FileError::Write { path: folder, source })
     }
 
     /// Stores the latest news, for a server that starts before the launcher reconnects. Not synced: older news is also
@@ -159,6 +162,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
     })
 }
 
+/// Makes renames in a folder durable.
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
 /// Replaces a file atomically: after a power failure it has the old contents or the new, never a mix.
 fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
     let text = serde_json::to_vec(value).expect("a record holds only strings and numbers");
@@ -167,8 +175,7 @@ fn store<T: Serialize>(path: &Path, value: &T) -> Result<(), FileError> {
         let mut file = File::create(&fresh)?;
         file.write_all(&text)?;
         file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        File::open(path.parent().unwrap_or(path))?.sync_all()
+        fs::rename(&fresh, path)
     };
     written().map_err(|source| FileError::Write {
         path: path.to_owned(),

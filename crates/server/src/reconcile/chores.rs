@@ -17,6 +17,9 @@ enum Line {
     Job(JobId),
 }
 
+/// Fewer orders than this are kept without a look.
+const CROWDED: usize = 1024;
+
 /// Orders in flight.
 pub struct Chores<E> {
     orders: Arc<Orders<E>>,
@@ -24,6 +27,8 @@ pub struct Chores<E> {
     reports: mpsc::UnboundedSender<Report>,
     /// Resolves when the latest order of a line has been carried out.
     latest: HashMap<Line, oneshot::Receiver<()>>,
+    /// The size of `latest` at which done orders are removed from it.
+    crowded: usize,
     /// Attempts whose launch was ordered but has not been carried out.
     launches: Arc<Mutex<HashSet<AttemptKey>>>,
 }
@@ -34,6 +39,7 @@ impl<E: Engine + 'static> Chores<E> {
             orders,
             reports,
             latest: HashMap::new(),
+            crowded: CROWDED,
             launches: Arc::default(),
         }
     }
@@ -84,11 +90,12 @@ impl<E: Engine + 'static> Chores<E> {
         earlier.into_iter().collect()
     }
 
-    /// Bounds the table by the number of orders in flight.
+    /// Bounds the table by twice the number of orders in flight.
     fn forget_what_is_done(&mut self) {
-        if self.latest.len() > 1024 {
+        if self.latest.len() > self.crowded {
             self.latest
                 .retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+            self.crowded = CROWDED.max(2 * self.latest.len());
         }
     }
 }
