@@ -8,6 +8,9 @@ use std::time::Duration;
 const SILENCE: Duration = Duration::from_secs(30);
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
+/// A peer that does not confirm what was sent for this long is gone. Probes are sent only while nothing is unconfirmed.
+#[cfg(target_os = "linux")]
+const UNCONFIRMED: Duration = Duration::from_secs(60);
 
 /// Configures a connection: small messages are sent at once, and a vanished peer is noticed.
 pub fn prepare(stream: &TcpStream) {
@@ -20,6 +23,8 @@ pub fn prepare(stream: &TcpStream) {
         let _ = sockopt::set_tcp_keepidle(stream, SILENCE);
         let _ = sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL);
         let _ = sockopt::set_tcp_keepcnt(stream, PROBES);
+        #[cfg(target_os = "linux")]
+        let _ = sockopt::set_tcp_user_timeout(stream, UNCONFIRMED.as_millis() as u32);
     }
 }
 

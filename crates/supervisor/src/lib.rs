@@ -18,7 +18,7 @@
 //! before a trainer's program, readiness by listening ports, the log and the recorded exit are the same code, without
 //! namespaces and control groups. Its tests run in both modes. `core::exit` explains exits in words.
 //!
-//! [`protocol`] and [`log`] are portable; the rest needs Linux.
+//! [`protocol`], [`log`] and [`printed`] are portable; the rest needs Linux.
 
 /// Writes to stderr, the supervisor's own error file. Unlike `eprintln!`, it does not panic if the write fails: the
 /// disk may be full.
@@ -33,6 +33,7 @@ use trouble;
 
 pub mod link;
 pub mod log;
+pub mod printed;
 pub mod protocol;
 
 #[cfg(target_os = "linux")]

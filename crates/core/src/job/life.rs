@@ -5,6 +5,7 @@
 //! - A worker that fails is restarted under its own id with the next attempt number while it has retries left (see
 //!   `restarts`). After that the job fails and the other workers are stopped. A parameter server that exits before the
 //!   trainers are done has failed, whatever its exit code.
+//! - A worker that is disrupted is restarted without using a retry, and so is one that fails after another was disrupted.
 //! - A job is final when its last attempt is gone, not before.
 
 use jiff::{SignedDuration, Timestamp};
@@ -273,6 +274,10 @@ impl Job {
     fn worker_failed(&mut self, key: WorkerKey, now: Timestamp) -> Vec<Action> {
         let worker = self.worker(key).expect("the caller looked it up");
         let message = words::failure(worker, &self.spec);
+        if let Some(launch) = self.restart_bereft(key, &message, now) {
+            return vec![launch];
+        }
+        let worker = self.worker(key).expect("the caller looked it up");
         if worker.restarts < self.spec.retries || bug(Planted::RetriesWithoutEnd) {
             return self.restart_in_time(key, message, now);
         }

@@ -53,11 +53,31 @@ impl Job {
         Some(self.launch_again(key, now))
     }
 
+    /// Restarts a worker that failed after another one was disrupted: it may have failed because of that. It uses no
+    /// retry, and this happens once for each disruption. `None`: no other worker was disrupted since its launch.
+    pub(super) fn restart_bereft(&mut self, key: WorkerKey, failure: &str, now: Timestamp) -> Option<Action> {
+        let disrupted = self.disruptions();
+        let worker = self.worker(key)?;
+        if worker.disrupted_before >= disrupted {
+            return None;
+        }
+        self.message = format!("{failure}; it is restarted, because another worker was disrupted before");
+        self.note_moment(self.message.clone());
+        Some(self.launch_again(key, now))
+    }
+
+    /// How often workers of this job were disrupted.
+    fn disruptions(&self) -> u32 {
+        self.workers.iter().map(|worker| worker.disruptions).sum()
+    }
+
     fn launch_again(&mut self, key: WorkerKey, now: Timestamp) -> Action {
         self.timers.assembling_since.get_or_insert(now);
+        let disrupted_before = self.disruptions();
         let worker = self.worker_mut(key).expect("the caller looked it up");
         worker.attempt += u32::from(!bug(Planted::SameAttemptAgain));
         worker.status = WorkerStatus::Waiting;
+        worker.disrupted_before = disrupted_before;
         worker.started_at = None;
         worker.ended_at = None;
         worker.restart_at = None;
@@ -207,6 +227,41 @@ mod tests {
         job.on_event(disrupted(MOST_DISRUPTIONS + 1), seconds(20));
         assert_eq!(job.phase, Phase::Final(Outcome::Failed), "not for ever");
         assert!(job.message.contains("its node is gone"), "{}", job.message);
+    }
+
+    #[test]
+    fn a_worker_that_fails_after_another_was_disrupted_uses_no_retry() {
+        let mut job = running(1, spec("together", 1, 2));
+        let news = |worker, attempt, news| Event::Worker {
+            worker,
+            attempt,
+            news,
+        };
+        let failed = || News::Exited(Exit::with_code(1));
+        let disrupted = News::Disrupted("its node is gone".into());
+        job.on_event(news(WorkerKey::pserver(0), 1, disrupted.clone()), seconds(10));
+        for index in 0..2 {
+            let actions = job.on_event(news(WorkerKey::trainer(index), 1, failed()), seconds(11));
+            assert_eq!(launches(&actions), 1, "{actions:?}");
+        }
+        let worker = job.worker(TRAINER).unwrap();
+        assert_eq!((worker.attempt, worker.restarts, worker.disruptions), (2, 0, 0));
+        assert!(
+            job.message
+                .ends_with("it is restarted, because another worker was disrupted before"),
+            "{}",
+            job.message
+        );
+        // A second failure is its own, until another disruption.
+        job.on_event(news(WorkerKey::trainer(1), 2, disrupted), seconds(12));
+        let actions = job.on_event(news(TRAINER, 2, failed()), seconds(13));
+        assert_eq!(launches(&actions), 1, "{actions:?}");
+        job.on_event(news(TRAINER, 3, failed()), seconds(14));
+        assert!(
+            matches!(job.phase, Phase::Stopping(Outcome::Failed)),
+            "{:?}",
+            job.phase
+        );
     }
 
     #[test]

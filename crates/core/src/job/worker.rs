@@ -98,6 +98,10 @@ pub struct Worker {
     /// Restarts that were not its fault and use no retry.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disruptions: u32,
+    /// How often workers of this job had been disrupted when this attempt was launched. It may depend on those that
+    /// are disrupted later.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub disrupted_before: u32,
     /// When the program of this attempt started.
     pub started_at: Option<Timestamp>,
     /// When this attempt ended.
@@ -128,6 +132,7 @@ impl Worker {
             status: WorkerStatus::Waiting,
             restarts: 0,
             disruptions: 0,
+            disrupted_before: 0,
             started_at: None,
             ended_at: None,
             exit: None,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ResourceQuota, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
@@ -24,6 +25,8 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 const CALLS_AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Most bytes that are read of what a kubelet has of a container's output; kubelets rotate at 10 MiB.
+const MOST_PRINTED: u64 = 256 << 20;
 
 /// Why a call to the API server failed, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -277,15 +280,21 @@ impl Cluster {
         namespace: &str,
         pod: &str,
         container: &str,
-    ) -> Result<String, CallError> {
+    ) -> Result<Vec<u8>, CallError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let params = LogParams {
             container: Some(container.to_owned()),
             ..LogParams::default()
         };
-        let asked = tokio::time::timeout(CALL_LIMIT, api.logs(pod, &params)).await;
-        let answer = asked.map_err(|_| CallError::Unreachable("it does not answer".into()))?;
-        answer.map_err(CallError::from)
+        let read = async {
+            let mut printed = Vec::new();
+            let stream = api.log_stream(pod, &params).await?;
+            let read = stream.take(MOST_PRINTED).read_to_end(&mut printed).await;
+            read.map_err(|error| CallError::Unreachable(error.to_string()))?;
+            Ok::<_, CallError>(printed)
+        };
+        let asked = tokio::time::timeout(CALL_LIMIT, read).await;
+        asked.map_err(|_| CallError::Unreachable("it does not answer".into()))?
     }
 
     /// Deletes a pod. With a `uid`, a later pod of the same name is kept.

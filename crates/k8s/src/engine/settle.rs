@@ -13,6 +13,7 @@ use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{self, AttemptKey};
 use paddlecloud_supervisor::log::{LogReader, Piece};
+use paddlecloud_supervisor::printed;
 use paddlecloud_supervisor::protocol::{self, UnixNanos};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
@@ -24,6 +25,8 @@ use super::speaking::stored;
 /// How long the last messages of a launcher may still be in flight.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const BLOCK: usize = 1 << 20;
+/// How much of the log's beginning is compared with what the kubelet has.
+const BEGINNING: usize = 4 << 10;
 
 /// How a pod ended.
 #[derive(Debug, Clone)]
@@ -179,42 +182,52 @@ async fn ask_kubelet(inner: &Arc<Inner>, attempt: &AttemptKey) {
     };
     let owned = attempt.clone();
     let added = inner
-        .blocking(move |inner| append_rest(inner, &owned, printed.as_bytes()))
+        .blocking(move |inner| append_rest(inner, &owned, &printed))
         .await;
     if let Ok(Err(error)) | Err(error) = added {
         tracing::warn!(?attempt, %error, "output that the kubelet has cannot be stored");
     }
 }
 
+/// Adds what the kubelet has to the log. Bytes that it lacks become a gap.
 fn append_rest(inner: &Inner, attempt: &AttemptKey, printed: &[u8]) -> io::Result<()> {
-    let offset = inner.logs.begin(attempt).map_err(io::Error::other)?;
-    let Some(rest) = printed_after(printed, offset) else {
-        return Ok(());
-    };
-    let chunk = ports::Chunk {
-        offset,
-        stamp: UnixNanos::now().0,
-        stream: ports::Stream::Output,
-        bytes: rest,
-    };
-    inner.logs.append(attempt, &chunk).map_err(io::Error::other)?;
+    inner.logs.begin(attempt).map_err(io::Error::other)?;
+    let stored = inner
+        .logs
+        .reader(attempt)
+        .read(0, BEGINNING)
+        .map_err(io::Error::other)?;
+    for (offset, bytes) in placed(printed, stored.first()) {
+        let chunk = ports::Chunk {
+            offset,
+            stamp: UnixNanos::now().0,
+            stream: ports::Stream::Output,
+            bytes,
+        };
+        inner.logs.append(attempt, &chunk).map_err(io::Error::other)?;
+    }
     Ok(())
 }
 
-/// The part of a container's output after this offset of its worker's log. The launcher's own lines are not in the log.
-fn printed_after(printed: &[u8], offset: u64) -> Option<Vec<u8>> {
-    let lines = printed.split_inclusive(|byte| *byte == b'\n');
-    let output: Vec<u8> = lines
-        .filter(|line| !line.starts_with(b"paddle launch: "))
-        .flatten()
-        .copied()
-        .collect();
-    let offset = usize::try_from(offset).ok()?;
-    // If there is less than the server has, the beginning was rotated away and the position of the rest is unknown.
-    output
-        .get(offset..)
-        .filter(|rest| !rest.is_empty())
-        .map(<[u8]>::to_vec)
+/// The parts of a container's output, with their offsets in the log. A part is left out if nothing says where it belongs.
+fn placed(printed: &[u8], stored: Option<&ports::Piece>) -> Vec<(u64, Vec<u8>)> {
+    let mut parts = printed::parts(printed);
+    if let Some(first) = parts.first_mut().filter(|part| part.offset.is_none()) {
+        // A short output says nothing about positions. If it was not rotated, it begins like the log.
+        let begins = match stored {
+            Some(ports::Piece::Chunk(chunk)) => {
+                let common = chunk.bytes.len().min(first.bytes.len());
+                chunk.bytes[..common] == first.bytes[..common]
+            }
+            Some(ports::Piece::Gap(_)) => false,
+            None => true,
+        };
+        first.offset = begins.then_some(0);
+    }
+    let known = parts
+        .into_iter()
+        .filter_map(|part| Some((part.offset?, part.bytes)));
+    known.collect()
 }
 
 /// Copies the rest of the output from the run's folder, and returns the exit that the launcher recorded there.
@@ -333,13 +346,25 @@ mod tests {
         assert_eq!(verdict(PodFate::NodeLost("n".into()), &stopped), Verdict::Stopped);
     }
 
+    fn stored(text: &str) -> ports::Piece {
+        ports::Piece::Chunk(ports::Chunk {
+            offset: 0,
+            stamp: 0,
+            stream: ports::Stream::Output,
+            bytes: text.into(),
+        })
+    }
+
     #[test]
-    fn the_kubelets_copy_continues_where_the_log_ends() {
+    fn the_kubelets_copy_has_a_place_in_the_log() {
         let printed = b"one\npaddle launch: the link broke\ntwo\nthree";
-        assert_eq!(printed_after(printed, 4).unwrap(), b"two\nthree");
-        assert_eq!(printed_after(printed, 0).unwrap(), b"one\ntwo\nthree");
-        assert_eq!(printed_after(printed, 13), None, "nothing is missing");
-        assert_eq!(printed_after(printed, 100), None, "it was rotated away");
+        let whole = (0, b"one\ntwo\nthree".to_vec());
+        assert_eq!(placed(printed, Some(&stored("one\n"))), [whole.clone()]);
+        assert_eq!(placed(printed, None), [whole]);
+        assert_eq!(placed(printed, Some(&stored("zero\n"))), [], "it was rotated");
+        let rotated = b"nine\npaddle launch: the output continues at byte 1000\nten\n";
+        let parts = [(995, b"nine\n".to_vec()), (1000, b"ten\n".to_vec())];
+        assert_eq!(placed(rotated, Some(&stored("zero\n"))), parts);
     }
 
     #[test]

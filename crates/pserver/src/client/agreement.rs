@@ -12,6 +12,7 @@ impl Client {
     /// Joins all servers. If one was restarted, all roll back to a checkpoint that server 0 chooses.
     pub(super) fn agree(&mut self) -> Result<(), ClientError> {
         let deadline = Instant::now() + self.config.patience;
+        let known = self.epoch;
         loop {
             let epochs = match self.join() {
                 Ok(epochs) => epochs,
@@ -20,7 +21,8 @@ impl Client {
             };
             let latest = epochs.iter().copied().max().unwrap_or(0);
             if latest > 0 && epochs.iter().all(|epoch| *epoch == latest) {
-                return Ok(());
+                let is_lost = self.begun > known && !self.tensors.is_empty();
+                return if is_lost { Err(ClientError::Lost) } else { Ok(()) };
             }
             match self.roll_back(latest, &epochs) {
                 Ok(()) => {}
@@ -39,13 +41,19 @@ impl Client {
             above,
             seen: seen[0],
             incarnations,
+            is_new: self.tensors.is_empty(),
         };
         let head = self.links[0].ask(&recover, &[], Sink::Nothing)?;
         let mut head = Reader::new(&head);
-        let (epoch, step) = (head.u64()?, head.u64()?);
+        let (epoch, step, from_start) = (head.u64()?, head.u64()?, head.flag("`from_start`")?);
         for (link, seen) in self.links.iter_mut().zip(seen).skip(1) {
-            let seen = *seen;
-            link.ask(&Request::RollBack { epoch, step, seen }, &[], Sink::Nothing)?;
+            let request = Request::RollBack {
+                epoch,
+                step,
+                seen: *seen,
+                from_start,
+            };
+            link.ask(&request, &[], Sink::Nothing)?;
         }
         Ok(())
     }
@@ -75,6 +83,7 @@ impl Client {
         }
         let epochs: Vec<u64> = standings.iter().map(|standing| standing.epoch).collect();
         self.epoch = epochs.iter().copied().max().unwrap_or(0);
+        self.begun = standings.iter().map(|standing| standing.begun).max().unwrap_or(0);
         self.barriers = 0;
         if epochs.iter().any(|epoch| *epoch != self.epoch) {
             return Ok(epochs);
@@ -110,13 +119,20 @@ struct Standing {
     epoch: u64,
     next: u64,
     parts: u32,
+    /// The epoch in which training last began without a checkpoint.
+    begun: u64,
 }
 
 impl Standing {
     fn decode(head: &[u8]) -> Result<Standing, WireError> {
         let mut head = Reader::new(head);
         let (epoch, _step, next) = (head.u64()?, head.u64()?, head.u64()?);
-        let parts = head.u32()?;
-        Ok(Standing { epoch, next, parts })
+        let (parts, _left) = (head.u32()?, head.flag("`left`")?);
+        Ok(Standing {
+            epoch,
+            next,
+            parts,
+            begun: head.u64()?,
+        })
     }
 }

@@ -12,6 +12,8 @@ use crate::wire::{FRAME_BYTES, Frame, Reader, WireError};
 
 use super::ClientError;
 
+/// How long one attempt to connect may take: a server that moved has another address.
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// Pause between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Maximum bytes of a reply body whose size the client does not know in advance.
@@ -179,7 +181,7 @@ impl Link {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-        let mut stream = TcpStream::connect(address)?;
+        let mut stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)?;
         prepare(&stream);
         let expected = hello::introduce(&mut stream, self.config.secret.as_ref(), &self.config.identity)?;
         let server = self.server();
@@ -194,7 +196,11 @@ impl Link {
         }
         if let Some(join) = &self.join {
             write_request(&mut stream, join, &[])?;
-            read_reply(&mut stream, server, listener, &mut Sink::Nothing)?;
+            let standing = read_reply(&mut stream, server, listener, &mut Sink::Nothing)?;
+            // Epoch 0: it has not loaded a checkpoint, because there is none.
+            if is_other && Reader::new(&standing).u64()? == 0 {
+                return Err(ClientError::Restarted { server });
+            }
         }
         self.incarnation = Some(incarnation);
         self.stream = Some(stream);

@@ -9,13 +9,14 @@ mod compress;
 mod link;
 mod model;
 mod rows;
+mod stat;
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hello::{HelloError, Identity, OBSERVER, RunSecret};
+use crate::hello::{HelloError, Identity, RunSecret};
 use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Session, TableSpec, TensorId};
 use crate::optimizer::Pace;
 use crate::placement::Layout;
@@ -26,6 +27,7 @@ pub use compress::Gradients;
 pub use link::{Link, LinkConfig, Listener, Sink};
 pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
 pub use rows::Rows;
+pub use stat::stat;
 
 /// From this many bytes on, each server gets its own thread.
 const PARALLEL_FROM: usize = 4 << 20;
@@ -51,6 +53,11 @@ pub enum ClientError {
     Restarted { server: u32 },
     #[error("training was rolled back to step {step}")]
     RolledBack { step: u64 },
+    #[error(
+        "a parameter server was restarted without a checkpoint: training begins again at step 0, \
+         and this trainer must be restarted too"
+    )]
+    Lost,
     #[error("parameter server {server} sent {bytes} bytes where others were expected")]
     Size { server: u32, bytes: u64 },
     #[error("there is no tensor `{0}`; create it first")]
@@ -121,6 +128,8 @@ pub struct Client {
     links: Vec<Link>,
     tensors: HashMap<String, Known>,
     epoch: u64,
+    /// The epoch in which training last began without a checkpoint.
+    begun: u64,
     step: u64,
     /// Per server: the number of the next part of this step.
     parts: Vec<u32>,
@@ -163,6 +172,7 @@ impl Client {
             config,
             tensors: HashMap::new(),
             epoch: 0,
+            begun: 0,
             step: 0,
             barriers: 0,
             unsent: HashMap::new(),
@@ -532,39 +542,6 @@ impl Client {
         let result = results.into_iter().collect();
         self.settle(result)
     }
-}
-
-/// The statistics of servers, as JSON, for a client that does not train.
-pub fn stat(
-    addresses: &[String],
-    secret: Option<&RunSecret>,
-    patience: Duration,
-) -> Vec<Result<String, ClientError>> {
-    struct Silent;
-    impl Listener for Silent {
-        fn waiting(&self, _: u32, _: &str) {}
-    }
-    let ask = |address: &String| {
-        let mut link = Link::new(LinkConfig {
-            address: address.clone(),
-            identity: Identity {
-                trainer: OBSERVER,
-                trainers: 0,
-                attempt: 0,
-                server: 0,
-                servers: 0,
-                lane: 0,
-            },
-            secret: secret.cloned(),
-            patience,
-            follows_restarts: false,
-            listener: Arc::new(Silent),
-        });
-        let mut text = Vec::new();
-        link.ask(&Request::Stat, &[], Sink::Collect(&mut text))?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
-    };
-    addresses.iter().map(ask).collect()
 }
 
 /// The number of samples, capped at `u32::MAX`.

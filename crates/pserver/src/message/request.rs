@@ -85,12 +85,16 @@ pub enum Request {
         /// The epoch of server 0 when the client joined: a stale request is refused.
         seen: u64,
         incarnations: Vec<u64>,
+        /// The client knows no tensors: without a checkpoint, training may begin again at step 0.
+        is_new: bool,
     },
     /// `seen`: the epoch this server had when the client joined.
     RollBack {
         epoch: u64,
         step: u64,
         seen: u64,
+        /// There is no checkpoint: the server drops its tensors.
+        from_start: bool,
     },
     /// The reply's body: JSON.
     Stat,
@@ -159,8 +163,8 @@ requests! {
     11 Lookup { epoch, step, tensor, count, train }
     12 Scan { tensor, from, limit, changed_since }
     13 Keep { epoch, step }
-    14 Recover { above, seen, incarnations }
-    15 RollBack { epoch, step, seen }
+    14 Recover { above, seen, incarnations, is_new }
+    15 RollBack { epoch, step, seen, from_start }
     16 Stat {}
     17 Finish { epoch }
     18 Kept {}

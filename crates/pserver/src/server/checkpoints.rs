@@ -16,7 +16,7 @@ use crate::placement::server_of_row;
 use crate::steps::{Mode, Steps};
 use crate::wire::{Reader, WireError, Writer};
 
-use super::{Config, Server, State, Tensor, refused};
+use super::{Config, Server, State, Tensor, Tensors, refused};
 use writing::Writing;
 
 mod kind {
@@ -40,6 +40,15 @@ pub(super) struct Checkpoints {
     writer: Option<JoinHandle<()>>,
     base: Option<u64>,
     changes: u32,
+}
+
+/// What all servers go back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rollback {
+    pub(super) epoch: u64,
+    pub(super) step: u64,
+    /// There is no checkpoint: training begins again without any tensors.
+    pub(super) from_start: bool,
 }
 
 /// The progress of training at a checkpoint.
@@ -121,19 +130,25 @@ impl Server {
     }
 
     /// Server 0: chooses the checkpoint to which all current servers roll back. Every caller with the same servers gets
-    /// the same answer.
+    /// the same answer. If there is no checkpoint, a caller that knows no tensors begins again at step 0.
     pub(super) fn recover(
         &self,
         above: u64,
         seen: u64,
         incarnations: Vec<u64>,
-    ) -> Result<(u64, u64), Refused> {
+        is_new: bool,
+    ) -> Result<Rollback, Refused> {
         let mut state = self.state();
         if let Some((formed, step)) = &state.formed
             && *formed == incarnations
             && state.steps.epoch() >= above
         {
-            return Ok((state.steps.epoch(), *step));
+            let epoch = state.steps.epoch();
+            return Ok(Rollback {
+                epoch,
+                step: *step,
+                from_start: state.begun == epoch,
+            });
         }
         if state.steps.epoch() != seen {
             let step = state.steps.step();
@@ -142,15 +157,20 @@ impl Server {
         // Never reuse an epoch of an earlier process of this server: a late message could be mistaken for a new one.
         let of_attempt = u64::from(self.config.attempt) << 32;
         let epoch = state.steps.epoch().max(above).max(of_attempt).saturating_add(1);
-        let step = self.latest_intact(&state)?;
-        self.restore(&mut state, step, epoch)?;
-        state.formed = Some((incarnations, step.unwrap_or(0)));
-        println!("rolled back to step {}", step.unwrap_or(0));
-        Ok((epoch, step.unwrap_or(0)))
+        let found = self.latest_intact(&state, is_new)?;
+        let rollback = Rollback {
+            epoch,
+            step: found.unwrap_or(0),
+            from_start: found.is_none(),
+        };
+        self.go_back(&mut state, rollback)?;
+        state.formed = Some((incarnations, rollback.step));
+        Ok(rollback)
     }
 
-    pub(super) fn roll_back(&self, epoch: u64, step: u64, seen: u64) -> Result<(), Refused> {
+    pub(super) fn roll_back(&self, rollback: Rollback, seen: u64) -> Result<(), Refused> {
         let mut state = self.state();
+        let epoch = rollback.epoch;
         let current = state.steps.epoch();
         if epoch <= current || current != seen {
             let is_made = epoch == current;
@@ -159,17 +179,31 @@ impl Server {
             };
             return if is_made { Ok(()) } else { Err(refusal.into()) };
         }
-        let is_empty = self.all_tensors().is_empty() && step == 0;
-        let has_it = self.folder(&state).is_some_and(|folder| has(&folder, step));
-        self.restore(&mut state, Some(step).filter(|_| has_it || !is_empty), epoch)?;
-        println!("rolled back to step {step}");
+        self.go_back(&mut state, rollback)
+    }
+
+    fn go_back(&self, state: &mut State, rollback: Rollback) -> Result<(), Refused> {
+        let Rollback { epoch, step, .. } = rollback;
+        if rollback.from_start {
+            *self.tensors.write().unwrap_or_else(PoisonError::into_inner) = Tensors::default();
+            state.kept.iter_mut().for_each(Vec::clear);
+            state.begun = epoch;
+            self.restore(state, None, epoch)?;
+            println!("there is no checkpoint: training begins at step 0");
+        } else {
+            self.restore(state, Some(step), epoch)?;
+            println!("rolled back to step {step}");
+        }
         Ok(())
     }
 
-    /// A restarted asynchronous server resumes from its latest checkpoint without the other servers.
+    /// A restarted asynchronous server resumes from its latest checkpoint without the other servers. If there is none,
+    /// its epoch stays 0, and trainers ask server 0 what to do.
     pub(super) fn resume_alone(&self, state: &mut State) -> Result<(), Refused> {
-        let step = self.latest_intact(state)?;
-        self.restore(state, step, 1)
+        match self.latest_intact(state, true)? {
+            Some(step) => self.restore(state, Some(step), 1),
+            None => Ok(()),
+        }
     }
 
     fn folder(&self, state: &State) -> Option<PathBuf> {
@@ -177,8 +211,8 @@ impl Server {
         (!session.checkpoints.is_empty()).then(|| PathBuf::from(&session.checkpoints))
     }
 
-    /// The latest intact checkpoint; `None` if there is none and nothing was lost.
-    fn latest_intact(&self, state: &State) -> Result<Option<u64>, Refused> {
+    /// The latest intact checkpoint; `None` if there is none, and nothing was lost or `may_begin_again`.
+    fn latest_intact(&self, state: &State, may_begin_again: bool) -> Result<Option<u64>, Refused> {
         let folder = self.folder(state);
         // Wait for a checkpoint that is still being written.
         let writer = self
@@ -191,6 +225,7 @@ impl Server {
             let _ = writer.join();
         }
         let found = folder.as_deref().map(checkpoint::list).unwrap_or_default();
+        let may_begin_again = may_begin_again && found.is_empty();
         for candidate in found {
             match folder.as_deref().map(|folder| verify(folder, candidate.step)) {
                 Some(Ok(())) => return Ok(Some(candidate.step)),
@@ -198,7 +233,9 @@ impl Server {
                 None => {}
             }
         }
-        if state.steps.step() == 0 && self.all_tensors().is_empty() && state.steps.epoch() > 0 {
+        let nothing_lost =
+            state.steps.step() == 0 && self.all_tensors().is_empty() && state.steps.epoch() > 0;
+        if nothing_lost || may_begin_again {
             return Ok(None);
         }
         let message = match folder {
@@ -471,10 +508,6 @@ fn files(folder: &Path, step: u64) -> Vec<PathBuf> {
     (0..servers)
         .map(|server| checkpoint::file(folder, step, server, servers))
         .collect()
-}
-
-fn has(folder: &Path, step: u64) -> bool {
-    !files(folder, step).is_empty()
 }
 
 /// Checks that a checkpoint and its base are intact.

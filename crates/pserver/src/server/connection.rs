@@ -1,5 +1,6 @@
 //! Serves one connection in its own thread: reads requests, calls the server, writes replies. Shares only the server.
 
+mod leaving;
 mod recorded;
 mod replies;
 mod rows;
@@ -18,8 +19,9 @@ use crate::stream::write_vectored;
 use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
 
 pub(super) use recorded::serve_bytes;
-use replies::{describe, encode_standing, names, no_values, waits_for};
+use replies::{describe, encode_rollback, encode_standing, names, no_values, waits_for};
 
+use super::checkpoints::Rollback;
 use super::gradient::Pushed;
 use super::{Server, State, refused};
 
@@ -234,14 +236,25 @@ impl<S: Read + Write> Connection<S> {
                 above,
                 seen,
                 incarnations,
+                is_new,
             } => {
                 self.expect_body(0)?;
-                let (epoch, step) = server.recover(above, seen, incarnations)?;
-                self.done(Writer::new().u64(epoch).u64(step))
+                let chosen = server.recover(above, seen, incarnations, is_new)?;
+                self.done(&mut encode_rollback(chosen))
             }
-            Request::RollBack { epoch, step, seen } => {
+            Request::RollBack {
+                epoch,
+                step,
+                seen,
+                from_start,
+            } => {
                 self.expect_body(0)?;
-                server.roll_back(epoch, step, seen)?;
+                let rollback = Rollback {
+                    epoch,
+                    step,
+                    from_start,
+                };
+                server.roll_back(rollback, seen)?;
                 self.done(&mut Writer::new())
             }
         }
@@ -270,11 +283,11 @@ impl<S: Read + Write> Connection<S> {
         if state.steps.epoch() == 0 && state.steps.mode() != Mode::Sync {
             self.server.resume_alone(&mut state)?;
         }
-        let standing = state.steps.join(trainer, attempt)?;
+        let (standing, begun) = (state.steps.join(trainer, attempt)?, state.begun);
         drop(state);
         // Ends requests that wait on behalf of an earlier attempt.
         self.server.changed.notify_all();
-        self.done(&mut encode_standing(&standing))
+        self.done(&mut encode_standing(&standing, begun))
     }
 
     fn assign(&mut self, dense: &Dense, replace: bool) -> Result<(), Fault> {
@@ -459,37 +472,6 @@ impl<S: Read + Write> Connection<S> {
         state.steps.check(self.sender(epoch))?;
         state.kept[trainer] = bytes;
         drop(state);
-        self.done(&mut Writer::new())
-    }
-
-    fn leave(&mut self, epoch: u64, step: u64) -> Result<(), Fault> {
-        self.expect_body(0)?;
-        let sender = self.sender(epoch);
-        {
-            let mut state = self.server.state();
-            state.steps.leave(sender, step)?;
-            // The others may have waited only for this trainer.
-            self.server.commit_if_complete(&mut state);
-        }
-        self.server.changed.notify_all();
-        self.done(&mut Writer::new())
-    }
-
-    fn finish(&mut self, epoch: u64) -> Result<(), Fault> {
-        self.expect_body(0)?;
-        self.wait(
-            |state| {
-                if state.steps.epoch() != epoch {
-                    let step = state.steps.step();
-                    return Err(crate::steps::Refusal::RolledBack { step }.into());
-                }
-                Ok(match state.steps.all_left() {
-                    true => Verdict::Accept,
-                    false => Verdict::Wait,
-                })
-            },
-            |state| format!("the end waits for {}", names(&state.steps.still_training())),
-        )?;
         self.done(&mut Writer::new())
     }
 

@@ -34,7 +34,7 @@ pub struct Config {
     pub index: u32,
     pub servers: u32,
     pub trainers: u32,
-    /// The attempt number of this worker. From the second attempt on, tensors must come from a checkpoint.
+    /// The attempt number of this worker. From the second attempt on, earlier tensors are lost.
     pub attempt: u32,
     /// The number of threads for large updates; the number of shards of a table depends on it.
     pub cores: usize,
@@ -88,6 +88,8 @@ struct State {
     kept: Vec<Vec<u8>>,
     /// The servers that took part in the latest rollback, and its step.
     formed: Option<(Vec<u64>, u64)>,
+    /// The epoch in which training last began at step 0 because there was no checkpoint.
+    begun: u64,
     /// Pushes that were counted, for `stat`.
     pushes: u64,
     /// Open connections of trainers.
@@ -144,6 +146,7 @@ impl Server {
                 pending: (0..config.trainers).map(|_| Vec::new()).collect(),
                 kept: vec![Vec::new(); config.trainers as usize],
                 formed: None,
+                begun: 0,
                 pushes: 0,
                 connected: 0,
             }),

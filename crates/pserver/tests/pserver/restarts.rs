@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use paddlecloud_pserver::client::{Client, Config, Gradients};
+use paddlecloud_pserver::client::{Client, ClientError, Config, Gradients};
 use paddlecloud_pserver::message::{Limits, Session, TableSpec};
 use paddlecloud_pserver::optimizer::{Pace, Rule};
 use paddlecloud_pserver::server::{self, Admission, Listening, Server, listen};
@@ -21,6 +21,8 @@ struct Fragile {
     trainers: u32,
     mode: Mode,
     limits: Limits,
+    /// 0: none.
+    checkpoint_every: u64,
 }
 
 impl Fragile {
@@ -32,6 +34,7 @@ impl Fragile {
             trainers,
             mode,
             limits: Limits::default(),
+            checkpoint_every: 5,
         };
         for index in 0..servers {
             let listening = job.start(index, 1);
@@ -76,17 +79,22 @@ impl Fragile {
     }
 
     fn connect(&self, trainer: u32) -> Client {
+        self.connect_as(trainer, 1)
+    }
+
+    fn connect_as(&self, trainer: u32, attempt: u32) -> Client {
+        let folder = self.folder.path().to_str().unwrap();
         Client::connect(Config {
             addresses: self.addresses.iter().map(SocketAddr::to_string).collect(),
             trainer,
             trainers: self.trainers,
-            attempt: 1,
+            attempt,
             secret: None,
             session: Session {
                 mode: self.mode,
                 mean: false,
-                checkpoints: self.folder.path().to_str().unwrap().to_owned(),
-                checkpoint_every: 5,
+                checkpoints: if self.checkpoint_every == 0 { "" } else { folder }.to_owned(),
+                checkpoint_every: self.checkpoint_every,
             },
             gradients: Gradients::F32,
             patience: Duration::from_secs(20),
@@ -289,4 +297,48 @@ fn a_checkpoint_loads_on_another_number_of_servers_and_damaged_ones_are_skipped(
     let again = other.train(15, |step| seen.lock().unwrap().push(step));
     assert_eq!(steps.first(), Some(&10));
     assert!(model == again, "the model is another");
+}
+
+/// Reads the tensor that `begin` creates.
+fn read(client: &mut Client) -> Result<f32, ClientError> {
+    let mut values = vec![0.0; 65_537];
+    client.pull(&mut [("w", &mut values)], false)?;
+    Ok(values[65_536])
+}
+
+/// Creates a tensor that has a block on each of two servers.
+fn begin(client: &mut Client, value: f32) {
+    client
+        .create_dense(dense("w", 65_537, Rule::Sgd), &vec![value; 65_537])
+        .unwrap();
+}
+
+fn begins_again(mode: Mode) {
+    let mut job = Fragile::new(2, 2, mode);
+    job.checkpoint_every = 0;
+    let mut old = [job.connect(0), job.connect(1)];
+    for client in &mut old {
+        begin(client, 1.0);
+        assert_eq!(read(client).unwrap(), 1.0);
+    }
+    job.crash(1);
+    let refused = read(&mut old[1]).unwrap_err().to_string();
+    assert!(refused.contains("writes no checkpoints"), "{refused}");
+
+    let mut first = job.connect_as(0, 2);
+    assert_eq!(first.step(), 0);
+    begin(&mut first, 2.0);
+    let error = read(&mut old[1]).unwrap_err();
+    assert!(matches!(error, ClientError::Lost), "{error}");
+    let mut second = job.connect_as(1, 2);
+    begin(&mut second, 3.0);
+    for client in [&mut first, &mut second] {
+        assert_eq!(read(client).unwrap(), 2.0);
+    }
+}
+
+#[test]
+fn without_a_checkpoint_new_trainers_begin_again_and_old_ones_fail() {
+    begins_again(Mode::Sync);
+    begins_again(Mode::Async);
 }

@@ -1,12 +1,12 @@
 //! Copies a worker's output to stdout for `kubectl logs`. Uses its own thread: the reader of stdout may be slow, and
 //! the link must not wait for it.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use paddlecloud_supervisor::log::{LogReader, Piece};
+use paddlecloud_supervisor::printed::Printer;
 
 const BLOCK: usize = 64 << 10;
 
@@ -87,7 +87,7 @@ impl StdoutCopy {
 fn copy(shared: &Shared, log: &Path) {
     let mut reader = LogReader::open(log);
     let mut next = 0;
-    let mut stdout = std::io::stdout();
+    let mut stdout = Printer::new(std::io::stdout());
     loop {
         let mark = shared.wait(Duration::MAX, |mark| mark.end > next || mark.complete);
         let Ok(pieces) = reader.read_at(next, BLOCK) else {
@@ -102,7 +102,7 @@ fn copy(shared: &Shared, log: &Path) {
         for piece in pieces {
             next = piece.end();
             if let Piece::Chunk(chunk) = piece
-                && stdout.write_all(&chunk.bytes).is_err()
+                && stdout.print(chunk.offset, &chunk.bytes).is_err()
             {
                 return;
             }

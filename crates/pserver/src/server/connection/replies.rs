@@ -1,16 +1,27 @@
 //! The contents of replies: the progress of a trainer, and what it waits for.
 
+use super::super::checkpoints::Rollback;
 use crate::message::Session;
 use crate::steps::Standing;
 use crate::wire::Writer;
 
-pub(super) fn encode_standing(standing: &Standing) -> Writer {
+/// `begun`: the epoch in which training last began without a checkpoint.
+pub(super) fn encode_standing(standing: &Standing, begun: u64) -> Writer {
     let mut head = Writer::new();
     head.u64(standing.epoch)
         .u64(standing.step)
         .u64(standing.next)
         .u32(standing.parts)
-        .u8(u8::from(standing.left));
+        .u8(u8::from(standing.left))
+        .u64(begun);
+    head
+}
+
+pub(super) fn encode_rollback(rollback: Rollback) -> Writer {
+    let mut head = Writer::new();
+    head.u64(rollback.epoch)
+        .u64(rollback.step)
+        .u8(u8::from(rollback.from_start));
     head
 }
 

@@ -54,7 +54,7 @@ def connect(
     checkpoints: str | os.PathLike[str] = "output/checkpoints",
     gradients: str = "fp32",
     keep: float = 0.01,
-    patience: float = 60.0,
+    patience: float = 300.0,
     stall: float = 120.0,
 ) -> Session:
     """Connects to the parameter servers of this job, or to one in this process outside a job.
@@ -65,7 +65,7 @@ def connect(
     checkpoints: their folder, as the parameter servers see it: relative to the package.
     gradients: how they travel: "fp32", "bf16", "fp16", or "topk": the share `keep` of the elements of a dense gradient, the largest
         ones; the others are added to the next gradient.
-    patience: seconds a parameter server may be out of reach.
+    patience: seconds a parameter server may be out of reach. One whose machine is lost is restarted after about two minutes.
     stall: seconds without a call after which the Python stack of this trainer is logged; 0: never.
     """
     if mode not in ("sync", "async", "bounded"):

@@ -1,0 +1,41 @@
+//! Requests of trainers that are done: to leave, and to wait for the others.
+
+use std::io::{Read, Write};
+
+use super::replies::names;
+use super::{Connection, Fault};
+use crate::steps::Verdict;
+use crate::wire::Writer;
+
+impl<S: Read + Write> Connection<S> {
+    pub(super) fn leave(&mut self, epoch: u64, step: u64) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        {
+            let mut state = self.server.state();
+            state.steps.leave(sender, step)?;
+            // The others may have waited only for this trainer.
+            self.server.commit_if_complete(&mut state);
+        }
+        self.server.changed.notify_all();
+        self.done(&mut Writer::new())
+    }
+
+    pub(super) fn finish(&mut self, epoch: u64) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        self.wait(
+            |state| {
+                if state.steps.epoch() != epoch {
+                    let step = state.steps.step();
+                    return Err(crate::steps::Refusal::RolledBack { step }.into());
+                }
+                Ok(match state.steps.all_left() {
+                    true => Verdict::Accept,
+                    false => Verdict::Wait,
+                })
+            },
+            |state| format!("the end waits for {}", names(&state.steps.still_training())),
+        )?;
+        self.done(&mut Writer::new())
+    }
+}
