@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hello::{HelloError, Identity, OBSERVER, RunSecret};
+use crate::hello::{HelloError, Identity, RunSecret};
 use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Session, TableSpec, TensorId};
 use crate::optimizer::Pace;
 use crate::placement::Layout;
@@ -23,7 +23,7 @@ use crate::steps::Mode;
 use crate::wire::{Reader, WireError, bytes_of, bytes_of_mut};
 
 pub use compress::Gradients;
-pub use link::{Link, LinkConfig, Listener, Sink};
+pub use link::{Link, LinkConfig, Listener, Sink, stat};
 pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
 pub use rows::Rows;
 
@@ -94,6 +94,8 @@ pub struct Config {
     pub trainers: u32,
     pub attempt: u32,
     pub secret: Option<RunSecret>,
+    /// Uses shared memory with servers of this machine. Needs a secret.
+    pub shares_memory: bool,
     pub session: Session,
     /// How gradients are encoded.
     pub gradients: Gradients,
@@ -127,6 +129,8 @@ pub struct Client {
     barriers: u32,
     /// With [`Gradients::TopK`]: per tensor, the gradient that has not been sent yet.
     unsent: HashMap<String, Vec<f32>>,
+    /// For the rows of the next call, a buffer per server.
+    row_buffers: Vec<Vec<f32>>,
 }
 
 /// One request to one server.
@@ -154,6 +158,7 @@ impl Client {
                 secret: config.secret.clone(),
                 patience: config.patience,
                 follows_restarts: config.session.mode != Mode::Sync,
+                shares_memory: config.shares_memory && config.secret.is_some(),
                 listener: Arc::clone(&config.listener),
             })
         });
@@ -166,6 +171,7 @@ impl Client {
             step: 0,
             barriers: 0,
             unsent: HashMap::new(),
+            row_buffers: Vec::new(),
         };
         client.agree()?;
         Ok(client)
@@ -192,6 +198,11 @@ impl Client {
 
     pub fn servers(&self) -> u32 {
         self.links.len() as u32
+    }
+
+    /// Whether every server is reached through shared memory.
+    pub fn uses_shared_memory(&self) -> bool {
+        self.links.iter().all(Link::uses_shared_memory)
     }
 
     pub fn session(&self) -> &Session {
@@ -532,39 +543,6 @@ impl Client {
         let result = results.into_iter().collect();
         self.settle(result)
     }
-}
-
-/// The statistics of servers, as JSON, for a client that does not train.
-pub fn stat(
-    addresses: &[String],
-    secret: Option<&RunSecret>,
-    patience: Duration,
-) -> Vec<Result<String, ClientError>> {
-    struct Silent;
-    impl Listener for Silent {
-        fn waiting(&self, _: u32, _: &str) {}
-    }
-    let ask = |address: &String| {
-        let mut link = Link::new(LinkConfig {
-            address: address.clone(),
-            identity: Identity {
-                trainer: OBSERVER,
-                trainers: 0,
-                attempt: 0,
-                server: 0,
-                servers: 0,
-                lane: 0,
-            },
-            secret: secret.cloned(),
-            patience,
-            follows_restarts: false,
-            listener: Arc::new(Silent),
-        });
-        let mut text = Vec::new();
-        link.ask(&Request::Stat, &[], Sink::Collect(&mut text))?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
-    };
-    addresses.iter().map(ask).collect()
 }
 
 /// The number of samples, capped at `u32::MAX`.
