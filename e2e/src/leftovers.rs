@@ -37,8 +37,21 @@ impl Process {
 
     /// Ends it at once; it may be gone already.
     pub fn end(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Suspends it until [`Process::resume`].
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(pid, signal);
         }
     }
 }

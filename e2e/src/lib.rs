@@ -22,6 +22,7 @@ pub use background::Background;
 pub use disk::Disk;
 pub use environment::TestEnvironment;
 pub use gate::Gate;
+pub use leftovers::Process;
 pub use package::Package;
 pub use program::built as built_program;
 pub use ran::Ran;

@@ -76,7 +76,7 @@ const BENCHES: &[Bench] = &[
 const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "pserver",
-        "the parameter server beside PyTorch's RPC and bare sockets; memory, connections",
+        "the parameter server beside PyTorch's RPC, Ray and bare sockets; memory, connections, `ctr`",
         "crates/py/bench/pserver.sh",
     ),
     (

@@ -148,6 +148,16 @@ impl DerefMut for Buffer {
     }
 }
 
+impl Buffer {
+    /// Frees the memory instead of keeping it: for a buffer that is needed once.
+    pub fn discard(mut self) {
+        let values = std::mem::take(&mut self.values);
+        let bytes = 4 * values.len() as u64;
+        drop(values);
+        self.budget.0.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         let values = std::mem::take(&mut self.values);
@@ -187,6 +197,17 @@ impl Drop for Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_discarded_buffer_is_not_kept() {
+        let budget = Budget::new(8 * KEPT_FROM as u64);
+        let kept = budget.buffer(KEPT_FROM, "w").unwrap();
+        let once = budget.buffer(KEPT_FROM, "w").unwrap();
+        once.discard();
+        assert_eq!(budget.used(), 4 * KEPT_FROM as u64);
+        drop(kept);
+        assert_eq!(budget.used(), 4 * KEPT_FROM as u64);
+    }
 
     #[test]
     fn memory_is_refused_by_name_and_given_back() {

@@ -16,6 +16,7 @@ mod refusal;
 mod saving;
 pub mod schedule;
 pub mod server;
+mod shared;
 pub mod sparse;
 pub mod steps;
 mod stream;

@@ -1,8 +1,54 @@
-//! Complete transfers in few system calls, between scattered memory and a connection.
+//! Connections, and complete transfers in few system calls between them and scattered memory.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use crate::shared::Shared;
+
+/// A client's connection to a server.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    /// To a server of the same machine.
+    Shared(Shared),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Shared(shared) => shared.read(buffer),
+        }
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read_vectored(buffers),
+            Stream::Shared(shared) => shared.read_vectored(buffers),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Shared(shared) => shared.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write_vectored(slices),
+            Stream::Shared(shared) => shared.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// A peer that is silent for this long, and then does not answer `PROBES` probes at this interval, is gone.
 const SILENCE: Duration = Duration::from_secs(30);

@@ -1,39 +1,69 @@
 """Measures the parameter server beside its peers: two servers and two workers on loopback, a process each.
 
-    cargo xtask bench pserver [--only dense|sparse|memory|connections] [--rounds N] [--small]
+    cargo xtask bench pserver [--only dense sparse memory connections ctr] [--rounds N] [--small]
+    python3 crates/py/bench/bench_pserver.py --wheel FILE ...     # without cargo and without an index
 
-Peers take turns, round by round, and the medians are printed. Throughput is what both workers move together; CPU is that of all processes.
-"bare" moves the same bytes over plain sockets and computes nothing. PyTorch's RPC takes part where torch is installed.
+Systems take turns, round by round, and the medians are printed. Throughput is what both workers move together; CPU is that of all
+processes. "ours" uses TCP, "shared" is ours through shared memory. PyTorch's RPC (over TCP) and Ray take part where they are installed.
+`ctr` trains the example through `paddlectl`.
 """
 
 import argparse
+import contextlib
+import importlib.util
 import json
 import os
+import re
+import secrets
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
-import numpy as np
-
-F = np.float32
-SECRET = "bench"
-WIDTH = 64
-IDS = 10_000
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
 TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+# Ray's processes accept only each other.
+RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------------------
 
 
+def cpu_seconds():
+    """For every process: its parent, and the CPU time it has used."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
+            found[int(entry)] = int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+    return found
+
+
+def cpu_of(children):
+    """The CPU time of these processes and of all below them."""
+    used = cpu_seconds()
+    below = {child.process.pid for child in children}
+    while grown := {pid for pid, (parent, _) in used.items() if parent in below} - below:
+        below |= grown
+    return sum(used[pid][1] for pid in below if pid in used)
+
+
 class Child:
-    """A process of this program in a role; they talk in lines of JSON."""
+    """A process in a role; it talks in lines of JSON."""
 
     def __init__(self, role, **settings):
-        command = [sys.executable, __file__, "--role", role, json.dumps(settings)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.ends_itself = role.startswith("ray")  # it takes Ray's own processes with it
+        command = [sys.executable, str(HERE / "pserver_roles.py"), role, json.dumps(settings)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **RAY}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -42,242 +72,23 @@ class Child:
         print(json.dumps(what), file=self.process.stdin, flush=True)
 
     def hear(self):
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit("error: a process of the benchmark ended early")
-        return json.loads(line)
-
-    def cpu(self):
-        with open(f"/proc/{self.process.pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        """The next line; anything else a library prints is skipped."""
+        while line := self.process.stdout.readline():
+            with contextlib.suppress(ValueError):
+                return json.loads(line)
+        raise SystemExit("error: a process of the benchmark ended early")
 
     def memory(self):
         """Resident bytes."""
-        with open(f"/proc/{self.process.pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * PAGE
 
     def end(self):
+        if self.ends_itself:
+            self.process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(20)
         self.process.kill()
         self.process.wait()
-
-
-def tell_parent(what):
-    print(json.dumps(what), flush=True)
-
-
-def hear_parent():
-    line = sys.stdin.readline()
-    if not line:
-        sys.exit(0)
-    return json.loads(line)
-
-
-def park():
-    """Waits until the parent ends."""
-    while True:
-        hear_parent()
-
-
-def measured(worker_steps):
-    """A worker: warms up, waits for the start, and works."""
-    worker_steps(2)
-    while True:
-        tell_parent("ready")
-        worker_steps(hear_parent())
-        tell_parent("done")
-
-
-# ---- ours ------------------------------------------------------------------------------------------------------------------------
-
-
-def ours_server(index, servers, trainers):
-    from paddlecloud import _native
-
-    tell_parent(_native.ps_serve(trainers, SECRET, index, servers))
-    park()
-
-
-def session_of(addresses, trainer, trainers):
-    from paddlecloud import _native
-    from paddlecloud.ps.session import Session, _Job, _Watchdog
-
-    job = _Job(addresses, trainer, trainers, 1, SECRET)
-    watchdog = _Watchdog(0)
-    native = _native.PsClient(addresses, trainer, trainers, 1, SECRET, "async", 0, False, "", 0, 60.0, watchdog.on_wait)
-    return Session(native, job, "async", watchdog)
-
-
-def ours_worker(addresses, trainer, trainers, work, elements, rows, zipf):
-    from paddlecloud import ps
-
-    session = session_of(addresses, trainer, trainers)
-    if work == "dense":
-        session.create("w", np.full(elements, 0.5, F), ps.SGD(0.1))
-        gradient, out = np.full(elements, 1e-3, F), np.empty(elements, F)
-
-        def steps(count):
-            for _ in range(count):
-                session.push({"w": gradient})
-                session.pull("w", out=out)
-
-        return measured(steps)
-    session.table("emb", WIDTH, ps.SGD(0.1))
-    draw, gradients, out = drawer(trainer, rows, zipf), np.full((IDS, WIDTH), 1e-3, F), np.empty((IDS, WIDTH), F)
-
-    def steps(count):
-        for _ in range(count):
-            ids = draw()
-            session.lookup("emb", ids, out=out)
-            session.push_rows("emb", ids, gradients)
-
-    measured(steps)
-
-
-def drawer(trainer, rows, zipf):
-    """Batches of ids, drawn beforehand."""
-    source = np.random.default_rng(trainer)
-    draw = (lambda: source.zipf(1.1, IDS) % rows) if zipf else (lambda: source.integers(0, rows, IDS))
-    batches = [draw().astype(np.int64) for _ in range(16)]
-    state = {"at": 0}
-
-    def following():
-        state["at"] += 1
-        return batches[state["at"] % len(batches)]
-
-    return following
-
-
-# ---- bare sockets ----------------------------------------------------------------------------------------------------------------
-
-
-def bare_server(index, servers, trainers):
-    listener = socket.create_server(("127.0.0.1", 0))
-    tell_parent(f"127.0.0.1:{listener.getsockname()[1]}")
-
-    def serve(stream):
-        size = int.from_bytes(stream.recv(8), "little")
-        buffer = memoryview(bytearray(size))
-        while receive(stream, buffer):
-            stream.sendall(buffer)
-
-    while True:
-        stream, _ = listener.accept()
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=serve, args=(stream,), daemon=True).start()
-
-
-def receive(stream, buffer):
-    at = 0
-    while at < len(buffer):
-        count = stream.recv_into(buffer[at:])
-        if not count:
-            return False
-        at += count
-    return True
-
-
-def bare_worker(addresses, trainer, trainers, work, elements, rows, zipf):
-    """Sends what a gradient has and receives as much, half on each server."""
-    share = (elements * 4 if work == "dense" else IDS * (WIDTH * 4 + 8)) // len(addresses)
-    streams = []
-    for address in addresses:
-        host, port = address.split(":")
-        stream = socket.create_connection((host, int(port)))
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream.sendall(share.to_bytes(8, "little"))
-        streams.append((stream, memoryview(bytearray(share)), memoryview(bytearray(share))))
-
-    def exchange(stream, out, back):
-        stream.sendall(out)
-        receive(stream, back)
-
-    def steps(count):
-        for _ in range(count):
-            threads = [threading.Thread(target=exchange, args=each) for each in streams]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-    measured(steps)
-
-
-# ---- PyTorch's RPC ---------------------------------------------------------------------------------------------------------------
-
-_torch_state = {}
-
-
-def torch_push(gradient):
-    _torch_state["w"].add_(gradient, alpha=-0.1)
-
-
-def torch_pull():
-    return _torch_state["w"]
-
-
-def torch_lookup(ids):
-    return _torch_state["table"][ids]
-
-
-def torch_push_rows(ids, gradients):
-    _torch_state["table"].index_add_(0, ids, gradients, alpha=-0.1)
-
-
-def torch_rpc(name, rank, world, port):
-    import torch.distributed.rpc as rpc
-
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    options = rpc.TensorPipeRpcBackendOptions(_transports=["uv"], _channels=["basic"], num_worker_threads=4)
-    rpc.init_rpc(name, rank=rank, world_size=world, rpc_backend_options=options)
-    return rpc
-
-
-def torch_server(index, servers, trainers, port, elements, rows):
-    import torch
-
-    torch.set_num_threads(1)
-    _torch_state["w"] = torch.full((elements // servers,), 0.5)
-    _torch_state["table"] = torch.zeros(rows // servers + 1, WIDTH)
-    torch_rpc(f"server{index}", index, servers + trainers, port)
-    park()
-
-
-def torch_worker(port, trainer, trainers, servers, work, elements, rows, zipf):
-    import torch
-
-    torch.set_num_threads(1)
-    rpc = torch_rpc(f"worker{trainer}", servers + trainer, servers + trainers, port)
-    names = [f"server{index}" for index in range(servers)]
-
-    def at_all(call, arguments):
-        waiting = [rpc.rpc_async(name, call, given) for name, given in zip(names, arguments)]
-        return [each.wait() for each in waiting]
-
-    if work == "dense":
-        halves = torch.full((elements,), 1e-3).chunk(servers)
-        out = torch.empty(elements).chunk(servers)
-
-        def steps(count):
-            for _ in range(count):
-                at_all(torch_push, [(half,) for half in halves])
-                for into, found in zip(out, at_all(torch_pull, [()] * servers)):
-                    into.copy_(found)
-
-        return measured(steps)
-    draw, gradients = drawer(trainer, rows, zipf), torch.full((IDS, WIDTH), 1e-3)
-    out = torch.empty(IDS, WIDTH)
-
-    def steps(count):
-        for _ in range(count):
-            ids = torch.from_numpy(draw())
-            places = [(ids % servers == index).nonzero().squeeze(1) for index in range(servers)]
-            local = [torch.div(ids[at], servers, rounding_mode="floor") for at in places]
-            for at, found in zip(places, at_all(torch_lookup, [(each,) for each in local])):
-                out[at] = found
-            at_all(torch_push_rows, [(each, gradients[at]) for each, at in zip(local, places)])
-
-    measured(steps)
 
 
 # ---- the race --------------------------------------------------------------------------------------------------------------------
@@ -288,18 +99,19 @@ class Contender:
 
     def __init__(self, system, settings):
         servers = trainers = 2
+        where = {}
         if system == "torch":
-            port = free_port()
-            sizes = {"elements": settings["elements"], "rows": settings["rows"]}
-            self.servers = [
-                Child("torch_server", index=index, servers=servers, trainers=trainers, port=port, **sizes)
-                for index in range(servers)
-            ]
-            where = {"port": port, "servers": servers}
+            where = {"port": free_port(), "servers": servers}
+            sizes = {"elements": settings["elements"], "rows": settings["rows"], "trainers": trainers}
+            self.servers = [Child("torch_server", index=index, **where, **sizes) for index in range(servers)]
+        elif system == "ray":
+            self.servers = [Child("ray_server", servers=servers, trainers=trainers, elements=settings["elements"])]
+            where = {"addresses": [self.servers[0].hear()], "servers": servers}
+        elif system == "memcpy":
+            self.servers, where = [], {"addresses": []}
         else:
-            self.servers = [
-                Child(f"{system}_server", index=index, servers=servers, trainers=trainers) for index in range(servers)
-            ]
+            placed = [{"index": index, "servers": servers, "trainers": trainers} for index in range(servers)]
+            self.servers = [Child(f"{system}_server", **each) for each in placed]
             where = {"addresses": [server.hear() for server in self.servers]}
         self.workers = [
             Child(f"{system}_worker", trainer=trainer, trainers=trainers, **where, **settings)
@@ -311,19 +123,19 @@ class Contender:
     def run(self, steps):
         """(seconds, CPU seconds of all processes) of `steps` steps of every worker."""
         everybody = self.servers + self.workers
-        before, start = [child.cpu() for child in everybody], time.perf_counter()
+        before, start = cpu_of(everybody), time.perf_counter()
         for worker in self.workers:
             worker.tell(steps)
         for worker in self.workers:
             assert worker.hear() == "done"
         seconds = time.perf_counter() - start
-        cpu = sum(child.cpu() - used for child, used in zip(everybody, before))
+        cpu = cpu_of(everybody) - before
         for worker in self.workers:
             worker.hear()
         return seconds, cpu
 
     def end(self):
-        for child in self.servers + self.workers:
+        for child in self.workers + self.servers:
             child.end()
 
 
@@ -333,9 +145,11 @@ def free_port():
 
 
 def race(systems, settings, steps, rounds, show):
-    contenders = {system: Contender(system, settings) for system in systems}
+    contenders = {}
     found = {system: [] for system in systems}
     try:
+        for system in systems:
+            contenders[system] = Contender(system, settings)
         for _ in range(rounds):
             for system, contender in contenders.items():
                 found[system].append(contender.run(steps))
@@ -347,50 +161,62 @@ def race(systems, settings, steps, rounds, show):
         show(system, seconds, cpu)
 
 
-def systems():
-    try:
-        import torch.distributed.rpc as rpc
-    except ImportError:
-        print("PyTorch is not installed here and takes no part", file=sys.stderr)
-        return ["ours", "bare"]
-    return ["ours", "bare", "torch"] if rpc.is_available() else ["ours", "bare"]
+def peers(*wanted):
+    """Those of the peers that are installed."""
+    modules = {"torch": "torch.distributed.rpc", "ray": "ray"}
+    found = []
+    for system in wanted:
+        try:
+            is_there = importlib.util.find_spec(modules[system]) is not None
+        except ImportError:
+            is_there = False
+        if is_there:
+            found.append(system)
+        else:
+            print(f"  ({system} is not installed here and takes no part)", flush=True)
+    return found
 
 
 def dense(options):
     elements = 2_500_000 if options.small else 25_000_000
     steps = 10
     moved = 2 * 2 * 4 * elements * steps / 1e9
-    print(f"\ndense, {elements * 4 / 1e6:.0f} MB push + pull\n  system      GB/s   CPU-s/GB")
+    print(f"\ndense, {elements * 4 / 1e6:.0f} MB push + pull\n  system      GB/s   CPU-s/GB", flush=True)
 
     def show(system, seconds, cpu):
         print(f"  {system:8} {moved / seconds:7.2f} {cpu / moved:10.3f}", flush=True)
 
-    race(systems(), {"work": "dense", "elements": elements, "rows": 2, "zipf": False}, steps, options.rounds, show)
+    systems = ["ours", "shared", "bare", "memcpy", *peers("torch", "ray")]
+    race(systems, {"work": "dense", "elements": elements, "rows": 2, "zipf": False}, steps, options.rounds, show)
 
 
 def sparse(options):
     cases = [("100,000 rows, uniform", 100_000, False), ("10 million rows, Zipf", 10_000_000, True)]
     for title, rows, zipf in cases[:1] if options.small else cases:
         steps = 50
-        asked = 2 * IDS * steps
-        print(f"\nsparse, {WIDTH} floats, {IDS:,} ids a step, lookup + push; {title}\n  system    M rows/s   CPU-µs/row")
+        asked = 2 * 10_000 * steps
+        print(f"\nsparse, 64 floats, 10,000 ids a step, lookup + push; {title}\n  system    M rows/s   CPU-µs/row", flush=True)
 
         def show(system, seconds, cpu, asked=asked):
             print(f"  {system:8} {asked / seconds / 1e6:9.2f} {cpu / asked * 1e6:12.2f}", flush=True)
 
-        taking_part = [system for system in systems() if not (zipf and system == "torch")]
         settings = {"work": "sparse", "elements": 2, "rows": rows, "zipf": zipf}
-        race(taking_part, settings, steps, options.rounds, show)
+        race(["ours", "shared", "bare", *peers("torch")], settings, steps, options.rounds, show)
+
+
+# ---- one server ------------------------------------------------------------------------------------------------------------------
 
 
 def memory(options):
+    import numpy as np
     from paddlecloud import ps
+    from pserver_roles import session_of
 
     rows, elements = (500_000, 12_500_000) if options.small else (10_000_000, 250_000_000)
-    print("\nmemory\n  what                                     MB   least   ratio   ratio while saving")
+    print("\nmemory\n  what                                     MB   least   ratio   ratio while saving", flush=True)
     for what in ("rows", "dense"):
         server = Child("ours_server", index=0, servers=1, trainers=1)
-        session = session_of([server.hear()], 0, 1)
+        session = session_of([server.hear()], 0, 1, shares_memory=False)
         start = server.memory()
         if what == "rows":
             session.table("emb", 16, ps.Adagrad(0.1))
@@ -398,7 +224,7 @@ def memory(options):
                 session.lookup("emb", np.arange(first, first + 100_000))
             least, title = rows * (8 + 64 + 64), f"{rows:,} rows of 16, Adagrad"
         else:
-            session.create("w", np.zeros(elements, F), ps.SGD(0.1))
+            session.create("w", np.zeros(elements, np.float32), ps.SGD(0.1))
             least, title = 4 * elements, f"{elements * 4 / 1e6:,.0f} MB dense, SGD"
         held = settled(server) - start
         highest = [held]
@@ -410,11 +236,10 @@ def memory(options):
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        folder = f"/tmp/bench-pserver-{os.getpid()}"
-        session.save(folder)
+        with tempfile.TemporaryDirectory() as folder:
+            session.save(f"{folder}/model")
         ended.set()
         watcher.join()
-        subprocess.run(["rm", "-rf", folder], check=True)
         server.end()
         print(f"  {title:36} {held / 1e6:6.0f} {least / 1e6:7.0f} {held / least:7.2f} {max(highest) / least:8.2f}", flush=True)
 
@@ -430,53 +255,123 @@ def settled(server):
         least = now
 
 
-def connections(options):
-    from paddlecloud import ps
+class Crowd:
+    """One server and many connections, all from this process; only the server's CPU time counts."""
 
-    print("\nconnections, 4 MB push + pull each\n  connections      GB/s   server CPU-s/GB")
-    elements, total = 1_000_000, 64 if options.small else 256
-    for count in (1, 4, 16, 64):
-        server = Child("ours_server", index=0, servers=1, trainers=count)
-        address = [server.hear()]
-        sessions = [session_of(address, trainer, count) for trainer in range(count)]
-        gradient = np.full(elements, 1e-3, F)
-        for session in sessions:
-            session.create("w", np.zeros(elements, F), ps.SGD(0.1))
+    ELEMENTS = 1_000_000
 
-        def work(session, times):
-            out = np.empty(elements, F)
-            for _ in range(times):
-                session.push({"w": gradient})
+    def __init__(self, count, shares_memory):
+        import numpy as np
+        from paddlecloud import ps
+        from pserver_roles import session_of
+
+        self.server = Child("ours_server", index=0, servers=1, trainers=count)
+        address = [self.server.hear()]
+        self.sessions = [session_of(address, trainer, count, shares_memory) for trainer in range(count)]
+        self.gradient = np.full(self.ELEMENTS, 1e-3, np.float32)
+        self.outs = [np.empty(self.ELEMENTS, np.float32) for _ in range(count)]
+        for session in self.sessions:
+            session.create("w", np.zeros(self.ELEMENTS, np.float32), ps.SGD(0.1))
+        self.run(2 * count)
+
+    def run(self, total):
+        """(seconds, server CPU seconds) of `total` pushes and pulls."""
+
+        def work(session, out):
+            for _ in range(total // len(self.sessions)):
+                session.push({"w": self.gradient})
                 session.pull("w", out=out)
 
-        work(sessions[0], 2)
-        threads = [threading.Thread(target=work, args=(session, total // count)) for session in sessions]
-        before, start = server.cpu(), time.perf_counter()
+        threads = [threading.Thread(target=work, args=pair) for pair in zip(self.sessions, self.outs)]
+        before, start = cpu_of([self.server]), time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        seconds, cpu = time.perf_counter() - start, server.cpu() - before
-        moved = 2 * 4 * elements * total / 1e9
-        print(f"  {count:11} {moved / seconds:9.2f} {cpu / moved:17.3f}", flush=True)
-        server.end()
+        return time.perf_counter() - start, cpu_of([self.server]) - before
+
+
+def connections(options):
+    total = 64 if options.small else 256
+    moved = 2 * 4 * Crowd.ELEMENTS * total / 1e9
+    for title, shares_memory in (("TCP", False), ("shared memory", True)):
+        print(f"\nconnections, 4 MB push + pull each, {title}\n  connections      GB/s   server CPU-s/GB", flush=True)
+        crowds = {count: Crowd(count, shares_memory) for count in (1, 4, 16, 64)}
+        found = {count: [] for count in crowds}
+        for _ in range(options.rounds):
+            for count, crowd in crowds.items():
+                found[count].append(crowd.run(total))
+        for count, runs in found.items():
+            seconds, cpu = (statistics.median(column) for column in zip(*runs))
+            print(f"  {count:11} {moved / seconds:9.2f} {cpu / moved:17.3f}", flush=True)
+            crowds[count].server.end()
+
+
+# ---- the example -----------------------------------------------------------------------------------------------------------------
+
+
+class Cloud:
+    """`paddlectl` with a home of its own."""
+
+    def __init__(self, home):
+        self.environment = {**os.environ, "HOME": home, "USER": "bench"}
+        self.jobs = 0
+
+    def call(self, *args):
+        command = ["paddlectl", *map(str, args)]
+        ran = subprocess.run(command, env=self.environment, text=True, capture_output=True)
+        if ran.returncode:
+            raise SystemExit(f"error: `{' '.join(command)}` failed\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+        return ran.stdout
+
+    def run(self, entry, *flags):
+        """Runs the example `ctr` and returns what its workers printed."""
+        self.jobs += 1
+        job = f"ctr-{self.jobs}"
+        workers = ["-cpu", "1", "-memory", "1Gi", "-pscpu", "1", "-psmemory", "512Mi"]
+        self.call("submit", "-f", "-jobname", job, *workers, *flags, "-entry", entry, ROOT / "examples/ctr")
+        return self.call("logs", "--raw", job)
+
+
+def ctr(options):
+    if shutil.which("paddlectl") is None:
+        print("\nctr: there is no `paddlectl`; this wheel was built without it", flush=True)
+        return
+    print("\nctr through `paddlectl`, 2 parameter servers\n  trainers   samples/s", flush=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        cloud = Cloud(home)
+        data = json.loads(cloud.call("whoami", "-o", "json"))["home"] + "/clicks"
+        try:
+            cloud.run(f"python prepare.py {data}", "-pservers", 0)
+            found = {1: [], 2: []}
+            for _ in range(1 if options.small else options.rounds):
+                for trainers, rates in found.items():
+                    log = cloud.run(f"python train.py {data}", "-parallelism", trainers, "-pservers", 2)
+                    rates.append(sum(map(float, re.findall(r"(\d+) samples/s", log))))
+        finally:
+            cloud.call("server", "stop")
+    rates = {trainers: statistics.median(rates) for trainers, rates in found.items()}
+    for trainers, rate in rates.items():
+        print(f"  {trainers:8} {rate:11,.0f}   {rate / rates[1]:.2f} x", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--role", nargs=2, help=argparse.SUPPRESS)
-    parts = {"dense": dense, "sparse": sparse, "memory": memory, "connections": connections}
-    parser.add_argument("--only", choices=parts)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"dense": dense, "sparse": sparse, "memory": memory, "connections": connections, "ctr": ctr}
+    parser.add_argument("--only", choices=parts, nargs="+", default=list(parts))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a tenth of the data")
+    parser.add_argument("--wheel", help="install this wheel in an environment of its own first")
     options = parser.parse_args()
-    if options.role:
-        role, settings = options.role
-        return globals()[role](**json.loads(settings))
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for name, part in parts.items():
-        if options.only in (None, name):
-            part(options)
+    if options.wheel:
+        from pserver_wheel import restart_with
+
+        others = ["--only", *options.only, "--rounds", str(options.rounds), *["--small"][: options.small]]
+        with tempfile.TemporaryDirectory() as folder:
+            restart_with(options.wheel, folder, __file__, others)
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, Python {sys.version.split()[0]}", flush=True)
+    for name in options.only:
+        parts[name](options)
 
 
 if __name__ == "__main__":

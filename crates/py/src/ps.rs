@@ -135,7 +135,8 @@ pub struct PsClient {
 impl PsClient {
     #[new]
     #[pyo3(signature = (
-        addresses, trainer, trainers, attempt, secret, mode, staleness, mean, checkpoints, checkpoint_every, patience, on_wait, gradients="fp32", keep=0.01
+        addresses, trainer, trainers, attempt, secret, mode, staleness, mean, checkpoints, checkpoint_every, patience, on_wait, gradients="fp32", keep=0.01,
+        shares_memory=true
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -157,6 +158,7 @@ impl PsClient {
         on_wait: Option<Py<PyAny>>,
         gradients: &str,
         keep: f32,
+        shares_memory: bool,
     ) -> PyResult<PsClient> {
         let watch = Arc::new(Watch {
             on_wait,
@@ -168,6 +170,7 @@ impl PsClient {
             trainers,
             attempt,
             secret: secret.as_deref().map(RunSecret::new),
+            shares_memory,
             session: Session {
                 mode: match mode {
                     "sync" => Mode::Sync,

@@ -3,7 +3,7 @@
 use std::env::var;
 use std::fs;
 
-use e2e::{Gate, TestEnvironment, wait_until};
+use e2e::{Background, Gate, Process, TestEnvironment, wait_until};
 
 use crate::examples::user;
 
@@ -129,8 +129,8 @@ fn parent(pid: u32) -> u32 {
     parent.unwrap_or(0)
 }
 
-/// Kills a worker's own process, or the supervisor above it.
-fn kill(env: &TestEnvironment, worker: &str, what: Victim) {
+/// The process of a worker, once it runs.
+fn find(env: &TestEnvironment, worker: &str) -> Process {
     let marker = format!(".{worker}.");
     let is_it = |pid: u32| {
         let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -142,13 +142,18 @@ fn kill(env: &TestEnvironment, worker: &str, what: Victim) {
         })
     };
     // It may be between two attempts.
-    let victim = wait_until(&format!("{worker} must run"), || {
+    wait_until(&format!("{worker} must run"), || {
         let starts = |arguments: &str| {
             arguments.starts_with("paddle pserver") || arguments.starts_with("python train.py")
         };
         let mut all = env.workers().into_iter();
         all.find(|process| starts(&process.arguments) && is_it(process.pid))
-    });
+    })
+}
+
+/// Kills a worker's own process, or the supervisor above it.
+fn kill(env: &TestEnvironment, worker: &str, what: Victim) {
+    let victim = find(env, worker);
     if what == Victim::TheWorker {
         return victim.end();
     }
@@ -297,29 +302,35 @@ def stuck_in_here():
 
 for step in session.steps(4):
     if step == 2 and session.trainer == 1:
+        print("at step 2", flush=True)
         stuck_in_here()
     session.push({"w": np.ones(3, np.float32)})
 "#;
 
-#[test]
-fn a_trainer_that_others_wait_for_is_named_and_shows_its_stack() {
-    let Some(env) = user() else { return };
-    let package = env.package("stuck").file("train.py", STUCK);
-    let gate = env.gate("stuck");
+/// Submits it, with servers that say after a second for whom they wait, and follows its log.
+fn submit_stuck(env: &TestEnvironment, job: &str, gate: &Gate) -> Background {
+    let package = env.package(job).file("train.py", STUCK);
     let variable = gate.variable("GATE");
     let train = [
         "submit",
         "-entry",
         "python train.py",
         "-jobname",
-        "stuck",
+        job,
         "-env",
         &variable,
     ];
     let patience = ["-env", "PADDLE_PS_PATIENCE=1"];
     env.paddlectl(&[&train[..], &patience, &TWO_BY_TWO, &[package.arg()]].concat())
         .ok();
-    let mut log = env.start(&["logs", "-f", "stuck"]);
+    env.start(&["logs", "-f", job])
+}
+
+#[test]
+fn a_trainer_that_others_wait_for_is_named_and_shows_its_stack() {
+    let Some(env) = user() else { return };
+    let gate = env.gate("stuck");
+    let mut log = submit_stuck(&env, "stuck", &gate);
     let (mut named, mut shown) = (false, false);
     while !(named && shown) {
         let line = log.wait_for_line("trainer");
@@ -328,6 +339,21 @@ fn a_trainer_that_others_wait_for_is_named_and_shows_its_stack() {
     }
     gate.open();
     env.paddlectl(&["wait", "stuck"]).ok();
+}
+
+#[test]
+fn a_stopped_trainer_is_named_and_shows_its_stack_once_it_continues() {
+    let Some(env) = user() else { return };
+    let gate = env.gate("stopped");
+    let mut log = submit_stuck(&env, "stopped", &gate);
+    log.wait_for_line("at step 2");
+    let trainer = find(&env, "trainer-1");
+    trainer.stop();
+    log.wait_for_line("waits for trainer 1");
+    trainer.resume();
+    log.wait_for_line("in stuck_in_here");
+    gate.open();
+    env.paddlectl(&["wait", "stopped"]).ok();
 }
 
 #[test]

@@ -186,6 +186,48 @@ fn torch_trains_with_its_own_collectives() {
     assert!(losses.iter().all(|loss| *loss < 0.02), "{losses:?}");
 }
 
+/// Asks for more rows than a parameter server has memory for, and trains with fewer.
+const TOO_LARGE: &str = r#"
+import numpy as np
+from paddlecloud import ps
+
+session = ps.connect()
+session.table("huge", 1024, ps.Adagrad(0.1))
+try:
+    session.lookup("huge", np.arange(200_000))
+except ps.OutOfMemory as error:
+    print("refused:", error, flush=True)
+print("rows", session.lookup("huge", np.arange(100)).shape, flush=True)
+"#;
+
+#[test]
+fn rows_beyond_the_memory_of_a_server_are_refused_by_the_name_of_the_table() {
+    let Some(env) = user() else { return };
+    let package = env.package("too-large").file("train.py", TOO_LARGE);
+    let sizes = [
+        "-cpu",
+        "500m",
+        "-memory",
+        "2Gi",
+        "-pscpu",
+        "250m",
+        "-psmemory",
+        "128Mi",
+    ];
+    let command = ["submit", "-jobname", "too-large", "-entry", "python train.py"];
+    env.paddlectl(&[&command[..], &sizes, &[package.arg()]].concat())
+        .ok();
+    let ended = env.paddlectl(&["wait", "too-large"]);
+    let log = env.paddlectl(&["logs", "--raw", "too-large"]).ok().stdout;
+    assert_eq!(env.status("too-large"), "Succeeded", "{ended:?}\n{log}");
+    let refused = log.lines().find_map(|line| line.strip_prefix("refused: "));
+    assert!(
+        refused.is_some_and(|message| message.starts_with("`huge` needs ")),
+        "{log}"
+    );
+    assert!(log.contains("rows (100, 1024)"), "{log}");
+}
+
 #[test]
 fn the_secret_of_a_run_is_shown_nowhere() {
     let Some(env) = user() else { return };

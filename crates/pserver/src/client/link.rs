@@ -5,9 +5,10 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::hello::{self, HelloError, Identity, RunSecret};
+use crate::hello::{self, Expected, HelloError, Identity, OBSERVER, RunSecret};
 use crate::message::{Refused, Request, reply};
-use crate::stream::{prepare, read_vectored, write_vectored};
+use crate::shared::{self, Shared};
+use crate::stream::{Stream, prepare, read_vectored, write_vectored};
 use crate::wire::{FRAME_BYTES, Frame, Reader, WireError};
 
 use super::ClientError;
@@ -37,12 +38,14 @@ pub struct LinkConfig {
     pub patience: Duration,
     /// Accepts a process that replaced the server; it has loaded its latest checkpoint.
     pub follows_restarts: bool,
+    /// Uses shared memory if the server is on this machine.
+    pub shares_memory: bool,
     pub listener: Arc<dyn Listener>,
 }
 
 pub struct Link {
     config: LinkConfig,
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     /// Identifies the server process this link last connected to.
     incarnation: Option<u64>,
     /// Sent first on every new connection.
@@ -84,6 +87,10 @@ impl Link {
     /// Identifies the server process that answered last; 0 if none has.
     pub fn incarnation(&self) -> u64 {
         self.incarnation.unwrap_or(0)
+    }
+
+    pub fn uses_shared_memory(&self) -> bool {
+        matches!(self.stream, Some(Stream::Shared(_)))
     }
 
     /// Sets the request that is sent first on every new connection.
@@ -181,22 +188,24 @@ impl Link {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
-        let mut stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)?;
+        let stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)?;
         prepare(&stream);
+        let may_share = self.config.shares_memory && is_on_this_machine(&stream);
+        let mut stream = Stream::Tcp(stream);
         let expected = hello::introduce(&mut stream, self.config.secret.as_ref(), &self.config.identity)?;
+        let incarnation = self.welcomed(&mut stream, &expected)?;
         let server = self.server();
-        let listener = &*self.config.listener;
-        let welcome = read_reply(&mut stream, server, listener, &mut Sink::Nothing)?;
-        let mut welcome = Reader::new(&welcome);
-        expected.check(welcome.array()?)?;
-        let incarnation = welcome.u64()?;
         let is_other = self.incarnation.is_some_and(|known| known != incarnation);
         if is_other && !self.config.follows_restarts {
             return Err(ClientError::Restarted { server });
         }
+        // A server in another network namespace, or with too little memory for it, uses TCP.
+        if may_share && let Ok(shared) = self.share(incarnation) {
+            stream = shared;
+        }
         if let Some(join) = &self.join {
             write_request(&mut stream, join, &[])?;
-            let standing = read_reply(&mut stream, server, listener, &mut Sink::Nothing)?;
+            let standing = read_reply(&mut stream, server, &*self.config.listener, &mut Sink::Nothing)?;
             // Epoch 0: it has not loaded a checkpoint, because there is none.
             if is_other && Reader::new(&standing).u64()? == 0 {
                 return Err(ClientError::Restarted { server });
@@ -206,9 +215,69 @@ impl Link {
         self.stream = Some(stream);
         Ok(())
     }
+
+    /// Reads the server's first reply and checks its proof. Returns the number of the server's process.
+    fn welcomed(&self, stream: &mut Stream, expected: &Expected) -> Result<u64, ClientError> {
+        let welcome = read_reply(stream, self.server(), &*self.config.listener, &mut Sink::Nothing)?;
+        let mut welcome = Reader::new(&welcome);
+        expected.check(welcome.array()?)?;
+        Ok(welcome.u64()?)
+    }
+
+    /// Connects to the same server through shared memory. Both sides prove the secret again.
+    fn share(&self, incarnation: u64) -> Result<Stream, ClientError> {
+        let mut socket = shared::connect(incarnation)?;
+        let expected = hello::introduce(&mut socket, self.config.secret.as_ref(), &self.config.identity)?;
+        let mut stream = Stream::Shared(Shared::accept(socket)?);
+        match self.welcomed(&mut stream, &expected)? == incarnation {
+            true => Ok(stream),
+            false => Err(HelloError::Foreign.into()),
+        }
+    }
 }
 
-fn write_request(stream: &mut TcpStream, request: &Request, body: &[&[u8]]) -> io::Result<()> {
+/// The statistics of servers, as JSON, for a client that does not train.
+pub fn stat(
+    addresses: &[String],
+    secret: Option<&RunSecret>,
+    patience: Duration,
+) -> Vec<Result<String, ClientError>> {
+    struct Silent;
+    impl Listener for Silent {
+        fn waiting(&self, _: u32, _: &str) {}
+    }
+    let ask = |address: &String| {
+        let mut link = Link::new(LinkConfig {
+            address: address.clone(),
+            identity: Identity {
+                trainer: OBSERVER,
+                trainers: 0,
+                attempt: 0,
+                server: 0,
+                servers: 0,
+                lane: 0,
+            },
+            secret: secret.cloned(),
+            patience,
+            follows_restarts: false,
+            shares_memory: false,
+            listener: Arc::new(Silent),
+        });
+        let mut text = Vec::new();
+        link.ask(&Request::Stat, &[], Sink::Collect(&mut text))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    };
+    addresses.iter().map(ask).collect()
+}
+
+fn is_on_this_machine(stream: &TcpStream) -> bool {
+    match (stream.peer_addr(), stream.local_addr()) {
+        (Ok(peer), Ok(local)) => peer.ip().is_loopback() || peer.ip() == local.ip(),
+        _ => false,
+    }
+}
+
+fn write_request(stream: &mut Stream, request: &Request, body: &[&[u8]]) -> io::Result<()> {
     let head = request.encode();
     let frame = Frame {
         kind: request.kind(),
@@ -223,7 +292,7 @@ fn write_request(stream: &mut TcpStream, request: &Request, body: &[&[u8]]) -> i
 
 /// Reads the next final reply and returns its head; passes on what the server waits for in the meantime.
 fn read_reply(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     server: u32,
     listener: &dyn Listener,
     sink: &mut Sink<'_>,
@@ -253,7 +322,7 @@ fn read_reply(
     }
 }
 
-fn read_head(stream: &mut TcpStream, listener: &dyn Listener) -> Result<(Frame, Vec<u8>), ClientError> {
+fn read_head(stream: &mut Stream, listener: &dyn Listener) -> Result<(Frame, Vec<u8>), ClientError> {
     let interrupted = || listener.interrupted();
     let mut bytes = [0; FRAME_BYTES];
     read_vectored(stream, &mut [IoSliceMut::new(&mut bytes)], &interrupted)?;
@@ -264,7 +333,7 @@ fn read_head(stream: &mut TcpStream, listener: &dyn Listener) -> Result<(Frame, 
 }
 
 fn read_body(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     listener: &dyn Listener,
     sink: &mut Sink<'_>,
     bytes: u64,

@@ -24,7 +24,7 @@ use crate::steps::Mode;
 use crate::wire::{Reader, WireError, bytes_of, bytes_of_mut};
 
 pub use compress::Gradients;
-pub use link::{Link, LinkConfig, Listener, Sink};
+pub use link::{Link, LinkConfig, Listener, Sink, stat};
 pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
 pub use rows::Rows;
 pub use stat::stat;
@@ -101,6 +101,8 @@ pub struct Config {
     pub trainers: u32,
     pub attempt: u32,
     pub secret: Option<RunSecret>,
+    /// Uses shared memory with servers of this machine. Needs a secret.
+    pub shares_memory: bool,
     pub session: Session,
     /// How gradients are encoded.
     pub gradients: Gradients,
@@ -136,6 +138,8 @@ pub struct Client {
     barriers: u32,
     /// With [`Gradients::TopK`]: per tensor, the gradient that has not been sent yet.
     unsent: HashMap<String, Vec<f32>>,
+    /// For the rows of the next call, a buffer per server.
+    row_buffers: Vec<Vec<f32>>,
 }
 
 /// One request to one server.
@@ -163,6 +167,7 @@ impl Client {
                 secret: config.secret.clone(),
                 patience: config.patience,
                 follows_restarts: config.session.mode != Mode::Sync,
+                shares_memory: config.shares_memory && config.secret.is_some(),
                 listener: Arc::clone(&config.listener),
             })
         });
@@ -176,6 +181,7 @@ impl Client {
             step: 0,
             barriers: 0,
             unsent: HashMap::new(),
+            row_buffers: Vec::new(),
         };
         client.agree()?;
         Ok(client)
@@ -202,6 +208,11 @@ impl Client {
 
     pub fn servers(&self) -> u32 {
         self.links.len() as u32
+    }
+
+    /// Whether every server is reached through shared memory.
+    pub fn uses_shared_memory(&self) -> bool {
+        self.links.iter().all(Link::uses_shared_memory)
     }
 
     pub fn session(&self) -> &Session {

@@ -8,6 +8,9 @@ use crate::wire::{Reader, bytes_of, bytes_of_ids, bytes_of_mut};
 
 use super::{Client, ClientError, Exchange, Gradients, KnownKind, Sink, exchange, samples};
 
+/// Maximum elements of a buffer that is kept for the next call.
+const KEPT_ELEMENTS: usize = 16 << 20;
+
 /// Distinct ids by server, and where each given id went.
 #[derive(Debug, Default)]
 pub struct Rows {
@@ -58,12 +61,12 @@ impl Rows {
     }
 
     /// Sums gradients by server; those of a repeated id are added in the given order.
-    fn sum(&self, gradients: &[f32], row: usize) -> Vec<Vec<f32>> {
-        let mut sums: Vec<Vec<f32>> = self
-            .ids
-            .iter()
-            .map(|ids| Vec::with_capacity(ids.len() * row))
-            .collect();
+    fn sum(&self, gradients: &[f32], row: usize, mut sums: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+        sums.resize_with(self.ids.len(), Vec::new);
+        for (sums, ids) in sums.iter_mut().zip(&self.ids) {
+            sums.clear();
+            sums.reserve(ids.len() * row);
+        }
         for ((server, index), gradient) in self.places.iter().zip(gradients.chunks_exact(row)) {
             let sums = &mut sums[*server as usize];
             let start = *index as usize * row;
@@ -103,7 +106,10 @@ impl Client {
         let row = spec.row as usize;
         check_count(ids.len(), row, out.len())?;
         let rows = Rows::new(ids, self.servers());
-        let mut found: Vec<Vec<f32>> = rows.ids.iter().map(|ids| vec![0.0; ids.len() * row]).collect();
+        let mut found = self.take_buffers();
+        for (found, ids) in found.iter_mut().zip(&rows.ids) {
+            found.resize(ids.len() * row, 0.0);
+        }
         let (epoch, step) = (self.epoch, self.step);
         let exchanges = rows.ids.iter().zip(&mut found).map(|(ids, found)| {
             let request = Request::Lookup {
@@ -120,9 +126,24 @@ impl Client {
             })
         });
         let exchanges = exchanges.collect();
-        self.run(exchanges, out.len() * 4)?;
-        rows.spread(&found, row, out);
-        Ok(())
+        let answered = self.run(exchanges, out.len() * 4);
+        if answered.is_ok() {
+            rows.spread(&found, row, out);
+        }
+        self.keep_buffers(found);
+        answered.map(drop)
+    }
+
+    /// A buffer per server, used again: fresh memory costs more than filling it.
+    fn take_buffers(&mut self) -> Vec<Vec<f32>> {
+        let mut buffers = std::mem::take(&mut self.row_buffers);
+        buffers.resize_with(self.links.len(), Vec::new);
+        buffers
+    }
+
+    fn keep_buffers(&mut self, mut buffers: Vec<Vec<f32>>) {
+        buffers.retain(|buffer| buffer.capacity() <= KEPT_ELEMENTS);
+        self.row_buffers = buffers;
     }
 
     /// Adds the gradients of rows to this trainer's step; repeated ids are summed.
@@ -137,7 +158,7 @@ impl Client {
         let row = spec.row as usize;
         check_count(ids.len(), row, gradients.len())?;
         let rows = Rows::new(ids, self.servers());
-        let sums = rows.sum(gradients, row);
+        let sums = rows.sum(gradients, row, self.take_buffers());
         let (encoding, halves) = self.halve_rows(&sums);
         let mut exchanges = Vec::new();
         for (server, (ids, sums)) in rows.ids.iter().zip(&sums).enumerate() {
@@ -155,7 +176,9 @@ impl Client {
             let body = vec![bytes_of_ids(ids), numbers];
             exchanges.push(self.push_exchange(server as u32, vec![entry], body));
         }
-        self.run_push(exchanges, gradients.len() * 4)
+        let pushed = self.run_push(exchanges, gradients.len() * 4);
+        self.keep_buffers(sums);
+        pushed
     }
 
     /// The rows in half precision, if gradients are sent that way; otherwise empty.
@@ -271,7 +294,7 @@ mod tests {
         let ids = [7, 3, 7, 7];
         let rows = Rows::new(&ids, 3);
         assert_eq!(rows.ids.iter().map(Vec::len).sum::<usize>(), 2);
-        let sums = rows.sum(&[1e8, 5.0, -1e8, 1.0], 1);
+        let sums = rows.sum(&[1e8, 5.0, -1e8, 1.0], 1, Vec::new());
         let mut out = [0.0; 4];
         rows.spread(&sums, 1, &mut out);
         assert_eq!(out, [1.0, 5.0, 1.0, 1.0]);
@@ -281,6 +304,6 @@ mod tests {
     fn no_ids_are_no_trouble() {
         let rows = Rows::new(&[], 2);
         rows.spread(&[vec![], vec![]], 4, &mut []);
-        assert_eq!(rows.sum(&[], 4), [vec![], Vec::<f32>::new()]);
+        assert_eq!(rows.sum(&[], 4, Vec::new()), [vec![], Vec::<f32>::new()]);
     }
 }

@@ -1,23 +1,23 @@
 //! Serves one connection in its own thread: reads requests, calls the server, writes replies. Shares only the server.
 
 mod leaving;
+mod opening;
 mod recorded;
 mod replies;
 mod rows;
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use crate::dense::Dense;
-use crate::hello::{self, Identity, OBSERVER};
+use crate::hello::{Identity, OBSERVER};
 use crate::message::{Code, Refused, Request, Session, reply};
 use crate::placement::BLOCK;
 use crate::steps::{Mode, Sender, Steps, Verdict};
 use crate::stream::write_vectored;
 use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
 
+pub(super) use opening::{serve, serve_shared};
 pub(super) use recorded::serve_bytes;
 use replies::{describe, encode_rollback, encode_standing, names, no_values, waits_for};
 
@@ -25,10 +25,6 @@ use super::checkpoints::Rollback;
 use super::gradient::Pushed;
 use super::{Server, State, refused};
 
-/// How long a client may take to authenticate.
-const HELLO_LIMIT: Duration = Duration::from_secs(20);
-/// How long a reply may make no progress. A client that was stopped reconnects when it resumes.
-const WRITE_LIMIT: Duration = Duration::from_secs(60);
 /// Maximum bytes that a trainer saves with a checkpoint.
 const MAX_KEPT: u64 = 64 << 20;
 /// Blocks written to a connection at once.
@@ -58,52 +54,6 @@ struct Connection<S> {
     identity: Identity,
     /// Bytes of the current request's body that have not been read.
     unread: u64,
-}
-
-/// Serves a connection until either side closes it. Reporting errors is left to the client.
-pub(super) fn serve(server: Arc<Server>, mut stream: TcpStream) {
-    let limit = |stream: &TcpStream, limit| {
-        // Without a limit, an unauthenticated client can hold a thread, but nothing else.
-        let _ = stream.set_read_timeout(limit);
-    };
-    crate::stream::prepare(&stream);
-    // A trainer that is stopped in the middle of a reply would keep the blocks it reads locked.
-    let _ = stream.set_write_timeout(Some(WRITE_LIMIT));
-    limit(&stream, Some(HELLO_LIMIT));
-    let accepted = match hello::accept(&mut stream, server.config.secret.as_ref()) {
-        Ok(accepted) => accepted,
-        Err(error) => {
-            if matches!(
-                error,
-                hello::HelloError::Credentials | hello::HelloError::Version { .. }
-            ) {
-                eprintln!("refused a connection: {error}");
-                let refusal = refused(Code::Credentials, error.to_string());
-                let _ = send(&mut stream, reply::REFUSED, &refusal.encode());
-            }
-            return;
-        }
-    };
-    limit(&stream, None);
-    let mut connection = Connection {
-        server,
-        stream,
-        identity: accepted.identity,
-        unread: 0,
-    };
-    if connection.welcome(accepted.proof).is_err() {
-        return;
-    }
-    let is_trainer = connection.identity.trainer != OBSERVER;
-    let server = Arc::clone(&connection.server);
-    if is_trainer {
-        server.count_connection(1);
-    }
-    while let Ok(true) = connection.serve_one() {}
-    drop(connection);
-    if is_trainer {
-        server.count_connection(-1);
-    }
 }
 
 fn send(stream: &mut impl Write, kind: u8, head: &[u8]) -> io::Result<()> {
@@ -297,10 +247,15 @@ impl<S: Read + Write> Connection<S> {
             .budget
             .buffer(dense.local_elements, &dense.spec.name)?;
         self.read_body(bytes_of_mut(&mut values))?;
-        if !crate::optimizer::all_finite(&values) {
+        let is_finite = crate::optimizer::all_finite(&values);
+        if is_finite {
+            dense.assign(&values, replace);
+        }
+        // Values are set once; kept, their buffer would double the memory of the tensor.
+        values.discard();
+        if !is_finite {
             return Err(self.not_finite(&dense.spec.name).into());
         }
-        dense.assign(&values, replace);
         // Pulls check for initial values under the state's lock: taking it once ensures that none misses the notification.
         drop(self.server.state());
         self.server.changed.notify_all();

@@ -2,12 +2,17 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
+use rustix::net::Shutdown;
+
 use super::{Server, connection};
+use crate::shared;
 
 /// Stack size of a connection's thread; its buffers are on the heap.
 const STACK: usize = 256 * 1024;
@@ -42,6 +47,8 @@ pub struct ListenError {
 #[derive(Debug)]
 pub struct Listening {
     pub addresses: Vec<SocketAddr>,
+    /// Names the socket for trainers of this machine.
+    incarnation: u64,
     open: Arc<Open>,
 }
 
@@ -50,7 +57,7 @@ pub struct Listening {
 struct Open {
     is_stopped: AtomicBool,
     /// Connections being served. The client may have closed one already, but its file descriptor is not reused yet.
-    connections: Mutex<Vec<Weak<TcpStream>>>,
+    connections: Mutex<Vec<Weak<OwnedFd>>>,
 }
 
 impl Listening {
@@ -60,24 +67,25 @@ impl Listening {
         for connection in &*self.open.connections() {
             if let Some(stream) = connection.upgrade() {
                 // The client may have disconnected already.
-                let _ = stream.shutdown(Shutdown::Both);
+                let _ = rustix::net::shutdown(&*stream, Shutdown::Both);
             }
         }
         for address in &self.addresses {
             // Wakes the accepting thread.
             let _ = TcpStream::connect(address);
         }
+        let _ = shared::connect(self.incarnation);
     }
 }
 
 impl Open {
-    fn connections(&self) -> MutexGuard<'_, Vec<Weak<TcpStream>>> {
+    fn connections(&self) -> MutexGuard<'_, Vec<Weak<OwnedFd>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a connection while it is served.
-    fn add(&self, stream: &TcpStream) -> io::Result<Arc<TcpStream>> {
-        let held = Arc::new(stream.try_clone()?);
+    fn add(&self, stream: &impl AsFd) -> io::Result<Arc<OwnedFd>> {
+        let held = Arc::new(stream.as_fd().try_clone_to_owned()?);
         let mut connections = self.connections();
         connections.retain(|connection| connection.strong_count() > 0);
         connections.push(Arc::downgrade(&held));
@@ -104,22 +112,37 @@ pub fn listen(
         .map(|(listener, asked)| listener.local_addr().unwrap_or(*asked));
     let bound = bound.collect();
     let open: Arc<Open> = Arc::default();
+    let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        start(name, work).map_err(|source| ListenError {
+            address: addresses[0],
+            source,
+        })
+    };
     for listener in listeners {
         let (server, admission, open) = (Arc::clone(server), admission.clone(), Arc::clone(&open));
         let accept = move || accept_all(&server, &listener, &admission, &open);
-        let started = thread::Builder::new()
-            .name("ps-accept".into())
-            .stack_size(STACK)
-            .spawn(accept);
-        started.map_err(|source| ListenError {
-            address: addresses[0],
-            source,
-        })?;
+        start("ps-accept", Box::new(accept))?;
+    }
+    // Without a secret, a connection is admitted by its address, which a Unix socket does not have.
+    if matches!(admission, Admission::BySecret)
+        && let Ok(listener) = shared::listen(server.incarnation)
+    {
+        let (server, open) = (Arc::clone(server), Arc::clone(&open));
+        start(
+            "ps-accept",
+            Box::new(move || accept_shared(&server, &listener, &open)),
+        )?;
     }
     Ok(Listening {
         addresses: bound,
+        incarnation: server.incarnation,
         open,
     })
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name(name.into()).stack_size(STACK);
+    thread.spawn(work).map(drop)
 }
 
 fn accept_all(server: &Arc<Server>, listener: &TcpListener, admission: &Admission, open: &Open) {
@@ -127,30 +150,43 @@ fn accept_all(server: &Arc<Server>, listener: &TcpListener, admission: &Admissio
         if open.is_stopped.load(Ordering::SeqCst) {
             return;
         }
-        let stream = match stream {
-            Ok(stream) => stream,
-            Err(error) => {
-                eprintln!("a connection failed: {error}");
-                continue;
-            }
-        };
-        let known = stream.peer_addr().is_ok_and(|peer| admission.admits(peer.ip()));
-        if !known {
+        if let Ok(stream) = &stream
+            && !stream.peer_addr().is_ok_and(|peer| admission.admits(peer.ip()))
+        {
             continue;
         }
-        let server = Arc::clone(server);
-        let held = open.add(&stream);
-        let serve = move || {
-            connection::serve(server, stream);
-            drop(held);
-        };
-        let started = thread::Builder::new()
-            .name("ps-serve".into())
-            .stack_size(STACK)
-            .spawn(serve);
-        if let Err(error) = started {
-            eprintln!("a connection cannot be served: {error}");
+        serve(server, open, stream, connection::serve);
+    }
+}
+
+fn accept_shared(server: &Arc<Server>, listener: &UnixListener, open: &Open) {
+    for socket in listener.incoming() {
+        if open.is_stopped.load(Ordering::SeqCst) {
+            return;
         }
+        serve(server, open, socket, connection::serve_shared);
+    }
+}
+
+/// Serves a connection in its own thread.
+fn serve<S: AsFd + Send + 'static>(
+    server: &Arc<Server>,
+    open: &Open,
+    stream: io::Result<S>,
+    serve: fn(Arc<Server>, S),
+) {
+    let stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => return eprintln!("a connection failed: {error}"),
+    };
+    let server = Arc::clone(server);
+    let held = open.add(&stream);
+    let work = move || {
+        serve(server, stream);
+        drop(held);
+    };
+    if let Err(error) = start("ps-serve", work) {
+        eprintln!("a connection cannot be served: {error}");
     }
 }
 

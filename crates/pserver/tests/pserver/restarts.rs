@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use paddlecloud_pserver::client::{Client, ClientError, Config, Gradients};
+use paddlecloud_pserver::hello::RunSecret;
 use paddlecloud_pserver::message::{Limits, Session, TableSpec};
 use paddlecloud_pserver::optimizer::{Pace, Rule};
 use paddlecloud_pserver::server::{self, Admission, Listening, Server, listen};
@@ -50,9 +51,10 @@ impl Fragile {
             servers: self.addresses.len() as u32,
             trainers: self.trainers,
             attempt,
+            secret: Some(RunSecret::new("test")),
             ..server::Config::default()
         });
-        let admission = Admission::ByAddress(Default::default());
+        let admission = Admission::BySecret;
         let address = self.addresses[index as usize];
         loop {
             match listen(&server, &[address], &admission) {
@@ -89,7 +91,8 @@ impl Fragile {
             trainer,
             trainers: self.trainers,
             attempt,
-            secret: None,
+            secret: Some(RunSecret::new("test")),
+            shares_memory: trainer % 2 == 1,
             session: Session {
                 mode: self.mode,
                 mean: false,

@@ -64,6 +64,8 @@ impl Job {
             trainers: self.trainers,
             attempt,
             secret: Some(RunSecret::new("test")),
+            // Both ways to a server, side by side.
+            shares_memory: trainer % 2 == 1,
             session: Session {
                 mode: self.mode,
                 mean: self.mean,
@@ -386,6 +388,21 @@ fn a_wrong_secret_is_refused() {
         error.to_string(),
         "the other side does not know this run's secret"
     );
+}
+
+#[test]
+fn a_trainer_of_this_machine_uses_shared_memory_if_the_server_has_enough() {
+    let job = Job::new(2, 2, Mode::Async);
+    assert!(job.connect(1, 1).uses_shared_memory());
+    assert!(!job.connect(0, 1).uses_shared_memory());
+    let little = server::Config {
+        memory: 100_000,
+        ..server::Config::default()
+    };
+    let job = Job::with(1, 2, Mode::Async, little);
+    let mut trainer = job.connect(1, 1);
+    assert!(!trainer.uses_shared_memory());
+    trainer.stat().unwrap();
 }
 
 #[test]

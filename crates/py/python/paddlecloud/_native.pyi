@@ -156,6 +156,7 @@ class PsClient:
         on_wait: Callable[[int, str], None] | None,
         gradients: str = ...,
         keep: float = ...,
+        shares_memory: bool = ...,
     ) -> None: ...
     @property
     def step(self) -> int: ...
