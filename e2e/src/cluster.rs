@@ -379,6 +379,21 @@ impl ClusterServer {
         env.configure(&format!("datacenters:\n- {entry}\ncurrent-datacenter: cloud\n"));
     }
 
+    /// Host and port for clients.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Host and port for launchers.
+    pub fn link(&self) -> String {
+        format!("{}:{}", self.cluster.address, self.port)
+    }
+
+    /// The process id of the server.
+    pub fn pid(&self) -> u32 {
+        self.server.as_ref().expect("it runs").id()
+    }
+
     /// The namespace of one of the two users.
     pub fn namespace(&self, user: usize) -> &str {
         &self.namespaces[user]

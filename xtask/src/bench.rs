@@ -4,6 +4,7 @@
 
 use anyhow::{Result, bail};
 
+use crate::cluster;
 use crate::step;
 use crate::workspace::Workspace;
 
@@ -22,6 +23,8 @@ struct Bench {
 enum Drives {
     Itself,
     TheProgram,
+    /// The program, on a Kubernetes cluster.
+    Cluster,
 }
 
 const BENCHES: &[Bench] = &[
@@ -59,6 +62,13 @@ const BENCHES: &[Bench] = &[
         package: "paddlecloud-pfs",
         example: "bench_pfs_engine",
         drives: Drives::Itself,
+    },
+    Bench {
+        name: "k8s",
+        about: "the Kubernetes engine beside kubectl on the cluster of KUBECONFIG: start, calls, logs, many jobs",
+        package: "e2e",
+        example: "bench_k8s",
+        drives: Drives::Cluster,
     },
 ];
 
@@ -99,6 +109,9 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         && flag == "--python"
     {
         return step::run(workspace.program("bash", &["crates/py/bench/run.sh"]).args(rest));
+    }
+    if bench.drives == Drives::Cluster {
+        return cluster::bench::run(workspace, rest);
     }
     if bench.drives == Drives::TheProgram {
         step::run(&mut workspace.cargo(&["build", "--locked", "--release", "-p", "paddlecloud"]))?;
@@ -151,7 +164,7 @@ mod tests {
         let error = find("luck").err().unwrap().to_string();
         assert_eq!(
             error,
-            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine, pserver, v2, many"
+            "there is no benchmark `luck`; there are jobs, scheduler, recordio, pfs, pfs-engine, k8s, pserver, v2, many"
         );
     }
 

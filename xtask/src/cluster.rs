@@ -5,6 +5,8 @@
 //! Debian. Pods reach this machine at `PADDLECLOUD_CLUSTER_ADDRESS`. `PADDLECLOUD_CLUSTER_NODE
 //! add|del N` adds and removes a node; tests of nodes are skipped without it.
 
+pub mod bench;
+
 use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -21,6 +21,12 @@ pub struct UserView {
     /// The system user of the account's workers, where one is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_user: Option<String>,
+    /// The login provider of the account, if it logs in there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oidc_issuer: Option<String>,
+    /// Its subject at that provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oidc_subject: Option<String>,
     /// The limits of the account itself.
     pub limits: BTreeMap<String, String>,
     /// The limits that count: with those of the groups and the server's defaults.
@@ -54,6 +60,9 @@ pub struct UserRequest {
     /// The system user of the account's workers; empty: none is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_user: Option<String>,
+    /// The subject of the server's login provider that has this account, instead of a password; empty: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc_subject: Option<String>,
 }
 
 /// What becomes of a deleted user's jobs and home.

@@ -5,6 +5,7 @@
 pub mod admin;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod device_login;
 pub mod error;
 pub mod files;
 pub mod jobs;

@@ -6,10 +6,10 @@ use paddlecloud_pfs::root::FileAttributes;
 use paddlecloud_pfs::store::FileStore;
 use paddlecloud_pfs::{Existing, Place, RootError};
 
-/// What is held of a file at a time; many are copied at once.
+/// The buffer per file; many files are copied at the same time.
 const PIECE: usize = 1 << 20;
 
-/// Copies the file with its attributes and tells its size. A source that gets shorter meanwhile is an error.
+/// Copies the file with its attributes and returns its size. A source that shrinks meanwhile is an error.
 pub fn copy_through(
     store: &dyn FileStore,
     from: &Place,

@@ -1,7 +1,7 @@
-//! Stores that are no folder: HDFS and S3, behind the file service's port.
+//! File stores other than a folder: HDFS and S3, behind the file service's port.
 //!
-//! Each comes as a feature, since it brings a client library along; what a server is built without it says so when it is
-//! configured. Rights, quotas and uploads are not decided here.
+//! Each is a cargo feature, because it adds a client library. A server that was built without one refuses its configuration.
+//! Rights, quotas and uploads are not decided here.
 
 #[cfg(any(feature = "hdfs", feature = "s3"))]
 mod copy_through;
@@ -42,7 +42,7 @@ pub enum OpenError {
     Notes(#[source] std::io::Error),
 }
 
-/// Connects to HDFS and makes sure that the service's folder is there.
+/// Connects to HDFS and creates the service's folder.
 #[cfg(feature = "hdfs")]
 pub fn open_hdfs(settings: &HdfsSettings) -> Result<Arc<dyn FileStore>, OpenError> {
     hdfs::HdfsStore::open(settings).map(|store| Arc::new(store) as Arc<dyn FileStore>)
@@ -54,8 +54,8 @@ pub fn open_hdfs(_: &HdfsSettings) -> Result<Arc<dyn FileStore>, OpenError> {
     Err(OpenError::NotBuilt("hdfs"))
 }
 
-/// Connects to an S3-compatible service and makes sure that the bucket can be read. What is begun there is noted in a
-/// folder of this machine, so that [`FileStore::sweep`] finds it after a crash.
+/// Connects to an S3-compatible service and checks that the bucket is readable. Multipart uploads are recorded in a local
+/// folder, so that [`FileStore::sweep`] finds them after a crash.
 #[cfg(feature = "s3")]
 pub fn open_s3(settings: &S3Settings, notes: &Path) -> Result<Arc<dyn FileStore>, OpenError> {
     s3::S3Store::open(settings, notes).map(|store| Arc::new(store) as Arc<dyn FileStore>)

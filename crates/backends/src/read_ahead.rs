@@ -1,19 +1,19 @@
-//! Turns many small reads in order into few large ones: each request to a remote store is dear.
+//! Combines many small sequential reads into few large ones, because each request to a remote store is expensive.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Bytes that are fetched at once when somebody reads in order.
+/// Bytes fetched at once for sequential reads.
 const AHEAD: u64 = 4 << 20;
 
-/// The latest piece that was fetched of one file.
+/// The latest piece fetched from one file.
 #[derive(Default)]
 pub(crate) struct ReadAhead(Mutex<(u64, Bytes)>);
 
 impl ReadAhead {
-    /// Fills the buffer as far as it can; `fetch` is asked for offset and length, never beyond `size`.
+    /// Fills the buffer as far as possible. `fetch` takes offset and length and is never called beyond `size`.
     pub(crate) fn read_at(
         &self,
         buffer: &mut [u8],

@@ -1,4 +1,4 @@
-//! Where a store is and how it is reached. Checked here, so that whoever connects need not.
+//! The address and credentials of a store. They are checked here, so that callers need not.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use std::str::FromStr;
 pub struct SecretText(String);
 
 impl SecretText {
-    /// Keeps a secret; blanks around it come from editors.
+    /// Stores a secret without surrounding blanks, which editors add.
     pub fn new(text: &str) -> SecretText {
         SecretText(text.trim().to_owned())
     }
 
-    /// The secret itself, for the one who signs with it.
+    /// The secret itself, for signing.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -31,15 +31,15 @@ impl fmt::Debug for SecretText {
 #[error("{0}")]
 pub struct SettingsError(String);
 
-/// A cluster and the folder of it that is the service's.
+/// A cluster and the service's folder in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HdfsSettings {
     pub url: HdfsUrl,
-    /// Who the server is there; `None`: as Hadoop's own rules say (`HADOOP_USER_NAME`, Kerberos, the system user).
+    /// The server's user in the cluster; `None`: Hadoop's own rules (`HADOOP_USER_NAME`, Kerberos, the system user).
     pub user: Option<String>,
-    /// Where `core-site.xml` and `hdfs-site.xml` lie; `None`: `HADOOP_CONF_DIR`.
+    /// The folder of `core-site.xml` and `hdfs-site.xml`; `None`: `HADOOP_CONF_DIR`.
     pub config: Option<PathBuf>,
-    /// Copies of every block; `None`: what the cluster prefers.
+    /// Replicas of every block; `None`: the cluster's default.
     pub replication: Option<u32>,
 }
 
@@ -93,19 +93,19 @@ impl fmt::Display for HdfsUrl {
     }
 }
 
-/// A bucket and the prefix in it that is the service's.
+/// A bucket and the service's prefix in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Settings {
     pub bucket: String,
-    /// Names joined by slashes, none at either end; may be empty.
+    /// Names joined by slashes, without a slash at either end; may be empty.
     pub prefix: String,
     /// `None`: Amazon's own, by region.
     pub endpoint: Option<String>,
     pub region: String,
-    /// Bytes a key may have; some services take less than Amazon's 1024.
+    /// The longest key in bytes; some services allow fewer than Amazon's 1024.
     pub longest_key: usize,
     pub access_key: Option<String>,
-    /// `None` together with `access_key`: the environment's or the machine's role.
+    /// `None`, together with `access_key`: credentials of the environment or of the machine's role.
     pub secret_key: Option<SecretText>,
 }
 

@@ -1,11 +1,11 @@
-//! Work on whole trees that the stores themselves cannot do: many files at a time, the first failure told.
+//! Operations on whole trees that the stores cannot do themselves: many files at a time, returning the first error.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use paddlecloud_pfs::RootError;
 
-/// Does something for each item with several threads. After a failure nothing new is begun.
+/// Calls a function for each item on several threads. After an error no further item is started.
 pub(crate) fn for_each<T: Sync>(
     items: &[T],
     threads: usize,

@@ -1,4 +1,4 @@
-//! Waits for asynchronous clients from plain blocking code: a small runtime of its own, a limit on every wait.
+//! Runs asynchronous clients from blocking code: a small runtime, and a time limit on every wait.
 
 use std::future::Future;
 use std::io;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-/// Threads that drive a store's connections. They wait for the network; two are plenty.
+/// Threads that drive a store's connections. They mostly wait for the network, so two are enough.
 const THREADS: usize = 2;
 
-/// No single request to a store takes longer, unless it moves many bytes, or the store does not answer.
+/// The time limit of a request that does not move many bytes.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// How long a service may take to answer for the first time.
+/// The time limit of the first reply of a service.
 const FIRST: Duration = Duration::from_secs(20);
 
-/// Runs what a client does.
+/// Runs a client's futures.
 pub(crate) struct Waiter(Option<Runtime>);
 
 impl Waiter {
@@ -33,7 +33,7 @@ impl Waiter {
         self.0.as_ref().expect("it is taken only when the waiter goes")
     }
 
-    /// Blocks this thread until the work is done; `None` when that takes too long.
+    /// Blocks this thread until the work is done; `None` after the time limit.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -41,7 +41,7 @@ impl Waiter {
         self.wait_within(LONGEST, work)
     }
 
-    /// The same for what moves many bytes, which may take so much longer.
+    /// The same for work that moves many bytes, with `more` time.
     pub(crate) fn wait_longer<T: Send + 'static>(
         &self,
         more: Duration,
@@ -50,7 +50,7 @@ impl Waiter {
         self.wait_within(LONGEST + more, work)
     }
 
-    /// The same when it is not known whether anybody is there.
+    /// The same for the first request, when the service may be unreachable.
     pub(crate) fn wait_first<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -66,14 +66,14 @@ impl Waiter {
         let (done, result) = mpsc::sync_channel(1);
         self.runtime().spawn(async move {
             if let Ok(value) = tokio::time::timeout(limit, work).await {
-                // Nobody listens any more only when the thread that asked is gone.
+                // The receiver is gone only if the waiting thread is.
                 let _ = done.send(value);
             }
         });
         result.recv().ok()
     }
 
-    /// Lets work go on without anybody waiting for it.
+    /// Runs work in the background.
     pub(crate) fn leave(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime().spawn(work);
     }
@@ -81,14 +81,14 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        // The last owner may be an asynchronous task, where a runtime must not be waited for.
+        // The last owner may be an asynchronous task, which must not block on a runtime's shutdown.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// What is said of a store that keeps us waiting.
+/// The error for a store that does not answer in time.
 pub(crate) fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }

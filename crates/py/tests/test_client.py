@@ -42,6 +42,7 @@ def test_without_a_configuration_the_embedded_server_is_started(client):
     assert server.started <= datetime.now(timezone.utc)
     assert client.whoami_get().home.startswith("/pfs/local/home/")
     assert {row.resource for row in client.quota_get()} >= {"cpu", "memory", "gpu"}
+    assert {row.user for row in client.quota_get(all_users=True)} == {client.whoami_get().user}
     client.ping()
 
 

@@ -36,6 +36,7 @@ MANAGED_BY_COMMANDS = {
     *("certificate_list", "certificate_issue", "certificate_revoke"),
     *("audit_list", "audit_verify", "usage_list", "secrets_rotate"),
     *("token_list", "token_issue", "token_renew", "token_revoke", "token_logout", "password_change"),
+    *("device_login", "device_login_poll"),
     *("secret_list", "secret_set", "secret_delete", "registry_create"),
 }
 # The same thing under another path.

@@ -120,6 +120,15 @@ def test_a_saved_model_is_tested_and_trained_further(package):
     assert " Pass=5 " in said and (package / "output" / "pass-00005" / "done").exists()
 
 
+def test_a_trainer_without_test_files_trains(package):
+    """Where trainers share out the files, some have none to test with."""
+    (package / "test.list").write_text("")
+    said = train(package, "--num_passes=2")
+    assert " Pass=1 " in said and errors(said) == []
+    status, said = start(package, "-m", "paddlecloud.v1.train", "--job=test")
+    assert status == 1 and "error: there is no sample to test with" in said
+
+
 def test_a_configuration_started_by_python_trains(package):
     status, said = start(package, "trainer_config.py", PADDLE_INIT_NUM_PASSES="2", PADDLE_INIT_TRAINER_COUNT="1")
     assert status == 0, said

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("paddle.nn")
 
-from test_v2_layers import LENGTHS, check, data_sequence, sequences
+from test_v2_layers import LENGTHS, check, compute, data_sequence, sequences
 
 import paddle.v2 as paddle
 
@@ -278,3 +278,70 @@ def test_nothing_depends_on_the_other_sequences_of_a_batch(source):
     together = paddle.infer(out, parameters, [(x,) for x in xs])
     alone = np.concatenate([paddle.infer(out, parameters, [(x,)]) for x in xs])
     np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["lstmemory", "grumemory", "recurrent"])
+@pytest.mark.parametrize("acts", [("tanh", "sigmoid", "tanh"), ("relu", "sigmoid", "linear"), ("linear", "tanh", "sigmoid")])
+def test_recurrent_layers_along_sequences_equal_those_step_by_step(source, monkeypatch, kind, acts):
+    from paddlecloud.legacy.kernels import scans
+
+    named = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "linear": "Linear"}
+    act, gate_act, state_act = (getattr(paddle.activation, named[name])() for name in acts)
+    options = {"act": act, "reverse": True}
+    if kind != "recurrent":
+        options["gate_act"] = gate_act
+    if kind == "lstmemory":
+        options["state_act"] = state_act
+    width = {"lstmemory": 4, "grumemory": 3, "recurrent": 1}[kind] * 3
+    below = paddle.layer.fc(data_sequence(5), width, act=paddle.activation.Linear(), name="below")
+    layer = getattr(paddle.layer, kind)(below, name="top", **options)
+    parameters = paddle.parameters.create(layer)
+    for name in parameters.names():
+        parameters[name] = (source.normal(size=parameters.get_shape(name)) * 0.3).astype(np.float32)
+    samples = [(x,) for x in sequences(source, 5)]
+    weights = source.normal(size=(sum(len(x) for (x,) in samples), layer.size)).astype(np.float32)
+    at_once = compute(layer, samples, parameters, weights)
+    monkeypatch.setattr(scans, "knows", lambda names: False)
+    by_step = compute(layer, samples, parameters, weights)
+    np.testing.assert_allclose(at_once[0], by_step[0], rtol=1e-4, atol=1e-5)
+    assert set(at_once[1]) == set(by_step[1]) == set(parameters.names())
+    for name, gradient in by_step[1].items():
+        np.testing.assert_allclose(at_once[1][name], gradient, rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_layer_on_top_of_a_groups_steps_equals_one_on_top_of_the_group(source, reverse):
+    def state(x, size=4):
+        before = paddle.layer.memory(name="state", size=size)
+        return paddle.layer.fc([x, before], size, name="state", bias_attr=False)
+
+    def word(of, **name):
+        weight, offset = paddle.attr.Param(name="w"), paddle.attr.Param(name="b")
+        return paddle.layer.fc(of, 6, act=paddle.activation.Softmax(), param_attr=weight, bias_attr=offset, **name)
+
+    samples = [(x,) for x in sequences(source, 3)]
+    weights = source.normal(size=(sum(LENGTHS), 6)).astype(np.float32)
+    inside = paddle.layer.recurrent_group(lambda x: word(state(x)), data_sequence(3), name="group", reverse=reverse)
+    outside = word(paddle.layer.recurrent_group(state, data_sequence(3), name="group", reverse=reverse))
+    parameters = paddle.parameters.create(inside)
+    for name in parameters.names():
+        parameters[name] = source.normal(size=parameters.get_shape(name)).astype(np.float32)
+    one, other = (compute(layer, samples, parameters, weights) for layer in (inside, outside))
+    np.testing.assert_allclose(one[0], other[0], rtol=1e-5, atol=1e-6)
+    for name in parameters.names():
+        np.testing.assert_allclose(one[1][name], other[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_layer_of_a_group_that_reads_a_memory_is_computed_in_each_step(source):
+    """It gets what the step before left, also where it treats every row alike."""
+
+    def step(x):
+        before = paddle.layer.memory(name="state", size=2)
+        paddle.layer.addto([x, before], name="state")
+        return paddle.layer.addto([before], name="out")
+
+    samples = [(x,) for x in sequences(source, 2)]
+    group = paddle.layer.recurrent_group(step, data_sequence(2), name="group")
+    found = paddle.infer(output_layer=group, parameters=paddle.parameters.create(group), input=samples)
+    expected = [np.concatenate([np.zeros((1, 2)), np.cumsum(x, axis=0)[:-1]]) for (x,) in samples]
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-5, atol=1e-5)

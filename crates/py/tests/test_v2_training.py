@@ -180,6 +180,19 @@ def test_static_parameters_stay():
     assert np.allclose(train(line(is_static=True), [BATCH], paddle.optimizer.Momentum(learning_rate=1.0), START), START)
 
 
+def test_pruning_keeps_the_smallest_values_at_zero():
+    hook = paddle.attr.Hook("pruning", sparsity_ratio=0.5)
+    optimizer = paddle.optimizer.Momentum(learning_rate=0.01, momentum=0.5)
+    w, velocity = np.array([START[0], 0.0]), np.zeros(2)
+    for _ in range(3):
+        velocity = 0.5 * velocity - 0.01 * gradient(BATCH, w) * [1, 0]
+        w = w + velocity
+    found = train(line(update_hooks=hook), [BATCH] * 3, optimizer, START)
+    np.testing.assert_allclose(found, w, rtol=1e-5)
+    with pytest.raises(ValueError, match="between 0 and 1, not 2"):
+        paddle.attr.Hook("pruning", 2)
+
+
 def test_dropout_scales_in_testing_and_not_in_training():
     x = paddle.layer.data("x", paddle.data_type.dense_vector(2000))
     dropped = paddle.layer.dropout(x, 0.25)

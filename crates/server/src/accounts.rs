@@ -29,6 +29,8 @@ pub enum AccountError {
     Configured(UserName),
     #[error("`{RETIRED}` is not allowed in the name of a new user")]
     Reserved,
+    #[error("user `{0}` has that subject already")]
+    SubjectTaken(UserName),
     #[error("`{0}` is the only administrator")]
     LastAdministrator(UserName),
     #[error("there is no group `{0}`")]
@@ -122,6 +124,18 @@ impl Accounts {
         self.state.lock().await.records.get(&users::folded(name)).cloned()
     }
 
+    /// The account of a provider's user.
+    pub async fn find_provider_user(&self, issuer: &str, subject: &str) -> Option<Record> {
+        let state = self.state.lock().await;
+        let is_theirs = |record: &&Record| {
+            record
+                .provider
+                .as_ref()
+                .is_some_and(|user| user.is(issuer, subject))
+        };
+        state.records.values().find(is_theirs).cloned()
+    }
+
     /// Adds an account; `fill` sets its fields.
     pub async fn add(
         self: &Arc<Self>,
@@ -178,6 +192,7 @@ impl Accounts {
         record.disabled = true;
         record.password_hash = None;
         record.certificates.clear();
+        record.provider = None;
         self.check_administrators(&state, &record)?;
         let store = self.store.clone();
         let write = async move { store.account_retire(&record, heir.as_ref(), entry).await };
@@ -302,6 +317,16 @@ impl Accounts {
         {
             return Err(AccountError::NoGroup(missing.clone()));
         }
+        if let Some(provider) = &record.provider {
+            let same = state.records.values().find(|other| {
+                let theirs = other.provider.as_ref();
+                other.id != record.id
+                    && theirs.is_some_and(|user| user.is(&provider.issuer, &provider.subject))
+            });
+            if let Some(other) = same {
+                return Err(AccountError::SubjectTaken(other.name.clone()));
+            }
+        }
         let system_user = record.system_user.as_deref();
         let found = self.system_users.find(&record.name, record.id, system_user)?;
         let Some(found) = found else { return Ok(()) };
@@ -425,6 +450,7 @@ impl Accounts {
             groups: record.groups.clone(),
             credential: record.password_hash.clone().map(Credential::Hash),
             certificates: record.certificates.clone(),
+            provider: record.provider.clone(),
             scopes: if record.admin {
                 Scopes::all()
             } else {

@@ -64,7 +64,8 @@ impl Connections {
         })
     }
 
-    /// Registers a new connection. Returns `None` if there are too many, in total or from its address.
+    /// Registers a new connection. Returns `None` if there are too many, in total or from its address. A trusted proxy's connections
+    /// have no address until a request names its client.
     pub fn begin(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Arc<Connection>> {
         let address = address.map(network);
         let mut open = self.open();
@@ -77,7 +78,7 @@ impl Connections {
         open.altogether += 1;
         Some(Arc::new(Connection {
             all: Arc::clone(self),
-            address,
+            address: Mutex::new(address),
             user: Mutex::default(),
         }))
     }
@@ -91,11 +92,28 @@ impl Connections {
 #[derive(Debug)]
 pub struct Connection {
     all: Arc<Connections>,
-    address: Option<IpAddr>,
+    address: Mutex<Option<IpAddr>>,
     user: Mutex<Option<UserName>>,
 }
 
 impl Connection {
+    /// Assigns a trusted proxy's connection to the client of a request. Returns false if that address has too many connections.
+    pub fn is_from(&self, address: IpAddr) -> bool {
+        let address = network(address);
+        let mut known = self.address.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == Some(address) {
+            return true;
+        }
+        let mut open = self.all.open();
+        if count(&mut open.by_address, address, self.all.limits.per_address).is_none() {
+            return false;
+        }
+        if let Some(before) = known.replace(address) {
+            uncount(&mut open.by_address, &before);
+        }
+        true
+    }
+
     /// Assigns the connection to the user of a request. Returns false if the user has too many connections.
     pub fn is_for(&self, user: &UserName) -> bool {
         let mut known = self.user.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,9 +134,10 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let user = self.user.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let address = self.address.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.all.open();
         open.altogether -= 1;
-        if let Some(address) = &self.address {
+        if let Some(address) = address {
             uncount(&mut open.by_address, address);
         }
         if let Some(user) = user {
@@ -216,5 +235,18 @@ mod tests {
         drop(second);
         assert!(first.is_for(&bob));
         assert!(connections.begin(None).unwrap().is_for(&ada));
+    }
+
+    #[test]
+    fn a_proxys_connection_counts_for_its_latest_client() {
+        let connections = small();
+        let (client, other) = (ip("192.0.2.1").unwrap(), ip("192.0.2.2").unwrap());
+        let held = [(); 3].map(|()| connections.begin(None).unwrap());
+        assert!(held[0].is_from(client) && held[0].is_from(client) && held[1].is_from(client));
+        assert!(!held[2].is_from(client), "two are open");
+        assert!(held[2].is_from(other));
+        assert!(held[0].is_from(other) && held[2].is_from(client));
+        drop(held);
+        assert!(connections.open().by_address.is_empty(), "nothing is kept");
     }
 }

@@ -26,6 +26,7 @@ pub mod locks;
 pub mod logs;
 pub mod metrics;
 mod nearest;
+pub mod oidc;
 pub mod openapi;
 pub mod packages;
 mod programs;

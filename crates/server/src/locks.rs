@@ -1,8 +1,9 @@
-//! Locks on an upload or a space: one holder at a time; others wait without occupying a thread.
+//! Locks on an upload, a space or a login: one holder at a time; others wait without occupying a thread.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
 
+use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Space;
 use paddlecloud_pfs::staging::StagedId;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -12,6 +13,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 pub enum Key {
     /// For committing or discarding an upload. A repeated request waits for the result.
     Upload(StagedId),
+    /// For renewing a user's login at the provider.
+    ProviderLogin(UserName),
     /// For measuring a space. Waiting callers then find it measured.
     Space(Space),
 }

@@ -30,6 +30,8 @@ pub enum Kind {
     Secret,
     /// The credentials of an image registry.
     Registry,
+    /// The refresh token of the account's latest login with the provider.
+    RefreshToken,
 }
 
 impl Kind {
@@ -37,6 +39,7 @@ impl Kind {
         match self {
             Kind::Secret => "secret",
             Kind::Registry => "registry",
+            Kind::RefreshToken => "refresh-token",
         }
     }
 }
@@ -332,28 +335,11 @@ fn read_keys(source: &KeySource) -> Result<Vec<Key>, SecretsError> {
         place: source.to_string(),
         problem,
     };
-    let text = match source {
-        KeySource::Own(path) => own_key(path).map_err(|error| failed(error.to_string()))?,
-        KeySource::File(path) => std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?,
-        KeySource::Variable(name) => std::env::var(name).map_err(|error| failed(error.to_string()))?,
-        KeySource::Command(command) => {
-            let output = std::process::Command::new("/bin/sh")
-                .arg("-c")
-                .arg(command)
-                .output();
-            let output = output.map_err(|error| failed(error.to_string()))?;
-            if !output.status.success() {
-                return Err(failed(format!("it ended with {}", output.status)));
-            }
-            String::from_utf8(output.stdout).map_err(|_| failed("it printed no text".to_owned()))?
-        }
-    };
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let keys: Vec<Key> = lines.map(key_of).collect();
-    match keys.is_empty() {
-        true => Err(failed("it is empty".to_owned())),
-        false => Ok(keys),
+    if let KeySource::Own(path) = source {
+        own_key(path).map_err(|error| failed(error.to_string()))?;
     }
+    let lines = source.lines().map_err(failed)?;
+    Ok(lines.iter().map(|line| key_of(line)).collect())
 }
 
 fn key_of(text: &str) -> Key {
@@ -367,12 +353,12 @@ fn key_of(text: &str) -> Key {
     }
 }
 
-fn own_key(path: &PathBuf) -> std::io::Result<String> {
+/// Creates the server's own key unless it exists.
+fn own_key(path: &PathBuf) -> std::io::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        other => return other,
+    if path.try_exists()? {
+        return Ok(());
     }
     let bytes = crate::auth::random_bytes();
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -383,8 +369,7 @@ fn own_key(path: &PathBuf) -> std::io::Result<String> {
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&fresh, path)?;
-    durable::sync_entry(path)?;
-    Ok(text)
+    durable::sync_entry(path)
 }
 
 #[cfg(test)]

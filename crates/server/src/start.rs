@@ -28,6 +28,7 @@ use crate::lane;
 use crate::locks::Locks;
 use crate::logs::{Logs, SegmentLogs};
 use crate::metrics::Metrics;
+use crate::oidc::{Oidc, OidcError};
 use crate::queue::{self, Queue};
 use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
@@ -84,6 +85,8 @@ pub enum StartError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Secrets(#[from] SecretsError),
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(
@@ -214,7 +217,9 @@ impl Server {
         refuse_plain_http(&config, &sockets)?;
         let app = Arc::new(App {
             auth: Authenticator::new(users, config.socket_user.clone(), store.clone(), secret)
-                .with_token_limits(config.tokens),
+                .with_token_limits(config.tokens)
+                .with_provider_lifetime(config.oidc.as_ref().map(|oidc| oidc.token_lifetime)),
+            oidc: config.oidc.clone().map(Oidc::new).transpose()?,
             accounts,
             authority,
             submitting: tokio::sync::RwLock::default(),
@@ -268,7 +273,8 @@ impl Server {
     /// Serves until it is asked to stop; then finishes replies and writes. Workers keep running.
     pub async fn run(self) {
         let router = crate::http::router(Arc::clone(&self.app));
-        serve::serve(self.sockets, self.tls, router, self.app.stop.clone()).await;
+        let trusted = self.app.config.trusted_proxies.clone();
+        serve::serve(self.sockets, self.tls, trusted, router, self.app.stop.clone()).await;
         let store = self.app.store.clone();
         self.app.files_sweep().await;
         // The last handle to the jobs is dropped with the app, which ends the loop.

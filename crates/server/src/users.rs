@@ -16,7 +16,7 @@ use paddlecloud_pfs::quota::Quota as StorageQuota;
 use paddlecloud_supervisor::protocol::RunAs;
 use tokio::sync::watch;
 
-pub use record::{Group, RETIRED, Record, UserCertificate};
+pub use record::{Group, ProviderUser, RETIRED, Record, UserCertificate};
 
 use crate::config::{Credential, SystemUsers, User};
 pub use crate::config::{LimitError, Limits};
@@ -47,6 +47,8 @@ pub struct Account {
     pub credential: Option<Credential>,
     /// Certificates issued by the server's own authority with which this user can log in.
     pub certificates: Vec<UserCertificate>,
+    /// The user of the login provider who has this account.
+    pub provider: Option<ProviderUser>,
     /// The most that any credential of the user grants.
     pub scopes: Scopes,
     /// A disabled user has no access; their data stays.
@@ -72,6 +74,7 @@ impl Account {
             limits: Limits::default(),
             credential: None,
             certificates: Vec::new(),
+            provider: None,
             scopes: Scopes::user(),
             disabled: false,
             quota: Quota::default(),

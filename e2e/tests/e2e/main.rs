@@ -15,6 +15,7 @@ mod first_job;
 mod history;
 mod logs;
 mod manifests;
+mod oidc;
 mod postgres;
 mod reviving;
 mod scheduling;

@@ -7,6 +7,8 @@ use hyper::Method;
 use super::Client;
 use super::ClientError;
 use super::call::{Attempt, Call, Replay};
+use super::query::Target;
+use crate::device_login::{DeviceLogin, DeviceLoginRequest, DeviceLoginState};
 use crate::server::{TokenReply, TokenRequest};
 
 /// Where name and password are exchanged for a token.
@@ -90,5 +92,22 @@ impl Client {
     pub async fn login(&self) -> Result<(), ClientError> {
         let renewed = self.renew_token().await;
         renewed.map_err(|attempt| self.told(attempt.into_error()))
+    }
+
+    /// Starts a login with the server's login provider.
+    pub async fn device_login(&self) -> Result<DeviceLogin, ClientError> {
+        let target = Target::new("/login").word("device");
+        self.message(&Call::post(target, &serde_json::json!({}))).await
+    }
+
+    /// Waits some seconds for the user to confirm the login. The token, once there is one, is passed to the sink.
+    pub async fn device_login_poll(&self, id: &str) -> Result<DeviceLoginState, ClientError> {
+        let target = Target::new("/login").word("device").word("token");
+        let request = DeviceLoginRequest { id: id.to_owned() };
+        let state: DeviceLoginState = self.message(&Call::post(target, &request)).await?;
+        if let Some(token) = &state.token {
+            self.take_token(token);
+        }
+        Ok(state)
     }
 }

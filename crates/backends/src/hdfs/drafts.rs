@@ -1,13 +1,13 @@
-//! Drafts that this process is at: a sweep leaves them alone, however old they look.
+//! Drafts that this process is writing. A sweep leaves them alone, however old they look.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The paths of all of them.
+/// The paths of all drafts in use.
 #[derive(Default)]
 pub(super) struct Drafts(Arc<Mutex<HashSet<String>>>);
 
-/// One draft; given up when this is dropped.
+/// One draft in use, until this is dropped.
 pub(super) struct Draft {
     pub(super) path: String,
     all: Arc<Mutex<HashSet<String>>>,

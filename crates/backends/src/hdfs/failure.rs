@@ -1,11 +1,11 @@
-//! What HDFS says when something fails, in the words of the port.
+//! Converts HDFS errors to the errors of the port.
 
 use std::io;
 
 use hdfs_native::HdfsError;
 use paddlecloud_pfs::{RelPath, RootError};
 
-/// Turns a failure of the client or the cluster into what the caller can act on.
+/// Converts an error of the client or the cluster to one that the caller can act on.
 pub(super) fn told(action: &'static str, path: &RelPath, error: HdfsError) -> RootError {
     let at = path.clone();
     match &error {
@@ -34,7 +34,7 @@ fn other(action: &'static str, path: RelPath, error: HdfsError) -> RootError {
     }
 }
 
-/// The name node tells failures apart by the names of its exceptions.
+/// The name node identifies errors by the names of its exceptions.
 fn by_class(class: &str, text: &str, path: &RelPath) -> Option<RootError> {
     let at = path.clone();
     let class = class.rsplit(['.', '$']).next().unwrap_or(class);

@@ -1,4 +1,4 @@
-//! Files in HDFS, spoken to natively: no JVM and no mount.
+//! Files in HDFS, over its native protocol: no JVM and no mount.
 //!
 //! A file is written in order under a temporary name and takes its place by one rename. There are no links and no
 //! writes at an offset; times have milliseconds.
@@ -31,22 +31,22 @@ use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
 use crate::{HdfsSettings, OpenError};
 
-/// Where files grow, directly below a space; nobody is shown it.
+/// The staging folder, directly below a space. It is never listed.
 const STAGING: &str = ".pfs-staging";
 
-/// The name node's own limits, as Hadoop sets them unless told otherwise.
+/// Hadoop's default limits of a name node.
 const NAME: usize = 255;
 const PATH: usize = 8000;
 const DEPTH: usize = 1000;
 
-/// Files that are written at the same time, whoever sends them: a cluster sets a whole block aside for each. One alone waits
-/// for its cluster most of the time; 39 a second with 16, 3 alone.
+/// Files written at the same time, for all clients together: the cluster reserves a whole block for each. A single writer mostly
+/// waits for the cluster: 16 writers reach 39 files per second, one reaches 3.
 const WRITERS: usize = 32;
 
 /// How often a file that keeps changing is opened again.
 const TRIES: usize = 5;
 
-/// A cluster, and the folder of it that is ours.
+/// A cluster, and the service's folder in it.
 #[derive(Clone)]
 pub struct HdfsStore(Arc<Inner>);
 
@@ -55,7 +55,7 @@ struct Inner {
     waiter: Waiter,
     folder: String,
     name: String,
-    /// Tells this cluster's files from others' in what is remembered of them.
+    /// Distinguishes this cluster's files from those of others in the file index.
     device: u64,
     replication: Option<u32>,
     slots: Slots,
@@ -64,7 +64,7 @@ struct Inner {
 }
 
 impl HdfsStore {
-    /// Connects and makes the folder.
+    /// Connects and creates the folder.
     pub fn open(settings: &HdfsSettings) -> Result<HdfsStore, OpenError> {
         let name = settings.url.to_string();
         let mut builder = ClientBuilder::new().with_url(settings.url.cluster());
@@ -109,7 +109,7 @@ impl HdfsStore {
         Ok(store)
     }
 
-    /// Waits for the cluster to do something about a path.
+    /// Waits for an operation on a path.
     fn ask<T, F, W>(&self, action: &'static str, path: &RelPath, work: F) -> Result<T, RootError>
     where
         T: Send + 'static,
@@ -125,7 +125,7 @@ impl HdfsStore {
         format!("{}/{}", self.0.folder, space.folder())
     }
 
-    /// The whole path of a place there. What is not UTF-8 cannot be there.
+    /// The absolute path in the cluster. A path that is not UTF-8 cannot exist there.
     fn key(&self, place: &Place) -> Result<String, RootError> {
         let inside = std::str::from_utf8(place.path.as_bytes());
         let inside = inside.map_err(|_| RootError::NotFound(place.path.clone()))?;
@@ -136,7 +136,7 @@ impl HdfsStore {
         })
     }
 
-    /// The same for a place that something is to be made at.
+    /// The same for a path that is about to be created.
     fn new_key(&self, place: &Place) -> Result<String, RootError> {
         self.limits().check(&place.path)?;
         self.key(place)
@@ -159,7 +159,7 @@ impl HdfsStore {
             executable: !status.isdir && status.permission & 0o111 != 0,
             stamp: Stamp {
                 device: self.0.device,
-                // The cluster does not tell the file's number; its block size is different for each file of ours.
+                // The client does not expose the file's inode number; each of our files has its own block size instead.
                 inode: status.blocksize.unwrap_or(0),
                 size,
                 mtime,
@@ -168,7 +168,7 @@ impl HdfsStore {
         }
     }
 
-    /// The entry of a listing, unless it is not for people's eyes.
+    /// The entry of a listing, unless it is internal.
     fn entry(&self, folder: &RelPath, status: &FileStatus) -> Result<Option<DirEntry>, RootError> {
         let name = status.path.rsplit('/').next().unwrap_or_default();
         if folder.is_root() && name == STAGING {
@@ -202,7 +202,7 @@ impl HdfsStore {
 
 impl FileStore for HdfsStore {
     fn limits(&self) -> StoreLimits {
-        // The space's own folder counts too; owners' names are short, and the room for them is not missed.
+        // The name of the space's folder counts too. Owners' names are short, so a fixed allowance is enough.
         let above = self.0.folder.len() + 2 + NAME;
         StoreLimits {
             name: NAME,
@@ -269,7 +269,7 @@ impl FileStore for HdfsStore {
                 to: to.path.clone(),
             });
         }
-        // A missing source and a missing target folder are one and the same error there.
+        // HDFS reports the same error for a missing source and a missing target folder.
         self.status(from)?;
         let (source, target) = (self.key(from)?, self.new_key(to)?);
         let renamed = self.ask("rename", &to.path, move |client| async move {
@@ -331,7 +331,7 @@ impl FileStore for HdfsStore {
             })?;
             let after = self.status(place)?;
             let meta = self.meta(&after);
-            // Otherwise it was replaced between the two questions, and the blocks may be those of the other one.
+            // Otherwise the file was replaced between the two calls, and the blocks may belong to the other version.
             if meta == self.meta(&before) && reader.file_length() as u64 == meta.size {
                 return Ok(Box::new(OpenHdfsFile {
                     store: self.clone(),
@@ -357,7 +357,7 @@ impl FileStore for HdfsStore {
         let summary = self.ask("measure", &place.path, move |client| async move {
             client.get_content_summary(&key).await
         })?;
-        // What was published since counts; so only what was a draft all the time is taken off.
+        // Files published meanwhile count, so only those that were drafts all the time are subtracted.
         let after = match before.files {
             0 => before,
             _ => self.drafts_below(place)?,
@@ -408,7 +408,7 @@ impl FileStore for HdfsStore {
 }
 
 impl HdfsStore {
-    /// What the name node counts in a home although it has no name there: drafts, and the folder they grow in.
+    /// What the name node counts in a home although users do not see it: drafts and the staging folder.
     fn drafts_below(&self, place: &Place) -> Result<Usage, RootError> {
         let staging = format!("{}/{STAGING}", self.space_key(&place.space));
         let summary = match place.path.is_root() {
@@ -436,7 +436,7 @@ impl HdfsStore {
     }
 }
 
-/// A file there, open.
+/// An open file.
 struct OpenHdfsFile {
     store: HdfsStore,
     reader: Arc<FileReader>,
@@ -473,8 +473,8 @@ fn from_millis(millis: u64) -> Mtime {
     Mtime::new((millis / 1000) as i64, (millis % 1000) as u32 * 1_000_000)
 }
 
-/// When somebody was last at a draft. Shortly before it is published it has the sender's time, which may be any; when it was
-/// begun, its time of access tells.
+/// When a draft was last written. Shortly before publishing, its modification time is the sender's, which can be any time; its access
+/// time is then the time it was created.
 fn last_touched(draft: &FileStatus) -> Mtime {
     from_millis(draft.modification_time.max(draft.access_time))
 }

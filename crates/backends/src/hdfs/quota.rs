@@ -1,4 +1,4 @@
-//! What a cluster's own quotas leave, told as if every block were kept once: that is how users count their files.
+//! The room that a cluster's own quotas leave, without replication, because users count their files once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,25 +11,25 @@ use paddlecloud_pfs::{RelPath, RootError, Space};
 use super::HdfsStore;
 use super::writing::LARGEST_BLOCK;
 
-/// Copies of a block where neither the settings nor what is there tell, and the most that are guessed; Hadoop's own default.
+/// Replicas of a block if neither the settings nor the existing files tell; also the largest guess. Hadoop's default.
 const COPIES: u64 = 3;
 
-/// How long an explanation is good for others: the name node goes through a whole folder for its numbers, and thousands of
-/// files may be refused one after the other.
+/// How long an explanation is reused: the name node walks a whole folder for its numbers, and thousands of files may be refused in
+/// a row.
 const GOOD_FOR: Duration = Duration::from_secs(5);
 
-/// Why a file may be refused that seems to fit.
+/// Why a file that seems to fit may be refused.
 const WHOLE_BLOCK: &str =
     ", and HDFS sets a whole block aside for each file while it is written, up to 160 MiB for each copy";
 
 impl HdfsStore {
-    /// What a space holds and may hold; `None` where nobody set a quota for it.
+    /// The usage and limit of a space; `None` if it has no quota.
     pub(super) fn bytes_kept(&self, space: &Space) -> Result<Option<OwnQuota>, RootError> {
         let summary = self.summary(self.space_key(space))?;
         Ok(summary.and_then(|summary| of_bytes(&summary, self.0.replication)))
     }
 
-    /// The same failure with limit and use, where a quota is the reason.
+    /// Adds limit and usage to an error that a quota caused.
     pub(super) fn explain(&self, space: &Space, error: RootError) -> RootError {
         let RootError::FsQuota { path, kept: None } = error else {
             return error;
@@ -39,8 +39,8 @@ impl HdfsStore {
         RootError::FsQuota { path, kept }
     }
 
-    /// The quota that stops a writer: of the space, or of a folder above it. Those are larger, so they are asked only where
-    /// the space's own is not the reason.
+    /// The exhausted quota: the space's own, or that of a folder above it. Folders above are larger, so they are checked only if
+    /// the space's own quota is not the reason.
     fn quota_in_the_way(&self, space: &Space) -> Option<OwnQuota> {
         let mut quotas = Vec::new();
         for folder in upwards(&self.0.folder, self.space_key(space)) {
@@ -55,7 +55,7 @@ impl HdfsStore {
         in_the_way(quotas)
     }
 
-    /// The name node's sums of a folder; `None` where there is none.
+    /// The name node's summary of a folder; `None` if the folder does not exist.
     pub(super) fn summary(&self, key: String) -> Result<Option<ContentSummary>, RootError> {
         let summary = self.ask("measure", &RelPath::root(), move |client| async move {
             client.get_content_summary(&key).await
@@ -73,14 +73,14 @@ impl HdfsStore {
 pub(super) struct Explained(Mutex<HashMap<Space, (Instant, Option<OwnQuota>)>>);
 
 impl Explained {
-    /// What was said a moment ago, else what is found now. One asks at a time, and the others have the same answer.
+    /// A recent explanation, or a new one. Concurrent callers share one request.
     fn of(&self, space: &Space, now: Instant, ask: impl FnOnce() -> Option<OwnQuota>) -> Option<OwnQuota> {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, (when, _)| now.saturating_duration_since(*when) < GOOD_FOR);
         if let Some((_, kept)) = said.get(space) {
             return *kept;
         }
-        // It is as old as it is when it comes: the name node may take its time.
+        // Its age counts from the reply, because the name node may be slow.
         let asked = Instant::now();
         let kept = ask();
         said.insert(space.clone(), (now + asked.elapsed(), kept));
@@ -88,7 +88,7 @@ impl Explained {
     }
 }
 
-/// A folder and those above it, up to the store's own.
+/// A folder and its ancestors, up to the store's own folder.
 fn upwards(top: &str, key: String) -> Vec<String> {
     let above = |key: &String| {
         let (above, _) = key
@@ -100,7 +100,7 @@ fn upwards(top: &str, key: String) -> Vec<String> {
     std::iter::successors(Some(key), above).map(named).collect()
 }
 
-/// Whether nothing more fits: no name, or not the block that a writer needs.
+/// Whether nothing more fits: neither another name nor the block that a writer needs.
 fn is_used_up(quota: &OwnQuota) -> bool {
     match quota.counted {
         Counted::Bytes => quota.room() < LARGEST_BLOCK,
@@ -108,18 +108,18 @@ fn is_used_up(quota: &OwnQuota) -> bool {
     }
 }
 
-/// A quota that somebody set; the name node tells none as a number below zero.
+/// A quota that is set; the name node reports a negative number for none.
 fn set(quota: u64) -> Option<u64> {
     Some(quota).filter(|quota| *quota < i64::MAX as u64)
 }
 
-/// The cluster counts every copy of a block. What fits beside what is there is its room divided by the copies.
+/// The cluster counts every replica of a block, so the room for new files is its room divided by the replicas.
 fn of_bytes(summary: &ContentSummary, replication: Option<u32>) -> Option<OwnQuota> {
     let quota = set(summary.space_quota)?;
     let copies = match (replication, summary.space_consumed) {
         (Some(copies), _) => u64::from(copies.max(1)),
         (None, 0) => COPIES,
-        // As many as the files there have on average. A block that is being written is consumed whole, and has no length yet.
+        // The average replication of the existing files. A block in progress counts whole and has no length yet.
         (None, all) => all.div_ceil(summary.length.max(1)).clamp(1, COPIES),
     };
     let used = summary.length;
@@ -170,11 +170,11 @@ mod tests {
     fn limit_and_use_count_every_file_once() {
         assert_eq!(told(&summary(0, 0, 900), Some(3)), Some((0, 300)));
         assert_eq!(told(&summary(100, 300, 900), Some(3)), Some((100, 300)));
-        // Files from before another setting keep their copies.
+        // Existing files keep their replication when the setting changes.
         assert_eq!(told(&summary(100, 300, 900), Some(1)), Some((100, 700)));
         assert_eq!(told(&summary(100, 200, 900), None), Some((100, 450)));
         assert_eq!(told(&summary(0, 0, 900), None), Some((0, 300)));
-        // Blocks that are being written are consumed whole, and have no length yet.
+        // Blocks in progress count whole and have no length yet.
         assert_eq!(told(&summary(0, 300, 900), None), Some((0, 200)));
         assert_eq!(told(&summary(10, 600, 900), None), Some((10, 110)));
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Room for so many at a time: whoever comes later waits until one of them is done.
+//! A counting semaphore for blocking code.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// What there is room for.
+/// The number of free slots.
 pub(super) struct Slots(Arc<Inner>);
 
 struct Inner {
@@ -10,7 +10,7 @@ struct Inner {
     given_back: Condvar,
 }
 
-/// Room for one, given back when this is dropped.
+/// One slot, released when this is dropped.
 pub(super) struct Slot(Arc<Inner>);
 
 impl Slots {
@@ -21,7 +21,7 @@ impl Slots {
         }))
     }
 
-    /// Blocks until there is room. Who has some must not ask for more: two of them could wait for each other.
+    /// Blocks until a slot is free. A holder must not take a second one: two holders could wait for each other.
     pub(super) fn take(&self) -> Slot {
         let free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.0.given_back.wait_while(free, |free| *free == 0);

@@ -13,18 +13,18 @@ use super::slots::Slot;
 use super::{HdfsStore, STAGING};
 use crate::waiting::timed_out;
 
-/// Bytes of a block, as most clusters have it, and the grain in which it may differ.
+/// The usual block size, and the unit in which ours may differ from it.
 const BLOCK: u64 = 128 << 20;
 const GRAIN: u64 = 512;
-/// How many block sizes there are to choose from: up to 32 MiB more than usual.
+/// The number of block sizes to choose from: up to 32 MiB above the usual one.
 const SIZES: u64 = 1 << 16;
-/// What a cluster sets aside for one copy of a file that is being written, at most.
+/// The most that a cluster reserves for one replica of a file in progress.
 pub(super) const LARGEST_BLOCK: u64 = BLOCK + GRAIN * (SIZES - 1);
 
-/// Leaves a time alone: minus one for the name node. Clusters that keep no times of access refuse any other.
+/// Leaves a time unchanged: -1 for the name node. Clusters that record no access times refuse any other value.
 const AS_IT_IS: u64 = u64::MAX;
 
-/// A file on its way; dropped unpublished, it is removed.
+/// A draft of a file; removed if it is dropped unpublished.
 pub(super) struct NewHdfsFile {
     store: HdfsStore,
     place: Place,
@@ -33,7 +33,7 @@ pub(super) struct NewHdfsFile {
     attributes: FileAttributes,
     writer: Option<FileWriter>,
     published: bool,
-    /// Others wait for it until nothing of the draft is left.
+    /// The slot is released after the draft is removed.
     _slot: Slot,
 }
 
@@ -48,8 +48,8 @@ impl NewHdfsFile {
         let mark = uuid::Uuid::new_v4();
         let draft = format!("{}/{STAGING}/{}", store.space_key(&place.space), mark.simple());
         let draft = store.0.drafts.hold(draft);
-        // Times are the sender's, so a new version may have the time and size of the old one, and the cluster's client does
-        // not tell a file's number. The block size is told, kept across renames and free to choose: it is the mark.
+        // Times are the sender's, so a new version may have the time and size of the old one, and the client does not expose inode
+        // numbers. The block size is visible, survives renames and is ours to choose, so it identifies the version.
         let block = BLOCK + GRAIN * (mark.as_u128() as u64 % SIZES);
         let mut options = WriteOptions::default()
             .permission(if attributes.executable { 0o755 } else { 0o644 })
@@ -75,7 +75,7 @@ impl NewHdfsFile {
         })
     }
 
-    /// Lends the writer to the runtime and takes it back.
+    /// Moves the writer into the runtime for one call, and back.
     fn write<F, W>(&mut self, action: &'static str, work: F) -> Result<(), RootError>
     where
         F: FnOnce(FileWriter) -> W,
@@ -124,7 +124,7 @@ impl NewFile for NewHdfsFile {
             if let Some(mtime) = mtime {
                 client.set_times(&draft, mtime, AS_IT_IS).await?;
             }
-            // Once it has its name, another file may take that at once; the draft is ours, and stays as it is when it moves.
+            // After the rename another file could replace it at once. The draft is ours, and a rename does not change it.
             let status = client.get_file_info(&draft).await?;
             client
                 .rename(&draft, &target, existing == Existing::Replace)
@@ -143,7 +143,7 @@ impl Drop for NewHdfsFile {
             return;
         }
         let (client, draft) = (self.store.0.client.clone(), self.draft.path.clone());
-        // Nobody to tell here; what stays behind is swept with other drafts.
+        // The error has no receiver here; the sweep removes what is left.
         let removed = self
             .store
             .0

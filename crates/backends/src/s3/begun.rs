@@ -1,5 +1,5 @@
-//! Uploads in parts that were begun, noted on this machine: a service keeps the parts until somebody completes or gives up
-//! the upload, and not every service lists them. What a killed server had begun, the next one gives up.
+//! Records of unfinished multipart uploads on this machine. A service keeps the parts until the upload is completed or aborted, and
+//! not every service lists them. The next server aborts what a killed one left.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use object_store::path::Path as Key;
 
-/// Where uploads are noted, and which of them this process is at.
+/// The folder of the records, and the uploads of this process.
 #[derive(Clone)]
 pub(super) struct Begun {
     folder: PathBuf,
     ours: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-/// One upload, noted. Dropped without [`Note::forget`], it is found as left over.
+/// The record of one upload. If it is dropped without [`Note::forget`], the upload counts as left over.
 pub(super) struct Note {
     pub(super) key: Key,
     pub(super) id: String,
@@ -34,7 +34,7 @@ impl Begun {
         })
     }
 
-    /// Writes down an upload, to be found even after a power cut; must come before its first part.
+    /// Records an upload durably; must be called before its first part is sent.
     pub(super) fn note(&self, key: &Key, id: &str) -> io::Result<Note> {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
@@ -47,7 +47,7 @@ impl Begun {
         Ok(note)
     }
 
-    /// What nobody is at any more.
+    /// Uploads that no process works on.
     pub(super) fn left(&self) -> io::Result<Vec<Note>> {
         let mut left = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
@@ -61,7 +61,7 @@ impl Begun {
             };
             match text.split_once('\n').map(|(id, key)| (id, Key::parse(key))) {
                 Some((id, Ok(key))) => left.push(self.claim(file, key, id.to_owned())),
-                // Torn by a full disk or a power cut; no part was sent before it was whole.
+                // Truncated by a full disk or a power cut; no part was sent before the record was complete.
                 _ => if_there(std::fs::remove_file(file)).map(drop)?,
             }
         }
@@ -80,7 +80,7 @@ impl Begun {
 }
 
 impl Note {
-    /// The upload is over, one way or the other.
+    /// Removes the record: the upload was completed or aborted.
     pub(super) fn forget(self) {
         if let Err(error) = std::fs::remove_file(&self.file) {
             tracing::warn!(%error, "a note of an upload that is over stays");
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
-    /// A link to nowhere is listed and cannot be read: as a note that goes just then.
+    /// A dangling link is listed and cannot be read, like a record that is removed at that moment.
     #[test]
     fn a_note_that_goes_while_notes_are_read_hides_no_other() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The client for one bucket, and what it says when something fails.
+//! The client for one bucket, and the conversion of its errors.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use paddlecloud_pfs::{RelPath, RootError};
 use super::http;
 use crate::S3Settings;
 
-/// Prepares the client; nothing is asked yet.
+/// Creates the client without sending a request.
 pub(super) fn client(settings: &S3Settings, retries: usize) -> object_store::Result<AmazonS3> {
     let retry = RetryConfig {
         max_retries: retries,
@@ -35,7 +35,7 @@ pub(super) fn client(settings: &S3Settings, retries: usize) -> object_store::Res
     builder.build()
 }
 
-/// What the service says when something fails, in the words of the port.
+/// Converts an error of the service to one of the port.
 pub(super) fn told(action: &'static str, path: &RelPath, error: object_store::Error) -> RootError {
     let at = path.clone();
     match error {

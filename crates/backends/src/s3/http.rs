@@ -1,4 +1,4 @@
-//! The way to an S3 service: hyper with rustls, as everywhere in this house.
+//! HTTP to an S3 service: hyper with rustls, as everywhere in this project.
 
 use std::time::Duration;
 
@@ -14,28 +14,28 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 
-/// How long a connection may take to be made, and an answer to begin.
+/// Time limits for connecting and for the start of a reply.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// Bytes a second that reach a service at least, and that it moves by itself.
+/// The lowest rates in bytes per second: to the service, and inside it.
 const SLOWEST_SENT: u64 = 256 << 10;
 const SLOWEST_MOVED: u64 = 8 << 20;
 
-/// How long a service may move bytes by itself: how many, a request does not tell. Who sends it knows, and may wait less.
+/// The time limit for work inside the service. The request does not say how many bytes that moves; callers who know may wait less.
 const MOVES_WITHIN: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// How much longer than others a request may take that brings bytes there.
+/// The extra time of a request that sends bytes.
 pub(super) fn time_to_send(bytes: u64) -> Duration {
     Duration::from_secs(bytes.div_ceil(SLOWEST_SENT))
 }
 
-/// The same where the service copies bytes, or puts parts together.
+/// The same for a request that makes the service copy bytes or join parts.
 pub(super) fn time_to_move(bytes: u64) -> Duration {
     Duration::from_secs(bytes.div_ceil(SLOWEST_MOVED)).min(MOVES_WITHIN)
 }
 
-/// Makes the client for a store.
+/// Creates the client for a store.
 #[derive(Debug)]
 pub(super) struct Connector;
 
@@ -89,7 +89,7 @@ impl HttpService for Service {
     }
 }
 
-/// How long an answer to a request may take to begin.
+/// The time limit for the start of a reply.
 fn answers_within(request: &HttpRequest) -> Duration {
     let copies = request.headers().contains_key("x-amz-copy-source");
     let completes = request.method() == "POST" && request.uri().query().is_some_and(has_upload);

@@ -1,12 +1,12 @@
-//! Which key a path has, and which path a key.
+//! Converts paths to keys and back.
 
 use object_store::path::Path as Key;
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
-/// The object that says a folder is there.
+/// The marker object of a folder.
 pub(super) const MARKER: &str = ".pfs-folder";
 
-/// Room that is left for the name of a home's owner; longer ones leave less for paths.
+/// Room for the name of a home's owner; longer names leave less for paths.
 const OWNER: usize = 32;
 
 /// Keys below one prefix.
@@ -23,18 +23,18 @@ impl Keys {
         }
     }
 
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub(super) fn top(&self) -> Key {
         Key::from(self.prefix.as_str())
     }
 
-    /// Bytes that are left for a path inside a space.
+    /// Bytes available for a path inside a space.
     pub(super) fn room(&self) -> usize {
         let taken = self.prefix.len() + "/home//".len() + OWNER + "/".len() + MARKER.len();
         self.longest.saturating_sub(taken)
     }
 
-    /// The key of a place that something is to be made at; a folder's mark must fit below it.
+    /// The key of a path that is about to be created; a folder's marker must fit below it.
     pub(super) fn new_of(&self, place: &Place) -> Result<Key, RootError> {
         let key = self.of(place)?;
         match key.as_ref().len() + "/".len() + MARKER.len() <= self.longest {
@@ -46,7 +46,7 @@ impl Keys {
         }
     }
 
-    /// The key of a place. What can be no key cannot be there.
+    /// The key of a path. A path that is no valid key cannot exist.
     pub(super) fn of(&self, place: &Place) -> Result<Key, RootError> {
         let not_found = || RootError::NotFound(place.path.clone());
         let inside = std::str::from_utf8(place.path.as_bytes()).map_err(|_| not_found())?;
@@ -55,7 +55,7 @@ impl Keys {
         Key::parse(text.join("/")).map_err(|_| not_found())
     }
 
-    /// The key of the object that says a folder is there.
+    /// The key of a folder's marker object.
     pub(super) fn marker(&self, place: &Place) -> Result<Key, RootError> {
         let marker = Place {
             space: place.space.clone(),
@@ -64,7 +64,7 @@ impl Keys {
         self.of(&marker)
     }
 
-    /// The path a key stands for in a space.
+    /// The path of a key in a space.
     pub(super) fn path_of(&self, space: &Space, key: &Key) -> Option<RelPath> {
         let rest = match self.prefix.as_str() {
             "" => key.as_ref(),

@@ -1,4 +1,4 @@
-//! Keys, listed page by page: a listing may be as long as it likes, a single page may not keep us waiting.
+//! Lists keys page by page. The time limit applies to each page, not to the whole listing.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,19 +15,19 @@ use super::keys::MARKER;
 pub(super) struct Below {
     pub(super) path: RelPath,
     pub(super) object: ObjectMeta,
-    /// Whether it only says that a folder is there.
+    /// Whether it is the marker of a folder.
     pub(super) is_marker: bool,
 }
 
-/// How far down a listing goes.
+/// The depth of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// What lies deeper is told by the folder it is in.
+    /// Deeper entries are represented by their folder.
     Here,
     All,
 }
 
-/// What lies directly in a folder.
+/// The direct children of a folder.
 #[derive(Default)]
 pub(super) struct Inside {
     pub(super) folders: BTreeSet<Key>,
@@ -35,7 +35,7 @@ pub(super) struct Inside {
 }
 
 impl S3Store {
-    /// Whether any key lies below a place.
+    /// Whether any key is below a path.
     pub(super) fn is_folder(&self, place: &Place) -> Result<bool, RootError> {
         let mut found = false;
         self.pages(place, Reach::All, Some(1), |page| {
@@ -45,7 +45,7 @@ impl S3Store {
         Ok(found)
     }
 
-    /// Whether nothing but its own mark lies in a folder; `None` when it is none.
+    /// Whether a folder contains nothing but its marker; `None` if it is not a folder.
     pub(super) fn is_empty_folder(&self, place: &Place) -> Result<Option<bool>, RootError> {
         let marker = self.0.keys.marker(place)?;
         let (mut is_there, mut is_empty) = (false, true);
@@ -60,7 +60,7 @@ impl S3Store {
         Ok(is_there.then_some(is_empty))
     }
 
-    /// What lies directly in a folder; nothing at all where there is none.
+    /// The direct children of a folder; empty if it does not exist.
     pub(super) fn inside(&self, place: &Place) -> Result<Inside, RootError> {
         let mut inside = Inside::default();
         self.pages(place, Reach::Here, None, |page| {
@@ -71,11 +71,11 @@ impl S3Store {
         Ok(inside)
     }
 
-    /// Everything below a place.
+    /// Everything below a path.
     pub(super) fn below(&self, place: &Place) -> Result<Vec<Below>, RootError> {
         let mut below = Vec::new();
         self.pages(place, Reach::All, None, |page| {
-            // What is no path of ours was put there by somebody else and cannot be shown.
+            // A key that is not a valid path was created by another program and cannot be shown.
             below.extend(page.objects.into_iter().filter_map(|object| {
                 let path = self.0.keys.path_of(&place.space, &object.location)?;
                 Some(Below {
@@ -89,8 +89,8 @@ impl S3Store {
         Ok(below)
     }
 
-    /// Hands on one page after the other until somebody has seen enough. `most` keys are on a page, else as many as the
-    /// service likes.
+    /// Passes on one page after another until the callback stops. A page has at most `most` keys, or as many as the service
+    /// chooses.
     pub(super) fn pages(
         &self,
         place: &Place,

@@ -1,7 +1,7 @@
 //! Files as objects of an S3-compatible service.
 //!
-//! A file is one object, its time and executable bit are metadata of it. A folder is what keys say, and an object called
-//! `.pfs-folder` where nothing else is in it. There is no rename: moving copies and then removes, which others can see.
+//! A file is one object; its time and executable bit are metadata. A folder is a common prefix of keys; an empty one has an object
+//! called `.pfs-folder`. There is no rename: a move copies and then removes, and others can see the steps.
 
 mod begun;
 mod connecting;
@@ -36,33 +36,33 @@ use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
 use crate::{OpenError, S3Settings};
 
-/// How often a request is tried again.
+/// How often a request is retried.
 const RETRIES: usize = 4;
-/// Objects that are asked about, written or copied at the same time.
+/// Objects that are queried, written or copied at the same time.
 const AT_ONCE: usize = 16;
 
-/// What we keep in an object's metadata.
+/// The keys of our metadata on objects.
 const MTIME: &str = "pfs-mtime";
 const EXECUTABLE: &str = "pfs-executable";
 
-/// A bucket, and the prefix of it that is ours.
+/// A bucket, and the service's prefix in it.
 #[derive(Clone)]
 pub struct S3Store(Arc<Inner>);
 
 struct Inner {
     client: AmazonS3,
-    /// The same without trying again.
+    /// The same client without retries.
     quick: AmazonS3,
     waiter: Waiter,
     keys: Keys,
     begun: Begun,
-    /// Keys on a page of a listing; only tests decide that, else the service does.
+    /// Keys per page of a listing; set by tests only, otherwise the service decides.
     page: Option<usize>,
     name: String,
 }
 
 impl S3Store {
-    /// Connects and looks into the bucket. Uploads that take several requests are noted in a folder of this machine.
+    /// Connects and reads from the bucket. Multipart uploads are recorded in a local folder.
     pub fn open(settings: &S3Settings, notes: &Path) -> Result<S3Store, OpenError> {
         let name = settings.to_string();
         let wrong = |error: object_store::Error| OpenError::Settings {
@@ -89,7 +89,7 @@ impl S3Store {
         Ok(store)
     }
 
-    /// Waits for the service to do something about a path.
+    /// Waits for an operation on a path.
     fn ask<T, F, W>(&self, action: &'static str, path: &RelPath, work: F) -> Result<T, RootError>
     where
         T: Send + 'static,
@@ -99,7 +99,7 @@ impl S3Store {
         self.ask_longer(Duration::ZERO, action, path, work)
     }
 
-    /// The same for what moves many bytes, which may take so much longer.
+    /// The same for an operation that moves many bytes, with extra time.
     fn ask_longer<T, F, W>(
         &self,
         more: Duration,
@@ -118,13 +118,13 @@ impl S3Store {
         }
     }
 
-    /// The key of a place that something is to be made at.
+    /// The key of a path that is about to be created.
     fn new_key(&self, place: &Place) -> Result<Key, RootError> {
         self.limits().check(&place.path)?;
         self.0.keys.new_of(place)
     }
 
-    /// What an object is; `None` where there is none.
+    /// The metadata of an object; `None` if it does not exist.
     fn object(&self, place: &Place) -> Result<Option<Meta>, RootError> {
         self.head(place).map(|found| found.map(|found| meta_of(&found)))
     }
@@ -137,7 +137,7 @@ impl S3Store {
         match self.head_by(&self.0.quick, &key, &place.path) {
             Ok(found) => Ok(Some(found)),
             Err(RootError::NotFound(_)) => Ok(None),
-            // Services that keep objects as files fail for a key that is a folder of theirs.
+            // Services that store objects as files fail for a key that is one of their folders.
             Err(_) if !self.is_listed(place, &key)? => Ok(None),
             Err(_) => self.head_by(&self.0.client, &key, &place.path).map(Some),
         }
@@ -158,7 +158,7 @@ impl S3Store {
         Ok(objects.iter().any(|object| object.location == *key))
     }
 
-    /// The folder something is to be made in must be one.
+    /// Checks that the parent of a new entry is a folder.
     fn check_parent(&self, place: &Place) -> Result<(), RootError> {
         let Some(parent) = place.parent().filter(|parent| !parent.path.is_root()) else {
             return Ok(());
@@ -170,7 +170,7 @@ impl S3Store {
         }
     }
 
-    /// Whether a new file may take a place.
+    /// Checks that a new file may be created at a path.
     fn check_place(&self, place: &Place, existing: Existing) -> Result<(), RootError> {
         self.check_parent(place)?;
         self.check_nothing_to_keep(place, existing)?;
@@ -181,8 +181,8 @@ impl S3Store {
         }
     }
 
-    /// Whether an object is in the way that is to stay. Only a whole object in one request takes its place on a condition
-    /// that every service knows; for all else this is asked just before.
+    /// Whether an existing object must not be overwritten. Every service supports a conditional write of a whole object in one
+    /// request; for anything else this check comes immediately before.
     fn check_nothing_to_keep(&self, place: &Place, existing: Existing) -> Result<(), RootError> {
         match existing == Existing::Keep && self.object(place)?.is_some() {
             true => Err(RootError::Exists(place.path.clone())),
@@ -205,13 +205,13 @@ impl S3Store {
             move |client| async move { client.delete(&key).await },
         );
         match gone {
-            // Somebody else was quicker.
+            // A concurrent writer was first.
             Err(RootError::NotFound(_)) => Ok(()),
             other => other,
         }
     }
 
-    /// A folder stays when the last thing in it goes.
+    /// Keeps a folder when its last entry is removed.
     fn keep_parent(&self, place: &Place) -> Result<(), RootError> {
         let Some(parent) = place.parent() else {
             return Ok(());
@@ -417,15 +417,15 @@ impl FileStore for S3Store {
         Ok(None)
     }
 
-    /// Gives up what earlier servers with the same notes had begun, in whatever space. What others left only a rule of
-    /// the bucket removes: not every service lists it.
+    /// Aborts uploads of earlier servers with the same records, in all spaces. Those of other servers are left to a lifecycle rule of
+    /// the bucket, because not every service lists them.
     fn sweep(&self, _: &Space, _: Duration) -> Result<u64, RootError> {
         self.give_up_left_over()
     }
 }
 
 impl S3Store {
-    /// A listing tells neither times nor executable bits, so every object is asked about.
+    /// A listing has neither times nor executable bits, so every object is queried.
     fn look_at(&self, space: &Space, files: Vec<RelPath>) -> Result<Vec<DirEntry>, RootError> {
         let found = std::sync::Mutex::new(Vec::with_capacity(files.len()));
         for_each(&files, AT_ONCE, |path| {
@@ -446,7 +446,7 @@ impl S3Store {
     }
 }
 
-/// The folders between a path and the one that is measured.
+/// The folders between a path and the measured one.
 fn parents(path: &RelPath, top: &RelPath) -> Vec<RelPath> {
     std::iter::successors(path.parent(), RelPath::parent)
         .take_while(|folder| folder != top && folder.is_within(top))

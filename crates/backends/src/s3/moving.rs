@@ -1,8 +1,8 @@
-//! Copies and moves. There is no rename: what moves is copied and then removed, which others can see.
+//! Copies and moves. There is no rename: a move copies and then removes, and others can see the steps.
 //!
-//! Others may write meanwhile. Only what is still as it was copied is removed; where something else is left, that is told.
-//! Each object is looked at just before it goes: the milliseconds between the two are what remains, as the protocol of S3
-//! has no removal on a condition that every service knows.
+//! Others may write meanwhile. Only objects that have not changed since they were copied are removed; if others are left, an error says
+//! so. Each object is checked immediately before its removal. A window of milliseconds remains, because not every service supports
+//! conditional deletes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use super::{AT_ONCE, S3Store};
 use crate::copy_through::copy_through;
 use crate::tree::for_each;
 
-/// Larger objects the service does not copy by itself.
+/// The service does not copy larger objects itself.
 const COPIED_WHOLE: u64 = 5 << 30;
 
 impl S3Store {
@@ -31,7 +31,7 @@ impl S3Store {
         self.remove_copied_object(from, &found.meta)
     }
 
-    /// Removes an object that was copied, unless somebody has replaced it since.
+    /// Removes a copied object unless it was replaced since.
     pub(super) fn remove_copied_object(&self, place: &Place, copied: &ObjectMeta) -> Result<(), RootError> {
         match self.head(place)? {
             Some(now) if !is_same(&now.meta, copied) => Err(RootError::Changing(place.path.clone())),
@@ -51,13 +51,13 @@ impl S3Store {
         self.remove_copied(from, &below)
     }
 
-    /// Removes those objects of a folder that were copied and that nobody has replaced since; says so when others are left.
+    /// Removes the copied objects of a folder that were not replaced since; returns an error if others are left.
     pub(super) fn remove_copied(&self, folder: &Place, copied: &[Below]) -> Result<(), RootError> {
         let found = self.below(folder)?;
         self.remove_found(folder, &found, copied)
     }
 
-    /// The same, of what a second listing found. Removing that may take minutes.
+    /// The same for the result of a second listing. The removal may take minutes.
     pub(super) fn remove_found(
         &self,
         folder: &Place,
@@ -81,7 +81,7 @@ impl S3Store {
         }
     }
 
-    /// Removes an object that is to this moment as it was copied; whether it was.
+    /// Removes an object if it is unchanged since it was copied; returns whether it was.
     fn remove_if_copied(
         &self,
         space: &Space,
@@ -123,7 +123,7 @@ impl S3Store {
         })
     }
 
-    /// Copies objects that were found below a folder; none, if one of them could not be kept there.
+    /// Copies the objects below a folder; none of them if one cannot be stored at the target.
     pub(super) fn copy_below(
         &self,
         from: &Place,
@@ -133,7 +133,7 @@ impl S3Store {
     ) -> Result<(), RootError> {
         let mut steps = Vec::with_capacity(below.len());
         for one in below {
-            // Of a mark, the folder that it marks.
+            // For a marker, the folder that it marks.
             let node = match one.is_marker {
                 true => one.path.parent().unwrap_or_default(),
                 false => one.path.clone(),
@@ -159,7 +159,7 @@ impl S3Store {
         })
     }
 
-    /// A folder takes a place only when nothing or an empty folder is there.
+    /// A folder may only replace nothing or an empty folder.
     fn check_folder_target(&self, from: &Place, to: &Place) -> Result<(), RootError> {
         self.check_not_into_itself(from, to)?;
         self.check_parent(to)?;
@@ -183,8 +183,8 @@ impl S3Store {
     }
 }
 
-/// Whether an object is still the one that a listing told of. Not every listing tells tags, and a look at an object tells
-/// no fractions of a second.
+/// Whether an object is still the listed one. Not every listing has tags, and an object's own times have no fractions of a
+/// second.
 fn is_still(now: &ObjectMeta, listed: &ObjectMeta) -> bool {
     let is_same = match (&now.e_tag, &listed.e_tag) {
         (Some(now), Some(listed)) => bare(now) == bare(listed),
@@ -193,12 +193,12 @@ fn is_still(now: &ObjectMeta, listed: &ObjectMeta) -> bool {
     is_same && now.size == listed.size
 }
 
-/// A tag without what proxies and services put around it.
+/// A tag without the quotes and prefixes that proxies and services add.
 pub(super) fn bare(tag: &str) -> &str {
     tag.trim_start_matches("W/").trim_matches('"')
 }
 
-/// Whether nobody has written an object between two looks at it, or two listings.
+/// Whether an object is unchanged between two queries or two listings.
 fn is_same(one: &ObjectMeta, other: &ObjectMeta) -> bool {
     (&one.e_tag, one.size, one.last_modified) == (&other.e_tag, other.size, other.last_modified)
 }

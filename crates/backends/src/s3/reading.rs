@@ -1,4 +1,4 @@
-//! Objects as they are read: what is known of one, and its bytes at any offset.
+//! Reads objects: their metadata, and their bytes at any offset.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use super::{EXECUTABLE, MTIME, S3Store};
 use crate::read_ahead::ReadAhead;
 use crate::waiting::timed_out;
 
-/// An object, opened: every read asks for the version it was then.
+/// An open object: every read requests the version that was opened.
 pub(super) struct OpenObject {
     store: S3Store,
     key: Key,
@@ -43,7 +43,7 @@ impl Source for OpenObject {
             let tag = self.tag.clone();
             let read = async move {
                 let found = client.get_opts(&key, options).await?;
-                // Not every service minds the condition.
+                // Not every service honours the condition.
                 match found.meta.e_tag == tag {
                     true => found.bytes().await.map(Some),
                     false => Ok(None),
@@ -66,7 +66,7 @@ impl ReadAt for OpenObject {
     }
 }
 
-/// Kind, size and times of an object, as its metadata has them.
+/// Kind, size and times of an object, from its metadata.
 pub(super) fn meta_of(found: &GetResult) -> Meta {
     let kept = |name: &'static str| found.attributes.get(&Attribute::Metadata(name.into()));
     let changed = &found.meta.last_modified;
@@ -88,8 +88,8 @@ pub(super) fn meta_of(found: &GetResult) -> Meta {
     }
 }
 
-/// The same of an object that was written and that another one has replaced since. When it came, nobody tells any more, so
-/// its stamp fits nothing.
+/// The same for an object that was written and already replaced by another. Its time of creation is unknown, so its stamp matches
+/// nothing.
 pub(super) fn replaced_meta(tag: Option<&str>, size: u64, kept: FileAttributes) -> Meta {
     let mtime = kept.mtime.unwrap_or_default();
     Meta {
@@ -107,7 +107,7 @@ pub(super) fn replaced_meta(tag: Option<&str>, size: u64, kept: FileAttributes) 
     }
 }
 
-/// Folders have no times of their own.
+/// Folders have no times.
 pub(super) fn folder_meta() -> Meta {
     Meta {
         kind: Kind::Dir,

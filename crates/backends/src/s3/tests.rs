@@ -1,4 +1,4 @@
-//! What only shows on a real service: `cargo xtask test --with s3` starts one and says where it is.
+//! Tests that need a real service; `cargo xtask test --with s3` starts one and passes its address.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::writing::NewObject;
 use super::{Inner, S3Store};
 use crate::{S3Settings, SecretText};
 
-/// Somebody's home on the service; emptied at the end.
+/// A home on the service; emptied at the end.
 struct Stage {
     store: S3Store,
     space: Space,
@@ -19,7 +19,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// `None`, with a line that says so, where there is no service.
+    /// `None`, with a message, if there is no service.
     fn of(owner: &str) -> Option<Stage> {
         let endpoint = std::env::var("PADDLECLOUD_TEST_S3").ok();
         let Some(endpoint) = endpoint.filter(|endpoint| !endpoint.is_empty()) else {
@@ -83,7 +83,7 @@ fn is_changing<T>(moved: Result<T, RootError>) -> bool {
     matches!(moved, Err(RootError::Changing(_)))
 }
 
-/// The steps of a move, with somebody who writes between copying and removing.
+/// The steps of a move, with a concurrent write between copying and removing.
 #[test]
 fn what_was_replaced_since_it_was_copied_stays_and_is_told() {
     let Some(stage) = Stage::of("replacing") else {
@@ -102,7 +102,7 @@ fn what_was_replaced_since_it_was_copied_stays_and_is_told() {
     assert_eq!(stage.get("from/replaced"), "newer");
     assert_eq!(stage.files_below("to"), ["to/a", "to/d/b", "to/replaced"]);
 
-    // Also what is replaced after it was listed for the second time, while others are being removed.
+    // An object that is replaced after the second listing, while others are being removed, is kept too.
     let listed = store.below(&from).unwrap();
     stage.put("from/replaced", "the newest");
     assert!(is_changing(store.remove_found(&from, &listed, &listed)));
@@ -208,7 +208,7 @@ fn a_listing_of_many_pages_is_one_listing() {
     assert_eq!(stage.store.usage(&stage.at("d")).unwrap().files, 8);
 }
 
-/// The steps of publishing, with somebody else who writes before the last one.
+/// The steps of publishing, with a concurrent write before the last one.
 #[test]
 fn of_two_writers_each_is_told_of_its_own_file() {
     let Some(stage) = Stage::of("writing") else {
@@ -240,7 +240,7 @@ fn of_two_writers_each_is_told_of_its_own_file() {
     }
 }
 
-/// The last steps, after the place was found free and somebody else has taken it.
+/// The last steps, after a concurrent writer took the path that was free before.
 #[test]
 fn what_is_to_stay_is_looked_for_again_just_before_it_would_go() {
     let Some(stage) = Stage::of("keeping") else {

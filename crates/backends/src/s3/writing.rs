@@ -1,4 +1,4 @@
-//! A new object: one request when it is small, parts when it is not. It is seen when it is complete, never before.
+//! Writes a new object: one request if it is small, a multipart upload otherwise. It is visible only when it is complete.
 
 use bytes::BytesMut;
 use object_store::multipart::{MultipartStore, PartId};
@@ -16,13 +16,13 @@ use super::moving::bare;
 use super::reading::{meta_of, replaced_meta};
 use super::{EXECUTABLE, MTIME, S3Store};
 
-/// Bytes of a part; a service takes ten thousand, so later ones are larger: twice as much after each so many, up to
-/// 128 MiB, as a part is held in memory.
+/// The size of a part. A service accepts ten thousand parts, so later ones are larger: the size doubles after every
+/// 250, up to 128 MiB, because a part is held in memory.
 const PART: usize = 8 << 20;
 const LARGER_AFTER: usize = 250;
 const MOST_DOUBLED: usize = 4;
 
-/// An object on its way; dropped unpublished, nothing of it stays.
+/// An object being written; removed if it is dropped unpublished.
 pub(super) struct NewObject {
     store: S3Store,
     place: Place,
@@ -30,7 +30,7 @@ pub(super) struct NewObject {
     kept: FileAttributes,
     attributes: Attributes,
     waiting: BytesMut,
-    /// Bytes that were appended.
+    /// Bytes appended so far.
     size: u64,
     upload: Option<Note>,
     parts: Vec<PartId>,
@@ -95,7 +95,7 @@ impl NewObject {
         })
     }
 
-    /// Brings what is left there and publishes all of it; tells the tag that it has.
+    /// Sends the rest, publishes the object and returns its tag.
     pub(super) fn send(&mut self, existing: Existing) -> Result<Option<String>, RootError> {
         if self.upload.is_none() {
             return self.put_whole(existing);
@@ -121,9 +121,9 @@ impl NewObject {
         Ok(done.e_tag)
     }
 
-    /// What the object is that has this tag. By its name, another one may be found already.
+    /// The metadata of the object with this tag. Under its name there may already be another one.
     pub(super) fn published(&self, tag: Option<&str>) -> Result<Meta, RootError> {
-        // Not every service replaces an object and its tag in one step.
+        // Not every service replaces an object and its tag atomically.
         let is_ours =
             |found: &ObjectMeta| found.e_tag.as_deref().map(bare) == tag.map(bare) && found.size == self.size;
         Ok(match self.store.head(&self.place)? {
@@ -179,7 +179,7 @@ impl Drop for NewObject {
 }
 
 impl S3Store {
-    /// Gives an upload up without anybody waiting for it. Its note goes once that is done.
+    /// Aborts an upload in the background and then removes its record.
     fn give_up_later(&self, key: &Key, id: &str, note: Option<Note>) {
         let (client, key, id) = (self.0.client.clone(), key.clone(), id.to_owned());
         self.0.waiter.leave(async move {
@@ -194,7 +194,7 @@ impl S3Store {
         });
     }
 
-    /// Gives up what an earlier server had begun.
+    /// Aborts an upload of an earlier server.
     pub(super) fn give_up_left_over(&self) -> Result<u64, RootError> {
         let top = RelPath::root();
         let left = self.0.begun.left();
@@ -215,7 +215,7 @@ impl S3Store {
     }
 }
 
-/// Bytes of the part after so many.
+/// The size of the part with this number.
 fn part_size(parts: usize) -> usize {
     PART << (parts / LARGER_AFTER).min(MOST_DOUBLED)
 }

@@ -1,8 +1,10 @@
-//! `login`: checks the password with the server and stores the token it returns.
+//! `login`: checks the password with the server, or waits until the user has logged in at the server's login provider, and stores the
+//! token.
 
 use std::io::IsTerminal;
 
-use paddlecloud_api::client::trust;
+use paddlecloud_api::client::{ClientError, trust};
+use paddlecloud_api::error::ErrorName;
 
 use super::{Context, done};
 use crate::config::{self, Choice, Datacenter};
@@ -13,10 +15,15 @@ use crate::session;
 /// Where a password may be instead of stdin.
 pub const PASSWORD: &str = "PADDLECLOUD_PASSWORD";
 
+/// The usual reason of a wait, which is not repeated.
+const USUAL: &str = "the login has not been confirmed yet";
+
 /// Check the password and store a token
 ///
 /// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal. Only the token
 /// is stored, in a file that only you can read, so the configuration needs no password.
+///
+/// With `--oidc`, or if no user is named and the server has a login provider, shows a code to confirm in a browser instead.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The user; default: the configuration's
@@ -26,6 +33,10 @@ pub struct Args {
     /// The password; other users of this machine can see it while the command runs
     #[arg(long, value_name = "PASSWORD")]
     password: Option<String>,
+
+    /// Log in with the server's login provider, in a browser on any machine
+    #[arg(long, conflicts_with_all = ["username", "password"])]
+    oidc: bool,
 
     /// The fingerprint of the server's certificate authority (CA), if this system does not trust it: `SHA256:…`
     #[arg(long, value_name = "FINGERPRINT")]
@@ -42,6 +53,15 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     };
     if let Some(user) = &args.username {
         datacenter.username = Some(user.clone());
+    }
+    let is_nameless = datacenter.username.is_none() && args.password.is_none();
+    if args.oidc || is_nameless {
+        trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
+        if let Some(user) = provider_login(&datacenter, args.oidc, context).await? {
+            let line = format!("logged in to `{}` as {user}", datacenter.name);
+            context.world.err.line(line);
+            return done();
+        }
     }
     let Some(user) = datacenter.username.clone() else {
         return Err(
@@ -71,6 +91,59 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .err
         .line(format!("logged in to `{}` as {user}", datacenter.name));
     done()
+}
+
+/// Logs in with the server's login provider and returns the user's name. Without `--oidc`, a server that has no provider is no error.
+async fn provider_login(
+    datacenter: &Datacenter,
+    is_asked_for: bool,
+    context: &mut Context<'_>,
+) -> Result<Option<String>, CliError> {
+    let plain = Datacenter {
+        password: None,
+        token: None,
+        ..datacenter.clone()
+    };
+    let client = session::remote(&plain, &context.world.env);
+    let login = match client.device_login().await {
+        Err(ClientError::Refused(body)) if body.error == ErrorName::NotFound && !is_asked_for => {
+            return Ok(None);
+        }
+        login => login?,
+    };
+    let err = &mut context.world.err;
+    err.line(format!(
+        "open {} in a browser and confirm the code {}",
+        login
+            .verification_uri_complete
+            .as_ref()
+            .unwrap_or(&login.verification_uri),
+        login.user_code
+    ));
+    err.line(format!(
+        "waiting for the login at {}, at most {}",
+        login.issuer,
+        minutes(login.expires_in)
+    ));
+    let mut last = USUAL.to_owned();
+    loop {
+        let state = client.device_login_poll(&login.id).await?;
+        if state.token.is_some() {
+            return Ok(Some(state.user.unwrap_or_default()));
+        }
+        let why = state.waiting.unwrap_or_default();
+        if why != last {
+            context.world.err.note(&why);
+            last = why;
+        }
+    }
+}
+
+fn minutes(seconds: u64) -> String {
+    match seconds.div_ceil(60) {
+        1 => "1 minute".to_owned(),
+        minutes => format!("{minutes} minutes"),
+    }
 }
 
 /// A server whose authority is not known is trusted only by a fingerprint, given or confirmed.

@@ -1,10 +1,10 @@
 //! The table of all attempts that were launched and not cleaned, with their current state.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use paddlecloud_core::job::News;
+use paddlecloud_core::job::{News, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::link::FromServer;
@@ -130,10 +130,10 @@ impl Attempt {
     }
 }
 
-/// All attempts.
+/// All attempts, those of one job next to each other.
 #[derive(Default)]
 pub struct Table {
-    attempts: HashMap<AttemptKey, Attempt>,
+    attempts: BTreeMap<AttemptKey, Attempt>,
 }
 
 impl Table {
@@ -166,11 +166,19 @@ impl Table {
     }
 
     pub fn has_job(&self, job: &JobId) -> bool {
-        self.attempts.keys().any(|key| key.job == *job)
+        self.of_job(job).next().is_some()
     }
 
     fn of_job<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = (&'a AttemptKey, &'a Attempt)> {
-        self.attempts.iter().filter(move |(key, _)| key.job == *job)
+        // Parameter servers sort before trainers.
+        let first = AttemptKey {
+            job: job.clone(),
+            worker: WorkerKey::pserver(0),
+            attempt: 0,
+        };
+        self.attempts
+            .range(first..)
+            .take_while(move |(key, _)| key.job == *job)
     }
 
     /// The current address of each worker of a job, by name, from its latest attempt.

@@ -65,10 +65,21 @@ class Operations:
     """Every operation but those on files and logs. `self` is the client, which none of them needs."""
 
     def jobs_list(
-        self, *, all: bool = False, name: str | None = None, limit: int | None = None, after: str | None = None
+        self,
+        *,
+        all: bool = False,
+        name: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        all_users: bool = False,
     ) -> Operation[views.JobPage]:
-        """Pending and running jobs, newest first; with `all` also those that have ended."""
-        return operation("jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after)
+        """Pending and running jobs, newest first; with `all` also those that have ended.
+
+        `all_users`, here and below, is for administrators: the server records it in its audit log.
+        """
+        return operation(
+            "jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after, all_users=bool(all_users)
+        )
 
     def job_submit(
         self,
@@ -130,13 +141,14 @@ class Operations:
         age = seconds("older_than", older_than)
         return operation("jobs_prune", views.Pruned.of, older_than=age, dry_run=bool(dry_run))
 
-    def workers_list(self, job: str | None = None) -> Operation[list[views.Worker]]:
-        """The workers of one job, or of all that run."""
-        return operation("workers_list", each(views.Worker), job=None if job is None else _job(job))
+    def workers_list(self, job: str | None = None, *, all_users: bool = False) -> Operation[list[views.Worker]]:
+        """The workers of one job, or of all that run; with `all_users` those of all users, and each has a `user`."""
+        name = None if job is None else _job(job)
+        return operation("workers_list", each(views.Worker), job=name, all_users=bool(all_users))
 
-    def quota_get(self) -> Operation[list[views.Quota]]:
-        """Limit and use of each resource."""
-        return operation("quota_get", each(views.Quota))
+    def quota_get(self, *, all_users: bool = False) -> Operation[list[views.Quota]]:
+        """Limit and use of each resource; with `all_users` of every user, and each row has a `user`."""
+        return operation("quota_get", each(views.Quota), all_users=bool(all_users))
 
     def registry_list(self) -> Operation[list[Any]]:
         """The image registries whose credentials the server keeps; never the credentials."""

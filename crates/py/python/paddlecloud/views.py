@@ -63,6 +63,7 @@ class Worker(View):
     ended: datetime | None
     exit_code: int | None
     message: str | None
+    user: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +179,9 @@ class Quota(View):
     resource: str
     limit: str | None
     used: str
+    guarantee: str | None = None
+    reserved: str | None = None
+    user: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,8 @@ pub enum Operation {
         limit: Option<u32>,
         name: Option<String>,
         after: Option<String>,
+        #[serde(default)]
+        all_users: bool,
     },
     JobSubmit {
         request: Box<JobRequest>,
@@ -57,8 +59,13 @@ pub enum Operation {
     },
     WorkersList {
         job: Option<String>,
+        #[serde(default)]
+        all_users: bool,
     },
-    QuotaGet,
+    QuotaGet {
+        #[serde(default)]
+        all_users: bool,
+    },
     ServerGet,
     ServerStop,
     WhoamiGet,
@@ -99,12 +106,14 @@ impl Operation {
                 limit,
                 name,
                 after,
+                all_users,
             } => {
                 let filter = JobFilter {
                     all,
                     limit,
                     name,
                     after,
+                    all_users,
                     ..JobFilter::default()
                 };
                 reply(&client.jobs_list(&filter).await?)
@@ -136,8 +145,10 @@ impl Operation {
                 };
                 reply(&client.jobs_prune(older_than.map(seconds), options).await?)
             }
-            Operation::WorkersList { job } => reply(&client.workers_list(job.as_deref(), false).await?),
-            Operation::QuotaGet => reply(&client.quota_get(false).await?),
+            Operation::WorkersList { job, all_users } => {
+                reply(&client.workers_list(job.as_deref(), all_users).await?)
+            }
+            Operation::QuotaGet { all_users } => reply(&client.quota_get(all_users).await?),
             Operation::ServerGet => reply(&client.server_get().await?),
             Operation::ServerStop => reply(&stop(session).await?),
             Operation::WhoamiGet => reply(&client.whoami_get().await?),

@@ -17,12 +17,19 @@ use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
 use crate::reconcile::JobsError;
 use crate::store::{AuditEntry, AuditState, Heir};
-use crate::users::{Account, LimitError, Limits, Origin, Record};
+use crate::users::{Account, LimitError, Limits, Origin, ProviderUser, Record};
 
 /// Limit on the rows of the audit log in one reply.
 const MOST_AUDIT: u32 = 1000;
 /// Jobs of the history to read at a time.
 const PAGE: usize = 500;
+
+/// What a request changes about the login provider's user of an account.
+enum ProviderChange {
+    None,
+    Remove,
+    Set(ProviderUser),
+}
 
 impl App {
     pub async fn user_list(&self) -> Vec<UserView> {
@@ -46,15 +53,42 @@ impl App {
     pub async fn user_add(&self, caller: &Caller, request: UserRequest) -> Result<UserView, ErrorBody> {
         let wanted = request.name.as_deref().unwrap_or_default();
         let name: UserName = wanted.parse().map_err(|error| bad(format!("`name`: {error}")))?;
+        let provider = self.provider_of(None, &request)?;
         let hash = hashed(request.password.clone()).await?;
         let entry = audit(caller, "user.add", name.as_str(), &shown(&request));
         let fill = |record: &mut Record| {
             record.service = request.service == Some(true);
-            apply(record, &request, hash)
+            apply(record, &request, hash, provider)
         };
         self.know_capacity().await;
         let record = self.accounts.add(name, fill, entry).await?;
         self.user_show(record.name.as_str()).await
+    }
+
+    /// The change of the provider's user in a request. An account has a password or a user of the provider, not both.
+    fn provider_of(
+        &self,
+        record: Option<Record>,
+        request: &UserRequest,
+    ) -> Result<ProviderChange, ErrorBody> {
+        let is_service =
+            request.service == Some(true) || record.as_ref().is_some_and(|record| record.service);
+        let has_provider = record.is_some_and(|record| record.provider.is_some());
+        match request.oidc_subject.as_deref() {
+            None if has_provider && request.password.is_some() => Err(bad(
+                "this user logs in with the login provider; remove `oidc_subject` before you set a password",
+            )),
+            None => Ok(ProviderChange::None),
+            Some("") => Ok(ProviderChange::Remove),
+            Some(_) if request.password.is_some() => Err(bad(
+                "a user logs in with a password or with the login provider, not with both",
+            )),
+            Some(_) if is_service => Err(bad("a service account cannot log in with the login provider")),
+            Some(subject) => match &self.config.oidc {
+                Some(oidc) => Ok(ProviderChange::Set(ProviderUser::new(&oidc.issuer, subject))),
+                None => Err(bad("this server has no login provider: `oidc` is not configured")),
+            },
+        }
     }
 
     /// Changes an account. A disabled account loses access at once and its queued jobs are killed, even if this ends the caller's
@@ -80,6 +114,7 @@ impl App {
                 "`name` and `service` belong to a new account and do not change",
             ));
         }
+        let provider = self.provider_of(self.accounts.find(&name).await, &request)?;
         let hash = hashed(request.password.clone()).await?;
         let action = match request.disabled {
             Some(true) => "user.disable",
@@ -87,7 +122,7 @@ impl App {
             None => "user.set",
         };
         let entry = audit(caller, action, name.as_str(), &shown(&request));
-        let change = |record: &mut Record| apply(record, &request, hash);
+        let change = |record: &mut Record| apply(record, &request, hash, provider);
         self.know_capacity().await;
         let record = self.accounts.change(&name, change, entry).await?;
         if request.disabled == Some(true) {
@@ -363,7 +398,20 @@ pub(super) async fn hashed(password: Option<String>) -> Result<Option<String>, E
     }
 }
 
-fn apply(record: &mut Record, request: &UserRequest, hash: Option<String>) -> Result<(), LimitError> {
+fn apply(
+    record: &mut Record,
+    request: &UserRequest,
+    hash: Option<String>,
+    provider: ProviderChange,
+) -> Result<(), LimitError> {
+    match provider {
+        ProviderChange::None => {}
+        ProviderChange::Remove => record.provider = None,
+        ProviderChange::Set(user) => {
+            record.provider = Some(user);
+            record.password_hash = None;
+        }
+    }
     record.admin = request.admin.unwrap_or(record.admin);
     record.disabled = request.disabled.unwrap_or(record.disabled);
     if hash.is_some() {
@@ -401,6 +449,8 @@ fn user_view(account: &Account, record: Option<&Record>) -> UserView {
         configured: account.origin == Origin::Configuration,
         groups: account.groups.clone(),
         system_user: record.and_then(|record| record.system_user.clone()),
+        oidc_issuer: account.provider.as_ref().map(|user| user.issuer.clone()),
+        oidc_subject: account.provider.as_ref().map(|user| user.subject.clone()),
         limits: record.map(|record| limit_map(&record.limits)).unwrap_or_default(),
         effective: limit_map(&account.limits),
     }
@@ -445,6 +495,8 @@ impl From<AccountError> for ErrorBody {
             AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
                 "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
             ),
+            AccountError::SubjectTaken(_) => ErrorBody::new(ErrorName::Conflict, problem)
+                .with_hint("a subject of the login provider has one account"),
             AccountError::Guarantees { .. } => ErrorBody::new(ErrorName::Conflict, problem)
                 .with_hint("`paddlectl admin user list` shows who is guaranteed what"),
             AccountError::SystemUser(error) => {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::job::Job;
-use paddlecloud_core::names::JobRef;
+use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 
 use super::accounts::audit;
 use super::{App, store_failed};
-use crate::auth::{Action, Caller};
+use crate::auth::{Action, Caller, request_id};
 use crate::error_chain::chain_of;
 use crate::nearest::nearest;
+use crate::store::AuditEntry;
 
 /// The audit log's name for a kill.
 pub(super) const KILL: &str = "job.kill";
@@ -68,6 +69,20 @@ impl App {
                 Ok(())
             }
             recorded => recorded.map_err(store_failed),
+        }
+    }
+
+    /// Records that a logged-in user was refused what their login does not allow. The refusal stands whether or not this succeeds.
+    pub async fn record_refusal(&self, user: &UserName, request: &str) {
+        let entry = AuditEntry {
+            actor: user.to_string(),
+            action: "refuse".to_owned(),
+            subject: request.to_owned(),
+            request: request_id::current(),
+            ..AuditEntry::default()
+        };
+        if let Err(error) = self.store.audit(entry).await {
+            tracing::warn!(error = chain_of(&error), "a refusal is not in the audit log");
         }
     }
 

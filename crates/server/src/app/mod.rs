@@ -16,6 +16,7 @@ mod machine_cause;
 mod manifests;
 mod packages;
 mod programs;
+mod provider_login;
 mod prune;
 mod quota;
 mod reach;
@@ -53,6 +54,7 @@ use crate::homes::{Storage, StorageError};
 use crate::locks::Locks;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
+use crate::oidc::Oidc;
 use crate::queue::{Class, Queue};
 use crate::reconcile::Jobs;
 use crate::secrets::Secrets;
@@ -74,6 +76,8 @@ pub struct App {
     pub accounts: Arc<Accounts>,
     pub secrets: Secrets,
     pub auth: Authenticator,
+    /// The login provider, if one is configured.
+    pub oidc: Option<Oidc>,
     /// Signs users' certificates; `None` without TLS, where a client cannot present one.
     pub authority: Option<Authority>,
     /// Read-locked by each submit while its job is stored.

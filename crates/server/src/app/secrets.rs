@@ -199,7 +199,7 @@ fn no_secret(name: &str) -> ErrorBody {
     ))
 }
 
-fn refused(error: SecretsError) -> ErrorBody {
+pub(super) fn refused(error: SecretsError) -> ErrorBody {
     match error {
         SecretsError::Store(error) => store_failed(error),
         other => {

@@ -56,6 +56,7 @@ impl App {
             name: name.to_owned(),
             scopes,
             lifetime: request.lifetime_seconds,
+            address: None,
         };
         let issued = self.auth.token_issue(&account, login, "token.create", asked);
         Ok(reply(issued.await.map_err(token_failed)?))
@@ -89,7 +90,10 @@ impl App {
             return Err(ErrorBody::new(ErrorName::BadRequest, problem));
         }
         let (app, login) = (Arc::clone(self), login.clone());
-        let renew = async move { app.auth.token_renew(&login).await.map_err(token_failed) };
+        let renew = async move {
+            app.provider_renew(&login).await?;
+            app.auth.token_renew(&login).await.map_err(token_failed)
+        };
         match App::carry_out(renew).await? {
             Some(new) => Ok(reply(new)),
             None => Err(ErrorBody::new(

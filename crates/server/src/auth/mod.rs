@@ -84,6 +84,8 @@ pub enum AuthError {
     Unreadable,
     #[error("the user name or the password is wrong")]
     WrongPassword,
+    #[error("this account logs in with the login provider and has no password")]
+    NoPassword,
     #[error("too many wrong passwords: the next try is possible in {}", seconds(*.0))]
     TooManyGuesses(Duration),
     #[error("`{0}` has too many connections")]
@@ -112,6 +114,8 @@ pub struct Authenticator {
     guesses: Guesses,
     in_use: TokensInUse,
     token_limits: TokenLimits,
+    /// The longest lifetime of tokens of the login provider's users.
+    provider_lifetime: Option<Duration>,
 }
 
 impl Authenticator {
@@ -128,11 +132,17 @@ impl Authenticator {
             guesses: Guesses::default(),
             in_use: TokensInUse::default(),
             token_limits: TokenLimits::default(),
+            provider_lifetime: None,
         }
     }
 
     pub fn with_token_limits(mut self, limits: TokenLimits) -> Authenticator {
         self.token_limits = limits;
+        self
+    }
+
+    pub fn with_provider_lifetime(mut self, lifetime: Option<Duration>) -> Authenticator {
+        self.provider_lifetime = lifetime;
         self
     }
 
@@ -266,6 +276,13 @@ impl Authenticator {
         user: &UserName,
         password: &str,
     ) -> Result<(), AuthError> {
+        if self
+            .users
+            .find(user)
+            .is_some_and(|account| account.provider.is_some())
+        {
+            return Err(AuthError::NoPassword);
+        }
         self.check_password(peer, user.as_str(), password).await.map(drop)
     }
 
@@ -309,7 +326,14 @@ impl Authenticator {
     }
 
     /// A fingerprint that changes with the user's password and reveals nothing about it without the server's secret.
+    ///
+    /// It also changes when another user of the login provider gets the account, and when the provider ends the login.
     fn fingerprint(&self, user: &Account) -> String {
+        if let Some(provider) = &user.provider {
+            let ended = provider.ended.to_string();
+            let parts = ["provider", &provider.issuer, &provider.subject, &ended];
+            return self.secret.keyed_digest(parts.join("\0").as_bytes());
+        }
         let credential = user
             .credential
             .as_ref()

@@ -348,6 +348,7 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
         name: "child".into(),
         scopes: Scopes::all(),
         lifetime: Some(100_000),
+        address: None,
     };
     let child = auth
         .token_issue(&account, &login, "token.create", asked)

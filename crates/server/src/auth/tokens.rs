@@ -1,5 +1,7 @@
 //! Tokens: shown once, stored as digests, renewed by exchange, revoked at once.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
@@ -16,6 +18,8 @@ pub struct TokenAsked {
     pub scopes: Scopes,
     /// Seconds; `None` for the default.
     pub lifetime: Option<i64>,
+    /// The client's address, for the audit log.
+    pub address: Option<IpAddr>,
 }
 
 /// An issued token. The secret is shown only once.
@@ -38,7 +42,7 @@ impl Authenticator {
             Ok(account) => account,
             Err(error) => {
                 if let AuthError::WrongPassword = error {
-                    self.note_refused_login(user).await;
+                    self.note_refused_login(peer, user).await;
                 }
                 return Err(error);
             }
@@ -47,6 +51,7 @@ impl Authenticator {
             name: "login".to_owned(),
             scopes: scopes.within(account.scopes),
             lifetime: None,
+            address: peer.address,
         };
         let login = self.login_with(&account, account.scopes);
         let issued = self.token_issue(&account, &login, "login", asked).await?;
@@ -54,12 +59,13 @@ impl Authenticator {
     }
 
     /// Records a refused login. An unknown name is omitted, because it may be a password typed into the wrong field.
-    async fn note_refused_login(&self, user: &str) {
+    async fn note_refused_login(&self, peer: &Peer, user: &str) {
         let name: Option<UserName> = user.parse().ok();
         let known = name.and_then(|name| self.users.find(&name));
         let entry = AuditEntry {
             actor: known.map_or_else(String::new, |account| account.name.to_string()),
             action: "login.refuse".to_owned(),
+            detail: from(peer.address),
             request: request_id::current(),
             ..AuditEntry::default()
         };
@@ -81,7 +87,7 @@ impl Authenticator {
             .session
             .limit
             .map_or(now, |limit| now.min(limit - self.max_age()));
-        let most = since + self.max_age() - now;
+        let most = (since + self.max_age() - now).min(self.longest(account));
         if most < 1 {
             return Err(AuthError::WrongToken);
         }
@@ -90,6 +96,25 @@ impl Authenticator {
         let actor = &login.caller.user;
         self.store_token(account, actor, action, now, since, lifetime, asked, None)
             .await
+    }
+
+    /// Issues a token to a user whom the login provider has authenticated.
+    pub async fn token_create_for(&self, peer: &Peer, account: &Account) -> Result<NewToken, AuthError> {
+        let asked = TokenAsked {
+            name: "login".to_owned(),
+            scopes: account.scopes,
+            lifetime: None,
+            address: peer.address,
+        };
+        let login = self.login_with(account, account.scopes);
+        self.token_issue(account, &login, "login", asked).await
+    }
+
+    /// The longest lifetime of one token of this account, in seconds. The login provider is asked at renewals, so tokens of its users
+    /// are short.
+    fn longest(&self, account: &Account) -> i64 {
+        let provider = account.provider.as_ref().and(self.provider_lifetime);
+        provider.map_or(i64::MAX, seconds)
     }
 
     /// The longest total lifetime of a token and its renewals, in seconds.
@@ -114,11 +139,12 @@ impl Authenticator {
         if left <= 0 {
             return Ok(None);
         }
-        let lifetime = (row.expires - row.created).clamp(1, left);
+        let lifetime = (row.expires - row.created).clamp(1, left.min(self.longest(&account)).max(1));
         let asked = TokenAsked {
             name: row.name.clone(),
             scopes: row.scopes().within(account.scopes),
             lifetime: None,
+            address: None,
         };
         let actor = account.name.clone();
         let new = self.store_token(
@@ -148,6 +174,9 @@ impl Authenticator {
         asked: TokenAsked,
         replaces: Option<String>,
     ) -> Result<NewToken, AuthError> {
+        let from = asked
+            .address
+            .map_or_else(String::new, |_| format!(", {}", from(asked.address)));
         let token = format!("{TOKEN_PREFIX}{}", hex(&secret::random()));
         let id: String = hex(&secret::random()).chars().take(12).collect();
         let row = TokenRow {
@@ -166,7 +195,7 @@ impl Authenticator {
             actor: actor.to_string(),
             action: action.to_owned(),
             subject: account.name.to_string(),
-            detail: format!("token {id} `{}`, scopes {}", row.name, row.scopes),
+            detail: format!("token {id} `{}`, scopes {}{from}", row.name, row.scopes),
             request: request_id::current(),
         };
         self.store.token_save(row.clone(), now, replaces, entry).await?;
@@ -222,6 +251,11 @@ impl Authenticator {
         self.in_use.revoke(&row.digest);
         Ok(())
     }
+}
+
+/// Where a login came from, in the words of the audit log.
+fn from(address: Option<IpAddr>) -> String {
+    address.map_or_else(String::new, |address| format!("from {address}"))
 }
 
 fn seconds(span: std::time::Duration) -> i64 {

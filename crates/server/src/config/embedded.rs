@@ -7,8 +7,8 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
 
 use super::{
-    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, TokenLimits, User,
-    machine,
+    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, TokenLimits,
+    TrustedProxies, User, machine,
 };
 
 /// The configuration of the server that `paddlectl` starts automatically.
@@ -19,6 +19,7 @@ pub fn embedded(data: &Path) -> Config {
         tls: None,
         tls_names: Vec::new(),
         plain_http: false,
+        trusted_proxies: TrustedProxies::default(),
         data: data.to_owned(),
         backend: Backend::Folder,
         storage: data.join("storage"),
@@ -33,6 +34,7 @@ pub fn embedded(data: &Path) -> Config {
         }],
         default_limits: Limits::default(),
         tokens: TokenLimits::default(),
+        oidc: None,
         secrets_key: KeySource::Own(data.join("secrets.key")),
         system_uids: None,
         socket_user: Some(user),

@@ -17,10 +17,11 @@ use serde::{Deserialize, Deserializer};
 
 use super::backend::StorageEntry;
 use super::kubernetes::KubernetesEntry;
+use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
 use super::{
     Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits,
-    TlsFiles, TokenLimits, UidRange, User, machine,
+    ProxyHeader, TlsFiles, TokenLimits, TrustedProxies, UidRange, User, machine,
 };
 
 #[derive(Debug, Deserialize)]
@@ -31,6 +32,10 @@ pub(super) struct File {
     tls: Option<Tls>,
     #[serde(default)]
     plain_http: bool,
+    #[serde(default)]
+    trusted_proxies: Vec<String>,
+    #[serde(default)]
+    proxy_header: ProxyHeader,
     data: PathBuf,
     storage: Option<StorageEntry>,
     #[serde(deserialize_with = "parsed")]
@@ -47,6 +52,7 @@ pub(super) struct File {
     secrets: SecretsEntry,
     #[serde(default)]
     tokens: TokensEntry,
+    oidc: Option<OidcEntry>,
     #[serde(default, deserialize_with = "parsed_option")]
     system_uids: Option<UidRange>,
     #[serde(default)]
@@ -197,7 +203,7 @@ impl FromStr for Reclaim {
 
 /// A duration of at least a second.
 #[derive(Debug)]
-struct Span(Duration);
+pub(super) struct Span(pub(super) Duration);
 
 impl FromStr for Span {
     type Err = String;
@@ -299,7 +305,7 @@ fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) 
     Word::deserialize(deserializer)?.parse()
 }
 
-fn parsed_option<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+pub(super) fn parsed_option<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     let word = Option::<Word>::deserialize(deserializer)?;
@@ -342,6 +348,8 @@ impl File {
         };
         let tls = self.tls.map(|tls| tls.check(&data, path)).transpose()?;
         let (tls, names) = tls.map_or((None, Vec::new()), |(tls, names)| (Some(tls), names));
+        let trusted_proxies = TrustedProxies::parse(&self.trusted_proxies, self.proxy_header)
+            .map_err(|problem| ConfigError::in_file(path, problem))?;
         let (backend, storage) = StorageEntry::check(self.storage, &data, path)?;
         let default_database = || DatabaseUrl::sqlite_file(&data.join("server.db"));
         let database = self
@@ -385,6 +393,7 @@ impl File {
             tls,
             tls_names: names,
             plain_http: self.plain_http,
+            trusted_proxies,
             backend,
             storage,
             datacenter: self.datacenter,
@@ -392,6 +401,7 @@ impl File {
             users,
             default_limits: self.default_quota.limits(),
             tokens: self.tokens.check(),
+            oidc: self.oidc.map(|entry| entry.check(path)).transpose()?,
             secrets_key: self.secrets.check(&data, path)?,
             system_uids: self.system_uids,
             socket_user: None,

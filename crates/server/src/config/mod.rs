@@ -11,6 +11,8 @@ mod kubernetes;
 mod limits;
 mod listen;
 mod machine;
+mod oidc;
+mod proxies;
 mod system_users;
 mod users;
 
@@ -33,6 +35,8 @@ pub use key_source::KeySource;
 pub use kubernetes::KubernetesConfig;
 pub use limits::{LimitError, Limits};
 pub use listen::Listen;
+pub use oidc::{OidcConfig, is_safe_address};
+pub use proxies::{ProxyHeader, TrustedProxies};
 pub use system_users::{SystemUserError, SystemUserMap, SystemUsers};
 pub use users::{Credential, RETIRED, User};
 
@@ -46,6 +50,8 @@ pub struct Config {
     pub tls_names: Vec<String>,
     /// Whether other machines may connect without TLS.
     pub plain_http: bool,
+    /// Proxies that are believed when they name the address of their client.
+    pub trusted_proxies: TrustedProxies,
     /// The server's own folder: database, lock, package store, logs.
     pub data: PathBuf,
     /// Where users' files are stored.
@@ -58,6 +64,8 @@ pub struct Config {
     /// The limits of users who have none of their own.
     pub default_limits: Limits,
     pub tokens: TokenLimits,
+    /// The provider whose users may log in.
+    pub oidc: Option<OidcConfig>,
     /// The source of the key that seals users' secrets.
     pub secrets_key: KeySource,
     /// Uids for database accounts that do not name a system user.
@@ -228,7 +236,9 @@ impl Config {
     /// Reads and checks a configuration file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
-        Config::parse(&text, path)
+        // Workers and commands run in other folders.
+        let path = std::path::absolute(path).map_err(|error| ConfigError::unreadable(path, &error))?;
+        Config::parse(&text, &path)
     }
 
     /// Checks the text of a configuration file. Relative paths in it are relative to the file's folder.

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod alive;
+mod client_address;
 mod files;
 mod gather;
 mod health;
@@ -89,10 +90,12 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(health::openapi_show))
 }
 
-/// The only route that reads a body before it knows the caller.
+/// The only routes that read a body before they know the caller.
 fn login() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(tokens::token_create))
+        .routes(routes!(tokens::device_login))
+        .routes(routes!(tokens::device_login_poll))
         .layer(DefaultBodyLimit::max(MOST_BODY_OF_STRANGERS))
 }
 
@@ -129,6 +132,10 @@ pub fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(
             Arc::clone(&app),
             session::end_with_it,
+        ))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            client_address::set,
         ))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)

@@ -32,7 +32,9 @@ impl IntoResponse for Refused {
         let status = StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let asks_for_login = self.0.error == ErrorName::Unauthorized;
         let is_temporary = matches!(self.0.error, ErrorName::TooManyRequests | ErrorName::Unavailable);
+        let name = self.0.error;
         let mut response = (status, Json(self.0)).into_response();
+        response.extensions_mut().insert(name);
         if asks_for_login {
             let scheme = HeaderValue::from_static("Token realm=\"paddlecloud\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);

@@ -71,14 +71,29 @@ impl FromRequestParts<Arc<App>> for AnyLogin {
     }
 }
 
+/// Any login, for a request that may end it: the reply says why, so the end of the session does not cut it off.
+pub(super) struct EndingLogin(pub Login);
+
+impl FromRequestParts<Arc<App>> for EndingLogin {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        checked(parts, app).await.map(EndingLogin)
+    }
+}
+
 async fn log_in(parts: &Parts, app: &App) -> Result<Login, Refused> {
-    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
-    let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
-    let login = app.auth.log_in(&peer, header).await.map_err(refused)?;
+    let login = checked(parts, app).await?;
     if let Some(slot) = parts.extensions.get::<SessionSlot>() {
         slot.fill(login.session.clone());
     }
     Ok(login)
+}
+
+async fn checked(parts: &Parts, app: &App) -> Result<Login, Refused> {
+    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
+    let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
+    app.auth.log_in(&peer, header).await.map_err(refused)
 }
 
 async fn authorize(parts: &Parts, app: &App, scope: Scope) -> Result<Caller, Refused> {
@@ -102,6 +117,7 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::Missing | AuthError::Unreadable => {
             "send `Authorization: Token …` with a token of `POST /api-token-auth`, or a user name and password by HTTP Basic"
         }
+        AuthError::NoPassword => "change the password at the login provider",
         AuthError::WrongPassword => "check the user name and the password",
         AuthError::TooManyGuesses(_) => "wait, then try with the right password; tokens keep working",
         AuthError::TooManyConnections(_) => "close some of them, for example commands that follow logs",
@@ -117,6 +133,9 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::Store(error) => Refused(store_failed(error)),
         AuthError::TooManyGuesses(_) | AuthError::TooManyConnections(_) => {
             Refused(ErrorBody::new(ErrorName::TooManyRequests, error.to_string()).with_hint(hint))
+        }
+        AuthError::NoPassword => {
+            Refused(ErrorBody::new(ErrorName::Conflict, error.to_string()).with_hint(hint))
         }
         other => Refused(ErrorBody::new(ErrorName::Unauthorized, other.to_string()).with_hint(hint)),
     }

@@ -23,7 +23,7 @@ use tower_http::normalize_path::NormalizePathLayer;
 
 use super::silence::Limited;
 use crate::auth::Peer;
-use crate::config::Listen;
+use crate::config::{Listen, TrustedProxies};
 use crate::connections::{Connection, Connections};
 use crate::lane::{self, Lane, Wire};
 use crate::tls::Tls;
@@ -143,13 +143,20 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 
 /// Serves all sockets until `stop`, then finishes replies in flight. No connection is left when this returns, even if
 /// its client does not read.
-pub async fn serve(sockets: Vec<Bound>, tls: Option<Tls>, router: Router, stop: CancellationToken) {
-    serve_patiently(sockets, tls, router, stop, LAST_REPLIES).await;
+pub async fn serve(
+    sockets: Vec<Bound>,
+    tls: Option<Tls>,
+    trusted: TrustedProxies,
+    router: Router,
+    stop: CancellationToken,
+) {
+    serve_patiently(sockets, tls, trusted, router, stop, LAST_REPLIES).await;
 }
 
 async fn serve_patiently(
     sockets: Vec<Bound>,
     tls: Option<Tls>,
+    trusted: TrustedProxies,
     router: Router,
     stop: CancellationToken,
     last_replies: Duration,
@@ -157,6 +164,7 @@ async fn serve_patiently(
     let open = Arc::new(GracefulShutdown::new());
     let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
     let counted = Connections::of_this_process();
+    let trusted = Arc::new(trusted);
     let loops = sockets.into_iter().map(|bound| {
         let front = Front {
             router: router.clone(),
@@ -166,6 +174,7 @@ async fn serve_patiently(
             cut: cut.clone(),
             stop: stop.clone(),
             counted: Arc::clone(&counted),
+            trusted: Arc::clone(&trusted),
             complained: Mutex::default(),
         };
         tokio::spawn(front.accept_all(bound.socket))
@@ -200,6 +209,7 @@ struct Front {
     cut: CancellationToken,
     stop: CancellationToken,
     counted: Arc<Connections>,
+    trusted: Arc<TrustedProxies>,
     /// When a refusal was last logged.
     complained: Mutex<Option<Instant>>,
 }
@@ -274,7 +284,9 @@ impl Front {
                 drop(stream.try_write(words));
             }
         };
-        let Some(connection) = self.admit(address, tell) else {
+        // A trusted proxy's connections count for its clients, see `client_address`.
+        let counted = address.filter(|address| !self.trusted.contains(Some(*address)));
+        let Some(connection) = self.admit(counted, tell) else {
             return Ok(());
         };
         keep_alive(&stream);
@@ -395,7 +407,14 @@ mod tests {
             .with_state(Held(Arc::clone(&parts)));
         let stop = CancellationToken::new();
         let patience = Duration::from_millis(50);
-        let served = tokio::spawn(serve_patiently(vec![bound], None, router, stop.clone(), patience));
+        let served = tokio::spawn(serve_patiently(
+            vec![bound],
+            None,
+            TrustedProxies::default(),
+            router,
+            stop.clone(),
+            patience,
+        ));
         let mut client = TcpStream::connect(&address).await.unwrap();
         client
             .write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")

@@ -1,6 +1,6 @@
 //! Ends what runs for a caller when their login ends: the handler, and the body of a reply that is on its way.
 //!
-//! One place for all routes: a follower of logs, a download and an upload end alike.
+//! One place for all routes: a follower of logs, a download and an upload end alike. It also records what callers are refused.
 
 use std::io;
 use std::pin::Pin;
@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use paddlecloud_api::error::ErrorName;
 
 use super::Shared;
 use super::scope::refused;
@@ -51,6 +52,12 @@ impl SessionSlot {
 pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: Next) -> Response {
     let slot = SessionSlot::default();
     request.extensions_mut().insert(slot.clone());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let asked = format!(
+        "{} {}",
+        request.method(),
+        route.as_ref().map_or("", MatchedPath::as_str)
+    );
     let ended = async {
         let session = slot.session().await;
         app.auth.ended(&session).await;
@@ -61,6 +68,10 @@ pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: 
         response = next.run(request) => response,
         () = ended => return refused(AuthError::Revoked).into_response(),
     };
+    let is_forbidden = response.extensions().get() == Some(&ErrorName::Forbidden);
+    if let Some(session) = slot.0.session.get().filter(|_| is_forbidden) {
+        app.record_refusal(&session.user, &asked).await;
+    }
     let is_small = response
         .body()
         .size_hint()

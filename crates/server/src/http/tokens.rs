@@ -1,9 +1,10 @@
-//! `/api-token-auth`, `/api/v1/tokens` and `/api/v1/password`.
+//! `/api-token-auth`, `/api/v1/login`, `/api/v1/tokens` and `/api/v1/password`.
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, PasswordRequest, TokenView};
+use paddlecloud_api::device_login::{DeviceLogin, DeviceLoginRequest, DeviceLoginState};
 use paddlecloud_api::server::{TokenReply, TokenRequest};
 use paddlecloud_core::access::Scopes;
 use serde::Deserialize;
@@ -34,6 +35,33 @@ pub(super) async fn token_create(
     Ok(Json(TokenReply {
         token: token.map_err(refused)?,
     }))
+}
+
+/// Starts a login with the server's login provider: its user confirms the code in a browser.
+#[utoipa::path(
+    post, path = "/api/v1/login/device", tag = "login", security(()),
+    responses((status = 200, body = Envelope<DeviceLogin>))
+)]
+pub(super) async fn device_login(
+    State(app): Shared,
+    peer: Option<Extension<Peer>>,
+) -> Reply<Envelope<DeviceLogin>> {
+    let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
+    Ok(envelope(app.device_login(&peer).await?))
+}
+
+/// The token of a login that has been confirmed, or why there is none yet.
+#[utoipa::path(
+    post, path = "/api/v1/login/device/token", tag = "login", request_body = DeviceLoginRequest, security(()),
+    responses((status = 200, body = Envelope<DeviceLoginState>))
+)]
+pub(super) async fn device_login_poll(
+    State(app): Shared,
+    peer: Option<Extension<Peer>>,
+    Body(request): Body<DeviceLoginRequest>,
+) -> Reply<Envelope<DeviceLoginState>> {
+    let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
+    Ok(envelope(app.device_login_poll(&peer, &request.id).await?))
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -91,7 +119,7 @@ pub(super) async fn token_revoke(
 )]
 pub(super) async fn token_renew(
     State(app): Shared,
-    scope::AnyLogin(login): scope::AnyLogin,
+    scope::EndingLogin(login): scope::EndingLogin,
 ) -> Reply<Envelope<NewTokenReply>> {
     Ok(envelope(app.token_renew(&login).await?))
 }
@@ -100,7 +128,7 @@ pub(super) async fn token_renew(
 #[utoipa::path(post, path = "/api/v1/logout", tag = "login", responses((status = 200, body = Envelope<String>)))]
 pub(super) async fn token_logout(
     State(app): Shared,
-    scope::AnyLogin(login): scope::AnyLogin,
+    scope::EndingLogin(login): scope::EndingLogin,
 ) -> Reply<Envelope<String>> {
     Ok(envelope(app.token_logout(&login).await?.to_owned()))
 }

@@ -23,7 +23,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as 
 
 use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
-use super::{OpenError, schema};
+use super::{OpenError, deleted_since, schema};
 use crate::config::DatabaseUrl;
 use crate::durable;
 
@@ -32,7 +32,7 @@ const FORMAT: u32 = 1;
 /// The table with the schema version, which a backup has in its first line.
 const VERSION_TABLE: &str = "schema_version";
 /// Tables of the replaced database, while a restore merges them.
-const BEFORE: &str = "before_restore_";
+pub(super) const BEFORE: &str = "before_restore_";
 /// The columns of `jobs` that exist in every schema version, without the idempotency key.
 const JOB_COLUMNS: &str = "id, owner, name, status, is_final, snapshot, place, submitted, finished, document";
 
@@ -220,7 +220,7 @@ pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64,
 async fn set_aside(change: &mut AnyConnection, url: &DatabaseUrl) -> Result<Vec<&'static str>, sqlx::Error> {
     let found = tables(change, url).await?;
     let mut kept = Vec::new();
-    for table in ["jobs", "tokens", "accounts", "audit", "audit_head"] {
+    for table in ["jobs", "tokens", "accounts", "secrets", "audit", "audit_head"] {
         if found.iter().any(|one| one.name == table) {
             execute(
                 change,
@@ -286,6 +286,9 @@ fn insert_into(path: &Path, table: &str, columns: &[String]) -> Result<String, B
 }
 
 async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<(), BackupError> {
+    if before.contains(&"accounts") {
+        deleted_since::keep_deletions(change).await?;
+    }
     if before.contains(&"jobs") {
         // If both have a job, the old database has its newer state.
         let now = format!("{BEFORE}jobs n");
@@ -316,7 +319,7 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
         .await?;
     }
     if before.contains(&"accounts") {
-        merge_accounts(change).await?;
+        merge_accounts(change, before.contains(&"secrets")).await?;
     }
     if before.contains(&"audit") {
         merge_audit(change).await?;
@@ -326,7 +329,7 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
 
 /// Keeps accounts that were added since the backup. If the backup gives an account's name to another one, the account is marked
 /// as deleted, so that its number stays used.
-async fn merge_accounts(change: &mut AnyConnection) -> Result<(), BackupError> {
+async fn merge_accounts(change: &mut AnyConnection, has_secrets: bool) -> Result<(), BackupError> {
     let text = format!(
         "SELECT n.id, n.folded, n.document, (SELECT COUNT(*) FROM accounts a WHERE a.folded = n.folded) \
          FROM {BEFORE}accounts n WHERE NOT EXISTS (SELECT 1 FROM accounts a WHERE a.id = n.id)"
@@ -334,13 +337,18 @@ async fn merge_accounts(change: &mut AnyConnection) -> Result<(), BackupError> {
     for row in sqlx::query(AssertSqlSafe(text)).fetch_all(&mut *change).await? {
         let (id, mut folded, mut document): (i64, String, String) =
             (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        if row.try_get::<i64, _>(3)? > 0
-            && let Ok(Value::Object(mut record)) = serde_json::from_str(&document)
-        {
-            record.insert("deleted".to_owned(), true.into());
-            record.insert("disabled".to_owned(), true.into());
-            document = Value::Object(record).to_string();
-            folded = format!("{folded}~{id}");
+        let mut owner = None;
+        if let Ok(Value::Object(mut record)) = serde_json::from_str(&document) {
+            if record.get("deleted") != Some(&Value::Bool(true)) {
+                owner = record.get("name").and_then(Value::as_str).map(str::to_owned);
+            }
+            if row.try_get::<i64, _>(3)? > 0 {
+                owner = None;
+                record.insert("deleted".to_owned(), true.into());
+                record.insert("disabled".to_owned(), true.into());
+                document = Value::Object(record).to_string();
+                folded = format!("{folded}~{id}");
+            }
         }
         sqlx::query("INSERT INTO accounts (id, folded, document) VALUES ($1, $2, $3)")
             .bind(id)
@@ -348,6 +356,9 @@ async fn merge_accounts(change: &mut AnyConnection) -> Result<(), BackupError> {
             .bind(document)
             .execute(&mut *change)
             .await?;
+        if let Some(owner) = owner.filter(|_| has_secrets) {
+            deleted_since::keep_secrets(change, &owner).await?;
+        }
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod audit;
 mod backup;
 mod connect;
 mod damage;
+mod deleted_since;
 mod file_index;
 mod jobs;
 mod reserve;

@@ -13,7 +13,7 @@ use super::{Store, read_failed};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretRow {
     pub owner: String,
-    /// `secret` or `registry`.
+    /// `secret`, `registry` or `refresh-token`.
     pub kind: String,
     pub name: String,
     pub sealed: String,

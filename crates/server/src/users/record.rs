@@ -22,6 +22,30 @@ pub struct UserCertificate {
     pub expires: i64,
 }
 
+/// A user of a login provider. Only issuer and subject together identify one; an e-mail address does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderUser {
+    pub issuer: String,
+    pub subject: String,
+    /// Grows when the provider ends the login, which ends all tokens.
+    #[serde(default)]
+    pub ended: u64,
+}
+
+impl ProviderUser {
+    pub fn new(issuer: &str, subject: &str) -> ProviderUser {
+        ProviderUser {
+            issuer: issuer.to_owned(),
+            subject: subject.to_owned(),
+            ended: 0,
+        }
+    }
+
+    pub fn is(&self, issuer: &str, subject: &str) -> bool {
+        self.issuer == issuer && self.subject == subject
+    }
+}
+
 /// One account. It has no `Debug` because it contains the password hash.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -46,6 +70,9 @@ pub struct Record {
     pub system_user: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<UserCertificate>,
+    /// The user of the login provider who has this account; then it has no password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderUser>,
     /// Unix seconds.
     #[serde(default)]
     pub created: i64,
@@ -73,6 +100,7 @@ impl Record {
             limits: Limits::default(),
             system_user: None,
             certificates: Vec::new(),
+            provider: None,
             created: 0,
         }
     }

@@ -28,6 +28,8 @@ const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
 /// Every route. One that is missing here fails the test.
 const ROUTES: &[(&str, &str, Needs)] = &[
     ("POST", "/api-token-auth", Nothing),
+    ("POST", "/api/v1/login/device", Nothing),
+    ("POST", "/api/v1/login/device/token", Nothing),
     ("GET", "/healthz", Nothing),
     ("GET", "/readyz", Nothing),
     ("GET", "/metrics", Nothing),

@@ -130,3 +130,48 @@ async fn who_guesses_passwords_is_told_to_wait_and_others_are_not() {
     );
     stage.finish().await;
 }
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_every_client_has_its_own_delay() {
+    let stage = Stage::with("trusted_proxies: [127.0.0.1]\n").await;
+    let login = |client: &str, password: &str| {
+        let body = json!({"username": "you", "password": password});
+        let request = Request::new("POST", "/api-token-auth").json(body);
+        // The first address is the client's own word.
+        request.header("x-forwarded-for", &format!("198.51.100.1, {client}"))
+    };
+    for _ in 0..5 {
+        let reply = login("192.0.2.1", "wrong").send(&stage.address).await;
+        assert_eq!(reply.status, 401);
+    }
+    let reply = login("192.0.2.1", "secret").send(&stage.address).await;
+    assert_eq!(reply.status, 429, "{}", reply.text());
+    let reply = login("192.0.2.2", "secret").send(&stage.address).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let log = stage.get("/api/v1/admin/audit").await.text();
+    assert!(
+        log.contains("from 192.0.2.1") && log.contains("from 192.0.2.2"),
+        "{log}"
+    );
+    assert!(
+        !log.contains("198.51.100.1") && !log.contains("127.0.0.1"),
+        "{log}"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn who_is_no_trusted_proxy_speaks_only_for_itself() {
+    let stage = Stage::with("trusted_proxies: [192.0.2.0/24]\n").await;
+    for last in 0..5 {
+        let body = json!({"username": "you", "password": "wrong"});
+        let request = Request::new("POST", "/api-token-auth").json(body);
+        let request = request.header("x-forwarded-for", &format!("198.51.100.{last}"));
+        assert_eq!(request.send(&stage.address).await.status, 401);
+    }
+    let body = json!({"username": "you", "password": "wrong"});
+    let request = Request::new("POST", "/api-token-auth").json(body);
+    let request = request.header("x-forwarded-for", "198.51.100.9");
+    assert_eq!(request.send(&stage.address).await.status, 429);
+    stage.finish().await;
+}

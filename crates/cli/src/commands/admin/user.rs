@@ -107,6 +107,10 @@ pub struct Settings {
     /// The system user that runs the user's workers; empty for none
     #[arg(long, value_name = "NAME")]
     system_user: Option<String>,
+
+    /// The subject (`sub`) of the server's login provider that logs in as this user, instead of a password; empty for none
+    #[arg(long, value_name = "SUBJECT")]
+    oidc_subject: Option<String>,
 }
 
 impl Settings {
@@ -119,6 +123,7 @@ impl Settings {
             groups: self.groups.as_ref().map(names),
             limits: limits(&self.quota),
             system_user: self.system_user.clone(),
+            oidc_subject: self.oidc_subject.clone(),
             ..UserRequest::default()
         }
     }
@@ -134,7 +139,8 @@ pub async fn run(action: &Action, session: &Session, context: &mut Context<'_>) 
             no_password,
             settings,
         } => {
-            let password = match service | no_password {
+            let no_password = *no_password || settings.oidc_subject.is_some();
+            let password = match *service || no_password {
                 true => None,
                 false => {
                     let prompt = format!("password of {name}: ");
@@ -241,6 +247,14 @@ fn kind(user: &UserView) -> &'static str {
     }
 }
 
+/// The user of the login provider who has the account.
+fn provider(user: &UserView) -> String {
+    match (&user.oidc_subject, &user.oidc_issuer) {
+        (Some(subject), Some(issuer)) => format!("{subject} of {issuer}"),
+        _ => String::new(),
+    }
+}
+
 fn list(users: &[UserView], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
     if format == Some(Format::Name) {
@@ -282,6 +296,7 @@ fn show(user: &UserView, format: Option<Format>, context: &mut Context<'_>) -> R
         ),
         ("groups", user.groups.join(",")),
         ("system user", user.system_user.clone().unwrap_or_default()),
+        ("provider", provider(user)),
         ("own limits", limit_text(&user.limits)),
         ("limits", limit_text(&user.effective)),
     ];

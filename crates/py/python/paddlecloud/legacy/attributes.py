@@ -6,10 +6,15 @@ __all__ = ["ExtraAttr", "HookAttribute", "ParamAttr"]
 
 
 class HookAttribute:
-    """A hook on a parameter's updates; 2017 had `pruning`, which is not supported."""
+    """A hook on a parameter's updates: `pruning` keeps the smallest `sparsity_ratio` of a parameter's initial values at 0."""
 
     def __init__(self, type, sparsity_ratio=None):
-        raise NotImplementedError(f"the parameter hook {type!r} is not supported; prune the saved parameters instead")
+        if type != "pruning":
+            raise ValueError(f"a hook's type must be 'pruning', not {type!r}")
+        if not isinstance(sparsity_ratio, (int, float)) or not 0 <= sparsity_ratio <= 1:
+            raise ValueError(f"`sparsity_ratio` must be between 0 and 1, not {sparsity_ratio!r}")
+        self.type = type
+        self.sparsity_ratio = float(sparsity_ratio)
 
 
 class ParamAttr:
@@ -39,8 +44,8 @@ class ParamAttr:
             raise ValueError("`initial_max` and `initial_min` go together")
         if initial_max is not None and initial_max <= initial_min:
             raise ValueError(f"`initial_max` must be above `initial_min`: {initial_max} is not above {initial_min}")
-        if update_hooks is not None:
-            raise NotImplementedError("`update_hooks` is not supported; prune the saved parameters instead")
+        if update_hooks is not None and not isinstance(update_hooks, HookAttribute):
+            raise TypeError(f"`update_hooks` must be a HookAttribute, not {update_hooks!r}")
         self.name = name
         self.is_static = is_static
         self.initial_std = initial_std
@@ -53,6 +58,7 @@ class ParamAttr:
         self.momentum = momentum
         self.gradient_clipping_threshold = gradient_clipping_threshold
         self.sparse_update = sparse_update
+        self.update_hooks = update_hooks
         self.initializer = initializer
 
     @property

@@ -55,11 +55,16 @@ class EndIteration(WithMetric):
 
     def __init__(self, pass_id, batch_id, cost, evaluator, gm=None, so_far=None):
         super().__init__(evaluator)
+        self._batch = evaluator
         self._so_far = so_far
         self.pass_id = pass_id
         self.batch_id = batch_id
         self.cost = cost
         self.gm = gm
+
+    def count_into(self, metrics):
+        """Adds this batch to other metrics; to be called inside the event handler."""
+        metrics.absorb(self._batch)
 
     @property
     def pass_metrics(self):

@@ -40,6 +40,8 @@ class ParameterSpec:
     clip: float = 0.0
     is_static: bool = False
     is_sparse: bool = False
+    # The share of values that pruning keeps at 0.
+    pruned: float = 0.0
     initializer: Any = None
 
     @property
@@ -83,21 +85,23 @@ def bias(layer: str, shape, attr) -> ParameterSpec | None:
     return spec
 
 
-_scopes: list[str] = []
+# Groups that are being made, the innermost last, each with its layers so far.
+_scopes: list[tuple[str, list[Node]]] = []
 
 
 @contextlib.contextmanager
 def scope(group: str):
-    """Layers made inside belong to a recurrent group, which is part of their parameters' names."""
-    _scopes.append(group)
+    """Layers made inside belong to a recurrent group, which is part of their parameters' names. Gives the list of them."""
+    made: list[Node] = []
+    _scopes.append((group, made))
     try:
-        yield
+        yield made
     finally:
         _scopes.pop()
 
 
 def scoped(layer: str) -> str:
-    return f"{layer}@{_scopes[-1]}" if _scopes else layer
+    return f"{layer}@{_scopes[-1][0]}" if _scopes else layer
 
 
 def _spec(attr: ParamAttr, name: str, shape) -> ParameterSpec:
@@ -116,6 +120,7 @@ def _spec(attr: ParamAttr, name: str, shape) -> ParameterSpec:
     spec.momentum, spec.l1, spec.l2 = attr.momentum, attr.l1_rate, attr.l2_rate
     spec.clip = attr.gradient_clipping_threshold or 0.0
     spec.is_static, spec.is_sparse = bool(attr.is_static), bool(attr.sparse_update)
+    spec.pruned = attr.update_hooks.sparsity_ratio if attr.update_hooks is not None else 0.0
     spec.initializer = attr.initializer
     return spec
 
@@ -152,6 +157,8 @@ class Node:
     def __post_init__(self):
         self.line = self.line or users_line()
         self.order = next_number("")
+        if _scopes:
+            _scopes[-1][1].append(self)
         for parent in self.inputs:
             if not isinstance(parent, Node):
                 raise GraphError(f"{self.line}: an input of `{self.name}` must be a layer, not {parent!r}")

@@ -20,6 +20,11 @@ class Metric:
     def add(self, values):
         raise NotImplementedError
 
+    def absorb(self, other):
+        """Counts what another one of its kind has counted."""
+        self.total += other.total
+        self.count += other.count
+
     def read(self):
         return {self.evaluator.name: float(self.total / self.count) if self.count else 0.0}
 
@@ -59,6 +64,10 @@ class Auc(Metric):
         bins = np.clip((score * self._BINS).astype(np.int64), 0, self._BINS - 1)
         np.add.at(self.good, bins, weights * (label > 0))
         np.add.at(self.bad, bins, weights * (label <= 0))
+
+    def absorb(self, other):
+        self.good += other.good
+        self.bad += other.bad
 
     def read(self):
         below = np.cumsum(self.bad) - self.bad
@@ -100,6 +109,11 @@ class PrecisionRecall(Metric):
                 row[1] += weight
                 other[2] += weight
 
+    def absorb(self, other):
+        for kind, counts in other.table.items():
+            row = self.table.get(kind, [0.0, 0.0, 0.0])
+            self.table[kind] = [mine + count for mine, count in zip(row, counts)]
+
     def read(self):
         positive = self.conf["positive"]
         rows = self.table.values() if positive is None else [self.table.get(positive, [0.0, 0.0, 0.0])]
@@ -133,6 +147,11 @@ class Chunk(Metric):
             self.right += len(found & wanted)
             self.guessed += len(found)
             self.wanted += len(wanted)
+
+    def absorb(self, other):
+        self.right += other.right
+        self.guessed += other.guessed
+        self.wanted += other.wanted
 
     def read(self):
         precision, recall = _share(self.right, self.guessed), _share(self.right, self.wanted)
@@ -181,6 +200,10 @@ class Metrics:
     def add(self, values):
         for metric in self._metrics:
             metric.add([values[id(node)] for node in metric.evaluator.inputs])
+
+    def absorb(self, other):
+        for metric, its in zip(self._metrics, other._metrics):
+            metric.absorb(its)
 
     def read(self):
         found = {}

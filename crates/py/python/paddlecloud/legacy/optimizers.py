@@ -197,18 +197,18 @@ class Adam(Optimizer):
     def apply(self, spec, value, gradient, state, rate, decay):
         if decay:
             gradient = gradient + decay * value
-        first, second, scratch = (_kept(state, name, value) for name in ("mean", "squares", "scratch"))
+        # Both sums are kept without their factor 1 - beta, which saves two passes over the values.
+        first, second, scratch = (_kept(state, name, value) for name in ("sum", "squares", "scratch"))
         first *= self.beta1
-        first += np.multiply(gradient, np.float32(1 - self.beta1), out=scratch)
+        first += gradient
         second *= self.beta2
-        np.multiply(gradient, gradient, out=scratch)
-        scratch *= np.float32(1 - self.beta2)
-        second += scratch
-        step = state["step"]
+        second += np.multiply(gradient, gradient, out=scratch)
+        step, spread = state["step"], np.sqrt(1 - self.beta2)
         np.sqrt(second, out=scratch)
-        scratch += np.float32(self.epsilon)
+        scratch += np.float32(self.epsilon / spread)
         np.divide(first, scratch, out=scratch)
-        scratch *= np.float32(rate * np.sqrt(1 - self.beta2**step) / (1 - self.beta1**step))
+        share = (1 - self.beta1) / spread * np.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
+        scratch *= np.float32(rate * share)
         value -= scratch
 
 

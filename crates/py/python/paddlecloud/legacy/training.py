@@ -54,8 +54,6 @@ class Trainer:
                 self._machine = Machine(outputs, parameters)
         else:
             self._machine = Machine(outputs, parameters)
-        # Of the last batch, by identity of the layers.
-        self.values = {}
         self._optimizer = update_equation
         self._is_local = not settings.is_remote() if is_local is None else bool(is_local)
         self._updater = None
@@ -86,8 +84,7 @@ class Trainer:
                 self._update(run, len(batch), number)
                 one.clear()
                 one.add(values)
-                whole.add(values)
-                self.values = values
+                whole.absorb(one)
                 event_handler(events.EndIteration(number, at, total / len(batch), one, self._machine, whole))
             with self._averaged():
                 event_handler(events.EndPass(number, whole, self._machine))

@@ -33,6 +33,9 @@ class Value:
         """Rows as numpy that order the classes like `data`."""
         return np.from_dlpack((self.data if self.logits is None else self.logits).detach())
 
+    def with_extra(self, extra):
+        return Value(self._data, self.starts, self.logits, extra)
+
     @property
     def lengths(self):
         return np.diff(self.starts)

@@ -5,6 +5,7 @@ python -m paddlecloud.v1.train --config=trainer_config.py --num_passes=3 --save_
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 
@@ -69,8 +70,8 @@ class Job:
         if self._flags["predict_output_dir"] or not self._costs:
             machine = Machine(self._config.outputs, self._parameters)
             predictions.write(machine, samples, self._flags["predict_output_dir"])
-        else:
-            self.report_test(self._trainer(is_local=True))
+        elif not self.report_test(self._trainer(is_local=True)):
+            raise ConfigError("there is no sample to test with")
         return 0
 
     def check_gradients(self) -> int:
@@ -82,21 +83,26 @@ class Job:
         worst = gradients.check(machine, self._the_costs(), machine.feeder(samples.feeding)(batch), float(self._flags["checkgrad_eps"]))
         return 0 if worst < gradients.TOLERANCE else 1
 
-    def report_test(self, trainer) -> None:
-        """Tests on the test data, if there is any."""
+    def report_test(self, trainer) -> bool:
+        """Tests on the test data, if there is any: of many trainers, some may have no file of it."""
         if "test" not in self._samples:
-            return
+            return False
         samples = self._samples["test"]
+        waiting = iter(samples.batches())
+        first = next(waiting, None)
+        if first is None:
+            return False
         counted = 0
 
         def batches():
             nonlocal counted
-            for batch in samples.batches():
+            for batch in itertools.chain([first], waiting):
                 counted += len(batch)
                 yield batch
 
         result = trainer.test(batches, samples.feeding)
         log.line("Tester.cpp:127", f" Test samples={counted} cost={result.cost:g} Eval: {_metrics(result.metrics)}")
+        return True
 
     def _the_costs(self):
         if not self._costs:
@@ -195,7 +201,7 @@ class _Report:
     def _end_of_batch(self, event):
         count = self._count
         count.add(event.cost, self._batch_size)
-        self._recent.add(self._trainer.values)
+        event.count_into(self._recent)
         if count.batches % self._period == 0:
             if self._dots:
                 print(file=sys.stderr)

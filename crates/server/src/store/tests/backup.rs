@@ -6,7 +6,7 @@ use paddlecloud_core::job::Phase;
 use paddlecloud_core::names::UserName;
 
 use super::*;
-use crate::store::{AuditEntry, AuditState, BackupError, back_up, restore};
+use crate::store::{AuditEntry, AuditState, BackupError, Heir, SecretRow, back_up, restore};
 use crate::users::Record;
 
 /// Folders of one test.
@@ -246,4 +246,55 @@ async fn what_removed_jobs_used_is_still_counted_and_a_new_account_does_not_inhe
     let kept = store.used_before(Timestamp::UNIX_EPOCH).await.unwrap();
     assert!(kept.iter().all(|(user, _)| user.as_str() == "ann~1"), "{kept:?}");
     store.close().await;
+}
+
+#[tokio::test]
+async fn an_account_deleted_since_the_backup_stays_deleted_and_its_name_inherits_nothing() {
+    let place = Place::new();
+    let url = place.sqlite("a.db");
+    let store = opened(&url).await;
+    add(&store, 1, "ann").await;
+    store.save(&[save(&over(job(1, "ann", "old"), 5))]).await.unwrap();
+    let secret = |name: &str, sealed: &str| SecretRow {
+        owner: "ann".to_owned(),
+        kind: "secret".to_owned(),
+        name: name.to_owned(),
+        sealed: sealed.to_owned(),
+        created: 1,
+    };
+    store
+        .secret_save(vec![secret("key", "first")], entry("key"))
+        .await
+        .unwrap();
+    back_up(&url, &place.file()).await.unwrap();
+    let mut gone = record(1, "ann");
+    gone.deleted = true;
+    let heir = Heir {
+        from: gone.name.clone(),
+        to: gone.retired_name(),
+    };
+    store
+        .account_retire(&gone, Some(&heir), entry("ann"))
+        .await
+        .unwrap();
+    add(&store, 2, "ann").await;
+    store
+        .secret_save(vec![secret("other", "second")], entry("other"))
+        .await
+        .unwrap();
+    store.close().await;
+    restore(&url, &place.file(), &place.data()).await.unwrap();
+    let restored = opened(&url).await;
+    assert!(restored.accounts_load().await.unwrap() == [gone.clone(), record(2, "ann")]);
+    assert!(names(&restored).await.is_empty(), "the new ann has no job");
+    let page = paddlecloud_core::ports::PageRequest {
+        user: Some(gone.retired_name()),
+        name: None,
+        before: None,
+        limit: 100,
+    };
+    assert_eq!(restored.page(&page).await.unwrap().jobs.len(), 1);
+    let secrets = restored.secrets_all().await.unwrap();
+    assert_eq!(secrets, [secret("other", "second")]);
+    restored.close().await;
 }

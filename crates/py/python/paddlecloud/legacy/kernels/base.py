@@ -35,9 +35,7 @@ def compute(node: Node, inputs, run) -> Value:
 
 def _drop(data, rate, run):
     """In training values are dropped and the rest left as it is; in testing all are scaled."""
-    if not run.is_training:
-        return data * (1 - rate)
-    return data * paddle.cast(paddle.rand(data.shape) >= rate, data.dtype)
+    return F.dropout(data, rate, training=run.is_training, mode="downscale_in_infer")
 
 
 def activate(node: Node, value: Value) -> Value:

@@ -204,17 +204,15 @@ def _img_conv(node, inputs, run):
 @kernel("batch_norm")
 def _batch_norm(node, inputs, run):
     conf = node.conf
-    scale, mean, variance = (run.parameter(spec) for spec in conf["weights"])
-    x = dense(inputs[0]).reshape([-1, conf["channels"], node.size // conf["channels"]])
-    if run.is_training and not conf["use_global"]:
-        now = x.mean(axis=[0, 2])
-        spread = (x * x).mean(axis=[0, 2]) - now * now
-        run.keep_running(conf["weights"][1], now, conf["fraction"])
-        run.keep_running(conf["weights"][2], spread, conf["fraction"])
-    else:
-        now, spread = mean.reshape([-1]), variance.reshape([-1])
-    x = (x - now.reshape([1, -1, 1])) / paddle.sqrt(spread + conf["epsilon"]).reshape([1, -1, 1])
-    x = x * scale.reshape([1, -1, 1])
-    if conf["bias"] is not None:
-        x = x + run.parameter(conf["bias"]).reshape([1, -1, 1])
+    scale, mean, variance = (run.parameter(spec).reshape([-1]) for spec in conf["weights"])
+    offset = paddle.zeros_like(scale) if conf["bias"] is None else run.parameter(conf["bias"]).reshape([-1])
+    x = dense(inputs[0]).reshape([-1, conf["channels"], node.size // conf["channels"], 1])
+    is_by_batch = run.is_training and not conf["use_global"]
+    if is_by_batch:
+        # With nothing kept of what was there, they become the batch's own.
+        mean, variance = paddle.zeros_like(mean), paddle.zeros_like(variance)
+    x = F.batch_norm(x, mean, variance, scale, offset, is_by_batch, momentum=0.0, epsilon=conf["epsilon"])
+    if is_by_batch:
+        run.keep_running(conf["weights"][1], mean, conf["fraction"])
+        run.keep_running(conf["weights"][2], variance, conf["fraction"])
     return Value(x.reshape([-1, node.size]), inputs[0].starts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 
+from paddlecloud.legacy.kernels import scans
 from paddlecloud.legacy.kernels.base import ACTIVATIONS, compute, dense, kernel, need_sequence, segments
 from paddlecloud.legacy.values import Sparse, Steps, Value
 
@@ -83,8 +84,8 @@ def _flat(outputs, steps: Steps):
     return paddle.gather(stacked, paddle.to_tensor(steps.back))
 
 
-def _scan(node, value, run, size, step):
-    """Runs `step(x, h)` along all sequences at once; `h` may be a tuple whose first part is the output."""
+def _scan(node, value, size, step):
+    """Runs `step(x, h)` along all sequences at once, for activations that `scans` does not know; `h` is a tuple whose first part is the output."""
     starts = need_sequence(node, value)
     steps = Steps(starts, node.conf["reverse"])
     xs = paddle.unbind(by_step(dense(value), steps))
@@ -112,12 +113,16 @@ def _lstmemory(node, inputs, run):
     size, conf = node.size, node.conf
     weight = run.parameter(conf["weights"][0]).reshape([size, 4 * size])
     value, peepholes = inputs[0], None
+    if scans.knows(conf["gates"]):
+        bias = run.parameter(conf["bias"]) if conf["bias"] is not None else None
+        order = scans.Order(need_sequence(node, value), conf["reverse"])
+        return Value(scans.Lstm.apply(dense(value), weight, bias, order, conf["gates"]), value.starts)
     if conf["bias"] is not None:
         offset = run.parameter(conf["bias"])
         value = Value(dense(value) + offset[:, : 4 * size], value.starts)
         peepholes = paddle.split(offset[:, 4 * size :], 3, axis=1)
     return _scan(
-        node, value, run, size, lambda x, h, c: _lstm_cell(x + paddle.matmul(h, weight), c, peepholes, conf["gates"])
+        node, value, size, lambda x, h, c: _lstm_cell(x + paddle.matmul(h, weight), c, peepholes, conf["gates"])
     )
 
 
@@ -160,8 +165,11 @@ def _grumemory(node, inputs, run):
     value = inputs[0]
     if node.conf["bias"] is not None:
         value = Value(dense(value) + run.parameter(node.conf["bias"]), value.starts)
+    if scans.knows(node.conf["gates"]):
+        order = scans.Order(need_sequence(node, value), node.conf["reverse"])
+        return Value(scans.Gru.apply(dense(value), to_gates, to_candidate, order, node.conf["gates"]), value.starts)
     return _scan(
-        node, value, run, node.size, lambda x, h, _: (_gru_cell(x, h, to_gates, to_candidate, node.conf["gates"]), h)
+        node, value, node.size, lambda x, h, _: (_gru_cell(x, h, to_gates, to_candidate, node.conf["gates"]), h)
     )
 
 
@@ -179,7 +187,10 @@ def _recurrent(node, inputs, run):
     value = inputs[0]
     if node.conf["bias"] is not None:
         value = Value(dense(value) + run.parameter(node.conf["bias"]), value.starts)
-    return _scan(node, value, run, node.size, lambda x, h, _: (act(x + paddle.matmul(h, weight)), h))
+    if scans.knows(node.conf["gates"]):
+        order = scans.Order(need_sequence(node, value), node.conf["reverse"])
+        return Value(scans.Recurrent.apply(dense(value), weight, order, node.conf["gates"]), value.starts)
+    return _scan(node, value, node.size, lambda x, h, _: (act(x + paddle.matmul(h, weight)), h))
 
 
 @kernel("recurrent_group")
@@ -204,19 +215,53 @@ def _recurrent_group(node, inputs, run):
     carried = {}
     for inner, _, boot in conf["memories"]:
         carried[id(inner)] = known[id(boot)].data if boot is not None else first_state(inner, batch)
-    outputs = [[] for _ in conf["outputs"]]
+    later = _after_the_steps(conf)
+    kept = {id(each): [] for each in _kept_of_steps(conf, later)}
     for at in range(steps.count):
         values = {**fixed, **{id(inner): Value(xs[at]) for inner, xs in fed}}
         values.update({key: Value(data) for key, data in carried.items()})
         for inner in conf["body"]:
-            if id(inner) not in values:
+            if id(inner) not in values and id(inner) not in later:
                 values[id(inner)] = compute(inner, [values[id(parent)] for parent in inner.inputs], run)
-        for kept, out in zip(outputs, conf["outputs"]):
-            kept.append(values[id(out)].data)
+        for key, each in kept.items():
+            each.append(values[key].data)
         for inner, source, _ in conf["memories"]:
             carried[id(inner)] = values[id(source)].data
-    flat = [_flat(kept, steps) for kept in outputs]
-    return Value(flat[0], starts, extra={"outputs": flat})
+    flat = {id(inner): known[id(origin)] for inner, origin in conf["sequences"]}
+    flat.update({key: Value(_flat(each, steps), starts) for key, each in kept.items()})
+    for inner in later.values():
+        flat[id(inner)] = compute(inner, [flat[id(parent)] for parent in inner.inputs], run)
+    outputs = [flat[id(out)] for out in conf["outputs"]]
+    return outputs[0].with_extra({"outputs": outputs})
+
+
+# Kinds whose rows do not depend on each other, nor on a sequence.
+_BY_ROW = {"fc", "addto", "concat", "slope_intercept", "clip", "sum_to_one_norm", "row_l2_norm", "dot_prod", "cos_sim"}
+
+
+def _after_the_steps(conf):
+    """The layers of a group that no memory needs and that treat every row alike: they are computed once for all steps.
+
+    The gradient of a weight is as large as the weight, so that the layer for all words of a translation would cost most of the time.
+    """
+    known = {id(inner) for inner, _ in conf["sequences"]} | {id(inner) for inner in conf["body"]}
+    known -= {id(inner) for inner, _ in conf["statics"]} | {id(inner) for inner, *_ in conf["memories"]}
+    in_steps = {id(source) for _, source, _ in conf["memories"]}
+    later = {}
+    for inner in reversed(conf["body"]):
+        is_by_row = inner.kind in _BY_ROW and inner.inputs and all(id(parent) in known for parent in inner.inputs)
+        if is_by_row and id(inner) not in in_steps:
+            later[id(inner)] = inner
+        else:
+            in_steps.update(id(parent) for parent in inner.inputs)
+    return dict(reversed(later.items()))
+
+
+def _kept_of_steps(conf, later):
+    """What is needed of every step: outputs, and what later layers read."""
+    fed = {id(inner) for inner, _ in conf["sequences"]}
+    wanted = [*conf["outputs"], *(parent for inner in later.values() for parent in inner.inputs)]
+    return {id(each): each for each in wanted if id(each) not in later and id(each) not in fed}.values()
 
 
 def first_state(inner, batch):
@@ -235,4 +280,4 @@ def _steps_of(value, steps):
 
 @kernel("group_output")
 def _group_output(node, inputs, run):
-    return Value(inputs[0].extra["outputs"][node.conf["number"]], inputs[0].starts)
+    return inputs[0].extra["outputs"][node.conf["number"]]

@@ -300,12 +300,11 @@ def _run_step(name, step, given):
     group: dict = {"memories": []}
     _groups.append(group)
     try:
-        with scope(name):
+        with scope(name) as made:
             outputs = as_list(step(*given))
     finally:
         _groups.pop()
-    body = ancestors(outputs)
-    known = {node.name: node for node in body}
+    known = {node.name: node for node in [*ancestors(outputs), *made]}
     memories = []
     for node, source, boot in group["memories"]:
         if source not in known:
@@ -315,6 +314,7 @@ def _run_step(name, step, given):
                 f"{node.line}: `memory` has size {node.size}, but layer `{source}` has {known[source].size}"
             )
         memories.append((node, known[source], boot))
+    body = ancestors([*outputs, *(source for _, source, _ in memories)])
     return outputs, {"body": body, "memories": memories}
 
 

@@ -1,0 +1,148 @@
+//! The section `oidc`: the OpenID Connect provider whose users may log in.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::file::{Span, parsed_option};
+use super::{ConfigError, KeySource};
+
+/// Scopes that are asked for unless the configuration names others.
+const USUAL_SCOPES: [&str; 3] = ["openid", "email", "offline_access"];
+/// How long a token is valid before the provider is asked again.
+const USUAL_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A checked provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OidcConfig {
+    /// Without a slash at its end.
+    pub issuer: String,
+    pub client_id: String,
+    /// The source of the client's secret; `None` for a public client.
+    pub client_secret: Option<KeySource>,
+    pub scopes: Vec<String>,
+    /// The claim that lists a user's groups; `None`: groups are set by administrators.
+    pub groups_claim: Option<String>,
+    /// Only members of one of these groups may log in; empty: everybody may.
+    pub allowed_groups: Vec<String>,
+    /// Whether the first login of an unknown subject creates an account.
+    pub create_accounts: bool,
+    /// The claim that becomes the name of a created account.
+    pub name_claim: String,
+    /// The longest lifetime of the users' tokens: a renewal asks the provider.
+    pub token_lifetime: Duration,
+    /// The provider's CA, if this system does not trust it.
+    pub ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OidcEntry {
+    issuer: String,
+    client_id: String,
+    client_secret_file: Option<PathBuf>,
+    client_secret_env: Option<String>,
+    client_secret_command: Option<String>,
+    scopes: Option<Vec<String>>,
+    groups_claim: Option<String>,
+    #[serde(default)]
+    allowed_groups: Vec<String>,
+    #[serde(default)]
+    create_accounts: bool,
+    name_claim: Option<String>,
+    #[serde(default, deserialize_with = "parsed_option")]
+    token_lifetime: Option<Span>,
+    ca: Option<PathBuf>,
+}
+
+impl OidcEntry {
+    pub fn check(self, path: &Path) -> Result<OidcConfig, ConfigError> {
+        let base = path.parent().unwrap_or(Path::new("."));
+        let wrong = |problem: String| ConfigError::in_file(path, problem);
+        let issuer = self.issuer.trim_end_matches('/').to_owned();
+        if !is_safe_address(&issuer) {
+            let problem = format!("`oidc.issuer`: `{issuer}` must begin with `https://`");
+            return Err(wrong(problem).with_hint("`http://` is accepted for 127.0.0.1, [::1] and localhost"));
+        }
+        if self.client_id.is_empty() {
+            return Err(wrong("`oidc.client_id` is empty".to_owned()));
+        }
+        let client_secret = match (
+            self.client_secret_file,
+            self.client_secret_env,
+            self.client_secret_command,
+        ) {
+            (None, None, None) => None,
+            (Some(file), None, None) => Some(KeySource::File(base.join(file))),
+            (None, Some(name), None) => Some(KeySource::Variable(name)),
+            (None, None, Some(command)) => Some(KeySource::Command(command)),
+            _ => {
+                let problem = "`oidc`: `client_secret_file`, `client_secret_env` and `client_secret_command` exclude each other";
+                return Err(wrong(problem.to_owned()));
+            }
+        };
+        if !self.allowed_groups.is_empty() && self.groups_claim.is_none() {
+            let problem = "`oidc.allowed_groups` needs `groups_claim`";
+            return Err(wrong(problem.to_owned()));
+        }
+        let mut scopes = self
+            .scopes
+            .unwrap_or_else(|| USUAL_SCOPES.map(str::to_owned).to_vec());
+        if !scopes.iter().any(|scope| scope == "openid") {
+            scopes.insert(0, "openid".to_owned());
+        }
+        Ok(OidcConfig {
+            issuer,
+            client_id: self.client_id,
+            client_secret,
+            scopes,
+            groups_claim: self.groups_claim,
+            allowed_groups: self.allowed_groups,
+            create_accounts: self.create_accounts,
+            name_claim: self.name_claim.unwrap_or_else(|| "email".to_owned()),
+            token_lifetime: self.token_lifetime.map_or(USUAL_LIFETIME, |span| span.0),
+            ca: self.ca.map(|file| base.join(file)),
+        })
+    }
+}
+
+/// Whether secrets may be sent to this address: by TLS, or to this machine.
+pub fn is_safe_address(address: &str) -> bool {
+    if address.starts_with("https://") {
+        return true;
+    }
+    let Some(rest) = address.strip_prefix("http://") else {
+        return false;
+    };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host
+        .rsplit_once(':')
+        .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let host = host.map_or_else(
+        || rest.split(['/', '?', '#']).next().unwrap_or_default(),
+        |(host, _)| host,
+    );
+    ["127.0.0.1", "[::1]", "localhost"].contains(&host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_travel_by_tls_or_on_this_machine() {
+        for (address, expected) in [
+            ("https://login.example.org", true),
+            ("http://127.0.0.1:8000/x", true),
+            ("http://[::1]:8000", true),
+            ("http://localhost", true),
+            ("http://login.example.org", false),
+            ("http://127.0.0.1.example.org", false),
+            ("http://127.0.0.1@example.org", false),
+            ("file:///etc/passwd", false),
+        ] {
+            assert_eq!(is_safe_address(address), expected, "{address}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Logins with a real OpenID Connect provider, npm's `oidc-provider`: a person with a browser confirms, the server issues a token.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use e2e::{Background, PASSWORD, Ran, Shared, TestEnvironment};
+
+/// The folder of the provider's scripts.
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("oidc")
+}
+
+/// The folder with the installed `oidc-provider`. `None`, with a line that says so, where it cannot be installed.
+fn packages() -> Option<&'static Path> {
+    static INSTALLED: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let install = || {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/oidc-provider");
+        std::fs::create_dir_all(&folder).expect("target/ can be written");
+        for file in ["package.json", "package-lock.json"] {
+            std::fs::copy(scripts().join(file), folder.join(file)).expect("target/ can be written");
+        }
+        let installed = Command::new("npm")
+            .args(["install", "--no-audit", "--no-fund", "--ignore-scripts"])
+            .current_dir(&folder)
+            .output();
+        match installed {
+            Ok(output) if output.status.success() => Some(folder),
+            Ok(output) => {
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                eprintln!("skipped: npm cannot install oidc-provider: {text}");
+                None
+            }
+            Err(error) => {
+                eprintln!("skipped: there is no npm on this machine: {error}");
+                None
+            }
+        }
+    };
+    INSTALLED.get_or_init(install).as_deref()
+}
+
+/// A running provider; ended when dropped.
+struct Provider {
+    issuer: String,
+    _process: Background,
+}
+
+impl Provider {
+    fn start(env: &mut TestEnvironment, algorithm: &str) -> Option<Provider> {
+        let packages = packages()?;
+        env.set("OIDC_PACKAGES", packages.to_str().expect("a plain name"));
+        env.set("OIDC_ALG", algorithm);
+        let script = scripts().join("provider.mjs");
+        let mut process = env.start_program("node", &[script.to_str().expect("a plain name")]);
+        let issuer = process.wait_for_line("http://127.0.0.1:");
+        Some(Provider {
+            issuer,
+            _process: process,
+        })
+    }
+
+    /// Lines of the server's configuration.
+    fn settings(&self, env: &TestEnvironment, more: &str) -> String {
+        let secret = env.folder("secrets").join("client");
+        std::fs::write(&secret, "provider-secret\n").expect("a file in the test's own folder");
+        format!(
+            "oidc:\n  issuer: {}\n  client_id: paddlecloud\n  client_secret_file: {}\n  \
+             scopes: [openid, email, groups, offline_access]\n{more}",
+            self.issuer,
+            secret.display()
+        )
+    }
+
+    /// Changes the provider, see `provider.mjs`.
+    fn control(&self, change: &str) {
+        let address = self
+            .issuer
+            .strip_prefix("http://")
+            .expect("it is on this machine");
+        let mut stream = TcpStream::connect(address).expect("the provider listens");
+        let head = "POST /control HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+        write!(stream, "{head}content-length: {}\r\n\r\n{change}", change.len()).expect("it can be asked");
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).expect("it replies");
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+    }
+}
+
+/// Logs in as somebody in a browser; returns how `paddlectl login` ended and what it printed.
+fn log_in(env: &TestEnvironment, name: &str, answer: &str) -> (bool, String) {
+    let mut login = env.start(&["login"]);
+    let shown = login.wait_for_line("open http");
+    let words: Vec<&str> = shown.split(' ').collect();
+    assert!(
+        shown.ends_with(&format!("confirm the code {}", words[words.len() - 1])),
+        "{shown}"
+    );
+    let script = scripts().join("approve.mjs");
+    let browser = Command::new("node")
+        .arg(script)
+        .args([words[1], name, answer])
+        .output();
+    let browser = browser.expect("node runs");
+    assert!(
+        browser.status.success(),
+        "{}",
+        String::from_utf8_lossy(&browser.stderr)
+    );
+    let (status, lines) = login.end();
+    (status.success(), lines.join("\n"))
+}
+
+/// A user's configuration that names no user: the provider does.
+fn configure(env: &TestEnvironment, shared: &Shared) {
+    env.configure(&format!(
+        "datacenters:\n- name: cloud\n  endpoint: {}\ncurrent-datacenter: cloud\n",
+        shared.endpoint
+    ));
+}
+
+fn refused(ran: Ran) -> String {
+    assert_ne!(ran.code, Some(0), "{}", ran.stdout);
+    ran.stderr
+}
+
+#[test]
+fn a_user_logs_in_with_a_provider_until_the_provider_removes_them() {
+    let (mut env, admin) = (TestEnvironment::new(), TestEnvironment::new());
+    let Some(provider) = Provider::start(&mut env, "RS256") else {
+        return;
+    };
+    let more = "  groups_claim: groups\n  create_accounts: true\n";
+    let shared = Shared::start(&env, &provider.settings(&env, more), "  admin: true\n");
+    shared.configure(&admin, PASSWORD);
+    admin
+        .paddlectl(&["admin", "group", "set", "vision", "--quota", "cpu=1"])
+        .ok();
+    configure(&env, &shared);
+
+    let (done, said) = log_in(&env, "ann", "");
+    assert!(done, "{said}");
+    assert!(said.contains("logged in to `cloud` as ann@example.org"), "{said}");
+    env.paddlectl(&["whoami"])
+        .ok()
+        .prints("/pfs/cloud/home/ann@example.org");
+    let account = admin
+        .paddlectl(&["admin", "user", "show", "ann@example.org", "-o", "json"])
+        .ok()
+        .json();
+    assert_eq!(account["oidc_subject"], "ann");
+    assert_eq!(account["oidc_issuer"], provider.issuer.as_str());
+    assert_eq!(
+        account["groups"],
+        serde_json::json!(["vision"]),
+        "`everyone` is no group here"
+    );
+
+    provider.control(r#"{"groups": {"ann": []}}"#);
+    env.paddlectl(&["token", "renew"]).ok();
+    let account = admin
+        .paddlectl(&["admin", "user", "show", "ann@example.org", "-o", "json"])
+        .ok()
+        .json();
+    assert_eq!(account["groups"], serde_json::json!([]));
+
+    provider.control(r#"{"down": true}"#);
+    let error = refused(env.paddlectl(&["token", "renew"]));
+    assert!(error.contains("the login provider cannot be reached"), "{error}");
+    env.paddlectl(&["whoami"]).ok();
+    provider.control(r#"{"down": false}"#);
+    env.paddlectl(&["token", "renew"]).ok();
+
+    provider.control(r#"{"remove": "ann"}"#);
+    env.paddlectl(&["whoami"]).ok();
+    let error = refused(env.paddlectl(&["token", "renew"]));
+    assert!(
+        error.contains("the login provider has ended this login"),
+        "{error}"
+    );
+    let error = refused(env.paddlectl(&["whoami"]));
+    assert!(error.contains("the token is not valid"), "{error}");
+
+    // Eve claims ann's address, which her provider has not verified.
+    let (done, said) = log_in(&env, "eve", "");
+    assert!(
+        !done && said.contains("does not vouch for the claim `email`"),
+        "{said}"
+    );
+    let (done, said) = log_in(&env, "bob", "abort");
+    assert!(!done && said.contains("denied"), "{said}");
+    let log = admin.paddlectl(&["admin", "audit"]).ok().stdout;
+    for action in ["login.provider", "login.renew", "login.end", "login.refuse"] {
+        assert!(log.contains(action), "{action} in\n{log}");
+    }
+    admin.paddlectl(&["admin", "audit", "--verify"]).ok();
+}
+
+#[test]
+fn an_account_belongs_to_a_subject_and_never_to_an_address() {
+    let (mut env, admin) = (TestEnvironment::new(), TestEnvironment::new());
+    let Some(provider) = Provider::start(&mut env, "ES256") else {
+        return;
+    };
+    let shared = Shared::start(&env, &provider.settings(&env, ""), "  admin: true\n");
+    shared.configure(&admin, PASSWORD);
+    configure(&env, &shared);
+    admin
+        .paddlectl(&["admin", "user", "add", "ann@example.org", "--no-password"])
+        .ok();
+    let (done, said) = log_in(&env, "ann", "");
+    assert!(!done && said.contains("has no account here"), "{said}");
+    assert!(said.contains("--oidc-subject ann"), "{said}");
+
+    admin
+        .paddlectl(&["admin", "user", "set", "ann@example.org", "--oidc-subject", "ann"])
+        .ok();
+    let taken = refused(admin.paddlectl(&["admin", "user", "add", "other", "--oidc-subject", "ann"]));
+    assert!(taken.contains("has that subject already"), "{taken}");
+    let (done, said) = log_in(&env, "ann", "");
+    assert!(done && said.contains("as ann@example.org"), "{said}");
+    env.paddlectl(&["whoami"]).ok();
+
+    // Another person gets the account: the tokens of the first one end.
+    admin
+        .paddlectl(&["admin", "user", "set", "ann@example.org", "--oidc-subject", "bob"])
+        .ok();
+    refused(env.paddlectl(&["whoami"]));
+    let (done, said) = log_in(&env, "bob", "");
+    assert!(done && said.contains("as ann@example.org"), "{said}");
+    admin
+        .paddlectl(&["admin", "user", "disable", "ann@example.org"])
+        .ok();
+    let (done, said) = log_in(&env, "bob", "");
+    assert!(!done && said.contains("this account is disabled"), "{said}");
+}
