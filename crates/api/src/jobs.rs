@@ -1,7 +1,6 @@
 //! Jobs, workers and quotas on the wire.
 
 use jiff::Timestamp;
-use paddlecloud_pfs::RelPath;
 use serde::{Deserialize, Serialize};
 
 pub use crate::submit::{JobRequest, JobView, parse_job_name};
@@ -280,20 +279,9 @@ pub struct JobPage {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackageReply {
     pub id: String,
+    /// The folder (`/pfs/…`) into which the missing files are uploaded. Announce the package again afterwards.
+    pub folder: String,
     /// Digests (hex) of files the server lacks; empty: the package is stored.
     pub missing: Vec<String>,
-    /// Missing files of which the server has the beginning, from an interrupted upload.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<PackagePart>,
     pub stored: bool,
-}
-
-/// How much of a package's file the server has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PackagePart {
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    pub path: RelPath,
-    /// Bytes from its beginning; only the rest must be sent.
-    pub have: u64,
 }

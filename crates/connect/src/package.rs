@@ -1,23 +1,22 @@
 //! Uploads a local folder as a package: what belongs to it, and only the files that the server lacks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paddlecloud_api::client::{Client, ClientError, UploadWriter, upload_channel};
+use paddlecloud_api::client::{Client, ClientError};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::PackageReply;
-use paddlecloud_pfs::pack::{PackError, PackWriter};
 use paddlecloud_pfs::package::{Manifest, Scan, ScanError, ScanOptions, scan};
-use paddlecloud_pfs::{Entry, RelPath, Root};
-use paddlecloud_transfer::Patience;
+use paddlecloud_pfs::{Entry, RelPath};
+use paddlecloud_transfer::{FileService, Patience, Progress, TransferError, Upload};
 
 use crate::environment::Environment;
 use crate::error::{ConnectError, chain};
 use crate::known_files::KnownFiles;
 
-/// How often received data may turn out to be wrong, or to be gone.
+/// How often received data may turn out to be wrong or gone without any progress.
 const MOST_SPOILED: usize = 4;
 /// How often an upload reports its progress.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -122,7 +121,7 @@ pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
 
 /// Uploads the package, unless the server has it. `progress` gets the bytes received by the server and the total.
 ///
-/// A package is identified by its content, so sending it twice does no harm. Bytes received before a connection broke,
+/// A package is identified by its content, so sending it twice does no harm. Files and chunks received before a connection broke,
 /// or before an earlier call was interrupted, are not sent again. It retries as long as less remains to be sent each
 /// time, and otherwise as long as [`Patience`] lasts.
 pub async fn upload(
@@ -136,9 +135,22 @@ pub async fn upload(
         spoiled: 0,
     };
     loop {
-        match upload_once(client, package, &mut tries, &mut progress).await {
-            Err(ConnectError::Client(error)) => tries.after(error).await?,
-            ended => return ended,
+        let reply = match client.package_announce(&package.manifest).await {
+            Ok(reply) if reply.stored => return Ok(()),
+            Ok(reply) => reply,
+            Err(error) if error.refusal() == Some(ErrorName::PayloadTooLarge) => {
+                return Err(too_many_files(package, &error));
+            }
+            Err(error) => {
+                tries.after(error.into()).await?;
+                continue;
+            }
+        };
+        let files = missing(&package.manifest, &reply);
+        tries.on_left(files.iter().map(Entry::size).sum());
+        match fill(client, package, &reply, files, &mut progress).await? {
+            Some(error) => tries.after(error).await?,
+            None => tries.spoil(changing)?,
         }
     }
 }
@@ -148,6 +160,7 @@ struct Tries<'a> {
     patience: Patience<'a>,
     /// The fewest bytes that remained to be sent so far.
     least: u64,
+    /// How often all was sent and something was still missing, or what was sent was wrong or gone, since the last progress.
     spoiled: usize,
 }
 
@@ -155,73 +168,105 @@ impl Tries<'_> {
     /// This many bytes remain. If they are fewer than before, the last attempt made progress.
     fn on_left(&mut self, bytes: u64) {
         if bytes < self.least {
-            self.least = bytes;
+            (self.least, self.spoiled) = (bytes, 0);
             self.patience.renew();
         }
     }
 
-    async fn after(&mut self, error: ClientError) -> Result<(), ConnectError> {
-        // Earlier data was wrong, or was removed meanwhile: announce the package again.
-        if matches!(error.refusal(), Some(ErrorName::Damaged | ErrorName::Conflict)) {
-            self.spoiled += 1;
-            return match self.spoiled < MOST_SPOILED {
-                true => Ok(()),
-                false => Err(error.into()),
-            };
+    async fn after(&mut self, error: TransferError) -> Result<(), ConnectError> {
+        use ErrorName::{Changing, Conflict, Damaged, NotFound};
+        match error {
+            // Announce the package again.
+            TransferError::Changed | TransferError::UploadGone => self.spoil(changing),
+            TransferError::Server(error) => match error.refusal() {
+                Some(Damaged | Conflict | Changing | NotFound) => self.spoil(|| error.into()),
+                _ => Ok(self.patience.after(error).await?),
+            },
+            error => Err(ConnectError::refused(format!(
+                "cannot send the package: {}",
+                chain(&error)
+            ))),
         }
-        Ok(self.patience.after(error).await?)
+    }
+
+    fn spoil(&mut self, error: impl FnOnce() -> ConnectError) -> Result<(), ConnectError> {
+        self.spoiled += 1;
+        match self.spoiled < MOST_SPOILED {
+            true => Ok(()),
+            false => Err(error()),
+        }
     }
 }
 
-async fn upload_once(
+fn changing() -> ConnectError {
+    ConnectError::refused("cannot send the package: its files change".to_owned())
+        .with_hint("files must not change while they are sent; submit again")
+}
+
+/// The files whose content the server lacks.
+fn missing(manifest: &Manifest, reply: &PackageReply) -> Vec<Entry> {
+    let missing: HashSet<&str> = reply.missing.iter().map(String::as_str).collect();
+    let is_missing = |entry: &&Entry| {
+        let digest = entry.digest();
+        digest.is_some_and(|digest| missing.contains(digest.to_string().as_str()))
+    };
+    manifest.entries().iter().filter(is_missing).cloned().collect()
+}
+
+/// Sends files into the package. Returns the reason if not all of them arrived.
+async fn fill(
     client: &Client,
     package: &Package,
-    tries: &mut Tries<'_>,
+    reply: &PackageReply,
+    files: Vec<Entry>,
     progress: &mut impl FnMut(u64, u64),
-) -> Result<(), ConnectError> {
-    let id = package.id();
-    let reply = client.package_announce(&package.manifest).await;
-    let reply = reply.map_err(|error| too_many_files(package, error))?;
-    if reply.stored {
-        return Ok(());
-    }
+) -> Result<Option<TransferError>, ConnectError> {
     let whole = package.scan.total_bytes;
-    let items = wanted(&package.manifest, &reply);
-    let total: u64 = items.iter().map(Item::bytes).sum();
-    tries.on_left(total);
-    let there = whole.saturating_sub(total);
-    let (writer, body) = upload_channel();
-    let so_far = body.progress();
-    let folder = package.folder.clone();
-    let packing = tokio::task::spawn_blocking(move || pack(&folder, &items, writer));
-    let put = client.package_put(&id, body);
-    let mut put = std::pin::pin!(put);
-    let sent = loop {
-        match tokio::time::timeout(TELL_EVERY, put.as_mut()).await {
-            Ok(sent) => break sent,
-            Err(_) => progress(there + so_far.load(Ordering::Relaxed).min(total), whole),
+    let there = whole.saturating_sub(files.iter().map(Entry::size).sum());
+    let remote = reply.folder.parse();
+    let remote =
+        remote.map_err(|error| ConnectError::refused(format!("the server named no folder: {error}")))?;
+    let tree = Upload::Tree {
+        local: package.folder.clone(),
+        remote,
+        entries: files,
+    };
+    let arrived = Arrived::default();
+    let service = client.files();
+    let mut sending = std::pin::pin!(service.fill_package(tree, &arrived));
+    let summary = loop {
+        match tokio::time::timeout(TELL_EVERY, sending.as_mut()).await {
+            Ok(summary) => break summary,
+            Err(_) => progress((there + arrived.0.load(Ordering::Relaxed)).min(whole), whole),
         }
     };
-    // A local error explains why the server saw a broken stream, so it is reported first.
-    let packed = packing
-        .await
-        .unwrap_or_else(|_| Err("reading the package failed".to_owned()));
-    match (sent, packed) {
-        (Ok(()), _) => Ok(()),
-        (Err(error @ ClientError::Refused(_)), _) => Err(error.into()),
-        (Err(_), Err(problem)) if !problem.contains("stopped reading") => Err(ConnectError::refused(
-            format!("cannot send the package: {problem}"),
-        )
-        .with_hint("files must not change while they are sent; submit again")),
-        (Err(error), _) => Err(error.into()),
+    let errors = summary.failures.into_iter().map(|failure| failure.error);
+    Ok(errors.reduce(|first, next| match first {
+        TransferError::BrokenOff => next,
+        first => first,
+    }))
+}
+
+/// Bytes that the server received.
+#[derive(Default)]
+struct Arrived(AtomicU64);
+
+impl Progress for Arrived {
+    fn moved(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn again(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn spared(&self, bytes: u64) {
+        self.moved(bytes);
     }
 }
 
 /// The server's refusal names the limit in bytes; the number of files is known here.
-fn too_many_files(package: &Package, error: ClientError) -> ConnectError {
-    if error.refusal() != Some(ErrorName::PayloadTooLarge) {
-        return error.into();
-    }
+fn too_many_files(package: &Package, error: &ClientError) -> ConnectError {
     let problem = format!(
         "the package `{}` has too many files, {}: {error}",
         package.folder.display(),
@@ -230,56 +275,6 @@ fn too_many_files(package: &Package, error: ClientError) -> ConnectError {
     ConnectError::refused(problem).with_hint(
         "list what the job does not need in `.paddleignore`; upload data with `cp` and read it from `/pfs/…`",
     )
-}
-
-/// An entry that must be sent.
-struct Item {
-    entry: Entry,
-    /// Bytes of it that the server has.
-    have: u64,
-}
-
-impl Item {
-    fn bytes(&self) -> u64 {
-        self.entry.size() - self.have
-    }
-}
-
-/// Folders and links are always sent; files only if the server lacks their content, or the rest of it.
-fn wanted(manifest: &Manifest, reply: &PackageReply) -> Vec<Item> {
-    let missing: HashSet<&str> = reply.missing.iter().map(String::as_str).collect();
-    let parts: HashMap<&RelPath, u64> = reply.parts.iter().map(|part| (&part.path, part.have)).collect();
-    let wanted = manifest.entries().iter().filter(|entry| {
-        let digest = entry.digest();
-        digest.is_none_or(|digest| missing.contains(digest.to_string().as_str()))
-    });
-    wanted
-        .map(|entry| Item {
-            have: parts
-                .get(&entry.path)
-                .copied()
-                .filter(|have| *have < entry.size())
-                .unwrap_or(0),
-            entry: entry.clone(),
-        })
-        .collect()
-}
-
-fn pack(folder: &Path, items: &[Item], writer: UploadWriter) -> Result<(), String> {
-    let root = Root::open(folder).map_err(|error| chain(&error))?;
-    let writer = write_items(&root, items, writer).map_err(|error| chain(&error))?;
-    writer.finish().map_err(|error| error.to_string())
-}
-
-fn write_items(root: &Root, items: &[Item], writer: UploadWriter) -> Result<UploadWriter, PackError> {
-    let mut stream = PackWriter::new(writer)?;
-    for item in items {
-        match item.have {
-            0 => stream.add(&item.entry, root)?,
-            have => stream.add_rest(&item.entry, root, have)?,
-        }
-    }
-    Ok(stream.finish()?.0)
 }
 
 #[cfg(unix)]
@@ -349,37 +344,22 @@ mod tests {
         assert!(error.hints("paddlectl")[0].contains("`.paddleignore`"));
     }
 
-    fn reply(text: &str) -> PackageReply {
-        serde_json::from_str(text).unwrap()
-    }
-
     #[test]
-    fn of_a_file_whose_beginning_is_there_the_rest_is_sent() {
+    fn files_are_sent_whose_content_the_server_lacks() {
         let (home, environment) = home();
-        std::fs::write(home.path().join("data"), "0123456789").unwrap();
+        for (name, content) in [("data", "0123456789"), ("same", "0123456789")] {
+            std::fs::write(home.path().join(name), content).unwrap();
+        }
         let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
-        let missing: Vec<String> = package
-            .scan
-            .entries
-            .iter()
-            .filter_map(|entry| Some(entry.digest()?.to_string()))
-            .collect();
-        let missing = serde_json::to_string(&missing).unwrap();
-        let left = |parts: &str| -> u64 {
-            let reply = reply(&format!(
-                r#"{{"id":"x","missing":{missing},{parts}"stored":false}}"#
-            ));
-            wanted(&package.manifest, &reply).iter().map(Item::bytes).sum()
+        let digest = package.scan.entries[0].digest().unwrap();
+        let left = |missing: &str| -> Vec<String> {
+            let text = format!(r#"{{"id":"x","folder":"/pfs/dc/x","missing":[{missing}],"stored":false}}"#);
+            let reply: PackageReply = serde_json::from_str(&text).unwrap();
+            let files = super::missing(&package.manifest, &reply);
+            files.iter().map(|entry| entry.path.to_string()).collect()
         };
-        assert_eq!(left(""), 17, "an old server says nothing of parts");
-        assert_eq!(left(r#""parts":[{"path":"data","have":4}],"#), 13);
-        assert_eq!(
-            left(r#""parts":[{"path":"data","have":10}],"#),
-            17,
-            "that is no rest"
-        );
-        let nothing = reply(r#"{"id":"x","missing":[],"stored":false}"#);
-        assert!(wanted(&package.manifest, &nothing).is_empty());
+        assert_eq!(left(""), [""; 0]);
+        assert_eq!(left(&format!("\"{digest}\"")), ["data", "same"]);
     }
 
     #[test]
@@ -387,7 +367,7 @@ mod tests {
         let (home, environment) = home();
         let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
         let refused = ErrorBody::new(ErrorName::PayloadTooLarge, "the list is longer than 64 MiB");
-        let told = too_many_files(&package, ClientError::Refused(refused));
+        let told = too_many_files(&package, &ClientError::Refused(refused));
         let text = told.to_string();
         assert!(
             text.contains("has too many files, 1: the list is longer than 64 MiB"),
@@ -404,7 +384,7 @@ mod tests {
             least: u64::MAX,
             spoiled: 0,
         };
-        let refused = |name| ClientError::Refused(ErrorBody::new(name, "no"));
+        let refused = |name| TransferError::from(ClientError::Refused(ErrorBody::new(name, "no")));
         for _ in 1..MOST_SPOILED / 2 {
             tries.after(refused(ErrorName::Damaged)).await.unwrap();
         }
@@ -415,7 +395,8 @@ mod tests {
         for name in [ErrorName::Damaged, ErrorName::Conflict] {
             assert!(tries.after(refused(name)).await.is_err());
         }
-        let denied = ClientError::Refused(ErrorBody::new(ErrorName::Forbidden, "no"));
-        assert!(tries.after(denied).await.is_err());
+        tries.on_left(7);
+        tries.after(TransferError::Changed).await.unwrap();
+        assert!(tries.after(refused(ErrorName::Forbidden)).await.is_err());
     }
 }

@@ -207,12 +207,6 @@ impl Ledger {
             || quota.files.is_some_and(|limit| used.files > limit)
     }
 
-    /// Checks whether an amount would fit if `going` were removed.
-    pub fn would_fit(&self, space: &Space, asked: Amount, going: Amount) -> Result<(), QuotaError> {
-        let (quota, used) = self.report(space);
-        check(space, quota, used.minus(going), asked, Amount::default())
-    }
-
     /// Reserves an amount for a write; fails if it does not fit.
     pub fn reserve(&self, space: &Space, asked: Amount) -> Result<Reservation, QuotaError> {
         let mut accounts = self.lock();
@@ -331,11 +325,6 @@ impl Reservation {
     /// The total that may be written, including the part that is not charged because it replaces something.
     pub fn whole(&self) -> Amount {
         self.amount.plus(self.instead)
-    }
-
-    /// Reserves more, for writes whose size is not known in advance.
-    pub fn grow(&mut self, more: Amount) -> Result<(), QuotaError> {
-        self.grow_beside(more, Amount::default())
     }
 
     fn grow_beside(&mut self, more: Amount, instead: Amount) -> Result<(), QuotaError> {

@@ -120,13 +120,6 @@ pub fn unfinished_packages(root: &Root) -> Result<Vec<UnfinishedPackage>, RootEr
     })
 }
 
-/// The ids of unfinished packages, without examining their contents.
-pub fn unfinished_package_ids(root: &Root) -> Result<Vec<PackageId>, RootError> {
-    let names = open_staging(root)?.map(|staging| staging.names()).transpose()?;
-    let names = names.unwrap_or_default();
-    Ok(names.iter().filter_map(|name| StagedId::package(name)).collect())
-}
-
 /// Examines all staged nodes whose name is of one kind.
 fn look_at_all<K, T>(
     root: &Root,
@@ -274,6 +267,25 @@ pub(crate) fn staged_path(id: &StagedId) -> RelPath {
     staging_path()
         .child(id.0.as_bytes())
         .expect("hex digits are a plain name")
+}
+
+/// The path of a package's staged tree below the root.
+pub fn package_place(id: PackageId) -> RelPath {
+    staged_path(&StagedId::of_package(id))
+}
+
+/// The package whose staged tree contains a path, and the path in it.
+pub fn in_package(path: &RelPath) -> Option<(PackageId, RelPath)> {
+    let mut parts = path.parts();
+    let staged = parts.next() == Some(STAGING.as_bytes());
+    let id = parts.next().filter(|_| staged).and_then(StagedId::package)?;
+    let inside = parts.try_fold(RelPath::root(), |inside, part| inside.child(part));
+    Some((id, inside.ok()?))
+}
+
+/// Whether a name in the staging folder is that of a package's tree.
+pub(crate) fn is_package(name: &[u8]) -> bool {
+    StagedId::package(name).is_some()
 }
 
 /// Removes a staged file or folder, if it exists.

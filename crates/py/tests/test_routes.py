@@ -29,7 +29,6 @@ STEPS = {
     "file_parts": "a download that compares with what is here",
     "pack_send": "a download of many small files",
     "file_fsck_told": "a check says by itself that its findings arrived",
-    "package_has": "a submit tells by itself that a package is missing",
 }
 # Accounts and credentials are managed with `paddlectl`; a program that must do it uses `Client.request`.
 MANAGED_BY_COMMANDS = {

@@ -1,11 +1,10 @@
-//! Locks on an upload, a package, a space or a login: one holder at a time; others wait without occupying a thread.
+//! Locks on an upload, a space or a login: one holder at a time; others wait without occupying a thread.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, Weak};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Space;
-use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::staging::StagedId;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -14,8 +13,6 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 pub enum Key {
     /// For committing or discarding an upload. A repeated request waits for the result.
     Upload(StagedId),
-    /// For reading the received part of a user's package, and for sending, finishing or dropping the package.
-    Package(UserName, PackageId),
     /// For renewing a user's login at the provider.
     ProviderLogin(UserName),
     /// For measuring a space. Waiting callers then find it measured.

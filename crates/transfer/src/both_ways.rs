@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use paddlecloud_api::client::ClientError;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::{Entry, RelPath, RootError, links_outside};
 
@@ -115,6 +116,10 @@ impl Engine<'_> {
                     continue;
                 }
             };
+            if self.packs_once {
+                self.refuse_all(way, &items, &error);
+                continue;
+            }
             if items.len() == 1 && may_pass(&error) && patience.tries() > 1 && items[0].is_file() {
                 late.append(&mut items);
                 continue;
@@ -125,14 +130,17 @@ impl Engine<'_> {
                     waiting.extend([second, items]);
                 }
                 Ok(()) => waiting.push(items),
-                Err(error) => {
-                    for item in &items {
-                        self.tally.failed(way.source(item), same_again(&error).into());
-                    }
-                }
+                Err(error) => self.refuse_all(way, &items, &error),
             }
         }
         late
+    }
+
+    /// An error of the request fails every file in it.
+    fn refuse_all(&self, way: Way, items: &[Item], error: &ClientError) {
+        for item in items {
+            self.tally.failed(way.source(item), same_again(error).into());
+        }
     }
 
     /// A problem of this machine fails every file.

@@ -60,6 +60,8 @@ pub(super) struct Engine<'a> {
     pub(super) options: &'a TransferOptions,
     pub(super) tally: &'a Tally<'a>,
     pub(super) throttle: Option<Arc<Throttle>>,
+    /// A pack that breaks fails at once.
+    pub(super) packs_once: bool,
     permits: Semaphore,
     lanes: Lanes,
 }
@@ -75,6 +77,7 @@ impl<'a> Engine<'a> {
             options,
             tally,
             throttle: options.bwlimit.map(|rate| Arc::new(Throttle::new(rate))),
+            packs_once: false,
             permits: Semaphore::new(options.transfers.get()),
             lanes: Lanes::default(),
         }

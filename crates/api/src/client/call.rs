@@ -22,7 +22,7 @@ use super::connect::tls_problem;
 use super::query::Target;
 use super::unsent::Unsent;
 use super::waiting::Waiting;
-use super::{Client, ClientError, UploadBody};
+use super::{Client, ClientError};
 use crate::ALIVE_HEADER;
 use crate::error::{ErrorBody, ErrorName};
 
@@ -312,12 +312,6 @@ impl Client {
         }
     }
 
-    /// Sends a stream that cannot be sent twice. The limit counts from the last byte sent.
-    pub(super) async fn upload(&self, call: &Call, body: UploadBody) -> Result<Bytes, ClientError> {
-        let progress = body.progress();
-        self.send_body(call, body.boxed_unsync(), &progress).await
-    }
-
     /// Sends a body once. `progress` counts its bytes as they are sent; the limit counts from the last of them.
     pub async fn send_body(
         &self,
@@ -427,18 +421,12 @@ impl Client {
         if status.is_success() {
             return Ok((response, channel));
         }
-        let is_ours = response.headers().contains_key(crate::VERSION_HEADER);
         let retry_after = retry_after(response.headers());
         let bytes = self.whole(response).await?;
         self.keep(channel);
         Err(Attempt::Final(
             match serde_json::from_slice::<ErrorBody>(&bytes) {
                 Ok(body) => ClientError::Refused(ErrorBody { retry_after, ..body }),
-                // A reply to HEAD has no body: the status is all it says.
-                Err(_) if is_ours && bytes.is_empty() => ClientError::Refused(ErrorBody {
-                    retry_after,
-                    ..bodiless(status)
-                }),
                 Err(_) => self.strange(status, &bytes),
             },
         ))
@@ -539,31 +527,6 @@ fn refused_after_all(bytes: Bytes) -> Result<Bytes, Attempt> {
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
-}
-
-/// A refusal of which only the status arrived.
-fn bodiless(status: StatusCode) -> ErrorBody {
-    let (name, msg) = match status.as_u16() {
-        401 => (ErrorName::Unauthorized, "the server requires a login"),
-        403 => (ErrorName::Forbidden, "this is not allowed"),
-        404 => (ErrorName::NotFound, "not found"),
-        405 => (
-            ErrorName::MethodNotAllowed,
-            "the server does not support this request",
-        ),
-        409 => (ErrorName::Conflict, "this conflicts with the current state"),
-        413 => (ErrorName::PayloadTooLarge, "the request is too large"),
-        429 => (ErrorName::TooManyRequests, "too many requests"),
-        501 => (ErrorName::NotThereYet, "the server does not support this yet"),
-        503 => (
-            ErrorName::Unavailable,
-            "the server is starting, stopping or overloaded",
-        ),
-        507 => (ErrorName::StorageFull, "the server's disk is full"),
-        500.. => (ErrorName::Internal, "internal server error; see the server's log"),
-        _ => (ErrorName::BadRequest, "the server cannot parse the request"),
-    };
-    ErrorBody::new(name, msg)
 }
 
 /// A server rejects a client certificate only after the client considers the connection established.

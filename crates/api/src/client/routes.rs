@@ -8,9 +8,8 @@ use serde::Serialize;
 
 use super::call::{Call, Replay};
 use super::query::Target;
-use super::{Client, ClientError, LogFollow, UploadBody};
+use super::{Client, ClientError, LogFollow};
 use crate::Envelope;
-use crate::error::ErrorName;
 use crate::jobs::{
     JobDetail, JobPage, JobRequest, KillOptions, KillReply, PackageReply, PruneOptions, PruneReply, QuotaRow,
     SubmitReply, WhyView, WorkerView,
@@ -194,30 +193,11 @@ impl Client {
         self.message(&Call::get(Target::new("/whoami"))).await
     }
 
-    /// Whether the server already has the whole package.
-    pub async fn package_has(&self, id: &str) -> Result<bool, ClientError> {
-        let target = Target::new("/packages").word(id).into_string();
-        match self.bytes(&Call::new(Method::HEAD, target)).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.refusal() == Some(ErrorName::NotFound) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Announces a package and returns which of its files the server lacks.
+    /// Announces a package and returns which of its files the server lacks; if there are none, the package is stored durably.
     pub async fn package_announce(&self, manifest: &impl Serialize) -> Result<PackageReply, ClientError> {
         let call = Call::post(Target::new("/packages"), manifest).replay(Replay::Safe);
-        // The server reads everything it has of the package before it replies.
+        // The server reads and syncs everything it has of the package before it replies.
         self.message(&call.lasting(TREES)).await
-    }
-
-    /// Sends a pack stream. Afterwards the package is stored durably.
-    pub async fn package_put(&self, id: &str, body: UploadBody) -> Result<(), ClientError> {
-        let target = Target::new("/packages").word(id).into_string();
-        // The server reads and syncs everything after the last byte. A connection that accepts no data is not waited
-        // for as long.
-        let call = Call::new(Method::PUT, target).lasting(Duration::from_secs(240));
-        self.upload(&call, body).await.map(drop)
     }
 
     pub(super) async fn message<T: serde::de::DeserializeOwned>(

@@ -4,8 +4,13 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::Method;
 use paddlecloud_api::ALIVE_HEADER;
-use paddlecloud_api::client::{Client, ClientError, Credentials, JobFilter, Limits, upload_channel};
+use paddlecloud_api::client::{
+    Call, Client, ClientError, Credentials, JobFilter, Limits, UploadBody, upload_channel,
+};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, KillOptions};
 
@@ -236,32 +241,17 @@ async fn a_reply_of_another_program_says_what_came() {
 }
 
 #[tokio::test]
-async fn a_refusal_without_a_body_is_read_from_its_status() {
-    let (endpoint, log) = serve(|number, _| match number {
-        0 => Reply::Keep(json(500, "")),
-        1 => Reply::Keep(json(404, "")),
-        _ => Reply::Keep(b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n".to_vec()),
-    })
-    .await;
-    let client = client(&endpoint);
-    let error = client.package_has("abc").await.unwrap_err();
-    assert_eq!(error.refusal(), Some(ErrorName::Internal));
-    assert!(!client.package_has("abc").await.unwrap());
-    assert!(log.lock().unwrap()[0].line.starts_with("HEAD "));
-    let stranger = client.package_has("abc").await.unwrap_err();
-    assert!(
-        stranger.to_string().contains("may not be a PaddleCloud server"),
-        "{stranger}"
-    );
-}
-
-#[tokio::test]
 async fn a_port_nobody_listens_on_is_unreachable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let error = client(&endpoint).ping().await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+}
+
+async fn put(client: &Client, body: UploadBody) -> Result<Bytes, ClientError> {
+    let (call, progress) = (Call::new(Method::PUT, "/x".to_owned()), body.progress());
+    client.send_body(&call, body.boxed_unsync(), &progress).await
 }
 
 #[tokio::test]
@@ -275,7 +265,7 @@ async fn an_upload_arrives_whole_or_is_broken_off() {
         writer.write_all(&sent).unwrap();
         writer.finish().unwrap();
     });
-    client.package_put("abc", body).await.unwrap();
+    put(&client, body).await.unwrap();
     thread.join().unwrap();
     let arrived = log.lock().unwrap()[0].body.len();
     assert!(
@@ -285,7 +275,7 @@ async fn an_upload_arrives_whole_or_is_broken_off() {
 
     let (writer, body) = upload_channel();
     drop(writer);
-    let error = client.package_put("abc", body).await.unwrap_err();
+    let error = put(&client, body).await.unwrap_err();
     assert!(!matches!(error, ClientError::Refused(_)), "{error}");
     assert_eq!(log.lock().unwrap().len(), 1, "half a stream is never a request");
 }

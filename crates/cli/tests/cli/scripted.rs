@@ -259,9 +259,10 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
         ("GET", ["admin", "audit", "verify"]) => envelope(serde_json::json!({
             "sound": false, "rows": 3, "problem": "the row is missing"
         })),
-        ("HEAD", ["packages", _]) => (404, Vec::new()),
-        ("POST", ["packages"]) => envelope(serde_json::json!({ "id": "x", "missing": [], "stored": false })),
-        ("PUT", ["packages", _]) => envelope(serde_json::json!("OK")),
+        ("POST", ["packages"]) => envelope(serde_json::json!({
+            "id": "x", "folder": "/pfs/dc1/home/me/.paddlecloud/packages/x", "missing": [], "stored": true
+        })),
+        ("PUT", ["pfs", "pack"]) => envelope(serde_json::json!({ "stored": 1 })),
         _ => (
             404,
             br#"{"code":404,"msg":"no such path","error":"not-found"}"#.to_vec(),

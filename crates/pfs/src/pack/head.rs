@@ -10,7 +10,6 @@ const DIR: u8 = 1;
 const FILE: u8 = 2;
 const LINK: u8 = 3;
 const END: u8 = 4;
-pub(super) const REST: u8 = 5;
 const EXECUTABLE: u8 = 1;
 
 /// A decoded head, before its path is known.
@@ -27,18 +26,8 @@ pub(super) enum Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadKind {
     Dir,
-    File {
-        size: u64,
-        executable: bool,
-    },
-    Link {
-        len: usize,
-    },
-    /// The rest of a file; the offset follows the path.
-    Rest {
-        size: u64,
-        executable: bool,
-    },
+    File { size: u64, executable: bool },
+    Link { len: usize },
 }
 
 pub(super) fn encode_entry(entry: &Entry) -> [u8; HEAD] {
@@ -47,11 +36,6 @@ pub(super) fn encode_entry(entry: &Entry) -> [u8; HEAD] {
         Node::File { size, .. } => encode_as(FILE, entry, *size),
         Node::Symlink { target } => encode_as(LINK, entry, target.as_bytes().len() as u64),
     }
-}
-
-/// The head of a file of which only the rest is sent.
-pub(super) fn encode_rest(entry: &Entry) -> [u8; HEAD] {
-    encode_as(REST, entry, entry.size())
 }
 
 fn encode_as(tag: u8, entry: &Entry, size: u64) -> [u8; HEAD] {
@@ -88,13 +72,9 @@ pub(super) fn decode(head: &[u8; HEAD]) -> Result<Head, PackError> {
             size: a,
             executable: flags == EXECUTABLE,
         },
-        (REST, 0 | EXECUTABLE) => HeadKind::Rest {
-            size: a,
-            executable: flags == EXECUTABLE,
-        },
         (LINK, 0) if (1..=RelPath::MAX_LEN as u64).contains(&a) => HeadKind::Link { len: a as usize },
         (END, 0) if path_len == 0 => return Ok(Head::End(PackTotals { entries: a, bytes: b })),
-        (DIR | FILE | LINK | END | REST, _) => return Err(malformed()),
+        (DIR | FILE | LINK | END, _) => return Err(malformed()),
         _ => return Err(PackError::Tag(tag)),
     };
     if path_len == 0 || path_len > RelPath::MAX_LEN {
@@ -144,8 +124,6 @@ mod tests {
             (DIR, 0, 1, 5),
             (DIR, 1, 1, 0),
             (FILE, 2, 1, 0),
-            (REST, 2, 1, 9),
-            (REST, 0, 0, 9),
             (FILE, 0, 0, 0),
             (FILE, 0, 4096, 0),
             (LINK, 0, 1, 0),

@@ -8,15 +8,12 @@
 //! body    = (tag 1, folder)  nothing
 //!         | (tag 2, file)    size bytes, then their BLAKE3 (32 bytes)
 //!         | (tag 3, link)    size bytes of target
-//!         | (tag 5, rest)    offset u64, the bytes from there to size, then the BLAKE3 of all size bytes
 //! end     = tag 4 | 0 u8 | 0 u16 | entries u64 | bytes u64 | seal (32 bytes)
 //! seal    = BLAKE3 of every byte of the stream before it that is not content of a file
 //! ```
 //!
 //! Entries ascend in the order of [`crate::RelPath`] and every folder precedes its contents, so a reader needs no list of names
 //! to refuse duplicates and paths through links.
-//!
-//! A rest resumes a file whose beginning the reader has reported. It is used only for packages; other readers refuse it.
 
 mod head;
 mod kept_tree;
@@ -26,7 +23,6 @@ mod staged_tree;
 mod unpack;
 mod writer;
 
-pub use self::kept_tree::{Part, Stock};
 pub use self::merge::Merged;
 pub use self::parser::{PackLimits, PackParser, PackSink};
 pub use self::staged_tree::StagedTree;
@@ -67,8 +63,6 @@ pub enum PackError {
     Target(#[from] LinkTargetError),
     #[error(transparent)]
     Order(#[from] OrderError),
-    #[error("`{0}` was not announced, or as something else")]
-    NotListed(RelPath),
     #[error(transparent)]
     LinkOutside(#[from] LinkOutside),
     #[error("the content of `{0}` was damaged on the way")]

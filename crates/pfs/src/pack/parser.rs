@@ -2,15 +2,12 @@
 //!
 //! Stores nothing itself: a [`PackSink`] does. The parser never buffers more than one path.
 
-use std::sync::Arc;
-
 use super::head::{self, HEAD, Head, HeadKind};
 use super::{MAGIC, PackError, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, LinkTarget, Mtime, Node};
 use crate::links::Links;
 use crate::order::TreeOrder;
-use crate::package::Manifest;
 use crate::relpath::RelPath;
 use crate::root::RootError;
 
@@ -24,15 +21,6 @@ pub trait PackSink {
     fn content(&mut self, bytes: &[u8]) -> Result<(), RootError>;
     /// The current file is complete and has this digest.
     fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError>;
-    /// Resumes a file whose first `from` bytes were received before, and adds them to `so_far`. A sink that lacks them still
-    /// accepts the rest; [`Self::spoiled`] follows.
-    fn go_on(&mut self, entry: &Entry, _from: u64, _so_far: &mut blake3::Hasher) -> Result<(), RootError> {
-        Err(RootError::Denied(entry.path.clone()))
-    }
-    /// The resumed file has the wrong digest: none of it may stay.
-    fn spoiled(&mut self, entry: &Entry) -> Result<(), RootError> {
-        Err(RootError::Denied(entry.path.clone()))
-    }
 }
 
 /// Limits for a stream. Parsing stops at the first one exceeded.
@@ -62,9 +50,6 @@ impl Default for PackLimits {
 pub struct PackParser<S> {
     sink: S,
     limits: PackLimits,
-    takes_rests: bool,
-    /// The allowed entries, if they were announced.
-    list: Option<Arc<Manifest>>,
     state: State,
     /// The bytes of the current piece so far; never longer than a path.
     pending: Vec<u8>,
@@ -89,16 +74,12 @@ enum State {
         len: usize,
         mtime: Mtime,
     },
-    /// The offset at which a resumed file continues.
-    Offset {
-        entry: Entry,
-    },
     Content {
-        file: Incoming,
+        file: Entry,
         left: u64,
     },
     Digest {
-        file: Incoming,
+        file: Entry,
     },
     Seal {
         said: PackTotals,
@@ -108,21 +89,12 @@ enum State {
     Broken,
 }
 
-/// The file being received.
-struct Incoming {
-    entry: Entry,
-    /// Whether its beginning was received before.
-    is_rest: bool,
-}
-
 impl<S: PackSink> PackParser<S> {
     /// A parser at the start of a stream.
     pub fn new(sink: S, limits: PackLimits) -> Self {
         Self {
             sink,
             limits,
-            takes_rests: false,
-            list: None,
             state: State::Magic,
             pending: Vec::new(),
             order: TreeOrder::default(),
@@ -132,18 +104,6 @@ impl<S: PackSink> PackParser<S> {
             found: PackTotals::default(),
             consumed: 0,
         }
-    }
-
-    /// Also accepts the rest of a file whose beginning the sink has.
-    pub fn taking_rests(mut self) -> Self {
-        self.takes_rests = true;
-        self
-    }
-
-    /// Accepts only entries that match the manifest. Because duplicates are refused, the total is bounded by the manifest.
-    pub fn taking_only(mut self, list: Arc<Manifest>) -> Self {
-        self.list = Some(list);
-        self
     }
 
     /// Parses the next bytes of the stream, split at any point.
@@ -191,7 +151,6 @@ impl<S: PackSink> PackParser<S> {
             State::Head => self.on_head(&piece)?,
             State::Path { kind, mtime, .. } => self.on_path(kind, mtime, &piece)?,
             State::Target { path, mtime, .. } => self.on_target(path, mtime, &piece)?,
-            State::Offset { entry } => self.on_offset(entry, &piece)?,
             State::Digest { file } => self.on_digest(&file, &piece)?,
             State::Seal { said } => self.on_seal(said, &piece)?,
             State::End => return Err(PackError::Trailing),
@@ -214,10 +173,6 @@ impl<S: PackSink> PackParser<S> {
         let head: &[u8; HEAD] = piece.try_into().expect("the piece has the length of a head");
         match head::decode(head)? {
             Head::End(said) => Ok(State::Seal { said }),
-            Head::Entry {
-                kind: HeadKind::Rest { .. },
-                ..
-            } if !self.takes_rests => Err(PackError::Tag(head::REST)),
             Head::Entry {
                 kind,
                 path_len,
@@ -247,37 +202,19 @@ impl<S: PackSink> PackParser<S> {
                 Ok(State::Head)
             }
             HeadKind::File { size, executable } => {
-                self.expect(size)?;
-                let entry = file_entry(path, size, executable, mtime);
-                self.begin(&entry)?;
+                self.found.bytes = self.found.bytes.saturating_add(size);
+                within("bytes", self.found.bytes, self.limits.bytes)?;
+                let node = Node::File {
+                    size,
+                    executable,
+                    digest: None,
+                };
+                let file = Entry { path, node, mtime };
+                self.begin(&file)?;
                 self.content.reset();
-                let is_rest = false;
-                Ok(after_content(Incoming { entry, is_rest }, size))
+                Ok(after_content(file, size))
             }
-            HeadKind::Rest { size, executable } => Ok(State::Offset {
-                entry: file_entry(path, size, executable, mtime),
-            }),
         }
-    }
-
-    /// Adds announced content to the total and checks the limit.
-    fn expect(&mut self, bytes: u64) -> Result<(), PackError> {
-        self.found.bytes = self.found.bytes.saturating_add(bytes);
-        within("bytes", self.found.bytes, self.limits.bytes)
-    }
-
-    fn on_offset(&mut self, entry: Entry, piece: &[u8]) -> Result<State, PackError> {
-        let from = u64::from_le_bytes(piece.try_into().expect("the piece has eight bytes"));
-        if from == 0 || from >= entry.size() {
-            return Err(PackError::Malformed(entry.path));
-        }
-        let left = entry.size() - from;
-        self.expect(left)?;
-        self.accept(&entry)?;
-        self.content.reset();
-        self.sink.go_on(&entry, from, &mut self.content)?;
-        let is_rest = true;
-        Ok(after_content(Incoming { entry, is_rest }, left))
     }
 
     fn on_target(&mut self, path: RelPath, mtime: Mtime, piece: &[u8]) -> Result<State, PackError> {
@@ -297,23 +234,11 @@ impl<S: PackSink> PackParser<S> {
     }
 
     fn begin(&mut self, entry: &Entry) -> Result<(), PackError> {
-        self.accept(entry)?;
+        self.order.accept(entry)?;
         Ok(self.sink.begin(entry)?)
     }
 
-    /// Checks whether an entry may come next, before any of it is written.
-    fn accept(&mut self, entry: &Entry) -> Result<(), PackError> {
-        self.order.accept(entry)?;
-        let Some(list) = &self.list else {
-            return Ok(());
-        };
-        match list.get(&entry.path) {
-            Some(listed) if is_meant(listed, entry) => Ok(()),
-            _ => Err(PackError::NotListed(entry.path.clone())),
-        }
-    }
-
-    fn take_content(&mut self, file: Incoming, left: u64, bytes: &mut &[u8]) -> Result<State, PackError> {
+    fn take_content(&mut self, file: Entry, left: u64, bytes: &mut &[u8]) -> Result<State, PackError> {
         let take = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         let (content, rest) = bytes.split_at(take);
         self.content.update(content);
@@ -322,14 +247,12 @@ impl<S: PackSink> PackParser<S> {
         Ok(after_content(file, left - take as u64))
     }
 
-    /// A resumed file may have been damaged before this stream, so a wrong digest does not break the stream.
-    fn on_digest(&mut self, file: &Incoming, piece: &[u8]) -> Result<State, PackError> {
+    fn on_digest(&mut self, file: &Entry, piece: &[u8]) -> Result<State, PackError> {
         let digest: Digest = self.content.finalize().into();
-        match (digest.as_bytes() == piece, file.is_rest) {
-            (true, _) => self.sink.end(&file.entry, digest)?,
-            (false, true) => self.sink.spoiled(&file.entry)?,
-            (false, false) => return Err(PackError::Damaged(file.entry.path.clone())),
+        if digest.as_bytes() != piece {
+            return Err(PackError::Damaged(file.path.clone()));
         }
+        self.sink.end(file, digest)?;
         Ok(State::Head)
     }
 
@@ -353,34 +276,12 @@ fn piece_len(state: &State) -> usize {
         State::Magic => MAGIC.len(),
         State::Head => HEAD,
         State::Path { len, .. } | State::Target { len, .. } => *len,
-        State::Offset { .. } => size_of::<u64>(),
         State::Digest { .. } | State::Seal { .. } => Digest::LEN,
         State::Content { .. } | State::End | State::Broken => 0,
     }
 }
 
-fn file_entry(path: RelPath, size: u64, executable: bool, mtime: Mtime) -> Entry {
-    let node = Node::File {
-        size,
-        executable,
-        digest: None,
-    };
-    Entry { path, node, mtime }
-}
-
-/// Whether an incoming entry matches the manifest, as far as is known before its content.
-fn is_meant(listed: &Entry, coming: &Entry) -> bool {
-    let file = |entry: &Entry| match entry.node {
-        Node::File { size, executable, .. } => Some((size, executable)),
-        _ => None,
-    };
-    match (file(listed), file(coming)) {
-        (None, None) => listed.node == coming.node,
-        (listed, coming) => listed == coming,
-    }
-}
-
-fn after_content(file: Incoming, left: u64) -> State {
+fn after_content(file: Entry, left: u64) -> State {
     if left == 0 {
         State::Digest { file }
     } else {

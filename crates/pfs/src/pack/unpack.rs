@@ -3,14 +3,14 @@
 //! Does not publish: the owner of the tree does that with one rename.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 
 use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
 use crate::root::{Root, RootError, STAGING, Stamp, timestamps};
-use crate::sys::{self, AtFlags, Errno, FileType, Mode, OFlags, OwnedFd};
+use crate::sys::{self, AtFlags, Errno, Mode, OFlags, OwnedFd};
 
 /// A file that was received completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +21,14 @@ pub struct Unpacked {
     pub stamp: Stamp,
 }
 
-/// Writes entries below its own folder. An unfinished file is removed, unless it is kept to be resumed.
+/// Writes entries below its own folder. An unfinished file is removed.
 #[derive(Debug)]
 pub struct Unpacker {
     tree: Root,
     folder: RelPath,
     folder_fd: Option<OwnedFd>,
-    /// The file being received; without a handle if its beginning is missing.
-    open: Option<(RelPath, Option<File>)>,
-    keeps_parts: bool,
+    /// The file being received.
+    open: Option<(RelPath, File)>,
     /// Folders that are still being filled. Their times are set last, because writing into them changes the times.
     entered: Vec<(RelPath, Mtime)>,
     /// Complete files.
@@ -46,7 +45,6 @@ impl Unpacker {
             folder: RelPath::root(),
             folder_fd: None,
             open: None,
-            keeps_parts: false,
             entered: Vec::new(),
             files: Vec::new(),
             noted: None,
@@ -56,12 +54,6 @@ impl Unpacker {
     /// Also records digest and stamp of every file; see [`Unpacker::end_noting`].
     pub fn noting(mut self) -> Self {
         self.noted = Some(Vec::new());
-        self
-    }
-
-    /// Keeps a partial file when the stream breaks, so that it can be resumed.
-    pub fn keeping_parts(mut self) -> Self {
-        self.keeps_parts = true;
         self
     }
 
@@ -108,37 +100,10 @@ impl Unpacker {
                 let mode = Mode::from_raw_mode(if *executable { 0o755 } else { 0o644 });
                 let fd = again_if_there(folder, name, || sys::openat(folder, name, flags, mode))
                     .map_err(failed)?;
-                self.open = Some((entry.path.clone(), Some(fd.into())));
+                self.open = Some((entry.path.clone(), fd.into()));
             }
         }
         Ok(())
-    }
-
-    fn reopen(
-        &mut self,
-        entry: &Entry,
-        from: u64,
-        so_far: &mut blake3::Hasher,
-    ) -> Result<Option<File>, RootError> {
-        let (parent, name) = place_of(entry)?;
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // A missing or unreadable node is not the beginning of the file.
-        let Ok(fd) = sys::openat(self.folder(&parent)?, name, flags, Mode::empty()) else {
-            return Ok(None);
-        };
-        let mut file = File::from(fd);
-        let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &entry.path, errno))?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        // A file with another hard link would change under that name too.
-        if !is_file || Stamp::from(&stat).size < from || !sys::has_one_name(&stat) {
-            return Ok(None);
-        }
-        let read = file
-            .set_len(from)
-            .and_then(|()| so_far.update_reader((&mut file).take(from)).map(drop))
-            .and_then(|()| file.stream_position())
-            .map_err(|error| RootError::io("go on with", &entry.path, error))?;
-        Ok((read == from).then_some(file))
     }
 
     /// Call this after the whole stream was accepted. Returns the files.
@@ -185,31 +150,12 @@ impl PackSink for Unpacker {
             .open
             .as_mut()
             .expect("content follows the beginning of a file");
-        let written = file.as_mut().map_or(Ok(()), |file| file.write_all(bytes));
-        written.map_err(|error| RootError::io("write", path, error))
-    }
-
-    fn go_on(&mut self, entry: &Entry, from: u64, so_far: &mut blake3::Hasher) -> Result<(), RootError> {
-        self.leave_folders(Some(&entry.path))?;
-        let file = self.reopen(entry, from, so_far)?;
-        self.open = Some((entry.path.clone(), file));
-        Ok(())
-    }
-
-    fn spoiled(&mut self, entry: &Entry) -> Result<(), RootError> {
-        self.open = None;
-        let (parent, name) = place_of(entry)?;
-        match sys::unlinkat(self.folder(&parent)?, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(RootError::errno("remove", &entry.path, errno)),
-        }
+        file.write_all(bytes)
+            .map_err(|error| RootError::io("write", path, error))
     }
 
     fn end(&mut self, entry: &Entry, digest: Digest) -> Result<(), RootError> {
-        let (path, Some(file)) = self.open.take().expect("the end follows the beginning of a file") else {
-            // Without the beginning of the file, the digest of the whole cannot match.
-            return Err(RootError::Denied(entry.path.clone()));
-        };
+        let (path, file) = self.open.take().expect("the end follows the beginning of a file");
         sys::futimens(&file, &timestamps(entry.mtime))
             .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
         match &mut self.noted {
@@ -226,9 +172,7 @@ impl PackSink for Unpacker {
 
 impl Drop for Unpacker {
     fn drop(&mut self) {
-        if let Some((path, _)) = self.open.take()
-            && !self.keeps_parts
-        {
+        if let Some((path, _)) = self.open.take() {
             // Best effort: a remaining part is found by its digest when the tree is checked.
             let _ = self.tree.remove(&path);
         }

@@ -1,7 +1,6 @@
 //! Writes a pack stream, one entry at a time, in constant memory.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 
 use super::{MAGIC, PackError, PackTotals, head};
 use crate::digest::Digest;
@@ -42,7 +41,7 @@ impl<W: Write> PackWriter<W> {
     /// Adds an entry. Files are read from `root` and must still match the entry.
     pub fn add(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
         match &entry.node {
-            Node::File { .. } => unchanged(entry, root, |file| self.add_file(entry, file)),
+            Node::File { .. } => self.add_unchanged(entry, root),
             Node::Dir => self.add_folder(entry),
             Node::Symlink { .. } => self.add_small(entry),
         }
@@ -69,33 +68,18 @@ impl<W: Write> PackWriter<W> {
         self.put_sealed(digest.as_bytes())
     }
 
-    /// Adds the bytes from `from` to the end of a file whose beginning the reader has. Its digest must be known.
-    pub fn add_rest(&mut self, entry: &Entry, root: &Root, from: u64) -> Result<(), PackError> {
-        let (Some(digest), true) = (entry.digest(), from > 0 && from < entry.size()) else {
-            return Err(PackError::Malformed(entry.path.clone()));
-        };
-        unchanged(entry, root, |file| {
-            file.seek(SeekFrom::Start(from))
-                .map_err(|error| RootError::io("read", &entry.path, error))?;
-            self.put_rest(entry, file, from)
-        })?;
-        self.put_sealed(digest.as_bytes())
-    }
-
-    fn put_rest(&mut self, entry: &Entry, file: &mut File, from: u64) -> Result<(), PackError> {
-        self.order.accept(entry)?;
-        self.totals.entries += 1;
-        self.put_sealed(&head::encode_rest(entry))?;
-        self.put_sealed(entry.path.as_bytes())?;
-        self.put_sealed(&from.to_le_bytes())?;
-        let mut left = entry.size() - from;
-        self.totals.bytes += left;
-        while left > 0 {
-            let read = self.fill_from(file, left, entry)?;
-            self.filled += read;
-            left -= read as u64;
+    /// Adds a file that matches its entry before and after it is read.
+    fn add_unchanged(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
+        let changed = || PackError::Changed(entry.path.clone());
+        let (file, meta) = root.open_file_no_links(&entry.path)?;
+        if meta.size != entry.size() || meta.mtime != entry.mtime {
+            return Err(changed());
         }
-        Ok(())
+        self.add_file(entry, &file)?;
+        match root.look_again(&file, &entry.path)?.mtime == meta.mtime {
+            true => Ok(()),
+            false => Err(changed()),
+        }
     }
 
     /// Adds a folder.
@@ -165,24 +149,6 @@ impl<W: Write> PackWriter<W> {
             .map_err(PackError::Stream)?;
         self.filled = 0;
         Ok(())
-    }
-}
-
-/// Reads a file that matches its entry before and after.
-fn unchanged(
-    entry: &Entry,
-    root: &Root,
-    read: impl FnOnce(&mut File) -> Result<(), PackError>,
-) -> Result<(), PackError> {
-    let changed = || PackError::Changed(entry.path.clone());
-    let (mut file, meta) = root.open_file_no_links(&entry.path)?;
-    if meta.size != entry.size() || meta.mtime != entry.mtime {
-        return Err(changed());
-    }
-    read(&mut file)?;
-    match root.look_again(&file, &entry.path)?.mtime == meta.mtime {
-        true => Ok(()),
-        false => Err(changed()),
     }
 }
 

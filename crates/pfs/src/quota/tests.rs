@@ -81,16 +81,6 @@ fn what_is_there_already_counts_even_where_it_does_not_fit() {
 }
 
 #[test]
-fn a_write_of_unknown_size_is_stopped_on_the_way() {
-    let ledger = limited(100, 10);
-    let mut running = ledger.reserve(&space(), amount(0, 1)).unwrap();
-    running.grow(amount(80, 0)).unwrap();
-    assert!(running.grow(amount(30, 0)).is_err());
-    running.settle(amount(80, 1), amount(0, 0));
-    assert_eq!(ledger.report(&space()).1, amount(80, 1));
-}
-
-#[test]
 fn replacing_counts_the_difference_and_removing_frees() {
     let ledger = limited(100, 10);
     ledger.measured(&space(), ledger.measure(&space()), amount(50, 1));

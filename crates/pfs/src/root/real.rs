@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::resolve::{Follow, Resolver};
 use super::{FOLDER, Kind, Root, RootError, STAGING};
 use crate::relpath::RelPath;
+use crate::staging::is_package;
 use crate::sys::{self, AsFd, Errno, OwnedFd};
 
 /// The maximum number of links on a path, as in the kernel.
@@ -122,7 +123,9 @@ impl Root {
         let Some(spared) = &self.spared else {
             return Ok(());
         };
-        if real.parts().next() == Some(STAGING.as_bytes()) {
+        let mut parts = real.parts();
+        // Uploads fill the staged tree of a package, and nothing else there.
+        if parts.next() == Some(STAGING.as_bytes()) && !parts.next().is_some_and(is_package) {
             return Err(RootError::NotFound(asked.clone()));
         }
         let lies_in = |folder: &RelPath| real.is_within(folder);

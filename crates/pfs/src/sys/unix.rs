@@ -37,11 +37,6 @@ pub(crate) fn make_usable(folder: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Whether a file has only one hard link.
-pub(crate) fn has_one_name(stat: &Stat) -> bool {
-    stat.st_nlink == 1
-}
-
 /// Frees the space of a file without a name, even if it is still open elsewhere.
 pub(crate) fn empty_if_nameless(file: &File) {
     use std::os::unix::fs::MetadataExt;

@@ -42,7 +42,6 @@ pub use files::ListQuery as FileListQuery;
 pub use info::DisksChecked;
 pub use jobs::{ListQuery, WaitEnd};
 pub use logs::LogReaders;
-pub use packages::Upload;
 pub use taking::{Takes, Taking};
 
 use crate::accounts::Accounts;

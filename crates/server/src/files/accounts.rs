@@ -8,7 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::StorageView;
+use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::quota::{Amount, Ledger, Measuring, Quota, QuotaError, Reservation};
+use paddlecloud_pfs::staging::package_place;
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::unfinished::beside;
@@ -202,58 +204,18 @@ impl Files {
         accounts.answer(space, reserve).map(Some)
     }
 
-    /// Reserves space in the caller's home for something other than one of their files. `held` of it is already staged there and
-    /// counted.
-    pub fn room_at_home(
+    /// Reserves what a package will add to the caller's home. What its unfinished uploads will add is reserved already.
+    pub fn room_for_package(
         &self,
         caller: &Caller,
+        id: PackageId,
         asked: Amount,
-        held: Amount,
-    ) -> Result<Option<HomeRoom>, FilesError> {
+    ) -> Result<Option<Reservation>, FilesError> {
         let space = Files::home_of(caller)?;
-        let room = match held {
-            Amount { bytes: 0, files: 0 } => self.reserve(&space, asked)?,
-            _ if !self.0.accounts.is_limited(&space) => None,
-            held => return self.room_to_go_on(space, asked, held).map(Some),
-        };
-        Ok(room.map(|room| HomeRoom {
-            room: Some(room),
-            files: self.clone(),
-            space,
-            held,
-        }))
-    }
-
-    fn room_to_go_on(&self, space: Space, asked: Amount, held: Amount) -> Result<HomeRoom, FilesError> {
-        let accounts = &self.0.accounts;
-        let place = Place {
-            space: space.clone(),
-            path: RelPath::root(),
-        };
-        // Reserve first, so that the measurement does not count the staged bytes again.
-        let room = accounts.ledger.claim_at(&place, held, Amount::default());
-        let claimed = Instant::now();
-        let mut room = HomeRoom {
-            room: Some(room),
-            files: self.clone(),
-            space: space.clone(),
-            held,
-        };
-        self.measure(&space)?;
-        if !accounts.was_measured_since(&space, claimed) {
-            return Err(FilesError::Unmeasured(space));
+        if !self.0.accounts.is_limited(&space) {
+            return Ok(None);
         }
-        room.grow(asked.minus(held))?;
-        Ok(room)
-    }
-
-    /// Whether `asked` would fit into the caller's home after `going` is removed.
-    pub fn would_fit(&self, caller: &Caller, asked: Amount, going: Amount) -> Result<(), FilesError> {
-        let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
-        match accounts.is_limited(&space) {
-            true => accounts.answer(&space, |ledger| ledger.would_fit(&space, asked, going)),
-            false => Ok(()),
-        }
+        self.reserve(&space, asked.minus(self.begun_in(&space, &package_place(id))?))
     }
 
     /// Makes the next write measure the caller's home first.
@@ -368,47 +330,6 @@ impl Files {
     }
 }
 
-/// A reservation for something written into a home step by step. Whatever was written counts, however the write ends.
-pub struct HomeRoom {
-    /// `None` once it is settled.
-    room: Option<Reservation>,
-    files: Files,
-    space: Space,
-    /// What was staged before. The measurement left it out, because this reservation covers it.
-    held: Amount,
-}
-
-impl HomeRoom {
-    fn grow(&mut self, more: Amount) -> Result<(), QuotaError> {
-        let room = self.room.as_mut();
-        room.map_or(Ok(()), |room| room.grow(more))
-    }
-
-    /// All of it was written and published.
-    pub fn settle(mut self, written: Amount) {
-        if let Some(room) = self.room.take() {
-            room.settle(written, Amount::default());
-        }
-    }
-
-    /// Nothing was written.
-    pub fn not_needed(mut self) {
-        if self.held == Amount::default() {
-            self.room = None;
-        }
-    }
-}
-
-impl Drop for HomeRoom {
-    fn drop(&mut self) {
-        if let Some(room) = self.room.take() {
-            // Release first: a measurement that begins now must count the staged bytes as unreserved.
-            drop(room);
-            self.files.forget_measure(&self.space);
-        }
-    }
-}
-
 fn not_over(ledger: &Ledger, space: &Space) -> Result<(), QuotaError> {
     let (quota, used) = ledger.report(space);
     if let Some(limit) = quota.bytes.filter(|limit| used.bytes > *limit) {
@@ -508,38 +429,6 @@ mod tests {
         looks.measured.get_mut(&space).unwrap().ended -= MEASURED_FOR;
         drop(looks);
         assert!(matches!(ask(1), Err(FilesError::Quota(_))));
-    }
-
-    /// A home with a limit of 4 KiB that holds part of a package, and the size of that part.
-    fn half_a_package(folder: &std::path::Path) -> (Files, Amount) {
-        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
-        let files = files_of(folder, users);
-        let staged = home(folder).join(".pfs-staging/package-".to_owned() + &"1".repeat(64));
-        std::fs::create_dir_all(&staged).unwrap();
-        std::fs::write(staged.join("part"), [0; 3 << 10]).unwrap();
-        let held = Amount {
-            bytes: 3 << 10,
-            files: 1,
-        };
-        (files, held)
-    }
-
-    /// As when the client disconnects before it learns of its reservation.
-    #[test]
-    fn what_lies_unfinished_counts_again_when_the_room_to_go_on_with_it_goes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (files, held) = half_a_package(folder.path());
-        let whole = Amount {
-            bytes: 4 << 10,
-            files: 1,
-        };
-        drop(files.room_at_home(&me(), whole, held).unwrap());
-        let refused = files.measured(|| room(&files, 2 << 10)).map(drop);
-        assert!(matches!(refused, Err(FilesError::Quota(_))), "{refused:?}");
-        let fits = files.room_at_home(&me(), whole, held).unwrap();
-        fits.expect("the home has a limit").not_needed();
-        let refused = files.measured(|| room(&files, 2 << 10)).map(drop);
-        assert!(matches!(refused, Err(FilesError::Quota(_))), "{refused:?}");
     }
 
     #[test]

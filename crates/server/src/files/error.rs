@@ -1,6 +1,7 @@
 //! Errors of the file service, and what callers see of them.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::access::Scope;
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::quota::QuotaError;
@@ -60,6 +61,8 @@ pub enum FilesError {
     TooManyLinks(usize),
     #[error("this is for administrators")]
     AdminOnly,
+    #[error("this needs the scope `{0}`, which the token does not have")]
+    Scope(Scope),
     #[error("the server cannot work in the owner's name")]
     Owner(#[source] Box<crate::homes::StorageError>),
     #[error("{}", refused_by_disk(.0, .1))]
@@ -149,7 +152,8 @@ impl FilesError {
             | FilesError::SpaceItself(_)
             | FilesError::NotOwn
             | FilesError::TooManyLinks(_)
-            | FilesError::AdminOnly => ErrorName::Forbidden,
+            | FilesError::AdminOnly
+            | FilesError::Scope(_) => ErrorName::Forbidden,
             FilesError::Storage { source, .. } | FilesError::Space { source, .. } => storage_name(source),
             FilesError::Glob(_) | FilesError::BadRequest(_) => ErrorName::BadRequest,
             FilesError::Quota(_) => ErrorName::QuotaExceeded,

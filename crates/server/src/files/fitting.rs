@@ -12,6 +12,8 @@ use super::{Files, FilesError, Reached};
 pub(super) struct Fitting {
     unpacker: Unpacker,
     tight: Option<Tight>,
+    /// Refuses links: a package gets them from its manifest, when all files have come.
+    only_files: bool,
 }
 
 /// A pack that would not fit if it replaced nothing.
@@ -91,9 +93,12 @@ impl Tight {
 }
 
 impl Fitting {
-    pub(super) fn new(unpacker: Unpacker, tight: Option<Tight>) -> Fitting {
-        let unpacker = unpacker.noting();
-        Fitting { unpacker, tight }
+    pub(super) fn new(unpacker: Unpacker, tight: Option<Tight>, only_files: bool) -> Fitting {
+        Fitting {
+            unpacker: unpacker.noting(),
+            tight,
+            only_files,
+        }
     }
 
     /// Why the pack was refused, if a quota was the reason.
@@ -110,6 +115,9 @@ impl Fitting {
 
 impl PackSink for Fitting {
     fn begin(&mut self, entry: &Entry) -> Result<(), RootError> {
+        if self.only_files && matches!(entry.node, Node::Symlink { .. }) {
+            return Err(RootError::Denied(entry.path.clone()));
+        }
         if let Some(tight) = &mut self.tight {
             tight.take(entry)?;
         }

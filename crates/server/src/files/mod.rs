@@ -28,14 +28,18 @@ mod uploads;
 use std::sync::Arc;
 
 use paddlecloud_api::files::{OURS, below};
+use paddlecloud_core::access::Scope;
 use paddlecloud_pfs::content::FileIndex;
+use paddlecloud_pfs::pack::StagedTree;
+use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::staging::in_package;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
     Access, Caller as PfsCaller, CallerRole, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
 };
 
-pub use accounts::{HomeRoom, MEASURED_AGAIN};
+pub use accounts::MEASURED_AGAIN;
 pub use backend::StoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE, Parts, PartsAsked};
 pub use error::FilesError;
@@ -50,6 +54,7 @@ pub use uploads::{ChunkIn, RangeIn};
 use crate::auth::{Action, Caller};
 use crate::config::Config;
 use crate::homes::{Acting, Storage};
+use crate::packages::staged_place;
 use crate::store::SqliteIndex;
 use accounts::Accounts;
 use shares::Shares;
@@ -123,11 +128,18 @@ impl Files {
         }
     }
 
-    /// The same for a folder to write into, which may be a link to one.
-    fn reach_into(&self, caller: &Caller, path: &PfsPath) -> Result<Reached, FilesError> {
-        let reached = self.reach(caller, path, Access::Write)?;
-        let _acting = self.act(&reached.place.space)?;
-        reached.not_into_ours()?;
+    /// Authorizes an upload. A file of a package goes into the staged tree of that package, which must be announced: that needs
+    /// the scope `submit`, any other upload the scope `files`.
+    fn reach_upload(&self, caller: &Caller, path: &PfsPath) -> Result<Reached, FilesError> {
+        let Place { space, path: place } = path.place();
+        let staged = staged_place(place).filter(|_| matches!(space, Space::Home(_)) && !self.0.remote);
+        let Some(staged) = staged else {
+            needs(caller, Scope::Files)?;
+            return self.reach(caller, path, Access::Write);
+        };
+        needs(caller, Scope::Submit)?;
+        let mut reached = self.admit(caller, path, Access::Write)?;
+        reached.place.path = staged;
         Ok(reached)
     }
 
@@ -214,6 +226,27 @@ impl Files {
 }
 
 impl Reached {
+    /// The package whose staged tree contains this path.
+    fn package(&self) -> Option<PackageId> {
+        in_package(&self.place.path).map(|(id, _)| id)
+    }
+
+    /// The staged tree of this path's package. While it is held, the package is not published.
+    fn package_tree(&self) -> Result<Option<StagedTree>, FilesError> {
+        let tree = self
+            .package()
+            .map(|id| StagedTree::share(self.root.staging(), id));
+        tree.transpose().map_err(self.failed())
+    }
+
+    /// The scope that an upload to this path needs.
+    fn scope(&self) -> Scope {
+        match self.package() {
+            Some(_) => Scope::Submit,
+            None => Scope::Files,
+        }
+    }
+
     /// Replaces the path in a storage error by the requested one.
     fn failed(&self) -> impl Fn(RootError) -> FilesError {
         |source| match source {
@@ -283,6 +316,13 @@ impl Reached {
             true => Err(FilesError::SpaceItself(self.shown.clone())),
             false => Ok(()),
         }
+    }
+}
+
+fn needs(caller: &Caller, scope: Scope) -> Result<(), FilesError> {
+    match caller.may(Action::Call(scope)) {
+        true => Ok(()),
+        false => Err(FilesError::Scope(scope)),
     }
 }
 

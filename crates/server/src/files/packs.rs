@@ -1,4 +1,7 @@
 //! Packs: many small files in one request, in either direction.
+//!
+//! A pack for a folder is staged and merged. A pack for a package is written into the package's staged tree; if it breaks, its
+//! whole files stay there.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -12,6 +15,7 @@ use paddlecloud_pfs::pack::{
 };
 use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::root::Stamp;
+use paddlecloud_pfs::staging::in_package;
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, Place, RelPath, RootError};
 
@@ -35,6 +39,8 @@ pub struct PackIn {
     parser: PackParser<Fitting>,
     room: Option<Reservation>,
     existing: Existing,
+    /// No space was left for it.
+    is_full: bool,
 }
 
 impl Files {
@@ -46,7 +52,15 @@ impl Files {
         announced: PackTotals,
         no_overwrite: bool,
     ) -> Result<PackIn, FilesError> {
-        let folder = self.reach_into(caller, path)?;
+        let folder = self.reach_upload(caller, path)?;
+        match in_package(&folder.place.path) {
+            None => {
+                let _acting = self.act(&folder.place.space)?;
+                folder.not_into_ours()?;
+            }
+            Some((_, inside)) if inside.is_root() => {}
+            Some(_) => return Err(FilesError::BadRequest("a pack is for a whole package".to_owned())),
+        }
         if announced.bytes > MOST_BYTES || announced.entries > MOST_ENTRIES {
             return Err(FilesError::BadRequest("a pack cannot hold that much".to_owned()));
         }
@@ -63,14 +77,17 @@ impl Files {
             Err(error) => return Err(error),
         };
         let _acting = self.act(&folder.place.space)?;
-        let staged = StagedTree::create(folder.root.staging()).map_err(folder.failed())?;
+        let staged = match folder.package_tree()? {
+            Some(tree) => tree,
+            None => StagedTree::create(folder.root.staging()).map_err(folder.failed())?,
+        };
         let limits = PackLimits {
             entries: announced.entries,
             bytes: announced.bytes,
             ..PackLimits::default()
         };
         let unpacker = Unpacker::new(staged.tree().clone());
-        let parser = PackParser::new(Fitting::new(unpacker, tight), limits);
+        let parser = PackParser::new(Fitting::new(unpacker, tight, folder.package().is_some()), limits);
         Ok(PackIn {
             files: self.clone(),
             folder,
@@ -78,6 +95,7 @@ impl Files {
             parser,
             room,
             existing: existing(no_overwrite),
+            is_full: false,
         })
     }
 }
@@ -89,24 +107,54 @@ impl PackIn {
         let fed = self.parser.feed(bytes);
         match self.parser.sink().refusal() {
             Some(refused) => Err(refused),
-            None => fed.map_err(|error| FilesError::from(error).explained(&self.folder.root)),
+            None => fed.map_err(|error| {
+                let error = FilesError::from(error).explained(&self.folder.root);
+                self.is_full |= error.is_full();
+                error
+            }),
         }
     }
 
-    /// Aborts the pack and removes its staged files.
+    /// Aborts the pack and removes its staged files. Whole files of a package stay, unless the disk is full.
     pub fn discard(self) {
         let acting = self.files.act(&self.folder.place.space);
         if let Err(error) = &acting {
             return tracing::warn!(%error, "a staged pack could not be removed");
         }
         drop(self.parser);
+        if self.folder.package().is_some() {
+            drop(self.room);
+            self.files.forget_measure(&self.folder.place.space);
+            if !self.is_full {
+                return;
+            }
+        }
         if let Err(error) = self.staged.discard() {
             tracing::warn!(%error, "a staged pack could not be removed");
         }
     }
 
+    /// Ends a pack whose files are in their package now, or as many of them as arrived.
+    fn end_in_package(self) -> Result<PackReply, FilesError> {
+        let (files, folder) = (self.files, self.folder);
+        let _acting = files.act(&folder.place.space)?;
+        let checked = check(self.parser, &self.staged, self.room, &folder);
+        // Only a measurement shows what arrived.
+        let checked = checked.inspect_err(|_| files.forget_measure(&folder.place.space))?;
+        if let Some(room) = checked.rooms.into_iter().next() {
+            room.settle(checked.usage, Amount::default());
+        }
+        Ok(PackReply {
+            stored: checked.totals.entries,
+            ..PackReply::default()
+        })
+    }
+
     /// Checks the pack and publishes its files. Durable when it returns.
     pub fn finish(self) -> Result<PackReply, FilesError> {
+        if self.folder.package().is_some() {
+            return self.end_in_package();
+        }
         let PackIn {
             files,
             folder,
@@ -114,6 +162,7 @@ impl PackIn {
             parser,
             room,
             existing,
+            ..
         } = self;
         let _acting = files.act(&folder.place.space)?;
         let checked = match holds_ours(&staged, &folder) {
@@ -194,6 +243,10 @@ fn check(
     let (fitting, totals) = parser.finish()?;
     let (files, tight) = fitting.complete().map_err(folder.failed())?;
     let usage = match room.is_some() || tight.is_some() {
+        true if folder.package().is_some() => Amount {
+            bytes: files.iter().map(|file| file.stamp.size).sum(),
+            files: files.len() as u64,
+        },
         true => staged
             .tree()
             .usage(&RelPath::root())

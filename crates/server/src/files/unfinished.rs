@@ -11,11 +11,12 @@ use paddlecloud_pfs::content::{Assembly, AssemblyError, Outline};
 use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
 use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
 use paddlecloud_pfs::store::OpenSpace;
-use paddlecloud_pfs::{Place, RootError, Space};
+use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::uploads::amount;
 use super::{Files, FilesError, Reached, owner_of};
 use crate::auth::{Action, Caller};
+use crate::packages::shown_place;
 
 /// Reservations by upload.
 #[derive(Default)]
@@ -133,6 +134,14 @@ impl Files {
         }
     }
 
+    /// The total of unfinished uploads to a folder.
+    pub(super) fn begun_in(&self, space: &Space, folder: &RelPath) -> Result<Amount, FilesError> {
+        let begun = self.outlines(space, &self.space(space)?)?;
+        let plans = begun.iter().map(|(_, outline)| &outline.plan);
+        let inside = plans.filter(|plan| plan.path.is_within(folder));
+        Ok(inside.fold(Amount::default(), |all, plan| all.plus(amount(plan))))
+    }
+
     fn give_up(&self, root: &OpenSpace, id: &StagedId) -> Result<(), FilesError> {
         match Assembly::open(root.staging(), id) {
             Err(AssemblyError::Storage(error)) if error.is_not_found() => {}
@@ -157,7 +166,7 @@ impl Files {
         let root = self.space(space)?;
         let name = self.name_of(space);
         let view = |(unfinished, outline): (Unfinished, Outline)| {
-            let path = below(&name, &outline.plan.path).ok()?;
+            let path = below(&name, &shown_place(&outline.plan.path)).ok()?;
             let (seconds, nanos) = unfinished.touched.parts();
             Some(UnfinishedUpload {
                 id: unfinished.id,

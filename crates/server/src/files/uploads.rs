@@ -22,7 +22,7 @@ use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
-use paddlecloud_pfs::{Access, Digest, Mtime, Place, RelPath, RootError, Space};
+use paddlecloud_pfs::{Digest, Mtime, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
 use full::{EndedFull, Full};
@@ -30,8 +30,9 @@ use presence::{Presence, Visit};
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
-use super::{Files, FilesError, Reached};
+use super::{Files, FilesError, Reached, needs};
 use crate::auth::Caller;
+use crate::packages::shown_place;
 
 /// The longest key a sender may use.
 const LONGEST_KEY: usize = 128;
@@ -107,7 +108,7 @@ impl Uploads {
 impl Files {
     /// Begins an upload, or finds the one that the same key began.
     pub fn upload_begin(&self, caller: &Caller, request: &UploadRequest) -> Result<UploadReply, FilesError> {
-        let reached = self.reach(caller, &request.path.0, Access::Write)?;
+        let reached = self.reach_upload(caller, &request.path.0)?;
         reached.not_the_space()?;
         // A path that the store cannot keep is refused before anything is sent.
         let kept = self.0.store.limits().check(&reached.place.path);
@@ -147,6 +148,7 @@ impl Files {
         request: &UploadRequest,
     ) -> Result<UploadReply, FilesError> {
         let _acting = self.act(&reached.place.space)?;
+        drop(reached.package_tree()?);
         let old = reached.stat_if_there()?;
         let taken = |error: fn(RelPath) -> RootError| reached.failed()(error(plan.path.clone()));
         match &old {
@@ -155,7 +157,8 @@ impl Files {
             Some(old) if old.kind == Kind::Special => return Err(taken(RootError::NotAFile)),
             _ => {}
         }
-        let old_size = old.filter(|old| old.is_file()).map(|old| old.size);
+        let is_old = |old: &Meta| old.is_file() && reached.package().is_none();
+        let old_size = old.filter(is_old).map(|old| old.size);
         if let Some(id) = known
             && let Ok(live) = self.take_up(&reached.root, &reached.place.space, id)
             && *live.assembly.plan() == plan
@@ -260,7 +263,11 @@ impl Files {
             let root = self.space(space)?;
             match self.take_up(&root, space, id) {
                 Err(FilesError::NoUpload(_)) => {}
-                other => return other,
+                other => {
+                    let live = other?;
+                    needs(caller, live.reached.scope())?;
+                    return Ok(live);
+                }
             }
         }
         Err(self.0.uploads.full.not_there(id, &spaces))
@@ -286,7 +293,7 @@ impl Files {
         let path = assembly.plan().path.clone();
         let reached = Reached {
             root: root.clone(),
-            shown: paddlecloud_api::files::below(&self.name_of(space), &path)
+            shown: paddlecloud_api::files::below(&self.name_of(space), &shown_place(&path))
                 .map_err(|_| FilesError::NoUpload(id.to_string()))?,
             place: Place {
                 space: space.clone(),
@@ -410,7 +417,9 @@ impl Files {
         }
         self.forget_upload(id);
         self.give_up_superseded(&live.reached, Some(id));
-        if live.assembly.plan().mtime.is_some() {
+        if live.reached.package().is_some() {
+            // The package moves to its own place.
+        } else if live.assembly.plan().mtime.is_some() {
             self.record(&live.reached.place, meta.stamp, request.digest);
         } else {
             self.forget(&live.reached.place);
@@ -424,6 +433,7 @@ impl Files {
 
     /// Publishes the file and returns what it replaced.
     fn publish(&self, live: &Live, request: &CommitRequest) -> Result<(Meta, Amount), FilesError> {
+        let _package = live.reached.package_tree()?;
         let replaced = live.reached.replaced()?;
         let plan = live.assembly.plan();
         // The file to replace may be smaller now, or gone, and its space used by another write.

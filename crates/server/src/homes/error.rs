@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 
 use paddlecloud_pfs::RootError;
-use paddlecloud_pfs::pack::PackError;
 
 /// Why a home, a package or the folder of a run cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -14,12 +13,6 @@ pub enum StorageError {
     NotAFolder(String),
     #[error("the package {0} was not uploaded")]
     NotUploaded(String),
-    #[error("the package {0} was not announced")]
-    NotAnnounced(String),
-    #[error("the list of files does not belong to package {0}")]
-    WrongId(String),
-    #[error("{0} files of the package did not arrive, the first is `{1}`")]
-    Incomplete(usize, String),
     #[error("`{0}` cannot be the name of a package's folder")]
     BadName(String),
     #[error("the stored package was changed after its upload, the first difference is `{0}`")]
@@ -28,8 +21,6 @@ pub enum StorageError {
     OutputIsAFile,
     #[error("`{0}` belongs to the server: name the package's own folder")]
     Ours(String),
-    #[error(transparent)]
-    Pack(#[from] PackError),
     #[error(transparent)]
     Storage(#[from] RootError),
     #[error("the disk refused: {0}")]
@@ -41,18 +32,12 @@ pub enum StorageError {
 impl StorageError {
     /// Whether the server's disk is full, for all users.
     pub fn is_out_of_space(&self) -> bool {
-        let storage = match self {
-            Self::Storage(error) | Self::Pack(PackError::Storage(error)) => Some(error),
-            _ => None,
-        };
-        matches!(storage, Some(RootError::NoSpace(_)))
+        matches!(self, Self::Storage(RootError::NoSpace(_)))
     }
 
     /// Whether the disk is full, or a quota of its file system is exhausted.
     pub fn is_full(&self) -> bool {
-        if let Self::Storage(error) | Self::Pack(PackError::Storage(error)) = self
-            && matches!(error, RootError::NoSpace(_) | RootError::FsQuota { .. })
-        {
+        if let Self::Storage(RootError::NoSpace(_) | RootError::FsQuota { .. }) = self {
             return true;
         }
         let reasons = std::iter::successors(Some(self as &(dyn std::error::Error + 'static)), |error| {

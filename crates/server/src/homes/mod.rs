@@ -6,7 +6,7 @@
 //! <storage>/home/<user>/                    what the user sees as /pfs/<datacenter>/home/<user>
 //!   job_word_emb -> .paddlecloud/latest/…   an uploaded folder appears under its own name
 //!   .paddlecloud/packages/<id>/, <id>.json  uploaded once, never changed
-//!   .pfs-staging/package-<id>/              the part of a package that arrived before its stream broke
+//!   .pfs-staging/package-<id>/              a package that is being uploaded
 //!   .paddlecloud/runs/<job id>/             one run: its copy of the package, its output
 //!   .paddlecloud/latest/<package>           leads to the latest run; inside a worker to its own
 //! ```

@@ -74,7 +74,6 @@ pub fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(secrets::secret_set, secrets::secret_delete))
         .routes(routes!(secrets::secrets_rotate))
         .routes(routes!(packages::package_announce))
-        .routes(routes!(packages::package_has, packages::package_receive))
         .merge(files::routes())
         .merge(lasting())
         .merge(accounts::routes())

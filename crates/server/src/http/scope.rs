@@ -1,6 +1,6 @@
 //! The scope of a route, which its handler declares by the extractor it takes: `scope::Read`, `scope::Submit`,
-//! `scope::Files`, `scope::Admin`, `scope::Any` for what every login may ask, whatever its scopes, or `scope::Public` for
-//! routes without a login.
+//! `scope::Files`, `scope::Upload`, `scope::Admin`, `scope::Any` for what every login may ask, whatever its scopes, or
+//! `scope::Public` for routes without a login.
 //!
 //! There is no other way to a [`Caller`]: a handler that has one was reached with a login of that scope.
 
@@ -37,6 +37,22 @@ macro_rules! scopes {
 }
 
 scopes!(Read Submit Files Admin);
+
+/// A caller who may upload something: with the scope `files`, or files of a package with the scope `submit`. Which of them the
+/// upload needs is checked with its path.
+pub(super) struct Upload(pub Caller);
+
+impl FromRequestParts<Arc<App>> for Upload {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        let caller = log_in(parts, app).await?.caller;
+        match [Scope::Files, Scope::Submit].map(|scope| caller.may(Action::Call(scope))) {
+            [false, false] => Err(too_narrow(Scope::Files)),
+            _ => Ok(Upload(caller)),
+        }
+    }
+}
 
 /// A caller with any login.
 pub(super) struct Any(pub Caller);

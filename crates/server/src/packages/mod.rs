@@ -1,7 +1,7 @@
-//! Packages that users uploaded: announced by a manifest, sent as one stream, published as a whole and never changed.
+//! Packages that users uploaded: announced by a manifest, filled by uploads, published as a whole and never changed.
 //!
-//! A package's tree is stored beside its manifest, `<id>.json`; without the manifest the package does not exist. `<id>.wanted` is
-//! the manifest of an announced package. Code that only needs a package's path finds it here.
+//! A package's tree is stored beside its manifest, `<id>.json`; without the manifest the package does not exist. Code that only
+//! needs a package's path finds it here.
 
 mod pruning;
 mod receive;
@@ -13,12 +13,13 @@ use std::io::Read as _;
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::package::{Manifest, PackageId};
+use paddlecloud_pfs::staging::{in_package, package_place};
 use paddlecloud_pfs::{Node, RelPath, Root};
 
 use crate::homes::{OURS, Storage, StorageError, ours};
 
 pub use pruning::{Condemned, Latest};
-pub use receive::{MOST_LIST, MissingContents, Receiver, SHORT_LIST};
+pub use receive::{Announced, Completed, MOST_LIST, SHORT_LIST};
 
 /// The longest manifest that is read from a home: a job of the owner may have put any file there.
 const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;
@@ -83,6 +84,19 @@ pub(crate) fn list_path(id: PackageId) -> RelPath {
     ours(&["packages", &format!("{id}.json")])
 }
 
-fn wanted_path(id: PackageId) -> RelPath {
-    ours(&["packages", &format!("{id}.wanted")])
+/// The staged place of a path that names a file of a package, as uploads do. The package itself is never changed.
+pub(crate) fn staged_place(path: &RelPath) -> Option<RelPath> {
+    let mut parts = path.parts();
+    let is_ours = parts.next() == Some(OURS.as_bytes()) && parts.next() == Some(b"packages");
+    let id = parts.next().filter(|_| is_ours)?;
+    let id: PackageId = std::str::from_utf8(id).ok()?.parse().ok()?;
+    parts
+        .try_fold(package_place(id), |place, part| place.child(part))
+        .ok()
+}
+
+/// The path by which users know a file of a package that is staged; any other path is its own.
+pub(crate) fn shown_place(path: &RelPath) -> RelPath {
+    let shown = in_package(path).and_then(|(id, inside)| tree_path(id).join(&inside).ok());
+    shown.unwrap_or_else(|| path.clone())
 }

@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::PoisonError;
-use std::time::{Duration, SystemTime};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::package::PackageId;
-use paddlecloud_pfs::{Existing, Mtime, RelPath, Root};
+use paddlecloud_pfs::{Existing, RelPath, Root};
 
 use super::{list_path, stored_packages, tree_path};
 use crate::homes::{Pruned, Removal, Storage, StorageError, ours, remove};
@@ -50,7 +49,7 @@ impl Storage {
         self.remove_condemned(user, &condemned)
     }
 
-    /// A tree without a manifest is a leftover; a `.wanted` manifest means that the package may still arrive.
+    /// A tree without a manifest is a leftover.
     fn condemn_leftovers(&self, user: &UserName, home: &Root) -> Result<Condemned, StorageError> {
         let locks = self.locks(user);
         // A publish renames the tree before it writes the manifest.
@@ -73,8 +72,6 @@ impl Storage {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Condemned(Vec<RelPath>);
 
-/// How old a `.wanted` manifest may be; its package will not arrive any more.
-const AWAITED_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// The prefix of condemned trees.
 const GONE: &str = ".gone-";
 
@@ -97,18 +94,15 @@ fn condemn_leftovers(home: &Root) -> Result<Condemned, StorageError> {
         Err(error) if error.is_not_found() => return Ok(condemned),
         other => other?,
     };
-    let now = Mtime::from(SystemTime::now());
     for entry in entries {
         let Some(name) = entry.path.name().and_then(|name| std::str::from_utf8(name).ok()) else {
             continue;
         };
         if name.starts_with(GONE) {
             condemned.0.push(entry.path);
-        } else if name.strip_suffix(".wanted").is_some_and(is_package) {
-            if entry.meta.mtime.age(now) > AWAITED_FOR {
-                condemned.0.push(entry.path);
-            }
-        } else if is_package(name) && !home.exists(&ours(&["packages", &format!("{name}.json")]))? {
+        } else if name.parse::<PackageId>().is_ok()
+            && !home.exists(&ours(&["packages", &format!("{name}.json")]))?
+        {
             let gone = ours(&["packages", &format!("{GONE}{name}")]);
             remove(home, &gone, Removal::Real, &mut Pruned::default())?;
             home.rename(&entry.path, &gone, Existing::Keep)?;
@@ -116,10 +110,6 @@ fn condemn_leftovers(home: &Root) -> Result<Condemned, StorageError> {
         }
     }
     Ok(condemned)
-}
-
-fn is_package(name: &str) -> bool {
-    name.parse::<PackageId>().is_ok()
 }
 
 #[cfg(test)]
@@ -219,21 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_of_uploads_go_and_what_may_still_come_stays() {
+    fn a_tree_without_its_list_goes() {
         let fixture = Fixture::new();
         let whole = fixture.package('a', Some("json"));
         fixture.package('b', None);
-        let old = fixture.ours.join(format!("packages/{}.wanted", "c".repeat(64)));
-        let fresh = format!("{}.wanted", "d".repeat(64));
-        fs::write(&old, "{}").unwrap();
-        fs::write(fixture.ours.join("packages").join(&fresh), "{}").unwrap();
-        let long_ago = SystemTime::now() - 2 * AWAITED_FOR;
-        fs::File::options()
-            .write(true)
-            .open(&old)
-            .and_then(|file| file.set_modified(long_ago))
-            .unwrap();
         fixture.storage.sweep_packages(&fixture.user).unwrap();
-        assert_eq!(fixture.names(), [whole.clone(), format!("{whole}.json"), fresh]);
+        assert_eq!(fixture.names(), [whole.clone(), format!("{whole}.json")]);
     }
 }

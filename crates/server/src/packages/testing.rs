@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_core::names::UserName;
-use paddlecloud_pfs::Root;
-use paddlecloud_pfs::pack::PackWriter;
+use paddlecloud_pfs::pack::{PackLimits, StagedTree, write_pack};
 use paddlecloud_pfs::package::{Manifest, PackageId, ScanOptions, scan};
+use paddlecloud_pfs::{Digest, Entry, Root};
 
-use super::{MissingContents, Receiver, tree_path};
+use super::{Completed, tree_path};
 use crate::homes::Storage;
 
 pub(super) struct Fixture {
@@ -54,31 +54,29 @@ impl Fixture {
         scanned.manifest().unwrap()
     }
 
-    pub fn announce(&self) -> MissingContents {
-        self.storage.announce(&self.me, &self.manifest()).unwrap()
+    /// Announces the package.
+    pub fn announce(&self) -> Completed {
+        let manifest = self.manifest();
+        let announced = self.storage.announce(&self.me, &manifest).unwrap();
+        announced.complete().unwrap()
     }
 
-    pub fn receive(&self) -> Receiver {
-        self.storage.receive(&self.me, self.manifest().id()).unwrap()
+    /// Uploads the files with these contents.
+    pub fn fill(&self, missing: &[Digest]) {
+        let (root, manifest) = (Root::open(self.source()).unwrap(), self.manifest());
+        let is_sent = |entry: &&Entry| match entry.digest() {
+            Some(digest) => missing.contains(&digest),
+            None => entry.is_dir(),
+        };
+        let entries = manifest.entries().iter().filter(is_sent);
+        let (pack, _) = write_pack(&root, entries, Vec::new()).unwrap();
+        let home = self.storage.home(&self.me).unwrap();
+        let tree = StagedTree::share(&home, manifest.id()).unwrap();
+        tree.unpack(pack.as_slice(), PackLimits::default()).unwrap();
     }
 
     pub fn has_it(&self) -> bool {
         self.storage.has_package(&self.me, self.manifest().id()).unwrap()
-    }
-
-    /// The stream that a client sends for this reply.
-    pub fn stream(&self, wanted: &MissingContents) -> Vec<u8> {
-        let root = Root::open(self.source()).unwrap();
-        let mut writer = PackWriter::new(Vec::new()).unwrap();
-        for entry in self.manifest().entries() {
-            let part = wanted.parts.iter().find(|part| part.path == entry.path);
-            match (entry.digest(), part) {
-                (Some(digest), _) if !wanted.missing.contains(&digest) => {}
-                (_, Some(part)) => writer.add_rest(entry, &root, part.len).unwrap(),
-                _ => writer.add(entry, &root).unwrap(),
-            }
-        }
-        writer.finish().unwrap().0
     }
 
     pub fn staging(&self) -> PathBuf {

@@ -64,7 +64,6 @@ const ROUTES: &[(&str, &str, Needs)] = &[
     ("DELETE", "/api/v1/secrets/{name}", Submit),
     ("POST", "/api/v1/admin/secrets/rotate", Admin),
     ("POST", "/api/v1/packages", Submit),
-    ("PUT", "/api/v1/packages/{id}", Submit),
     ("POST", "/api/v1/server/stop", Admin),
     ("GET", "/api/v1/admin/users", Admin),
     ("POST", "/api/v1/admin/users", Admin),

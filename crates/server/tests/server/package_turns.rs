@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::client::Request;
 use crate::engine::wait_until;
-use crate::packages::package;
+use crate::packages::{announce, pack_path, package};
 use crate::stage::{Stage, basic, home};
 
 /// Far longer than anything here takes.
@@ -26,15 +26,6 @@ fn me() -> Caller {
         user: "me".parse().unwrap(),
         scopes: paddlecloud_core::access::Scopes::user(),
     }
-}
-
-fn path_of(manifest: &Manifest) -> String {
-    format!("/api/v1/packages/{}", manifest.id())
-}
-
-async fn announce(stage: &Stage, manifest: &Manifest) -> serde_json::Value {
-    let request = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
-    stage.send(request).await.json()
 }
 
 /// A request of `me` of whose body the rest is still to come.
@@ -68,62 +59,76 @@ async fn rest(stream: &mut TcpStream) -> String {
 #[tokio::test]
 async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
     let stage = Stage::new().await;
-    let (manifest, stream) = package();
+    let (manifest, pack) = package();
     announce(&stage, &manifest).await;
-    let mut put = half_sent(&stage, "PUT", &path_of(&manifest), &stream).await;
-    wait_until_taken_in(&stage, &manifest).await;
+    let path = pack_path(&manifest, pack.len());
+    assert_eq!(
+        stage.send(Request::new("PUT", &path).body(pack)).await.status,
+        200
+    );
     let turns: Vec<_> =
         std::iter::from_fn(|| stage.app.queue.turn(Class::End, &me().user).now_or_never()).collect();
-    put.write_all(&stream[stream.len() / 2..]).await.unwrap();
-    let first = timeout(LIMIT, put.read_u8()).await;
+    let list = manifest.to_json();
+    let mut last = half_sent(&stage, "POST", "/api/v1/packages", &list).await;
+    last.write_all(&list[list.len() / 2..]).await.unwrap();
+    let first = timeout(LIMIT, last.read_u8()).await;
     assert_eq!(first.expect("it is said before it is stored").unwrap(), b'H');
-    let has = Request::new("HEAD", &path_of(&manifest));
-    assert_eq!(stage.send(has).await.status, 404);
+    let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");
+    assert_eq!(std::fs::read_dir(packages).unwrap().count(), 0);
     drop(turns);
-    let told = rest(&mut put).await;
+    let told = rest(&mut last).await;
     assert!(told.contains(r#""stored":true"#), "{told}");
     stage.finish().await;
 }
 
 #[tokio::test]
-async fn who_comes_while_a_package_is_being_sent_waits_for_it() {
+async fn who_comes_while_files_of_a_package_are_uploaded_is_told_to_ask_again() {
     let stage = Stage::new().await;
-    let (manifest, stream) = package();
+    let (manifest, pack) = package();
     announce(&stage, &manifest).await;
-    let mut put = half_sent(&stage, "PUT", &path_of(&manifest), &stream).await;
+    let mut put = half_sent(&stage, "PUT", &pack_path(&manifest, pack.len()), &pack).await;
     wait_until_taken_in(&stage, &manifest).await;
-    let caller = me();
-    let mut again = Box::pin(
-        stage
-            .app
-            .package_announce(&caller, manifest.to_json().into(), None),
-    );
-    let waits = timeout(Duration::from_secs(3), &mut again).await.is_err();
-    assert!(waits, "it would have to be sent twice");
-    put.write_all(&stream[stream.len() / 2..]).await.unwrap();
+    let early = announce(&stage, &manifest).await;
+    assert_eq!(early["error"], "unavailable", "{early}");
+    put.write_all(&pack[pack.len() / 2..]).await.unwrap();
     let told = rest(&mut put).await;
-    assert!(told.contains(r#""stored":true"#), "{told}");
-    assert!(again.await.unwrap().stored, "it is here by now");
+    assert!(told.contains("200 OK"), "{told}");
+    assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
+    let late = Request::new("PUT", &pack_path(&manifest, pack.len())).body(pack);
+    assert_eq!(
+        stage.send(late).await.status,
+        404,
+        "a stored package is not changed"
+    );
     stage.finish().await;
 }
 
 #[tokio::test]
-async fn who_sends_what_another_has_brought_meanwhile_is_told_to_ask_again() {
-    let stage = Stage::new().await;
-    let (manifest, stream) = package();
+async fn what_came_of_a_package_counts_once() {
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 4Ki}}\n\
+                 - {name: you, password_file: word, system_user: b}\n";
+    let stage = Stage::with(users).await;
+    let (manifest, pack) = files(3);
     announce(&stage, &manifest).await;
-    let put = || Request::new("PUT", &path_of(&manifest)).body(stream.clone());
-    assert_eq!(stage.send(put()).await.json()["msg"]["stored"], true);
-    let late = stage.send(put()).await;
+    let cut = Request::new("PUT", &pack_path(&manifest, 3 << 10)).body(&pack[..pack.len() - 500]);
+    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
+    let other = announce(&stage, &files(4).0).await;
+    assert_eq!(other["error"], "quota-exceeded", "two of three came: {other}");
+    let whole = Request::new("PUT", &pack_path(&manifest, 3 << 10)).body(pack);
     assert_eq!(
-        (late.status, late.json()["error"].as_str()),
-        (503, Some("unavailable"))
+        announce(&stage, &manifest).await["msg"]["missing"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
     );
+    let whole = stage.send(whole).await;
+    assert_eq!(whole.status, 200, "what it replaces gives way: {}", whole.text());
     assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     stage.finish().await;
 }
 
-/// A package of so many files of 1 KiB, and its stream.
+/// A package of so many files of 1 KiB, and all of them as a pack.
 fn files(count: usize) -> (Manifest, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..count {
@@ -139,51 +144,6 @@ fn files(count: usize) -> (Manifest, Vec<u8>) {
     (Manifest::new(found.entries).unwrap(), stream)
 }
 
-/// Sends the beginning of a package, which lies unfinished then.
-async fn send_a_part(stage: &Stage) {
-    let (manifest, stream) = files(4);
-    announce(stage, &manifest).await;
-    let cut = Request::new("PUT", &path_of(&manifest)).body(&stream[..3000]);
-    assert_eq!(stage.send(cut).await.json()["error"], "damaged");
-}
-
-#[tokio::test]
-async fn what_came_of_a_package_gives_way_only_to_one_that_fits_without_it() {
-    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi, files: 10}}\n\
-                 - {name: you, password_file: word, system_user: b}\n";
-    let stage = Stage::with(users).await;
-    send_a_part(&stage).await;
-    let staging = home(stage.folder.path(), "me").join(".pfs-staging");
-    assert!(staging.exists());
-    let refused = announce(&stage, &files(20).0).await;
-    assert_eq!(refused["error"], "quota-exceeded", "{refused}");
-    assert!(staging.exists(), "nothing is given up in vain");
-    let fits = announce(&stage, &files(8).0).await;
-    assert_eq!(fits["msg"]["stored"], false, "{fits}");
-    assert!(!staging.exists(), "it fits without what lay there");
-    stage.finish().await;
-}
-
-#[tokio::test]
-async fn nothing_is_given_up_for_a_package_in_a_home_that_is_too_full_without_it() {
-    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
-                 - {name: you, password_file: word, system_user: b}\n";
-    let stage = Stage::with(users).await;
-    send_a_part(&stage).await;
-    let home = home(stage.folder.path(), "me");
-    std::fs::write(home.join("output"), vec![0; 2 << 20]).unwrap();
-    // Less than what came of the other one.
-    let refused = announce(&stage, &files(1).0).await;
-    assert_eq!(refused["error"], "quota-exceeded", "{refused}");
-    assert!(home.join(".pfs-staging").exists(), "nothing is given up in vain");
-    stage.finish().await;
-}
-
-/// A package of so many empty files that its list is long.
-fn very_many() -> Manifest {
-    Manifest::new((0..30_000).map(|number| photo("", number)).collect()).unwrap()
-}
-
 /// An empty file with a name as cameras give it.
 pub fn photo(folder: &str, number: usize) -> Entry {
     Entry {
@@ -197,30 +157,4 @@ pub fn photo(folder: &str, number: usize) -> Entry {
         },
         mtime: Mtime::default(),
     }
-}
-
-#[tokio::test]
-async fn two_packages_of_a_users_with_long_lists_are_sent_at_a_time() {
-    let stage = Stage::new().await;
-    let (manifest, (short, _), caller) = (very_many(), package(), me());
-    assert!(manifest.to_json().len() > 4 << 20);
-    for list in [&manifest, &short] {
-        assert_eq!(announce(&stage, list).await["msg"]["stored"], false);
-    }
-    let begin = async |manifest: &Manifest| {
-        let id = manifest.id().to_string();
-        let begun = timeout(LIMIT, stage.app.package_receive(&caller, &id)).await;
-        begun.expect("it waits for nobody").unwrap()
-    };
-    let right = || stage.app.queue.turn(Class::List, &caller.user);
-    let short = begin(&short).await;
-    assert!(right().now_or_never().is_some(), "a short one takes no turn");
-    let other = right().await;
-    let long = begin(&manifest).await;
-    assert!(right().now_or_never().is_none(), "a third one would wait");
-    drop((long, other));
-    let free = timeout(LIMIT, right()).await;
-    assert!(free.is_ok(), "it goes with the upload");
-    drop((free, short));
-    stage.finish().await;
 }

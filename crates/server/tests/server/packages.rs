@@ -12,14 +12,14 @@ use paddlecloud_server::auth::Caller;
 use paddlecloud_server::queue::Class;
 use serde_json::json;
 
-use crate::client::Request;
+use crate::client::{Reply, Request};
 use crate::package_turns::photo;
 use crate::stage::{Stage, basic, home};
 
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder with two files: its list and all its bytes as a stream.
+/// A folder with two files: its list and all its files as a pack.
 pub fn package() -> (Manifest, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("train.py"), "print('hello')\n").unwrap();
@@ -32,34 +32,54 @@ pub fn package() -> (Manifest, Vec<u8>) {
     (Manifest::new(found.entries).unwrap(), stream)
 }
 
+pub async fn announce(stage: &Stage, manifest: &Manifest) -> serde_json::Value {
+    let request = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    stage.send(request).await.json()
+}
+
+/// The path and query of a pack for a package.
+pub fn pack_path(manifest: &Manifest, bytes: usize) -> String {
+    let folder = format!("/pfs/dc1/home/me/.paddlecloud/packages/{}", manifest.id());
+    format!("/api/v1/pfs/pack?path={folder}&bytes={bytes}&entries=100000")
+}
+
+/// Uploads a pack into a package.
+async fn fill(stage: &Stage, manifest: &Manifest, pack: &[u8]) -> Reply {
+    let path = pack_path(manifest, 1 << 20);
+    stage.send(Request::new("PUT", &path).body(pack)).await
+}
+
 #[tokio::test]
 async fn an_uploaded_package_is_stored_and_used_by_a_job() {
     let stage = Stage::new().await;
-    let (manifest, stream) = package();
-    let path = format!("/api/v1/packages/{}", manifest.id());
-    assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 404);
-    let early = stage.send(Request::new("PUT", &path).body(stream.clone())).await;
+    let (manifest, pack) = package();
+    let early = fill(&stage, &manifest, &pack).await;
     assert_eq!(
         (early.status, early.json()["error"].as_str()),
-        (409, Some("conflict")),
+        (404, Some("not-found")),
         "{}",
         early.text()
     );
-    let announced = stage
-        .send(Request::new("POST", "/api/v1/packages").body(manifest.to_json()))
-        .await
-        .json();
+    let announced = announce(&stage, &manifest).await;
     assert_eq!(announced["msg"]["missing"].as_array().unwrap().len(), 2);
     assert_eq!(announced["msg"]["stored"], false);
-    let stored = stage.send(Request::new("PUT", &path).body(stream)).await;
-    assert_eq!(stored.json()["msg"]["stored"], true, "{}", stored.text());
-    assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 200);
-    let theirs = Request::new("HEAD", &path).header("authorization", &basic("you"));
+    let folder = announced["msg"]["folder"].as_str().unwrap();
+    assert!(pack_path(&manifest, 0).contains(folder), "{folder}");
+    let filled = fill(&stage, &manifest, &pack).await;
+    assert_eq!(filled.status, 200, "{}", filled.text());
+    let home = home(stage.folder.path(), "me").join(".paddlecloud/packages");
     assert_eq!(
-        theirs.send(&stage.address).await.status,
-        404,
-        "packages are private"
+        std::fs::read_dir(&home).unwrap().count(),
+        0,
+        "nothing is there before all is"
     );
+    assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
+    let theirs = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
+    let theirs = theirs
+        .header("authorization", &basic("you"))
+        .send(&stage.address)
+        .await;
+    assert_eq!(theirs.json()["msg"]["stored"], false, "packages are private");
     let body = json!({"package_id": manifest.id().to_string(), "package_name": "my_pkg", "pservers": 0, "parallelism": 6});
     let job = stage.post("/api/v1/jobs", body).await;
     assert_eq!(
@@ -73,92 +93,157 @@ async fn an_uploaded_package_is_stored_and_used_by_a_job() {
 }
 
 #[tokio::test]
-async fn a_cut_or_damaged_upload_publishes_nothing_and_is_gone_on_with() {
+async fn a_cut_or_damaged_upload_publishes_nothing_and_its_whole_files_stay() {
     let stage = Stage::new().await;
-    let (manifest, stream) = package();
-    let path = format!("/api/v1/packages/{}", manifest.id());
-    stage
-        .send(Request::new("POST", "/api/v1/packages").body(manifest.to_json()))
-        .await;
-    let mut damaged = stream.clone();
-    let middle = damaged.len() / 2;
-    damaged[middle] ^= 0xff;
-    for wrong in [&stream[..stream.len() / 2], &damaged, b"nonsense"] {
-        let reply = stage.send(Request::new("PUT", &path).body(wrong)).await;
+    let (manifest, pack) = package();
+    announce(&stage, &manifest).await;
+    let mut damaged = pack.clone();
+    let content = b"print('hello')";
+    let at = damaged.windows(content.len()).position(|bytes| bytes == content);
+    damaged[at.unwrap()] ^= 0xff;
+    for wrong in [&pack[..pack.len() / 2], &damaged, b"nonsense"] {
+        let reply = fill(&stage, &manifest, wrong).await;
         assert_eq!(
             (reply.status, reply.json()["error"].as_str()),
             (400, Some("damaged")),
             "{}",
             reply.text()
         );
-        assert_eq!(stage.send(Request::new("HEAD", &path)).await.status, 404);
     }
-    let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
-    let announced = stage.send(announce).await.json();
-    assert_eq!(
-        announced["msg"]["missing"].as_array().unwrap().len(),
-        1,
-        "one file came whole: {announced}"
-    );
-    let stored = stage.send(Request::new("PUT", &path).body(stream)).await;
-    assert_eq!(stored.json()["msg"]["stored"], true, "{}", stored.text());
+    let announced = announce(&stage, &manifest).await;
+    let missing = announced["msg"]["missing"].as_array().unwrap();
+    assert_eq!(missing.len(), 1, "one file came whole: {announced}");
+    assert_eq!(fill(&stage, &manifest, &pack).await.status, 200);
+    assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     let folder = stage.finish().await;
     let home = home(folder.path(), "me");
     assert!(!home.join("train.py").exists());
     assert!(!home.join(".pfs-staging").exists(), "nothing unfinished stays");
 }
 
-/// The stream of a folder with files of so many bytes.
-fn stream_of(files: &[(String, usize)]) -> Vec<u8> {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, bytes) in files {
-        std::fs::write(folder.path().join(name), vec![b'x'; *bytes]).unwrap();
-    }
-    let found = scan(folder.path(), &ScanOptions::default()).unwrap();
-    let root = Root::open(folder.path()).unwrap();
-    write_pack(&root, &found.entries, Vec::new()).unwrap().0
-}
-
 #[tokio::test]
-async fn a_stream_that_holds_more_than_was_announced_is_refused_and_no_more_stays() {
-    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
-                 - {name: you, password_file: word, system_user: b}\n";
-    let stage = Stage::with(users).await;
-    let announced = [("model".to_owned(), 1)];
+async fn a_large_file_of_a_package_is_an_upload_like_any_other() {
+    let stage = Stage::new().await;
+    let content = vec![b'x'; 5 << 20];
     let entry = Entry {
-        path: "model".parse().unwrap(),
+        path: "data/model".parse().unwrap(),
         node: Node::File {
-            size: 1,
+            size: content.len() as u64,
             executable: false,
-            digest: Some(Digest::of(b"x")),
+            digest: Some(Digest::of(&content)),
         },
         mtime: Mtime::default(),
     };
-    let manifest = Manifest::new(vec![entry]).unwrap();
-    let list = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
-    assert_eq!(stage.send(list).await.status, 200);
-    let path = format!("/api/v1/packages/{}", manifest.id());
-    let put = async |files: &[(String, usize)]| {
-        let stream = Request::new("PUT", &path).body(stream_of(files));
-        stage.send(stream).await
+    let folder = Entry {
+        path: "data".parse().unwrap(),
+        node: Node::Dir,
+        mtime: Mtime::default(),
     };
-    let longer = [("model".to_owned(), 4 << 20)];
-    let more: Vec<_> = (0..500).map(|number| (format!("model-{number}"), 100)).collect();
-    let staging = home(stage.folder.path(), "me").join(".pfs-staging");
-    for (wrong, named) in [
-        (&longer[..], "`model`"),
-        (&[&announced[..], &more].concat(), "`model-0`"),
+    let manifest = Manifest::new(vec![folder, entry]).unwrap();
+    let announced = announce(&stage, &manifest).await;
+    let path = format!("{}/data/model", announced["msg"]["folder"].as_str().unwrap());
+    let body = json!({"path": path, "size": content.len(), "executable": false, "mtime": 0, "key": "k"});
+    let begun = stage.post("/api/v1/pfs/uploads", body).await;
+    assert_eq!(begun.status, 200, "{}", begun.text());
+    let upload = format!(
+        "/api/v1/pfs/uploads/{}",
+        begun.json()["msg"]["id"].as_str().unwrap()
+    );
+    let ranges = format!("{upload}/ranges?offset=0&len={}", content.len());
+    let sent = stage
+        .send(Request::new("PUT", &ranges).body(content.clone()))
+        .await;
+    assert_eq!(sent.status, 200, "{}", sent.text());
+    let listed = stage
+        .send(Request::new("GET", "/api/v1/pfs/uploads"))
+        .await
+        .json();
+    let paths: Vec<_> = listed["msg"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| &row["path"])
+        .collect();
+    assert!(paths.contains(&&json!(path)), "{listed}");
+    let digest = Digest::of(&content).to_string();
+    let commit = stage
+        .post(&format!("{upload}/commit"), json!({"digest": digest}))
+        .await;
+    assert_eq!(commit.status, 200, "{}", commit.text());
+    assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
+    let late = stage.post(
+        "/api/v1/pfs/uploads",
+        json!({"path": path, "size": 1, "executable": false, "mtime": 0, "key": "l"}),
+    );
+    assert_eq!(late.await.status, 404, "a stored package is not changed");
+    let stored = home(stage.folder.path(), "me").join(".paddlecloud/packages");
+    let stored = stored.join(manifest.id().to_string()).join("data/model");
+    assert_eq!(std::fs::read(stored).unwrap(), content);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_token_uploads_what_its_scope_allows() {
+    let stage = Stage::new().await;
+    let (manifest, pack) = package();
+    announce(&stage, &manifest).await;
+    let elsewhere = format!(
+        "/api/v1/pfs/pack?path=/pfs/dc1/home/me/d&bytes={}&entries=9",
+        pack.len()
+    );
+    let into_package = pack_path(&manifest, pack.len());
+    for (scope, allowed, refused) in [
+        ("submit", &into_package, &elsewhere),
+        ("files", &elsewhere, &into_package),
     ] {
-        let refused = put(wrong).await;
-        assert_eq!(refused.json()["error"], "damaged", "{}", refused.text());
-        assert!(refused.text().contains(named), "{}", refused.text());
-        let staged = std::fs::read_dir(staging.join(format!("package-{}", manifest.id()))).unwrap();
-        for file in staged.map(Result::unwrap) {
-            let meta = file.metadata().unwrap();
-            assert_eq!((file.file_name(), meta.len()), ("model".into(), 1));
+        let made = stage
+            .post("/api/v1/tokens", json!({"name": scope, "scopes": scope}))
+            .await
+            .json();
+        let token = format!("Token {}", made["msg"]["token"].as_str().unwrap());
+        for (path, status) in [(allowed, 200), (refused, 403)] {
+            let request = Request::new("PUT", path).body(pack.clone());
+            let reply = request.header("authorization", &token).send(&stage.address).await;
+            assert_eq!(reply.status, status, "{scope} {path}: {}", reply.text());
         }
     }
-    assert_eq!(put(&announced).await.json()["msg"]["stored"], true);
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn links_and_other_homes_are_no_way_out_of_a_package() {
+    let stage = Stage::new().await;
+    let (manifest, pack) = package();
+    announce(&stage, &manifest).await;
+    let link = Entry {
+        path: "way".parse().unwrap(),
+        node: Node::Symlink {
+            target: "modules".parse().unwrap(),
+        },
+        mtime: Mtime::default(),
+    };
+    let mut writer = PackWriter::new(Vec::new()).unwrap();
+    writer
+        .add_folder(&Entry {
+            path: "modules".parse().unwrap(),
+            node: Node::Dir,
+            mtime: Mtime::default(),
+        })
+        .unwrap();
+    writer.add(&link, &Root::open("/").unwrap()).unwrap();
+    let refused = fill(&stage, &manifest, &writer.finish().unwrap().0).await;
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    let theirs = Request::new("PUT", &pack_path(&manifest, pack.len())).body(pack.clone());
+    let theirs = theirs
+        .header("authorization", &basic("you"))
+        .send(&stage.address)
+        .await;
+    assert_eq!(theirs.status, 404, "{}", theirs.text());
+    let inside = pack_path(&manifest, pack.len()).replace("&bytes", "/modules&bytes");
+    assert_eq!(
+        stage.send(Request::new("PUT", &inside).body(pack)).await.status,
+        400
+    );
     stage.finish().await;
 }
 
@@ -167,16 +252,15 @@ async fn a_stream_that_holds_more_than_was_announced_is_refused_and_no_more_stay
 async fn a_package_that_is_here_needs_no_turn_of_long_work() {
     let stage = Stage::new().await;
     let (manifest, stream) = package();
-    let announce = || Request::new("POST", "/api/v1/packages").body(manifest.to_json());
-    stage.send(announce()).await;
-    let path = format!("/api/v1/packages/{}", manifest.id());
-    stage.send(Request::new("PUT", &path).body(stream)).await;
+    announce(&stage, &manifest).await;
+    fill(&stage, &manifest, &stream).await;
+    announce(&stage, &manifest).await;
     let me = "me".parse().unwrap();
     let turns: Vec<_> =
         std::iter::from_fn(|| stage.app.queue.turn(Class::Long, &me).now_or_never()).collect();
     assert!(!turns.is_empty());
-    let announced = tokio::time::timeout(LIMIT, stage.send(announce())).await;
-    let announced = announced.expect("it waits for nothing").json();
+    let announced = tokio::time::timeout(LIMIT, announce(&stage, &manifest)).await;
+    let announced = announced.expect("it waits for nothing");
     assert_eq!(announced["msg"]["stored"], true, "{announced}");
     drop(turns);
     stage.finish().await;
@@ -207,10 +291,9 @@ async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_wit
             _ => writer.add_file(entry, std::io::empty()).unwrap(),
         }
     }
-    let path = format!("/api/v1/packages/{}", manifest.id());
-    let stream = writer.finish().unwrap().0;
-    let stored = stage.send(Request::new("PUT", &path).body(stream)).await;
-    assert_eq!(stored.json()["msg"]["stored"], true, "{}", stored.text());
+    let filled = fill(&stage, &manifest, &writer.finish().unwrap().0).await;
+    assert_eq!(filled.status, 200, "{}", filled.text());
+    assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
 
     let too_long = vec![b' '; (64 << 20) + 1];
     let refused = stage
@@ -281,14 +364,10 @@ async fn whatever_else_is_wrong_is_said_before_a_package_is_asked_for() {
 
 /// Sends a package as `me`.
 pub async fn upload(stage: &Stage) -> Manifest {
-    let (manifest, stream) = package();
-    let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
-    assert_eq!(stage.send(announce).await.status, 200);
-    let path = format!("/api/v1/packages/{}", manifest.id());
-    assert_eq!(
-        stage.send(Request::new("PUT", &path).body(stream)).await.status,
-        200
-    );
+    let (manifest, pack) = package();
+    announce(stage, &manifest).await;
+    assert_eq!(fill(stage, &manifest, &pack).await.status, 200);
+    assert_eq!(announce(stage, &manifest).await["msg"]["stored"], true);
     manifest
 }
 

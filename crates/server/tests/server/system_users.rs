@@ -7,11 +7,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::MoveRequest;
-use paddlecloud_api::jobs::JobRequest;
+use paddlecloud_api::jobs::{JobRequest, PackageReply};
 use paddlecloud_core::names::JobRef;
 use paddlecloud_pfs::PfsPath;
+use paddlecloud_pfs::pack::PackTotals;
+use paddlecloud_pfs::package::Manifest;
 use paddlecloud_server::app::App;
 use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
@@ -198,6 +200,24 @@ async fn jobs_run_as_their_users_and_cannot_read_each_others_homes() {
     mapped.finish().await;
 }
 
+async fn announce(mapped: &Mapped, user: &str, manifest: &Manifest) -> Result<PackageReply, ErrorBody> {
+    let list = manifest.to_json().into();
+    mapped.app.package_announce(&caller(user), list, None).await
+}
+
+/// Announces a package and sends its files.
+async fn send(mapped: &Mapped, user: &str, manifest: &Manifest, pack: &[u8]) {
+    let folder = announce(mapped, user, manifest).await.unwrap().folder;
+    let totals = PackTotals {
+        entries: 9,
+        bytes: 1 << 20,
+    };
+    let app = &mapped.app;
+    let mut sending = app.pack_in(&caller(user), &folder, totals, false).await.unwrap();
+    sending.feed(vec![pack.to_vec().into()]).await.unwrap();
+    sending.finish().await.unwrap();
+}
+
 #[tokio::test]
 async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     if skipped() {
@@ -206,14 +226,8 @@ async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     let mapped = Mapped::new().await;
     let (manifest, stream) = package();
     let id = manifest.id().to_string();
-    mapped
-        .app
-        .package_announce(&caller("me"), manifest.to_json().into(), None)
-        .await
-        .unwrap();
-    let mut upload = mapped.app.package_receive(&caller("me"), &id).await.unwrap();
-    upload.feed(stream.into()).await.unwrap();
-    assert!(upload.finish().await.unwrap().stored);
+    send(&mapped, "me", &manifest, &stream).await;
+    assert!(announce(&mapped, "me", &manifest).await.unwrap().stored);
     assert!(mapped.app.package_has(&caller("me"), &id).await.unwrap());
     let home = mapped.home("me");
     assert!(
@@ -226,10 +240,8 @@ async fn an_upload_belongs_to_its_user_and_needs_their_rights() {
     let packages = mapped.home("you").join(".paddlecloud/packages");
     mapped.put("you", ".paddlecloud/mine", "");
     fs::create_dir(&packages).unwrap();
-    let refused = mapped
-        .app
-        .package_announce(&caller("you"), manifest.to_json().into(), None)
-        .await;
+    send(&mapped, "you", &manifest, &stream).await;
+    let refused = announce(&mapped, "you", &manifest).await;
     assert!(
         refused.is_err(),
         "a folder of root's in the home is not the server's to fill"

@@ -65,7 +65,7 @@ async fn wrong_requests_are_answered_in_the_envelope() {
             400,
             "bad-request",
         ),
-        (Request::new("PUT", "/api/v1/packages/xyz"), 400, "bad-request"),
+        (Request::new("POST", "/api/v1/packages"), 400, "bad-request"),
     ];
     for (sent, status, name) in cases {
         let reply = stage.send(sent.clone()).await;

@@ -222,9 +222,12 @@ impl Engine<'_> {
         let _permit = self.permit().await;
         let mut patience = Patience::new(self.files.client);
         let (mut chunk, mut sent) = self.send_whole(sending, id, index, None).await?;
+        let mut as_a_whole = true;
         while let Err(error) = sent {
             patience.after(error).await?;
-            if patience.tries() <= TRIES_AS_A_WHOLE {
+            // Ranges that arrive renew the patience, but the network has not become better.
+            as_a_whole &= patience.tries() <= TRIES_AS_A_WHOLE;
+            if as_a_whole {
                 (chunk, sent) = self.send_whole(sending, id, index, Some(chunk)).await?;
             } else {
                 let (offset, _) = sending.layout.range(index).expect("a chunk of this file");

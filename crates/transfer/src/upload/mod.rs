@@ -40,6 +40,18 @@ impl FileClient<'_> {
         }
         tally.into_summary()
     }
+
+    /// Uploads files of a folder into an announced package, which lacks them. A broken pack is not sent again: the server keeps
+    /// its whole files, and the caller asks what is still missing.
+    pub async fn fill_package(&self, files: Upload, progress: &dyn Progress) -> Summary {
+        let tally = Tally::new(progress);
+        let options = TransferOptions::default();
+        let mut engine = Engine::new(self.patient(), &options, &tally);
+        engine.packs_once = true;
+        let items = engine.items_to_send(&mut vec![files].into_iter()).await;
+        engine.small_then_large(Way::Up, items).await;
+        tally.into_summary()
+    }
 }
 
 impl Engine<'_> {

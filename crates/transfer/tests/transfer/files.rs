@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use paddlecloud_api::ALIVE_HEADER;
-use paddlecloud_api::client::{Client, ClientError, Limits, upload_channel};
+use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::SIZE_HEADER;
 use paddlecloud_pfs::content::{CHUNK, Layout};
@@ -449,18 +449,14 @@ async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
 #[tokio::test]
 async fn the_end_of_a_package_is_waited_for_and_told_as_it_was() {
     let (endpoint, log) = serve(|number, _| match number {
-        0 => begun_early(r#"{"code":200,"msg":{"id":"abc","missing":[],"stored":true}}"#),
-        _ => begun_early(r#"{"code":400,"msg":"1 files did not arrive","error":"damaged"}"#),
+        0 => {
+            begun_early(r#"{"code":200,"msg":{"id":"abc","folder":"/pfs/dc/x","missing":[],"stored":true}}"#)
+        }
+        _ => begun_early(r#"{"code":400,"msg":"it is damaged","error":"damaged"}"#),
     })
     .await;
     let client = client(&endpoint);
-    let send = async || {
-        let (writer, body) = upload_channel();
-        let writing = tokio::task::spawn_blocking(|| writer.finish());
-        let sent = client.package_put("abc", body).await;
-        writing.await.unwrap().unwrap();
-        sent
-    };
+    let send = async || client.package_announce(&serde_json::json!({})).await;
     send().await.unwrap();
     let refused = send().await.unwrap_err();
     assert_eq!(refused.refusal(), Some(ErrorName::Damaged), "{refused}");

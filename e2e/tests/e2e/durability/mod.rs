@@ -152,7 +152,7 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
     env.paddlectl(&["wait", "kept-by-name"]).ok();
     let trace = traced.end(&env);
 
-    let upload = trace.exchange("PUT /api/v1/packages/", "200");
+    let upload = trace.exchange("POST /api/v1/packages ", "200");
     let submit = trace.exchange("POST /api/v1/jobs ", "200");
     assert!(
         upload.reply.begins < submit.request.begins,
@@ -206,7 +206,7 @@ fn a_package_of_many_files_is_synced_as_a_whole() {
     env.paddlectl(&["wait", "many"]).ok();
     let trace = traced.end(&env);
 
-    let upload = trace.exchange("PUT /api/v1/packages/", "200");
+    let upload = trace.exchange("POST /api/v1/packages ", "200");
     let published = Published::in_trace(&trace, upload.reply.begins);
     let written =
         (0..100).filter_map(|number| trace.last_write(&format!("{}/data/{number}", published.staged)));

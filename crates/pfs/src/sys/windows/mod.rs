@@ -32,10 +32,5 @@ pub(crate) fn make_usable(_: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a file has only one hard link; unknown here, so the answer is no.
-pub(crate) fn has_one_name(_: &Stat) -> bool {
-    false
-}
-
 /// Whether the file system stores executable bits; on Windows the name decides.
 pub const KEEPS_EXECUTABLE_BITS: bool = false;

@@ -47,7 +47,7 @@ pub(in crate::http) struct PackQuery {
 )]
 pub(in crate::http) async fn pack_receive(
     State(app): Shared,
-    scope::Files(caller): scope::Files,
+    scope::Upload(caller): scope::Upload,
     headers: HeaderMap,
     Asked(query): Asked<PackQuery>,
     body: Stream,

@@ -23,7 +23,7 @@ use crate::http::scope;
 )]
 pub(in crate::http) async fn upload_begin(
     State(app): Shared,
-    scope::Files(caller): scope::Files,
+    scope::Upload(caller): scope::Upload,
     Body(request): Body<UploadRequest>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_begin(&caller, request).await?))
@@ -48,7 +48,7 @@ pub(in crate::http) async fn upload_list(
 )]
 pub(in crate::http) async fn upload_show(
     State(app): Shared,
-    scope::Files(caller): scope::Files,
+    scope::Upload(caller): scope::Upload,
     Named(id): Named<String>,
 ) -> Reply<Envelope<UploadReply>> {
     Ok(envelope(app.upload_show(&caller, &id).await?))
@@ -84,7 +84,7 @@ pub(in crate::http) struct ChunkQuery {
 )]
 pub(in crate::http) async fn upload_chunk(
     State(app): Shared,
-    scope::Files(caller): scope::Files,
+    scope::Upload(caller): scope::Upload,
     Named((id, index)): Named<(String, u64)>,
     Asked(query): Asked<ChunkQuery>,
     body: Stream,
@@ -110,7 +110,7 @@ pub(in crate::http) struct RangeQuery {
 )]
 pub(in crate::http) async fn upload_range(
     State(app): Shared,
-    scope::Files(caller): scope::Files,
+    scope::Upload(caller): scope::Upload,
     Named(id): Named<String>,
     Asked(query): Asked<RangeQuery>,
     body: Stream,
@@ -155,7 +155,7 @@ pub(in crate::http) async fn upload_reuse(
 )]
 pub(in crate::http) async fn upload_commit(
     State(app): Shared,
-    scope::Files(caller): scope::Files,
+    scope::Upload(caller): scope::Upload,
     Named(id): Named<String>,
     Body(request): Body<CommitRequest>,
 ) -> Reply<Envelope<FileMeta>> {
