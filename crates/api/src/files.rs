@@ -1,7 +1,7 @@
 //! The file service on the wire, below `/api/v1/pfs/`.
 //!
-//! Paths are sent as text: bytes that are not UTF-8 as `\xNN`, a backslash as `\\`. Contents are sent as plain bytes,
-//! packs (`paddlecloud_pfs::pack`) and parts (see [`PARTS`]), never as JSON.
+//! Paths are sent as text: bytes that are not UTF-8 as `\xNN`, a backslash as `\\`. Contents are sent as plain bytes and
+//! packs (`paddlecloud_pfs::pack`), never as JSON.
 
 mod fsck;
 mod uploads;
@@ -14,24 +14,16 @@ use paddlecloud_pfs::{Digest, Entry, LinkTarget, Mtime, Node, PfsPath, PfsPathEr
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::fsck::{FsckEnd, FsckFinding, FsckLine, FsckReply, FsckVerdict};
-pub use self::uploads::{
-    CommitRequest, ReuseRequest, TakeRequest, UnfinishedUpload, UploadReply, UploadRequest,
-};
+pub use self::uploads::{CommitRequest, ReuseRequest, UnfinishedUpload, UploadReply, UploadRequest};
 
 /// Prefix of all routes of the file service, below [`crate::PREFIX`].
 pub const FILES: &str = "/pfs";
-
-/// Parts of a file: for each chunk its bytes, then the 32 bytes of its name.
-pub const PARTS: &str = "application/x-pfs-parts";
 
 /// Contains the version of a file's content, or asks for it (`if-match`).
 pub const VERSION_OF_FILE: &str = "etag";
 
 /// Contains the digest of a whole file, if the server knows it.
 pub const DIGEST_HEADER: &str = "pfs-digest";
-
-/// Contains the size of the whole file that the parts belong to.
-pub const SIZE_HEADER: &str = "pfs-size";
 
 /// Files up to this size are sent in packs; larger ones in chunks.
 pub const SMALL_FILE: u64 = paddlecloud_pfs::content::index::LARGE;
@@ -44,10 +36,6 @@ pub const PACK_ENTRIES: usize = 8192;
 
 /// Bytes the server copies inside its storage for one request; with more the reply would take too long.
 pub const COPY_AT_ONCE: u64 = 1 << 30;
-
-/// Old files up to this size are searched for content that moved; in larger ones only chunks at the same position are
-/// found.
-pub const LARGEST_DELTA: u64 = 16 << 30;
 
 /// A path of the file service as text.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -314,9 +302,6 @@ pub struct RemoveRequest {
     pub recursive: bool,
     #[serde(default)]
     pub dry_run: bool,
-    /// Whether only empty folders are removed, as by rmdir(2).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub empty_folders: bool,
 }
 
 /// The result for one path.

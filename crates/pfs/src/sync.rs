@@ -47,16 +47,14 @@ impl Default for SyncOptions {
 /// What to do, in this order: delete, then send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncPlan {
-    /// Nodes to remove; a folder includes everything below it. Under [`Extra::Keep`] these are only files and apparently empty
-    /// folders that an entry of another kind replaces. Listings may be incomplete, so such a folder must be removed only if it is
-    /// empty.
+    /// Nodes to remove; a folder includes everything below it. Empty under [`Extra::Keep`].
     pub delete: Vec<RelPath>,
     /// Entries to send, including the parents of files; every folder precedes its contents.
     pub send: Vec<Entry>,
     /// Files left alone because they must not be replaced.
     pub kept: Vec<RelPath>,
-    /// Entries that cannot be sent, with all their contents: a folder that is not empty is in the way and nothing may be deleted,
-    /// or folder and non-folder collide and nothing may be replaced.
+    /// Entries that cannot be sent, with all their contents: folder and non-folder collide, and nothing may be deleted or
+    /// replaced.
     pub blocked: Vec<RelPath>,
     /// Number of files and links that are the same on both sides.
     pub unchanged: u64,
@@ -73,15 +71,7 @@ pub fn plan(source: &[Entry], target: &[Entry], options: SyncOptions) -> SyncPla
             plan.on_extra(extra, options);
         }
         let other = target_side.next_if(|other| other.path == entry.path);
-        let is_full = target_side
-            .peek()
-            .is_some_and(|next| next.path.is_within(&entry.path));
-        match other {
-            Some(folder) if is_full && folder.is_dir() && !entry.is_dir() && options.extra == Extra::Keep => {
-                plan.blocked.push(entry.path.clone());
-            }
-            other => plan.on_entry(entry, other, options),
-        }
+        plan.on_entry(entry, other, options);
     }
     target_side.for_each(|extra| plan.on_extra(extra, options));
     plan.drop_needless_folders(target);
@@ -119,17 +109,17 @@ impl SyncPlan {
                     self.send.push(entry.clone());
                 }
             }
-            Some(other) if options.existing == Existing::Keep => match other.is_dir() == entry.is_dir() {
-                true => self.kept.push(entry.path.clone()),
-                false => self.blocked.push(entry.path.clone()),
-            },
-            Some(other) => {
-                // A node cannot replace one of another kind.
-                if other.is_dir() != entry.is_dir() {
-                    self.delete.push(entry.path.clone());
+            // A node cannot replace one of another kind: that must be deleted first.
+            Some(other) if other.is_dir() != entry.is_dir() => {
+                if options.existing == Existing::Keep || options.extra == Extra::Keep {
+                    self.blocked.push(entry.path.clone());
+                    return;
                 }
+                self.delete.push(entry.path.clone());
                 self.send(entry);
             }
+            Some(_) if options.existing == Existing::Keep => self.kept.push(entry.path.clone()),
+            Some(_) => self.send(entry),
             None => self.send(entry),
         }
     }
@@ -326,20 +316,23 @@ mod tests {
         let made = plan(&source, &target, delete);
         assert_eq!(made.delete, [rel("a")]);
         assert_eq!(names(&made.send), ["a"]);
-        let over_an_empty_one = plan(&source, &target[..1], SyncOptions::default());
-        assert_eq!(over_an_empty_one.delete, [rel("a")]);
-        assert_eq!(names(&over_an_empty_one.send), ["a"]);
     }
 
     #[test]
-    fn a_folder_that_holds_something_stays_where_nothing_may_be_deleted() {
+    fn a_node_of_another_kind_stays_where_nothing_may_be_deleted() {
         let made = plan(
-            &[file("a", "x", 1), file("b", "y", 1)],
-            &[dir("a"), file("a/b", "", 1)],
+            &[
+                file("a", "x", 1),
+                file("b", "y", 1),
+                file("c", "", 1),
+                dir("d"),
+                file("d/e", "", 1),
+            ],
+            &[dir("a"), file("a/b", "", 1), dir("c"), file("d", "", 1)],
             SyncOptions::default(),
         );
         assert!(made.delete.is_empty());
-        assert_eq!(made.blocked, [rel("a")]);
+        assert_eq!(made.blocked, [rel("a"), rel("c"), rel("d")]);
         assert_eq!(names(&made.send), ["b"], "the rest goes");
     }
 

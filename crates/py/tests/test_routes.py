@@ -24,11 +24,8 @@ STEPS = {
     "upload_show": "an upload that goes on after a lost connection",
     "upload_range": "a new version of a file, of which only what differs is sent",
     "upload_reuse": "the same",
-    "upload_take": "a file whose content the server has",
     "file_signature": "the same as upload_range",
-    "file_parts": "a download that compares with what is here",
     "pack_send": "a download of many small files",
-    "file_fsck_told": "a check says by itself that its findings arrived",
 }
 # Accounts and credentials are managed with `paddlectl`; a program that must do it uses `Client.request`.
 MANAGED_BY_COMMANDS = {

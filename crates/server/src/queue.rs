@@ -27,7 +27,7 @@ pub enum Class {
     /// A thread to remove a tree. A user who frees space on a full disk does not wait for writers, and the end of an upload does
     /// not wait for a million removals.
     Removal,
-    /// Memory for a package's long manifest, while it is received or compared.
+    /// Memory for a package's long manifest, while it is received or compared, and for a range of the original's protocol.
     List,
     /// Memory for another large body, while its request is answered.
     Body,

@@ -8,7 +8,7 @@ use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::{Entry, RelPath, RootError, links_outside};
 
 use super::engine::{Engine, same_again};
-use super::item::{Item, Tree, batches};
+use super::item::{Item, Tree, Verdict, batches};
 use super::patience::{Patience, may_pass};
 use super::{Outcome, TransferError};
 
@@ -25,6 +25,16 @@ impl Way {
         match self {
             Way::Up => item.shown(&item.local),
             Way::Down => item.shown(&item.remote),
+        }
+    }
+
+    /// The destination path of an item, for display.
+    fn dest(self, item: &Item) -> String {
+        match self {
+            Way::Up => item
+                .remote_path()
+                .map_or_else(|_| item.remote.to_string(), |path| path.to_string()),
+            Way::Down => item.local.to_string(),
         }
     }
 }
@@ -59,6 +69,35 @@ impl Engine<'_> {
         let now = (files, items.iter().map(Item::size).sum());
         let (files, bytes) = later.fold(now, |all, next| (all.0 + next.0, all.1 + next.1));
         self.tally.planned(files, bytes);
+    }
+
+    /// Returns an item that must move; reports any other. What lies in a refused folder is skipped.
+    pub(super) fn judged(
+        &self,
+        way: Way,
+        item: Item,
+        verdict: Verdict,
+        refused: &mut Option<Item>,
+    ) -> Option<Item> {
+        if item.lies_in(refused.as_ref()) {
+            return None;
+        }
+        let outcome = match verdict {
+            Verdict::Transfer => return Some(item),
+            Verdict::Unchanged => Outcome::Unchanged,
+            Verdict::Keep => Outcome::Kept,
+            Verdict::Refuse(kind) => {
+                let error = item.refused_at(way.dest(&item), kind);
+                self.tally.failed(way.source(&item), error);
+                *refused = Some(item);
+                return None;
+            }
+        };
+        if !item.is_dir() {
+            self.tally.spared(item.size());
+            self.tally.finished(&way.source(&item), outcome, item.size());
+        }
+        None
     }
 
     /// Reports what would be transferred.

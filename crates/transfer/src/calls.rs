@@ -93,23 +93,13 @@ impl<'a> FileClient<'a> {
         paths: &[PfsPath],
         options: RemoveOptions,
     ) -> Result<Vec<Removed>, ClientError> {
-        self.remove_in_parts(paths, |paths| RemoveRequest {
-            paths,
-            recursive: options.recursive,
-            dry_run: options.dry_run,
-            empty_folders: false,
-        })
-        .await
-    }
-
-    async fn remove_in_parts(
-        &self,
-        paths: &[PfsPath],
-        request: impl Fn(Vec<WirePath>) -> RemoveRequest,
-    ) -> Result<Vec<Removed>, ClientError> {
         let mut removed = Vec::with_capacity(paths.len());
         for some in paths.chunks(REMOVED_AT_ONCE) {
-            let body = request(some.iter().map(WirePath::from).collect());
+            let body = RemoveRequest {
+                paths: some.iter().map(WirePath::from).collect(),
+                recursive: options.recursive,
+                dry_run: options.dry_run,
+            };
             let call = post("remove", &body, self.remove_replay(body.dry_run));
             let mut some: Vec<Removed> = self.message(&call).await?;
             if call.was_lost() {
@@ -126,17 +116,6 @@ impl<'a> FileClient<'a> {
             (true, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
             (false, Absence::IsTold) => Replay::Never,
         }
-    }
-
-    /// Removes folders that are really empty, whatever a listing said; everything else is refused.
-    pub async fn remove_empty_folders(&self, paths: &[PfsPath]) -> Result<Vec<Removed>, ClientError> {
-        self.remove_in_parts(paths, |paths| RemoveRequest {
-            paths,
-            recursive: false,
-            dry_run: false,
-            empty_folders: true,
-        })
-        .await
     }
 
     /// Renames a file or folder.

@@ -1,9 +1,8 @@
 //! A check of all indexed files, whose findings arrive while it runs.
 //!
-//! It is requested once. A finding is reported again by the next check until the client confirms it, so a broken connection loses
-//! nothing.
+//! It is requested once. After a check that broke off, the next one reports the same.
 
-use paddlecloud_api::client::{Call, ClientError, Replay, TREES, Target};
+use paddlecloud_api::client::{Call, ClientError, Replay, Target};
 use paddlecloud_api::files::{FILES, FsckEnd, FsckFinding, FsckLine, FsckReply};
 
 use super::FileClient;
@@ -36,8 +35,6 @@ impl<'a> FileClient<'a> {
             findings.push(finding);
         }
         let checked = fsck.checked();
-        // If the confirmation fails, the next check reports the same. Failing here would lose these findings.
-        let _ = fsck.told().await;
         Ok(FsckReply { checked, findings })
     }
 }
@@ -62,14 +59,5 @@ impl Fsck<'_> {
     /// The number of checked files; known at the end.
     pub fn checked(&self) -> u64 {
         self.end.as_ref().map_or(0, |end| end.checked)
-    }
-
-    /// Confirms the findings: files that were changed or removed outside the service are not reported again. Damaged ones are.
-    pub async fn told(self) -> Result<(), ClientError> {
-        let Some(end) = self.end else { return Ok(()) };
-        let target = Target::new(FILES).word("fsck").word(&end.id).word("told");
-        let call = Call::post(target, &serde_json::json!({})).replay(Replay::Safe);
-        let call = call.lasting(TREES);
-        self.files.message::<String>(&call).await.map(drop)
     }
 }

@@ -6,7 +6,6 @@
 mod both_ways;
 mod calls;
 mod check;
-mod content;
 mod download;
 mod engine;
 mod error;
@@ -29,7 +28,6 @@ use paddlecloud_api::client::{Absence, Client};
 
 pub use self::calls::{ListOptions, RemoveOptions};
 pub use self::check::{Side, TreeDifference};
-pub use self::content::Content;
 pub use self::error::TransferError;
 pub use self::fsck::Fsck;
 pub use self::listing::Listing;

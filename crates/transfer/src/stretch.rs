@@ -1,32 +1,42 @@
-//! A range of a file's plain bytes, for random access: only the requested bytes are transferred.
+//! The bytes of a file in order, or of a range of it: only the requested bytes are transferred.
 //!
-//! The bytes are not verified; [`FileClient::cat`] does that. After a broken connection, the rest is requested from the same
-//! version of the file.
+//! After a broken connection, the rest is requested from the same version of the file. A whole file is verified at its end.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use hyper::header::{CONTENT_LENGTH, ETAG, HeaderValue, IF_MATCH, RANGE};
-use paddlecloud_api::client::{Call, Client, ClientError, Opened};
+use paddlecloud_api::client::{Call, ClientError, Opened};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_pfs::PfsPath;
+use paddlecloud_api::files::DIGEST_HEADER;
+use paddlecloud_pfs::{Digest, PfsPath};
 
 use super::FileClient;
 use super::patience::Patience;
 
-/// A range that is being read.
+/// A file, or a range of it, that is being read.
 pub struct Stretch<'a> {
-    client: &'a Client,
+    files: FileClient<'a>,
     path: PfsPath,
     /// The bytes that have not arrived; the first reply corrects the end.
     rest: Range<u64>,
     /// The version of all bytes, once it is known.
     version: Option<HeaderValue>,
     reply: Option<Opened>,
+    /// The hash of all bytes so far, and the digest that the server stored; for a whole file only.
+    check: Option<(blake3::Hasher, Option<Digest>)>,
     patience: Patience<'a>,
 }
 
 impl<'a> FileClient<'a> {
+    /// Reads a whole file. If the server knows its digest and another one arrived, the end is an error.
+    pub async fn cat(&self, path: &PfsPath) -> Result<Stretch<'a>, ClientError> {
+        let mut stretch = self.no_bytes(path, 0..u64::MAX);
+        stretch.check = Some(Default::default());
+        stretch.begin().await?;
+        Ok(stretch)
+    }
+
     /// Reads a range of a file, which may end beyond the file. A range without any byte of the file yields nothing.
     ///
     /// All bytes belong to one version of the file, unless it is modified in place during a reply: to detect that, compare its
@@ -36,6 +46,8 @@ impl<'a> FileClient<'a> {
         if meta.is_file() && (range.is_empty() || range.start >= meta.size) {
             return Ok(self.no_bytes(path, 0..0));
         }
+        // The reply says why anything but a file cannot be read.
+        let range = if range.is_empty() { 0..1 } else { range };
         self.stretch_of_version(path, range, None).await
     }
 
@@ -51,36 +63,45 @@ impl<'a> FileClient<'a> {
         if stretch.rest.is_empty() {
             return Ok(stretch);
         }
-        stretch.version = version.and_then(|version| HeaderValue::try_from(format!("\"{version}\"")).ok());
-        while let Err(error) = stretch.ask().await {
-            // The server was not reachable in the first place.
-            if matches!(error, ClientError::Unreachable { .. }) {
-                return Err(error);
-            }
-            stretch.pause_once_more(error).await?;
-        }
+        stretch.version = version.and_then(quoted);
+        stretch.begin().await?;
         Ok(stretch)
     }
 
     fn no_bytes(&self, path: &PfsPath, rest: Range<u64>) -> Stretch<'a> {
         Stretch {
-            client: self.client,
+            files: *self,
             path: path.clone(),
             rest,
             version: None,
             reply: None,
+            check: None,
             patience: Patience::new(self.client),
         }
     }
 }
 
 impl Stretch<'_> {
+    async fn begin(&mut self) -> Result<(), ClientError> {
+        while let Err(error) = self.ask().await {
+            // The server was not reachable in the first place.
+            if matches!(error, ClientError::Unreachable { .. }) {
+                return Err(error);
+            }
+            self.pause_once_more(error).await?;
+        }
+        Ok(())
+    }
+
     /// The next bytes; `None` at the end. An unreachable server is retried.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while !self.rest.is_empty() {
             match self.next_piece().await {
                 Ok(piece) => {
                     self.rest.start += piece.len() as u64;
+                    if let Some((hasher, _)) = &mut self.check {
+                        hasher.update(&piece);
+                    }
                     self.patience.renew();
                     return Ok(Some(piece));
                 }
@@ -89,9 +110,23 @@ impl Stretch<'_> {
         }
         if let Some(mut reply) = self.reply.take() {
             // Reading a reply to its end frees the connection. An error here loses nothing.
-            drop(reply.piece(self.client).await);
+            drop(reply.piece(self.files.client).await);
         }
-        Ok(None)
+        match self.check.take() {
+            Some((hasher, Some(stored))) if stored != hasher.finalize().into() => self.why_wrong().await,
+            _ => Ok(None),
+        }
+    }
+
+    /// Why other bytes arrived than were stored. A file that was modified while it was read is as it is.
+    async fn why_wrong(&self) -> Result<Option<Bytes>, ClientError> {
+        let meta = self.files.stat_digest(&self.path).await?;
+        let version = meta.version.and_then(|version| quoted(&version));
+        if version != self.version {
+            return Ok(None);
+        }
+        let problem = format!("`{}` arrived damaged", self.path);
+        Err(ClientError::Refused(ErrorBody::new(ErrorName::Damaged, problem)))
     }
 
     async fn next_piece(&mut self) -> Result<Bytes, ClientError> {
@@ -99,22 +134,31 @@ impl Stretch<'_> {
             self.ask().await?;
         }
         let reply = self.reply.as_mut().expect("just asked for");
-        let piece = reply.piece(self.client).await?;
-        piece.ok_or_else(|| self.client.broken("cut a file off"))
+        let piece = reply.piece(self.files.client).await?;
+        piece.ok_or_else(|| self.files.client.broken("cut a file off"))
     }
 
     /// Requests the missing bytes. The first reply tells their number and version.
     async fn ask(&mut self) -> Result<(), ClientError> {
         let mut call = Call::get(FileClient::at("content", &self.path));
-        call.headers.push((RANGE, range_value(&self.rest)));
+        if self.rest != (0..u64::MAX) {
+            call.headers.push((RANGE, range_value(&self.rest)));
+        }
         if let Some(version) = &self.version {
             call.headers.push((IF_MATCH, version.clone()));
         }
-        let reply = self.client.open(&call).await?;
+        let client = self.files.client;
+        let reply = client.open(&call).await?;
         let length = reply.headers().get(CONTENT_LENGTH);
         let length: Option<u64> = length.and_then(|value| value.to_str().ok()?.parse().ok());
-        let length = length.ok_or_else(|| self.client.broken("does not say how long a file is"))?;
+        let length = length.ok_or_else(|| client.broken("does not say how long a file is"))?;
         self.rest.end = self.rest.start.saturating_add(length);
+        if let Some((_, stored)) = &mut self.check
+            && self.version.is_none()
+        {
+            let header = reply.headers().get(DIGEST_HEADER);
+            *stored = header.and_then(|value| value.to_str().ok()?.parse().ok());
+        }
         self.version = reply.headers().get(ETAG).cloned().or(self.version.take());
         self.reply = Some(reply);
         Ok(())
@@ -143,7 +187,13 @@ impl Stretch<'_> {
     }
 }
 
-fn range_value(range: &Range<u64>) -> HeaderValue {
+/// A version as a header has it.
+fn quoted(version: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("\"{version}\"")).ok()
+}
+
+/// The value of a `Range` header.
+pub(super) fn range_value(range: &Range<u64>) -> HeaderValue {
     let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
     HeaderValue::try_from(text).expect("digits and a dash")
 }

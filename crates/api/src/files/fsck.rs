@@ -54,6 +54,4 @@ pub enum FsckLine {
 pub struct FsckEnd {
     /// Files that were read.
     pub checked: u64,
-    /// Identifies the check: a client that has shown the findings acknowledges it, and they are not reported again.
-    pub id: String,
 }

@@ -50,15 +50,6 @@ pub struct UploadReply {
     pub age_ms: Option<u64>,
 }
 
-/// Reuses chunks of the old file that are the same in the new one.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TakeRequest {
-    /// Chunk numbers and their names in the new file.
-    #[cfg_attr(feature = "openapi", schema(value_type = Vec<(u64, String)>))]
-    pub chunks: Vec<(u64, ChunkName)>,
-}
-
 /// Copies ranges of the old file to other positions of the new one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -40,12 +40,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
                 .with_hint("run it again: it reports these findings again"),
         );
     }
-    let code = sum_up(fsck.checked(), &findings, context);
-    if let Err(error) = fsck.told().await {
-        let again = "the next check reports the same again";
-        context.world.err.note(&format!("{again}: {}", chain(&error)));
-    }
-    Ok(code)
+    Ok(sum_up(fsck.checked(), &findings, context))
 }
 
 /// Prints a one-line summary; returns the exit code.

@@ -7,13 +7,12 @@ use paddlecloud_api::files::{ListEntry, below};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, links_outside};
 
-use super::clearing::{leave_out, what_is_there};
+use super::clearing::what_is_there;
 use super::crossing::{Crossing, Look, Step, Steps};
 use super::location::Remote;
 use super::remote::{self, RemoteSource, is_about_one_path};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
-use super::unfinished::Unfinished;
 use super::up::{Completeness, place_there};
 use super::{Copy, Transfer, in_lines};
 use crate::error::CliError;
@@ -28,7 +27,7 @@ impl Transfer<'_> {
         self.moved = "copied";
         let from = sources.iter().map(|source| source.path.to_string().into_bytes());
         let from: Vec<Vec<u8>> = from.collect();
-        let unfinished = Unfinished::of(&self.server, &from, dest.path.to_string().as_bytes());
+        let unfinished = self.unfinished(&from, dest.path.to_string().as_bytes());
         let target = unfinished.target(remote::target(&self.files, &dest.path).await?);
         let request = Request {
             target,
@@ -44,7 +43,7 @@ impl Transfer<'_> {
             placed.extend(place.map(|place| (source, place)));
         }
         let makes_folder = placed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
-        if target == Target::Missing && makes_folder && !self.options.dry_run {
+        if target == Target::Missing && makes_folder {
             unfinished.begin();
         }
         if target == Target::Missing && !placed.is_empty() && !self.make_way(dest).await? {
@@ -67,7 +66,7 @@ impl Transfer<'_> {
             let summary = self.show(&format!("Copying {what}"), &watch, work).await?;
             self.settle(summary, &watch)?;
         }
-        if self.tally.is_settled() && !self.options.dry_run {
+        if self.tally.failures() == 0 {
             unfinished.end();
         }
         Ok(())
@@ -80,7 +79,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Where a source goes; nothing, and told, where it cannot go.
+    /// Where a source goes; `None`, after a report, if it cannot go there.
     async fn place_of(
         &mut self,
         source: &RemoteSource,
@@ -185,12 +184,9 @@ impl Transfer<'_> {
             compare: self.compare(),
             ..SyncOptions::default()
         };
-        let mut plan = plan(wanted, held, options);
-        let mut stuck = std::mem::take(&mut plan.delete);
-        leave_out(&mut plan.send, &stuck);
-        stuck.append(&mut plan.blocked);
-        for path in stuck {
-            self.leave(Lost::new(format!("{to}/{path}"), what_is_there(&path, held)));
+        let plan = plan(wanted, held, options);
+        for path in &plan.blocked {
+            self.leave(Lost::new(format!("{to}/{path}"), what_is_there(path, held)));
         }
         plan
     }

@@ -12,7 +12,7 @@ use super::rules::{Kind, Landing, TransferSource};
 use crate::error::{CliError, chain};
 
 impl Transfer<'_> {
-    /// Where a source goes that lands at `place`; nothing, and told, where it cannot go.
+    /// Where a source goes that lands at `place`; `None`, after a report, if it cannot go there.
     pub(super) async fn behind_link(
         &mut self,
         source: &TransferSource,

@@ -1,14 +1,12 @@
-//! What `sync` deletes: before copying, entries whose type differs from the source's; after copying, if requested, entries
-//! that only the destination has. A folder with contents is never deleted unless requested, whatever an older listing
-//! said of it.
+//! What `sync --delete` deletes: before copying, entries whose type differs from the source's; after copying, entries that only
+//! the destination has. Without `--delete` nothing is deleted.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{Removed, below};
-use paddlecloud_pfs::sync::{Extra, SyncPlan};
-use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root, RootError};
+use paddlecloud_api::files::below;
+use paddlecloud_pfs::sync::SyncPlan;
+use paddlecloud_pfs::{Entry, Existing, Node, PfsPath, RelPath, Root};
 use paddlecloud_transfer::RemoveOptions;
 
 use super::Transfer;
@@ -16,8 +14,6 @@ use super::location::{shown, shown_in};
 use super::report::{Aside, Lost};
 use super::up::Completeness;
 use crate::error::{CliError, chain};
-
-const NOT_EMPTY: &str = "a non-empty folder is in its place";
 
 const SPECIAL: &str = "a socket, pipe or device is in its place";
 
@@ -76,11 +72,11 @@ enum Purpose {
     Likeness,
 }
 
-/// What goes before anything is copied, and what when everything was.
+/// What goes before anything is copied, and what when everything was; each with its contents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Clearings {
-    in_the_way: Clearing,
-    extra: Clearing,
+    in_the_way: Vec<RelPath>,
+    extra: Vec<RelPath>,
     /// What something should take the place of, and nothing ever does.
     special: Vec<RelPath>,
     /// What not even `--delete` removes, in order.
@@ -95,18 +91,9 @@ impl Clearings {
         held: &Held,
         selected: &[Entry],
         spared: Vec<RelPath>,
-        extra: Extra,
     ) -> Clearings {
         let sent = plan.send.iter().map(|entry| &entry.path);
         let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
-        if extra == Extra::Keep {
-            return Clearings {
-                in_the_way: Clearing::of_what_is_in_the_way(plan, held),
-                special,
-                spared,
-                ..Clearings::default()
-            };
-        }
         let is_wanted = |path: &&RelPath| Entry::find(wanted, path).is_some();
         let contested: Vec<&RelPath> = plan.delete.iter().filter(is_wanted).collect();
         let is_in_the_way = |path: &RelPath| {
@@ -116,45 +103,11 @@ impl Clearings {
         let deletions = deletions(plan, selected, &spared);
         let (in_the_way, extra) = deletions.into_iter().partition(is_in_the_way);
         Clearings {
-            in_the_way: Clearing::whole(in_the_way),
-            extra: Clearing::whole(extra),
+            in_the_way,
+            extra,
             special,
             spared,
         }
-    }
-}
-
-/// What goes, and how.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Clearing {
-    /// Nodes that are deleted with their contents, as requested.
-    whole: Vec<RelPath>,
-    /// Folders that go if they are empty.
-    empty: Vec<RelPath>,
-    /// Files and links.
-    files: Vec<RelPath>,
-}
-
-impl Clearing {
-    fn whole(whole: Vec<RelPath>) -> Clearing {
-        Clearing {
-            whole,
-            ..Clearing::default()
-        }
-    }
-
-    fn of_what_is_in_the_way(plan: &SyncPlan, held: &Held) -> Clearing {
-        let is_folder = |path: &RelPath| Entry::find(&held.entries, path).is_some_and(Entry::is_dir);
-        let (empty, files) = plan.delete.iter().cloned().partition(is_folder);
-        Clearing {
-            empty,
-            files,
-            ..Clearing::default()
-        }
-    }
-
-    fn paths(&self) -> impl Iterator<Item = &RelPath> {
-        self.whole.iter().chain(&self.empty).chain(&self.files)
     }
 }
 
@@ -186,7 +139,7 @@ pub(super) fn leave_out(entries: &mut Vec<Entry>, stuck: &[RelPath]) {
 }
 
 impl Transfer<'_> {
-    /// Makes room at the destination; gives what cannot take its place, all of it told.
+    /// Makes room at the destination. Reports and returns what cannot take its place.
     pub(super) async fn make_room(
         &mut self,
         side: Side<'_>,
@@ -197,14 +150,11 @@ impl Transfer<'_> {
     ) -> Result<Vec<RelPath>, CliError> {
         let mut stuck = plan.blocked.clone();
         for path in &plan.blocked {
-            let shown = side.shown(path);
-            if self.existing() == Existing::Keep {
-                self.leave(Lost::new(shown, what_is_there(path, &held.entries)));
-            } else if holds_one(path, &clearings.spared) {
-                self.leave(Lost::new(shown, NOT_EMPTY));
+            self.leave(Lost::new(side.shown(path), what_is_there(path, &held.entries)));
+            if holds_one(path, &clearings.spared) {
                 self.tally.hint(SPARED);
-            } else {
-                self.is_in_the_way(shown);
+            } else if self.existing() == Existing::Replace {
+                self.tally.hint("`--delete` removes what is in the way");
             }
         }
         for path in &clearings.special {
@@ -227,7 +177,7 @@ impl Transfer<'_> {
         clearings: &Clearings,
         source: Completeness,
     ) -> Result<(), CliError> {
-        if source == Completeness::Partial || clearings.extra.paths().next().is_none() {
+        if source == Completeness::Partial || clearings.extra.is_empty() {
             return Ok(());
         }
         if self.tally.left_out() > 0 {
@@ -239,141 +189,80 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Gives what did not go.
+    /// Removes with a report; returns what could not be removed.
     async fn clear(
         &mut self,
         side: Side<'_>,
-        clearing: &Clearing,
+        paths: &[RelPath],
         purpose: Purpose,
     ) -> Result<Vec<RelPath>, CliError> {
-        let paths: Vec<String> = clearing.paths().map(|path| side.shown(path)).collect();
-        self.tally.forget_unseen(&paths);
+        let shown: Vec<String> = paths.iter().map(|path| side.shown(path)).collect();
+        self.tally.forget_unseen(&shown);
         if self.options.dry_run {
-            for path in paths {
+            for path in shown {
                 self.tally.removed += 1;
                 self.world.out.line(format!("delete {path}"))?;
             }
             return Ok(Vec::new());
         }
-        match side {
-            Side::Here(folder) => self.clear_here(folder, clearing, purpose),
-            Side::There(folder) => self.clear_there(folder, clearing, purpose).await,
+        let failed = match side {
+            Side::Here(folder) => remove_here(folder, paths)?,
+            Side::There(folder) => self.remove_there(folder, paths).await?,
+        };
+        self.tally.removed += (paths.len() - failed.len()) as u64;
+        let mut stuck = Vec::new();
+        for (path, reason) in failed {
+            let shown = side.shown(&path);
+            match purpose {
+                Purpose::Room => self.leave(Lost::new(shown, reason)),
+                Purpose::Likeness => self.tally.lose(Lost::aside(Aside::Remove, shown, reason)),
+            }
+            stuck.push(path);
         }
+        Ok(stuck)
     }
 
-    fn is_in_the_way(&mut self, path: String) {
-        self.leave(Lost::new(path, NOT_EMPTY));
-        self.tally.hint("`--delete` removes what is in the way");
-    }
-
-    fn stays(&mut self, path: String, reason: String, purpose: Purpose) {
-        match purpose {
-            Purpose::Room => self.leave(Lost::new(path, reason)),
-            Purpose::Likeness => self.tally.lose(Lost::aside(Aside::Remove, path, reason)),
-        }
-    }
-
-    /// Gives what did not go.
-    async fn clear_there(
-        &mut self,
+    /// Returns what could not be removed, and why.
+    async fn remove_there(
+        &self,
         folder: &PfsPath,
-        clearing: &Clearing,
-        purpose: Purpose,
-    ) -> Result<Vec<RelPath>, CliError> {
-        let files = self.files;
-        let (whole, empty) = (
-            self.there(folder, &clearing.whole, purpose),
-            self.there(folder, &clearing.empty, purpose),
-        );
-        let plain = self.there(folder, &clearing.files, purpose);
-        let with_all = RemoveOptions {
+        paths: &[RelPath],
+    ) -> Result<Vec<(RelPath, String)>, CliError> {
+        let mut failed = Vec::new();
+        let (mut asked, mut there) = (Vec::new(), Vec::new());
+        for path in paths {
+            match below(folder, path) {
+                Ok(place) => {
+                    asked.push(path);
+                    there.push(place);
+                }
+                Err(error) => failed.push((path.clone(), error.to_string())),
+            }
+        }
+        let options = RemoveOptions {
             recursive: true,
             ..RemoveOptions::default()
         };
-        let asked = files.remove(&whole, with_all).await?;
-        let mut unasked = files.remove_empty_folders(&empty).await?;
-        unasked.extend(files.remove(&plain, RemoveOptions::default()).await?);
-        let mut stuck = Vec::new();
-        for (removed, was_asked) in [(asked, true), (unasked, false)] {
-            for one in removed {
-                stuck.extend(self.stuck_there(folder, one, was_asked, purpose));
-            }
+        let removed = self.files.remove(&there, options).await?;
+        for (path, removed) in asked.into_iter().zip(removed) {
+            failed.extend(removed.error.map(|error| (path.clone(), error.msg)));
         }
-        Ok(stuck)
+        Ok(failed)
     }
+}
 
-    fn there(&mut self, folder: &PfsPath, paths: &[RelPath], purpose: Purpose) -> Vec<PfsPath> {
-        let mut there = Vec::with_capacity(paths.len());
-        for path in paths {
-            match below(folder, path) {
-                Ok(path) => there.push(path),
-                Err(error) => self.stays(path.to_string(), error.to_string(), purpose),
-            }
-        }
-        there
+/// Returns what could not be removed, and why.
+fn remove_here(folder: &Path, paths: &[RelPath]) -> Result<Vec<(RelPath, String)>, CliError> {
+    if paths.is_empty() {
+        return Ok(Vec::new());
     }
-
-    fn stuck_there(
-        &mut self,
-        folder: &PfsPath,
-        removed: Removed,
-        was_asked: bool,
-        purpose: Purpose,
-    ) -> Option<RelPath> {
-        let path = removed.path.0;
-        match removed.error {
-            None => {
-                self.tally.removed += 1;
-                return None;
-            }
-            Some(error) if error.error == ErrorName::Conflict && !was_asked => {
-                self.is_in_the_way(path.to_string());
-            }
-            Some(error) => self.stays(path.to_string(), error.msg, purpose),
-        }
-        path.place().path.strip_prefix(&folder.place().path)
-    }
-
-    /// Gives what did not go.
-    fn clear_here(
-        &mut self,
-        folder: &Path,
-        clearing: &Clearing,
-        purpose: Purpose,
-    ) -> Result<Vec<RelPath>, CliError> {
-        if clearing.paths().next().is_none() {
-            return Ok(Vec::new());
-        }
-        let root = Root::open(folder).map_err(|error| {
-            CliError::refused(format!("cannot open `{}`: {}", shown(folder), chain(&error)))
-        })?;
-        type Remove = fn(&Root, &RelPath) -> Result<(), RootError>;
-        let ways: [(&[RelPath], Remove, bool); 3] = [
-            (&clearing.whole, Root::remove_all, true),
-            (&clearing.empty, Root::remove_folder, false),
-            (&clearing.files, Root::remove, false),
-        ];
-        let mut stuck = Vec::new();
-        for (paths, remove, was_asked) in ways {
-            for path in paths {
-                match remove(&root, path) {
-                    Ok(()) => self.tally.removed += 1,
-                    Err(error) => {
-                        self.stays_here(shown_in(folder, path), &error, was_asked, purpose);
-                        stuck.push(path.clone());
-                    }
-                }
-            }
-        }
-        Ok(stuck)
-    }
-
-    fn stays_here(&mut self, path: String, error: &RootError, was_asked: bool, purpose: Purpose) {
-        match error {
-            RootError::NotEmpty(_) | RootError::Exists(_) if !was_asked => self.is_in_the_way(path),
-            _ => self.stays(path, chain(error), purpose),
-        }
-    }
+    let root = Root::open(folder)
+        .map_err(|error| CliError::refused(format!("cannot open `{}`: {}", shown(folder), chain(&error))))?;
+    let failed = paths.iter().filter_map(|path| {
+        let error = root.remove_all(path).err()?;
+        Some((path.clone(), chain(&error)))
+    });
+    Ok(failed.collect())
 }
 
 /// What to delete where that was asked for: as planned, but folders that hold something spared are emptied around it.
@@ -400,7 +289,7 @@ fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<Rel
 
 #[cfg(test)]
 mod tests {
-    use paddlecloud_pfs::sync::{SyncOptions, plan};
+    use paddlecloud_pfs::sync::{Extra, SyncOptions, plan};
 
     use super::*;
     use crate::transfer::filter::Selection;
@@ -463,23 +352,6 @@ mod tests {
     }
 
     #[test]
-    fn unasked_only_files_and_folders_that_seem_empty_go_and_each_as_what_it_is() {
-        let source = tree(&["a", "b/", "b/c", "d"]);
-        let held = Held {
-            entries: tree(&["a/", "b", "d/", "d/e", "z"]),
-            ..Held::default()
-        };
-        let made = plan(&source, &held.entries, SyncOptions::default());
-        let clearing = Clearing::of_what_is_in_the_way(&made, &held);
-        assert_eq!(
-            (texts(&clearing.empty), texts(&clearing.files)),
-            (vec!["a".to_owned()], vec!["b".to_owned()])
-        );
-        assert!(clearing.whole.is_empty());
-        assert_eq!(texts(&made.blocked), ["d"]);
-    }
-
-    #[test]
     fn what_is_in_the_way_goes_first_and_the_rest_last() {
         let source = tree(&["a", "b/", "b/c", "d/", "d/e", "f"]);
         let held = Held {
@@ -498,33 +370,13 @@ mod tests {
         let mut made = plan(&source, &selected, options);
         let spared = held.protected(&selected);
         hold_back(&mut made, &source, &spared);
-        let clearings = Clearings::of(&made, &source, &held, &selected, spared, Extra::Delete);
-        assert_eq!(texts(&clearings.in_the_way.whole), ["b", "f"]);
-        assert_eq!(texts(&clearings.extra.whole), ["d/old", "z"]);
+        let clearings = Clearings::of(&made, &source, &held, &selected, spared);
+        assert_eq!(texts(&clearings.in_the_way), ["b", "f"]);
+        assert_eq!(texts(&clearings.extra), ["d/old", "z"]);
         assert_eq!(
             texts(&made.blocked),
             ["a"],
             "emptied it would still be in the way"
         );
-    }
-
-    #[test]
-    fn a_folder_with_what_takes_no_part_is_in_the_way() {
-        let source = tree(&["a", "b", "c", "d/", "d/e"]);
-        let selection = excluding("*.log");
-        let held = Held {
-            entries: tree(&["a/", "b/", "b/x.log", "c/", "d"]),
-            unlisted: vec!["a/socket".parse().unwrap()],
-            ..Held::default()
-        };
-        let mut selected = held.entries.clone();
-        selection.apply(&mut selected);
-        let mut made = plan(&source, &selected, SyncOptions::default());
-        assert_eq!(texts(&made.delete), ["a", "b", "c", "d"]);
-        hold_back(&mut made, &source, &held.protected(&selected));
-        assert_eq!(texts(&made.delete), ["c", "d"]);
-        assert_eq!(texts(&made.blocked), ["a", "b"]);
-        let sent: Vec<String> = made.send.iter().map(|entry| entry.path.to_string()).collect();
-        assert_eq!(sent, ["c", "d", "d/e"]);
     }
 }

@@ -10,7 +10,7 @@ use super::location::{Remote, shown};
 use super::remote::{self, Listed, RemoteSource};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
-use super::unfinished::{Unfinished, absolute};
+use super::unfinished::absolute;
 use super::up::Completeness;
 use super::{Copy, Transfer, in_lines, local};
 use crate::error::{CliError, chain};
@@ -25,7 +25,7 @@ impl Transfer<'_> {
         self.moved = "received";
         let from = sources.iter().map(|source| source.path.to_string().into_bytes());
         let from: Vec<Vec<u8>> = from.collect();
-        let unfinished = Unfinished::of(&self.server, &from, &absolute(dest));
+        let unfinished = self.unfinished(&from, &absolute(dest));
         let target = local::target(dest).map_err(|error| cannot_write(dest, &error))?;
         let target = unfinished.target(target);
         let request = Request {
@@ -38,7 +38,7 @@ impl Transfer<'_> {
         let found = self.remote_sources(sources).await?;
         let landed = self.land(found, |found| &found.source, request, &shown(dest))?;
         let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
-        if target == Target::Missing && makes_folder && !self.options.dry_run {
+        if target == Target::Missing && makes_folder {
             unfinished.begin();
         }
         let mut work = Vec::new();
@@ -58,7 +58,7 @@ impl Transfer<'_> {
         for (what, downloads) in in_lines(work) {
             self.fetch(&what, downloads).await?;
         }
-        if self.tally.is_settled() && !self.options.dry_run {
+        if self.tally.failures() == 0 {
             unfinished.end();
         }
         Ok(())
@@ -99,7 +99,7 @@ impl Transfer<'_> {
             .then_some(Download::Known { remote, local, meta }))
     }
 
-    /// What a folder holds, and whether that is all; nothing, and told, when it cannot be listed.
+    /// What a folder holds, and whether that is all; `None`, after a report, if it cannot be listed.
     pub(super) async fn look_through_there(
         &mut self,
         folder: &PfsPath,
@@ -108,7 +108,7 @@ impl Transfer<'_> {
         Ok(listed.map(|listed| self.tell_what_stays(folder, listed)))
     }
 
-    /// What a folder holds; nothing, and told, when it cannot be listed.
+    /// What a folder holds; `None`, after a report, if it cannot be listed.
     pub(super) async fn list_there(
         &mut self,
         folder: &PfsPath,

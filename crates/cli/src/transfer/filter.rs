@@ -207,7 +207,7 @@ fn read_list(file: &Path) -> Result<Vec<RelPath>, CliError> {
 }
 
 /// One path per line, or separated by NUL (as `find -print0` writes them). Lines with `#` in front are remarks. A line that
-/// is no path is told with its number.
+/// is not a path is reported with its number.
 fn parse_list(bytes: &[u8]) -> Result<Vec<RelPath>, (usize, paddlecloud_pfs::RelPathError)> {
     let separator = if bytes.contains(&0) { 0 } else { b'\n' };
     let lines = bytes.split(|byte| *byte == separator).zip(1..);

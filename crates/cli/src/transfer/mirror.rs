@@ -129,8 +129,8 @@ impl Transfer<'_> {
         self.clear_extra(side, &clearings, completeness).await
     }
 
-    /// What takes part of a source that really lies at `place`, and whether all of it could be looked at; nothing, and told,
-    /// when it cannot be listed.
+    /// What takes part of a source that really lies at `place`, and whether all of it could be read; `None`, after a report,
+    /// if it cannot be listed.
     async fn wanted_there(
         &mut self,
         src: &PfsPath,
@@ -184,17 +184,13 @@ impl Transfer<'_> {
             compare,
         };
         let mut plan = plan(wanted, &selected, options);
-        let protected = held.protected(&selected);
         // Where everything takes part, `--delete` also means what no listing tells.
         let spared = match self.selection.is_all() {
             true => Vec::new(),
-            false => protected.clone(),
+            false => held.protected(&selected),
         };
-        match extra {
-            Extra::Keep => hold_back(&mut plan, wanted, &protected),
-            Extra::Delete => hold_back(&mut plan, wanted, &spared),
-        }
-        let clearings = Clearings::of(&plan, wanted, held, &selected, spared, extra);
+        hold_back(&mut plan, wanted, &spared);
+        let clearings = Clearings::of(&plan, wanted, held, &selected, spared);
         (plan, clearings)
     }
 }

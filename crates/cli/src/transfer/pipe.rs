@@ -132,7 +132,10 @@ async fn print_file(
     pace: Option<&Pace>,
     world: &mut World,
 ) -> Result<(), CliError> {
-    let mut content = files.cat(path, range).await?;
+    let mut content = match range {
+        Some(range) => files.stretch(path, range).await?,
+        None => files.cat(path).await?,
+    };
     while let Some(piece) = content.next().await? {
         let Some(pace) = pace else {
             world.out.bytes(&piece)?;

@@ -154,7 +154,7 @@ pub async fn find_all(
     Ok(found)
 }
 
-/// The sources an argument names; links are taken for what they point at. One that points at nothing is told and does
+/// The sources an argument names; links are taken for what they point at. A broken link is reported and does
 /// not stop the rest.
 pub async fn sources(
     files: &FileClient<'_>,

@@ -1,9 +1,7 @@
 //! The end of a transfer: how much was done, what was not and why, and the exit code.
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_api::error::ErrorName;
-use paddlecloud_pfs::pack::PackError;
-use paddlecloud_pfs::{PfsPath, RootError};
+use paddlecloud_pfs::PfsPath;
 use paddlecloud_transfer::{Failure, Summary, TransferError};
 
 use super::remote::is_about_one_path;
@@ -86,8 +84,6 @@ pub struct TransferTotals {
     /// Bytes that went in vain, before those that count.
     again: u64,
     lost: Vec<Lost>,
-    /// How many of them the same command may bring, another time.
-    passing: u64,
     /// Files that were never tried because the transfer had to end.
     broken_off: u64,
     hints: Vec<String>,
@@ -110,13 +106,7 @@ impl TransferTotals {
         self.lost.push(lost);
     }
 
-    /// The same of something that may be there another time: a disk that is not mounted, a file that cannot be read now.
-    pub fn lose_for_now(&mut self, lost: Lost) {
-        self.passing += 1;
-        self.lose(lost);
-    }
-
-    /// Forgets what could not be looked into and lies in one of these: it goes with them, or they are told as what could
+    /// Forgets what could not be looked into and lies in one of these: it goes with them, or they are reported as what could
     /// not be removed.
     pub fn forget_unseen(&mut self, removed: &[String]) {
         let is_in = |path: &str, folder: &String| {
@@ -131,11 +121,10 @@ impl TransferTotals {
     /// One more thing that failed on the server's side.
     pub fn refuse(&mut self, path: impl Into<String>, error: &ClientError) {
         self.keep_hints(error);
-        self.passing += u64::from(may_pass(error));
         self.lost.push(Lost::new(path, chain(error)));
     }
 
-    /// What a request gave; nothing, and told, where it failed for this path only. After other failures nothing more can
+    /// The result of a request; `None`, after a report, if it failed for this path only. After other failures nothing more can
     /// succeed.
     pub fn pass<T>(
         &mut self,
@@ -165,7 +154,6 @@ impl TransferTotals {
             TransferError::Server(error) => self.keep_hints(error),
             _ => {}
         }
-        self.passing += u64::from(!is_for_good(&failure.error));
         self.lost.push(Lost::new(failure.path, chain(&failure.error)));
     }
 
@@ -175,12 +163,6 @@ impl TransferTotals {
         {
             self.hints.clone_from(&body.hints);
         }
-    }
-
-    /// Whether all that could be done is done: what failed would fail again. A try that brought nothing settles nothing.
-    pub fn is_settled(&self) -> bool {
-        let landed = self.transferred + self.unchanged + self.kept;
-        self.passing + self.broken_off == 0 && (landed > 0 || self.failures() == 0)
     }
 
     /// How many things failed so far.
@@ -303,43 +285,6 @@ fn listed(lost: &[Lost], is_terminal: bool) -> Vec<String> {
     lines
 }
 
-/// Whether a file is left out for what it is, and not for what happened to it.
-fn is_for_good(error: &TransferError) -> bool {
-    match error {
-        TransferError::Server(error) => !may_pass(error),
-        TransferError::Local(error) => matches!(
-            error,
-            RootError::Denied(_)
-                | RootError::NotAFile(_)
-                | RootError::TooLong(_)
-                | RootError::NotNameable(_)
-                | RootError::Escapes(_)
-                | RootError::Exists(_)
-                | RootError::IsAFolder(_)
-                | RootError::NotAFolder(_)
-        ),
-        TransferError::Pack(PackError::LinkOutside(_))
-        | TransferError::NotAFile
-        | TransferError::NotReplaced { .. }
-        | TransferError::InItsPlace(_) => true,
-        _ => false,
-    }
-}
-
-/// Whether a request may succeed another time, without a change of what it asks for.
-fn may_pass(error: &ClientError) -> bool {
-    error.refusal().is_none_or(|name| {
-        !matches!(
-            name,
-            ErrorName::BadRequest
-                | ErrorName::Forbidden
-                | ErrorName::NotFound
-                | ErrorName::Conflict
-                | ErrorName::PayloadTooLarge
-        )
-    })
-}
-
 /// `1 file`, `12 files`.
 pub fn counted(count: u64) -> String {
     match count {
@@ -363,8 +308,6 @@ pub fn uncounted(unread: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paddlecloud_api::error::ErrorBody;
-    use paddlecloud_pfs::RelPath;
 
     #[test]
     fn the_words_name_only_what_happened() {
@@ -478,61 +421,6 @@ mod tests {
             "  and 2 more; append `2> FILE` to the command to list all of them"
         );
         assert_eq!(listed(&lost[..LISTED], true).last().unwrap(), "  f49: no");
-    }
-
-    #[test]
-    fn what_would_fail_again_leaves_nothing_to_go_on_with() {
-        let refused = |name| ClientError::Refused(ErrorBody::new(name, "no"));
-        let broken = || ClientError::Broken {
-            endpoint: "there".to_owned(),
-            problem: "is gone".to_owned(),
-        };
-        let some = || TransferTotals {
-            unchanged: 1,
-            ..TransferTotals::default()
-        };
-        let path = || RelPath::from_bytes(b"f").unwrap();
-        let after = |error: TransferError| {
-            let mut tally = some();
-            tally.lose(Lost::new("link", "it leads out of the folder"));
-            tally.fail(Failure {
-                path: "f".to_owned(),
-                error,
-            });
-            (tally.failures(), tally.is_settled())
-        };
-        assert_eq!(after(refused(ErrorName::Forbidden).into()), (2, true));
-        assert_eq!(after(TransferError::NotAFile), (2, true));
-        assert_eq!(after(RootError::Denied(path()).into()), (2, true));
-        for passing in [
-            refused(ErrorName::QuotaExceeded).into(),
-            refused(ErrorName::StorageFull).into(),
-            broken().into(),
-            RootError::NoSpace(path()).into(),
-            RootError::NotFound(path()).into(),
-            TransferError::Changed,
-            TransferError::BrokenOff,
-        ] {
-            assert_eq!(after(passing), (2, false));
-        }
-        let mut tally = some();
-        tally.refuse("f", &refused(ErrorName::NotFound));
-        assert!(tally.is_settled());
-        tally.refuse("f", &broken());
-        assert!(!tally.is_settled());
-        let mut tally = some();
-        tally.lose_for_now(Lost::new("disk", "there is no such file or folder"));
-        assert_eq!((tally.failures(), tally.is_settled()), (1, false));
-    }
-
-    #[test]
-    fn a_try_that_brought_nothing_can_still_be_gone_on_with() {
-        let mut tally = TransferTotals::default();
-        assert!(tally.is_settled(), "there was nothing to bring");
-        tally.lose(Lost::new("f", "it is a folder"));
-        assert!(!tally.is_settled());
-        tally.transferred = 1;
-        assert!(tally.is_settled());
     }
 
     #[test]

@@ -10,24 +10,33 @@ use paddlecloud_connect::Environment;
 use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::staging::KEEP_UNFINISHED;
 
+use super::Transfer;
 use super::rules::Target;
 
 /// The note of some sources on their way to one destination.
 pub(super) struct Unfinished {
     note: Option<PathBuf>,
+    /// Whether the note stays as it is.
+    dry_run: bool,
+}
+
+impl Transfer<'_> {
+    /// The note of paths in their exact bytes, from or to this server: what is only shown alike is something else.
+    pub(super) fn unfinished(&self, sources: &[Vec<u8>], dest: &[u8]) -> Unfinished {
+        let home = Environment::of_this_process().paddle_home();
+        let home = home.filter(|home| home.is_dir());
+        let noted = home.map(|home| {
+            let folder = home.join("unfinished");
+            Unfinished::noted_in(&folder, &self.server, sources, dest)
+        });
+        Unfinished {
+            note: noted.and_then(|noted| noted.note),
+            dry_run: self.options.dry_run,
+        }
+    }
 }
 
 impl Unfinished {
-    /// Of paths in their exact bytes, from or to one server: what is only shown alike is something else.
-    pub fn of(server: &str, sources: &[Vec<u8>], dest: &[u8]) -> Unfinished {
-        let home = Environment::of_this_process().paddle_home();
-        let home = home.filter(|home| home.is_dir());
-        match home.map(|home| home.join("unfinished")) {
-            Some(folder) => Unfinished::noted_in(&folder, server, sources, dest),
-            None => Unfinished { note: None },
-        }
-    }
-
     fn noted_in(folder: &Path, server: &str, sources: &[Vec<u8>], dest: &[u8]) -> Unfinished {
         forget_old(folder, SystemTime::now());
         let mut key = Vec::new();
@@ -40,6 +49,7 @@ impl Unfinished {
         let name = Digest::of(&key).to_string();
         Unfinished {
             note: Some(folder.join(&name[..32])),
+            dry_run: false,
         }
     }
 
@@ -56,6 +66,7 @@ impl Unfinished {
     pub fn begin(&self) {
         if let Some(note) = &self.note
             && let Some(folder) = note.parent()
+            && !self.dry_run
         {
             let _ = std::fs::create_dir_all(folder);
             let _ = std::fs::write(note, "");
@@ -64,7 +75,7 @@ impl Unfinished {
 
     /// All of it is there.
     pub fn end(&self) {
-        if let Some(note) = &self.note {
+        if let Some(note) = self.note.as_ref().filter(|_| !self.dry_run) {
             let _ = std::fs::remove_file(note);
         }
     }

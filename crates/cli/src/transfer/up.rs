@@ -10,7 +10,7 @@ use super::local::{self, LocalSource};
 use super::location::{Remote, shown, shown_in};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
-use super::unfinished::{Unfinished, absolute};
+use super::unfinished::absolute;
 use super::{Copy, Transfer, in_lines, remote};
 use crate::error::{CliError, chain};
 
@@ -20,7 +20,7 @@ const SHOWN: usize = 40;
 impl Transfer<'_> {
     pub(super) async fn up(&mut self, sources: &[&Path], dest: &Remote, copy: &Copy) -> Result<(), CliError> {
         let from: Vec<Vec<u8>> = sources.iter().map(|path| absolute(path)).collect();
-        let unfinished = Unfinished::of(&self.server, &from, dest.path.to_string().as_bytes());
+        let unfinished = self.unfinished(&from, dest.path.to_string().as_bytes());
         let target = unfinished.target(remote::target(&self.files, &dest.path).await?);
         let request = Request {
             target,
@@ -32,12 +32,12 @@ impl Transfer<'_> {
         for path in sources {
             match local::sources(path) {
                 Ok(some) => found.extend(some),
-                Err(lost) => self.tally.lose_for_now(lost),
+                Err(lost) => self.tally.lose(lost),
             }
         }
         let landed = self.land(found, |found| &found.source, request, &dest.path.to_string())?;
         let makes_folder = landed.iter().any(|(found, _)| found.source.kind == Kind::Folder);
-        if target == Target::Missing && makes_folder && !self.options.dry_run {
+        if target == Target::Missing && makes_folder {
             unfinished.begin();
         }
         let mut work = Vec::new();
@@ -49,7 +49,7 @@ impl Transfer<'_> {
         for (what, uploads) in in_lines(work) {
             self.send(&what, uploads).await?;
         }
-        if self.tally.is_settled() && !self.options.dry_run {
+        if self.tally.failures() == 0 {
             unfinished.end();
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Transfer<'_> {
         let mut walked = match local::walk(local) {
             Ok(walked) => walked,
             Err(error) => {
-                self.tally.lose_for_now(Lost::new(shown(local), chain(&error)));
+                self.tally.lose(Lost::new(shown(local), chain(&error)));
                 return None;
             }
         };
@@ -111,10 +111,7 @@ impl Transfer<'_> {
             false => Completeness::Partial,
         };
         self.untold += walked.lost.len();
-        walked
-            .lost
-            .into_iter()
-            .for_each(|lost| self.tally.lose_for_now(lost));
+        walked.lost.into_iter().for_each(|lost| self.tally.lose(lost));
         Some((walked.entries, completeness))
     }
 
@@ -167,7 +164,7 @@ impl Transfer<'_> {
         });
     }
 
-    /// Makes a folder and those above it; false, and told, when that is refused.
+    /// Makes a folder and those above it; `false`, after a report, if that is refused.
     pub(super) async fn make_folder(&mut self, folder: &PfsPath) -> Result<bool, CliError> {
         if self.options.dry_run || self.made.as_ref() == Some(folder) {
             return Ok(true);

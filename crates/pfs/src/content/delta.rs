@@ -29,7 +29,7 @@ const STRONG: usize = 16;
 const SUM: usize = 8 + STRONG;
 const MAGIC: &[u8; 8] = b"PFSSIGN1";
 const MIN_BLOCK: u32 = 2 << 10;
-const MAX_BLOCK: u32 = 128 << 10;
+const MAX_BLOCK: u32 = 4 << 20;
 
 /// Where a range of the new file comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

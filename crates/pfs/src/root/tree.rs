@@ -176,14 +176,6 @@ impl Root {
         self.sync_fd(&parent, path)
     }
 
-    /// Removes an empty folder, and nothing else.
-    pub fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
-        let (parent, name) = self.open_parent(path)?;
-        sys::unlinkat(&parent, name, AtFlags::REMOVEDIR)
-            .map_err(|errno| RootError::errno("remove", path, errno))?;
-        self.sync_fd(&parent, path)
-    }
-
     fn unlink(&self, parent: &OwnedFd, path: &RelPath, name: &[u8]) -> Result<(), RootError> {
         let failed = |errno| RootError::errno("remove", path, errno);
         let stat = stat_name(parent, name).map_err(failed)?;

@@ -4,12 +4,12 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-#[cfg(test)]
-mod elsewhere;
 mod local;
 mod patience;
 mod remote;
 mod space;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;

@@ -94,13 +94,6 @@ impl RemoteSpace {
         self.store.remove_all(&self.at(path))
     }
 
-    pub(super) fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
-        match self.stat(path)?.is_dir() {
-            true => self.store.remove(&self.at(path)),
-            false => Err(RootError::NotAFolder(path.clone())),
-        }
-    }
-
     pub(super) fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
         self.made_first(path, |place| self.store.usage(place))
     }

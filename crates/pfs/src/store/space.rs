@@ -170,14 +170,6 @@ impl OpenSpace {
         }
     }
 
-    /// Removes an empty folder, and nothing else.
-    pub fn remove_folder(&self, path: &RelPath) -> Result<(), RootError> {
-        match self {
-            Self::Folder(root) => root.remove_folder(path),
-            Self::Remote(remote) => remote.remove_folder(path),
-        }
-    }
-
     /// Bytes and files below a path, counted now.
     pub fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
         match self {
@@ -219,7 +211,7 @@ impl OpenSpace {
     pub fn commit(
         &self,
         assembly: &Assembly,
-        digest: Digest,
+        digest: Option<Digest>,
         existing: Existing,
     ) -> Result<Meta, AssemblyError> {
         match self {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use paddlecloud_api::files::{WirePath, split_last};
 use paddlecloud_connect::{ConnectError, chain};
-use paddlecloud_pfs::content::CHUNK;
 use paddlecloud_pfs::{Existing, PfsPath};
 use paddlecloud_transfer::{
     Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload, walk,
@@ -14,9 +13,6 @@ use serde::Deserialize;
 
 use super::failure::Failure;
 use super::operation::{Reply, reply};
-
-/// Bytes of a shorter range travel as they are: checked, whole chunks would travel, up to two more than are asked for.
-const PLAIN: u64 = 16 * CHUNK;
 
 #[derive(Clone, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
@@ -168,24 +164,15 @@ fn transfer(overwrite: bool, checksum: bool) -> TransferOptions {
     }
 }
 
-/// Checked chunk by chunk; of a range of few chunks only the bytes that are asked for travel, for whoever reads here and
-/// there.
+/// A whole file is verified at its end.
 async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64>) -> Result<Reply, Failure> {
-    let end = end.unwrap_or(u64::MAX);
-    if end <= start {
-        return Ok(Reply::Bytes(Vec::new()));
-    }
+    let mut stretch = match (start, end) {
+        (0, None) => files.cat(path).await?,
+        (start, end) => files.stretch(path, start..end.unwrap_or(u64::MAX)).await?,
+    };
     let mut bytes = Vec::new();
-    if end - start < PLAIN {
-        let mut stretch = files.stretch(path, start..end).await?;
-        while let Some(piece) = stretch.next().await? {
-            bytes.extend_from_slice(&piece);
-        }
-    } else {
-        let mut content = files.cat(path, Some(start..end)).await?;
-        while let Some(piece) = content.next().await? {
-            bytes.extend_from_slice(&piece);
-        }
+    while let Some(piece) = stretch.next().await? {
+        bytes.extend_from_slice(&piece);
     }
     Ok(Reply::Bytes(bytes))
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
     CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackRequest, RemoveRequest,
-    Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, TakeRequest, UnfinishedUpload,
-    UploadReply, UploadRequest, UsageView, WirePath,
+    Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, UnfinishedUpload, UploadReply,
+    UploadRequest, UsageView, WirePath,
 };
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
@@ -20,7 +20,7 @@ use super::{App, Taking, internal};
 use crate::auth::Caller;
 use crate::files::{
     BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, MEASURED_AGAIN, Opened, PackIn,
-    PackOut, Parts, PartsAsked, RangeIn,
+    PackOut, RangeIn,
 };
 use crate::locks::Key;
 use crate::queue::Class;
@@ -249,20 +249,6 @@ impl App {
             .await
     }
 
-    pub async fn file_parts(
-        &self,
-        caller: &Caller,
-        path: &str,
-        asked: PartsAsked,
-        version: Option<String>,
-    ) -> Result<Parts, ErrorBody> {
-        let path = parse(path)?;
-        self.with_store(caller, move |files, caller| {
-            files.parts(caller, &path, asked, version.as_deref())
-        })
-        .await
-    }
-
     pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, ErrorBody> {
         let path = parse(path)?;
         self.at_the_end(caller, move |files, caller| files.signature(caller, &path))
@@ -344,19 +330,6 @@ impl App {
         Ok(self.taking(caller, range.await?))
     }
 
-    pub async fn upload_take(
-        &self,
-        caller: &Caller,
-        id: &str,
-        request: TakeRequest,
-    ) -> Result<UploadReply, ErrorBody> {
-        let id = upload_id(id)?;
-        self.at_the_end(caller, move |files, caller| {
-            files.upload_take(caller, &id, &request)
-        })
-        .await
-    }
-
     pub async fn upload_reuse(
         &self,
         caller: &Caller,
@@ -384,11 +357,20 @@ impl App {
             drop(alone);
             committed
         };
-        // With a remote store, the whole file is sent now.
-        match self.files.is_remote() {
-            true => self.at_length(caller, commit).await,
-            false => self.at_the_end(caller, commit).await,
-        }
+        self.ending_upload(caller, commit).await
+    }
+
+    /// Runs what may publish an upload. With a remote store, the whole file is sent now.
+    pub(super) async fn ending_upload<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, ErrorBody> {
+        let class = match self.files.is_remote() {
+            true => Class::Long,
+            false => Class::End,
+        };
+        self.in_turn(Some(class), caller, work).await
     }
 
     pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
@@ -438,11 +420,6 @@ impl App {
 
     pub async fn file_fsck(&self, caller: &Caller) -> Result<Fsck, ErrorBody> {
         self.with_store(caller, |files, caller| files.fsck(caller)).await
-    }
-
-    pub async fn file_fsck_told(&self, caller: &Caller, id: String) -> Result<(), ErrorBody> {
-        self.at_length(caller, move |files, caller| files.fsck_told(caller, &id))
-            .await
     }
 
     /// Removes abandoned uploads and leftovers of a killed server.

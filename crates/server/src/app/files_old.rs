@@ -5,11 +5,10 @@ use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
 use paddlecloud_pfs::PfsPath;
 
 use super::files::{ListQuery, blocking, parse};
-use super::taking::{Takes, Taking};
 use super::{App, internal};
 use crate::auth::Caller;
-use crate::files::{ByteRange, BytesAsked, Content, FilesError, OldRangeIn, Opened, RangeSum};
-use crate::queue::Class;
+use crate::files::{ByteRange, BytesAsked, Content, Opened, RangeSum};
+use crate::locks::Key;
 
 /// A file in the original format.
 pub struct OldEntry {
@@ -77,7 +76,6 @@ impl App {
             paths: found.into_iter().map(|view| view.path).collect(),
             recursive,
             dry_run: false,
-            empty_folders: false,
         };
         let removed = self.file_remove(caller, request).await?;
         let mut gone = Vec::new();
@@ -134,33 +132,23 @@ impl App {
         }
     }
 
+    /// Stores a range. Ranges of one file are stored one after the other, and the last one publishes it.
     pub async fn old_post(
         &self,
         caller: &Caller,
         path: &str,
         offset: u64,
-        len: u64,
-    ) -> Result<Taking<OldRangeIn>, ErrorBody> {
+        range: Vec<u8>,
+    ) -> Result<(), ErrorBody> {
         let path = parse(path)?;
-        let range = self.with_store(caller, move |files, caller| {
-            files.old_post(caller, &path, offset, len)
-        });
-        Ok(self.taking(caller, range.await?))
+        let announced = path.clone();
+        let id = self.with_store(caller, move |files, caller| files.old_upload(caller, &announced));
+        let alone = self.locks.lock(Key::Upload(id.await?)).await;
+        self.ending_upload(caller, move |files, caller| {
+            let stored = files.old_post(caller, &path, offset, &range);
+            drop(alone);
+            stored
+        })
+        .await
     }
-}
-
-impl Takes for OldRangeIn {
-    type Done = ();
-    const END: Option<Class> = Some(Class::End);
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        OldRangeIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<(), FilesError> {
-        OldRangeIn::finish(self)
-    }
-
-    /// An incomplete range does not count; the next attempt overwrites it.
-    fn discard(self) {}
 }

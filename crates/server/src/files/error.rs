@@ -57,7 +57,7 @@ pub enum FilesError {
     Share(#[from] ShareError),
     #[error("only files of your own home can be published")]
     NotOwn,
-    #[error("you have {0} links that work, and one user may have no more")]
+    #[error("you have {0} links that work, and that is the limit for one user")]
     TooManyLinks(usize),
     #[error("this is for administrators")]
     AdminOnly,

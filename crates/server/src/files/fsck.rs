@@ -1,9 +1,7 @@
 //! Checks every indexed file against its record, and reports findings as they occur.
 //!
-//! A finding is cleared only after the client confirmed that it printed it, so a broken connection loses nothing.
+//! Findings are cleared when the check ends: the next one after a check that broke off finds the same.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::{FsckEnd, FsckFinding, FsckLine, FsckVerdict};
@@ -18,49 +16,6 @@ use crate::queue::SIGN_OF_LIFE;
 
 /// Bytes of text that are buffered before they are sent.
 const LINES: usize = 64 << 10;
-
-/// The most checks whose findings wait for confirmation. Findings of older checks are found again.
-const MOST_UNTOLD: usize = 4;
-
-/// The most findings of earlier checks that are kept beside those of a new one.
-const MOST_FINDINGS: usize = 100_000;
-
-/// Findings of finished checks that wait for confirmation.
-#[derive(Default)]
-pub(super) struct Untold(Mutex<Vec<Ended>>);
-
-/// A finished check.
-struct Ended {
-    id: String,
-    findings: Vec<Finding>,
-}
-
-impl Untold {
-    fn lock(&self) -> MutexGuard<'_, Vec<Ended>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn keep(&self, findings: Vec<Finding>) -> String {
-        // The operating system's random source seeds each `RandomState`.
-        let id = format!("{:016x}", RandomState::new().build_hasher().finish());
-        let mut checks = self.lock();
-        let count = |checks: &[Ended]| checks.iter().map(|ended| ended.findings.len()).sum::<usize>();
-        while checks.len() >= MOST_UNTOLD || count(&checks) > MOST_FINDINGS {
-            checks.remove(0);
-        }
-        checks.push(Ended {
-            id: id.clone(),
-            findings,
-        });
-        id
-    }
-
-    fn take(&self, id: &str) -> Option<Ended> {
-        let mut checks = self.lock();
-        let at = checks.iter().position(|ended| ended.id == id)?;
-        Some(checks.remove(at))
-    }
-}
 
 /// A check in progress.
 pub struct Fsck {
@@ -87,24 +42,6 @@ impl Files {
             checked: 0,
             found: Vec::new(),
         })
-    }
-
-    /// Clears the findings of a check after the client confirmed them. An unknown check is ignored: the next one finds the same.
-    pub fn fsck_told(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
-        if !caller.may(Action::Administer) {
-            return Err(FilesError::AdminOnly);
-        }
-        for finding in self
-            .0
-            .untold
-            .take(id)
-            .into_iter()
-            .flat_map(|ended| ended.findings)
-        {
-            // If this fails, the next check finds the same.
-            logged(finding.settle(self.index()));
-        }
-        Ok(())
     }
 
     /// Opens a space that the index has files of; `None` if it cannot be opened.
@@ -153,10 +90,12 @@ impl Fsck {
     }
 
     fn end(&mut self, lines: &mut Vec<u8>) {
-        let found = std::mem::take(&mut self.found);
-        let id = self.files.0.untold.keep(found);
+        for finding in self.found.drain(..) {
+            // If this fails, the next check finds the same.
+            logged(finding.settle(self.files.index()));
+        }
         let checked = self.checked;
-        write(&FsckLine::End(FsckEnd { checked, id }), lines);
+        write(&FsckLine::End(FsckEnd { checked }), lines);
     }
 }
 
@@ -217,15 +156,15 @@ mod tests {
             self.files.fsck(&caller(true)).unwrap()
         }
 
-        /// The findings of a check, and its id.
-        fn check(&self) -> (Vec<FsckVerdict>, String) {
+        /// The findings of a check.
+        fn check(&self) -> Vec<FsckVerdict> {
             let mut fsck = self.fsck();
             let lines: Vec<u8> = std::iter::from_fn(|| fsck.next_lines()).flatten().collect();
             let mut found = Vec::new();
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 match serde_json::from_slice(line).unwrap() {
                     FsckLine::Found(finding) => found.push(finding.verdict),
-                    FsckLine::End(end) => return (found, end.id),
+                    FsckLine::End(_) => return found,
                 }
             }
             panic!("it has no end");
@@ -255,28 +194,27 @@ mod tests {
             }
         };
         assert!(empty >= 2, "{empty} signs of life");
-        assert!(last.starts_with(br#"{"end":{"checked":1,"#), "{last:?}");
+        assert_eq!(last, b"{\"end\":{\"checked\":1}}\n");
         assert!(fsck.next_lines().is_none());
     }
 
     #[test]
-    fn what_was_found_is_found_again_until_it_was_told() {
+    fn what_was_found_is_found_again_until_a_check_ends() {
         let fixture = Fixture::knowing(b"content");
         std::fs::write(fixture.home().join("f"), "another").unwrap();
-        let (first, unheard) = fixture.check();
-        assert_eq!(first, [FsckVerdict::ChangedOutside]);
-        let (again, heard) = fixture.check();
-        assert_eq!(again, first, "a reply that was lost loses nothing");
-        assert!(matches!(
-            fixture.files.fsck_told(&caller(false), &heard),
-            Err(FilesError::AdminOnly)
-        ));
-        fixture.files.fsck_told(&caller(true), &heard).unwrap();
-        assert_eq!(fixture.check().0, []);
-        // A late or unknown confirmation does no harm.
-        for id in [unheard.as_str(), "nobody"] {
-            fixture.files.fsck_told(&caller(true), id).unwrap();
-        }
-        assert_eq!(fixture.check().0, []);
+        let mut broken = fixture.fsck();
+        broken.pause = Duration::ZERO;
+        broken.next_lines().unwrap();
+        drop(broken);
+        let found = [FsckVerdict::ChangedOutside];
+        assert_eq!(fixture.check(), found, "a check that broke off loses nothing");
+        assert_eq!(fixture.check(), []);
+    }
+
+    #[test]
+    fn only_administrators_check() {
+        let fixture = Fixture::knowing(b"content");
+        let refused = fixture.files.fsck(&caller(false));
+        assert!(matches!(refused, Err(FilesError::AdminOnly)));
     }
 }

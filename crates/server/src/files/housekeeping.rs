@@ -26,7 +26,6 @@ impl Files {
     pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> Swept {
         let age = KEEP_UNFINISHED;
         self.0.uploads.put_down_idle(now);
-        self.0.old_writes.expire();
         // Read the keys first: uploads that begin later are not among them.
         let mut gone = self.index().uploads().unwrap_or_default();
         let mut swept = Swept::default();

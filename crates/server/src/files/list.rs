@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{FileMeta, ListEntry, ListLine, UnreadEntry};
-use paddlecloud_pfs::root::{DirEntry, Kind};
+use paddlecloud_pfs::root::{DirEntry, Kind, Stamp};
 use paddlecloud_pfs::store::Entries;
-use paddlecloud_pfs::{Access, PfsPath, RelPath, RootError};
+use paddlecloud_pfs::{Access, Digest, PfsPath, RelPath, RootError};
 
 use super::digests::Reading;
 use super::{Files, FilesError, Reached};
@@ -19,14 +19,22 @@ use crate::queue::SIGN_OF_LIFE;
 /// Bytes of text that are buffered before they are sent.
 const LINES: usize = 64 << 10;
 
+/// Entries per index lookup.
+const PAGE: usize = 1000;
+
 /// The most entries that are collected in memory.
 const MOST_AT_ONCE: usize = 100_000;
+
+/// An entry of a folder, and its row in the index if digests are wanted.
+type Indexed = (Result<DirEntry, RootError>, Option<(Stamp, Digest)>);
 
 /// Lists a folder.
 pub struct Lister {
     files: Files,
     base: Reached,
     entries: Entries,
+    /// The next entries, each with its row in the index.
+    page: std::vec::IntoIter<Indexed>,
     digests: bool,
     /// Entries up to this one are skipped: an earlier listing sent them.
     after: Option<RelPath>,
@@ -62,6 +70,7 @@ impl Files {
             files: self.clone(),
             base,
             entries,
+            page: Vec::new().into_iter(),
             digests,
             after: None,
             reading: None,
@@ -115,9 +124,9 @@ impl Lister {
     fn next_line(&mut self, until: Instant) -> Option<ListLine> {
         let line = match self.reading.take() {
             Some((entry, reading)) => self.read_on(entry, reading, until),
-            None => match self.entries.next() {
-                Some(Ok(entry)) => self.line(entry, until),
-                Some(Err(error)) => Err(self.about(error)),
+            None => match self.next_entry() {
+                Some((Ok(entry), indexed)) => self.line(entry, indexed, until),
+                Some((Err(error), _)) => Err(self.about(error)),
                 None => return Some(ListLine::End(self.count)),
             },
         };
@@ -135,6 +144,24 @@ impl Lister {
             }
             Err(error) => Some(ListLine::Error(error.refusal())),
         }
+    }
+
+    /// The next entry. If digests are wanted, the index is asked about a page of entries at a time.
+    fn next_entry(&mut self) -> Option<Indexed> {
+        if !self.digests {
+            return Some((self.entries.next()?, None));
+        }
+        if self.page.len() == 0 {
+            let entries: Vec<_> = self.entries.by_ref().take(PAGE).collect();
+            let path = |entry: &Result<DirEntry, RootError>| {
+                let path = entry.as_ref().map(|entry| entry.path.clone());
+                path.unwrap_or_default()
+            };
+            let paths: Vec<RelPath> = entries.iter().map(path).collect();
+            let indexed = self.files.indexed(&self.base.place.space, &paths);
+            self.page = entries.into_iter().zip(indexed).collect::<Vec<_>>().into_iter();
+        }
+        self.page.next()
     }
 
     /// Names the node that an error concerns by its full path.
@@ -184,7 +211,7 @@ impl Lister {
                 other => other.map_err(|error| self.about(error).refusal())?,
             };
             // Without digests, nothing is read, so the deadline does not matter.
-            let line = self.line(entry, Instant::now());
+            let line = self.line(entry, None, Instant::now());
             if let Some(ListLine::Entry(entry)) = line.map_err(|error| error.refusal())? {
                 entries.push(entry);
             }
@@ -196,13 +223,12 @@ impl Lister {
         Ok(entries)
     }
 
-    fn begin_reading(&self, path: &RelPath) -> Result<Option<Box<Reading>>, FilesError> {
-        let reached = self.base.below(path)?;
-        let indexed = self.files.indexed_file(&reached.place);
-        self.files.begin_reading(&reached, indexed)
-    }
-
-    fn line(&mut self, entry: DirEntry, until: Instant) -> Result<Option<ListLine>, FilesError> {
+    fn line(
+        &mut self,
+        entry: DirEntry,
+        indexed: Option<(Stamp, Digest)>,
+        until: Instant,
+    ) -> Result<Option<ListLine>, FilesError> {
         let below = entry.path.strip_prefix(&self.base.place.path);
         let path = below.expect("what is listed lies below what was asked for");
         if self.after.as_ref().is_some_and(|last| path <= *last) {
@@ -214,7 +240,8 @@ impl Lister {
             meta: FileMeta::of(&entry.meta),
         };
         if self.digests && is_file {
-            match self.begin_reading(&entry.path) {
+            let reached = self.base.below(&entry.path)?;
+            match self.files.begin_reading(&reached, indexed) {
                 Ok(Some(reading)) => return self.read_on(entry, reading, until),
                 Ok(None) => {}
                 Err(FilesError::Storage { source, .. }) if source.is_not_found() => return Ok(None),
@@ -252,9 +279,9 @@ fn is_about_one(error: &RootError) -> bool {
 mod tests {
     use std::sync::Arc;
 
+    use paddlecloud_pfs::Source;
     use paddlecloud_pfs::root::Meta;
     use paddlecloud_pfs::store::ReadAt;
-    use paddlecloud_pfs::{Digest, Source};
 
     use super::*;
     use crate::files::testing::{files, home, me};

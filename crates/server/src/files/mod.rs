@@ -18,7 +18,6 @@ mod old;
 mod packs;
 mod shares;
 mod sound;
-mod spans;
 #[cfg(test)]
 mod testing;
 mod tree;
@@ -41,12 +40,12 @@ use paddlecloud_pfs::{
 
 pub use accounts::MEASURED_AGAIN;
 pub use backend::StoreError;
-pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE, Parts, PartsAsked};
+pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::{KEEP_UNFINISHED, Swept};
 pub use list::Lister;
-pub use old::{OldRangeIn, RangeSum};
+pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut};
 pub use tree::DigestWanted;
 pub use uploads::{ChunkIn, RangeIn};
@@ -75,9 +74,7 @@ struct Inner {
     datacenter: String,
     accounts: Accounts,
     index: Box<dyn FileIndex>,
-    untold: fsck::Untold,
     uploads: Uploads,
-    old_writes: old::OldWrites,
     shares: Shares,
 }
 
@@ -105,9 +102,7 @@ impl Files {
             datacenter: config.datacenter.to_string(),
             accounts: Accounts::new(owners.accounts().clone()),
             index: Box::new(SqliteIndex::open(&folder.join("index.db"))?),
-            untold: fsck::Untold::default(),
             uploads: Uploads::default(),
-            old_writes: old::OldWrites::default(),
             shares: Shares::open(&folder, owners.accounts().clone())?,
         })))
     }

@@ -1,31 +1,30 @@
 //! The original's protocol for writing a file: announced by its size, sent range by range, never committed.
 //!
-//! Ranges are staged; the file appears once all have arrived. An old client asks for a range's checksum before it sends the
-//! range, and skips it if it is the same. While a file is being sent, the server returns no checksums, so the client sends
-//! everything: it would not say which ranges it skipped, or that it is done. A restarted server forgets the file, and the client
-//! sends it again.
+//! An announced file is an upload under a key of its own, and a range is a range of it. The last range publishes the file.
+//!
+//! An old client asks for a range's checksum before it sends the range, and skips it if it is the same. While a file is being
+//! sent, the server returns no checksums, so the client sends everything: it would not say which ranges it skipped, or that it is
+//! done.
 
-mod write;
+use std::sync::Arc;
 
 use md5::{Digest as _, Md5};
-use paddlecloud_api::files::{UnfinishedUpload, below};
-use paddlecloud_pfs::content::AssemblyError;
-use paddlecloud_pfs::quota::Amount;
-use paddlecloud_pfs::root::FileAttributes;
+use paddlecloud_api::files::UploadRequest;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::ReadAt;
-use paddlecloud_pfs::{Access, Existing, PfsPath, RootError, Space};
+use paddlecloud_pfs::{Access, PfsPath, RootError};
 
 use super::content::PIECE;
+use super::uploads::Live;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
-pub(super) use write::OldWrites;
-use write::{Complete, OldWrite, Shared, lock};
 
 /// The largest file the original accepted.
 const MOST_BYTES: u64 = 1 << 40;
 /// The range lengths the original accepted.
-const RANGES: std::ops::RangeInclusive<u64> = 4 << 10..=32 << 20;
+pub const OLD_RANGES: std::ops::RangeInclusive<u64> = 4 << 10..=32 << 20;
+/// The key of every such upload. Keys of other clients are longer.
+const KEY: &str = "original";
 
 /// The checksum of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,37 +36,36 @@ pub struct RangeSum {
 }
 
 impl Files {
-    /// Announces a file of this size.
+    /// Announces a file of this size. An earlier upload of it starts over: its ranges may belong to another version.
     pub fn old_touch(&self, caller: &Caller, path: &PfsPath, size: u64) -> Result<(), FilesError> {
-        let reached = self.reach(caller, path, Access::Write)?;
-        reached.not_the_space()?;
         if size > MOST_BYTES {
             return Err(FilesError::BadRequest(format!("bad file size:{size}")));
         }
-        let _acting = self.act(&reached.place.space)?;
-        let old = reached.stat_if_there()?;
-        if old.as_ref().is_some_and(|old| old.is_dir()) {
-            return Err(FilesError::BadRequest("directory already exist".to_owned()));
+        match self.old_upload(caller, path) {
+            Ok(earlier) => self.upload_discard(caller, &earlier)?,
+            Err(FilesError::NotFound(_)) => {}
+            Err(error) => return Err(error),
         }
-        self.0.old_writes.forget(&reached.place);
-        let asked = Amount {
-            bytes: size,
-            files: 1,
+        let request = UploadRequest {
+            path: path.into(),
+            size,
+            executable: false,
+            mtime: None,
+            key: KEY.to_owned(),
+            digest: None,
+            no_overwrite: false,
         };
-        let replaced = reached.replaced()?;
-        let room = self.reserve_at(&reached, asked, replaced)?;
-        if size > 0 {
-            return self.0.old_writes.begin(reached.place, size, room);
+        let begun = self.upload_begin(caller, &request).map_err(|error| match error {
+            FilesError::Storage {
+                source: RootError::IsAFolder(_),
+                ..
+            } => FilesError::BadRequest("directory already exist".to_owned()),
+            error => error,
+        })?;
+        match begun.id {
+            Some(id) if size == 0 => self.end_upload(caller, &id, None, false).map(drop),
+            _ => Ok(()),
         }
-        reached
-            .root
-            .write_file(&reached.place.path, b"", Existing::Replace)
-            .map_err(reached.failed())?;
-        if let Some(room) = room {
-            room.settle(asked, replaced);
-        }
-        self.forget(&reached.place);
-        Ok(())
     }
 
     /// The checksum of a range, for the client to compare with its own; empty while the caller, or another user with write
@@ -80,11 +78,11 @@ impl Files {
         len: u64,
     ) -> Result<RangeSum, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
-        check_range(offset, len)?;
-        let write = self.0.old_writes.get(&reached.place);
+        if !OLD_RANGES.contains(&len) || offset > MOST_BYTES {
+            return Err(bad_range());
+        }
         // A caller who may only read the file is not its sender.
-        let write = write.filter(|_| self.reach(caller, path, Access::Write).is_ok());
-        let is_written = write.is_some_and(|write| lock(&write).is_asked_about());
+        let is_written = self.old_upload(caller, path).is_ok();
         let _acting = self.act(&reached.place.space)?;
         let (checksum, len) = match reached.root.open_file(&reached.place.path) {
             Ok(file) if is_written => (String::new(), len.min(file.meta().size.saturating_sub(offset))),
@@ -99,183 +97,47 @@ impl Files {
         })
     }
 
-    /// Starts to receive a range of an announced file.
+    /// The upload of an announced file.
+    pub fn old_upload(&self, caller: &Caller, path: &PfsPath) -> Result<StagedId, FilesError> {
+        let reached = self.reach(caller, path, Access::Write)?;
+        Ok(self.old_live(&reached)?.assembly.id().clone())
+    }
+
+    fn old_live(&self, reached: &Reached) -> Result<Arc<Live>, FilesError> {
+        let not_announced = || FilesError::NotFound(reached.shown.to_string());
+        let id = self.keyed_upload(&reached.place, KEY).ok_or_else(not_announced)?;
+        let _acting = self.act(&reached.place.space)?;
+        let found = self.take_up(&reached.root, &reached.place.space, &id);
+        found.map_err(|_| not_announced())
+    }
+
+    /// Stores a range of an announced file. The last one publishes the file.
     pub fn old_post(
         &self,
         caller: &Caller,
         path: &PfsPath,
         offset: u64,
-        len: u64,
-    ) -> Result<OldRangeIn, FilesError> {
+        range: &[u8],
+    ) -> Result<(), FilesError> {
         let reached = self.reach(caller, path, Access::Write)?;
-        let write = self.0.old_writes.get(&reached.place);
-        let write = write.ok_or_else(|| FilesError::NotFound(path.to_string()))?;
+        let live = self.old_live(&reached)?;
+        let end = offset.checked_add(range.len() as u64);
+        if end.is_none_or(|end| end > live.assembly.plan().size) {
+            return Err(bad_range());
+        }
         {
             let _acting = self.act(&reached.place.space)?;
-            let mut write = lock(&write);
-            if write.is_over() {
-                return Err(FilesError::NotFound(path.to_string()));
-            }
-            if len > *RANGES.end() || offset.checked_add(len).is_none_or(|end| end > write.size) {
-                return Err(FilesError::BadRequest("chunksize error".to_owned()));
-            }
-            if write.staged.is_none() {
-                let staged = reached.root.staging().stage_file(FileAttributes::default());
-                write.staged = Some(staged.map_err(reached.failed())?);
-            }
-            write.on_arriving(offset, offset + len);
+            live.checked(self, live.assembly.put_range(offset, range))?;
         }
-        Ok(OldRangeIn {
-            files: self.clone(),
-            reached,
-            arriving: Arriving(write),
-            start: offset,
-            offset,
-            end: offset + len,
-        })
-    }
-
-    /// The unfinished old-protocol writes of a space.
-    pub(super) fn old_unfinished(&self, space: &Space) -> Vec<UnfinishedUpload> {
-        let name = self.name_of(space);
-        let begun = self.0.old_writes.in_space(space).into_iter();
-        begun
-            .filter_map(|(place, begun)| Some(begun.view(below(&name, &place.path).ok()?.into())))
-            .collect()
-    }
-
-    /// Discards an old-protocol write of the caller; returns whether it existed.
-    pub(super) fn old_discard(&self, caller: &Caller, id: &StagedId) -> Result<bool, FilesError> {
-        for space in self.writable(caller)? {
-            let begun = self.0.old_writes.in_space(&space);
-            let Some((place, begun)) = begun.into_iter().find(|(_, begun)| begun.is(id)) else {
-                continue;
-            };
-            let _acting = self.act(&space)?;
-            {
-                let mut write = lock(&begun.write);
-                if write.is_over() {
-                    return Err(AssemblyError::Ending(place.path).into());
-                }
-                write.end();
-            }
-            self.0.old_writes.remove(&place, &begun.write);
-            return Ok(true);
+        match live.assembly.missing().is_empty() {
+            true => self.end_upload(caller, live.assembly.id(), None, false).map(drop),
+            false => Ok(()),
         }
-        Ok(false)
-    }
-
-    /// Publishes a file if all ranges have arrived and none is in flight.
-    fn old_publish(&self, reached: &Reached, shared: &Shared) -> Result<(), FilesError> {
-        let _acting = self.act(&reached.place.space)?;
-        let Some(complete) = lock(shared).take_complete() else {
-            return Ok(());
-        };
-        // Later requests about this file run on threads for short work and must not wait for the publish.
-        let _publishing = self.0.old_writes.publishing(&reached.place, shared);
-        let Complete {
-            size,
-            staged,
-            mut room,
-        } = complete;
-        let replaced = reached.replaced()?;
-        let written = Amount {
-            bytes: size,
-            files: 1,
-        };
-        if let Some(room) = &mut room {
-            room.fit(written, replaced)?;
-        }
-        reached
-            .root
-            .publish_staged(staged, &reached.place.path, Existing::Replace)
-            .map_err(reached.failed())?;
-        if let Some(room) = room {
-            room.settle(written, replaced);
-        }
-        self.forget(&reached.place);
-        Ok(())
     }
 }
 
-/// Counts a range as in flight until it is dropped.
-struct Arriving(Shared);
-
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        lock(&self.0).on_arrived();
-    }
-}
-
-/// A range that is being received.
-pub struct OldRangeIn {
-    files: Files,
-    reached: Reached,
-    arriving: Arriving,
-    start: u64,
-    offset: u64,
-    end: u64,
-}
-
-impl OldRangeIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        let next = self.offset + bytes.len() as u64;
-        if next > self.end {
-            return Err(FilesError::BadRequest("chunksize error".to_owned()));
-        }
-        let _acting = self.files.act(&self.reached.place.space)?;
-        let mut write = lock(&self.arriving.0);
-        let staged = write.staged.as_ref().ok_or_else(|| self.is_gone())?;
-        if let Err(error) = staged.write_at(bytes, self.offset) {
-            let error = RootError::io("write", &self.reached.place.path, error);
-            let error = self.reached.failed()(error);
-            if error.is_full() {
-                self.give_up(&mut write);
-            }
-            return Err(error);
-        }
-        self.offset = next;
-        Ok(())
-    }
-
-    /// A full disk keeps no partial file; the client announces it again.
-    fn give_up(&self, write: &mut OldWrite) {
-        write.end();
-        self.files
-            .0
-            .old_writes
-            .remove(&self.reached.place, &self.arriving.0);
-    }
-
-    /// Records the range; the last one publishes the file.
-    pub fn finish(self) -> Result<(), FilesError> {
-        if self.offset != self.end {
-            return Err(FilesError::BadRequest("chunksize error".to_owned()));
-        }
-        let write = self.arriving.0.clone();
-        {
-            let mut write = lock(&write);
-            if write.is_over() {
-                return Err(self.is_gone());
-            }
-            write.posted.add(self.start, self.end);
-        }
-        drop(self.arriving);
-        self.files.old_publish(&self.reached, &write)
-    }
-
-    /// Another request of the same client completed the file, or its owner discarded it.
-    fn is_gone(&self) -> FilesError {
-        FilesError::NotFound(self.reached.shown.to_string())
-    }
-}
-
-fn check_range(offset: u64, len: u64) -> Result<(), FilesError> {
-    match RANGES.contains(&len) && offset <= MOST_BYTES {
-        true => Ok(()),
-        false => Err(FilesError::BadRequest("chunksize error".to_owned())),
-    }
+fn bad_range() -> FilesError {
+    FilesError::BadRequest("chunksize error".to_owned())
 }
 
 /// MD5 and length of the part of a range that exists.

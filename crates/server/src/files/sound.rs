@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Caller;
-    use crate::files::{BytesAsked, PartsAsked, testing};
+    use crate::files::{BytesAsked, testing};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -181,19 +181,13 @@ mod tests {
         }
 
         /// The result of each way to request a single file.
-        fn asked_for(&self, name: &str) -> [Option<FilesError>; 3] {
+        fn asked_for(&self, name: &str) -> [Option<FilesError>; 2] {
             let path = path(name);
-            let parts = PartsAsked {
-                first: 0,
-                count: 1,
-                skip: 0,
-            };
             let content = self.files.content(&self.me, &path, &BytesAsked::default());
-            let parts = self.files.parts(&self.me, &path, parts, None);
             let digest = self
                 .files
                 .stat(&self.me, &path, false, crate::files::DigestWanted::Always);
-            [content.err(), parts.err(), digest.err()]
+            [content.err(), digest.err()]
         }
 
         /// The files that a pack contains.
@@ -248,7 +242,7 @@ mod tests {
         let fixture = Fixture::new();
         let [right, wrong] = ["r", "w"].map(|byte| byte.repeat(2 << 20));
         fixture.damaged("large", &right, &wrong);
-        let [_, _, digest] = fixture.asked_for("large");
+        let [_, digest] = fixture.asked_for("large");
         let told = digest.unwrap().refusal();
         assert_eq!(told.error, paddlecloud_api::error::ErrorName::Damaged);
         let request = paddlecloud_api::files::StatsRequest {

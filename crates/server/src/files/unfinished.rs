@@ -177,7 +177,7 @@ impl Files {
             })
         };
         let begun = self.outlines(space, &root)?.into_iter().filter_map(view);
-        Ok(begun.chain(self.old_unfinished(space)).collect())
+        Ok(begun.collect())
     }
 
     /// The resumable uploads of a space, read under its lock.

@@ -4,29 +4,27 @@
 //! its upload. `unfinished` keeps the reservations.
 
 mod arriving;
-mod free;
 mod full;
-mod presence;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use paddlecloud_api::files::{
-    COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, TakeRequest, UploadReply, UploadRequest,
+    COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, UploadReply, UploadRequest,
 };
 use paddlecloud_pfs::content::{
-    AnnouncedFile, Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName, Op, is_stored, reuse,
+    AnnouncedFile, Assembly, AssemblyError, AssemblyPlan, ChunkName, Op, is_stored, reuse,
 };
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
-use paddlecloud_pfs::{Digest, Mtime, Place, RelPath, RootError, Space};
+use paddlecloud_pfs::{Access, Digest, Existing, Mtime, Place, RelPath, RootError, Space};
 
+use arriving::Visit;
 pub use arriving::{ChunkIn, RangeIn};
-use full::{EndedFull, Full};
-use presence::{Presence, Visit};
+use full::Full;
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
@@ -38,25 +36,31 @@ use crate::packages::shown_place;
 const LONGEST_KEY: usize = 128;
 /// An upload that was idle this long is closed; a returning client reopens it.
 const IDLE: Duration = Duration::from_secs(1800);
+/// An active sender sends its next request within this time.
+const BETWEEN_REQUESTS: Duration = Duration::from_secs(10);
 
 /// The open uploads, and all reservations.
 #[derive(Default)]
 pub(super) struct Uploads {
     live: Mutex<HashMap<StagedId, Arc<Live>>>,
     pub(super) rooms: Rooms,
-    promised: free::Promised,
-    full: EndedFull,
 }
 
 /// An open upload.
-struct Live {
+pub(super) struct Live {
     reached: Reached,
-    assembly: Assembly,
-    /// The file system of its staged file.
-    device: Option<u64>,
-    presence: Presence,
-    /// Set when the upload ran out of space; concurrent requests then report that, not that the upload is gone.
+    pub(super) assembly: Assembly,
+    seen: Mutex<Seen>,
+    /// Set when the upload ran out of space and was discarded. It stays in the list for a while: all its requests report that,
+    /// not that the upload is gone.
     found_full: OnceLock<Full>,
+}
+
+/// The last request of an upload.
+struct Seen {
+    at: Instant,
+    /// It was aborted: its sender may be gone.
+    broke_off: bool,
 }
 
 impl Live {
@@ -64,8 +68,30 @@ impl Live {
         &self.reached.place.space
     }
 
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a request.
+    fn come(&self) {
+        *self.seen() = Seen {
+            at: Instant::now(),
+            broke_off: false,
+        };
+    }
+
+    /// Whether the sender seems to be between two requests.
+    fn is_between_requests(&self) -> bool {
+        let seen = self.seen();
+        !seen.broke_off && seen.at.elapsed() < BETWEEN_REQUESTS
+    }
+
     /// Converts the result of a write. A full disk discards the upload, so that no partial file stays.
-    fn checked<T>(&self, files: &Files, result: Result<T, AssemblyError>) -> Result<T, FilesError> {
+    pub(super) fn checked<T>(
+        &self,
+        files: &Files,
+        result: Result<T, AssemblyError>,
+    ) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
             Err(error) => FilesError::from(error).explained(&self.reached.root),
@@ -80,13 +106,10 @@ impl Live {
         if let Some(full) = Full::of(&error)
             && self.found_full.set(full).is_ok()
         {
-            // Discard before forgetting: a concurrent request must not reopen the upload.
             if let Err(error) = self.assembly.clone().discard() {
                 tracing::warn!(%error, "an upload that does not fit could not be removed");
             }
-            let id = self.assembly.id();
-            files.0.uploads.full.note(id, &self.reached.place, full);
-            files.forget_upload(id);
+            drop(files.0.uploads.rooms.take(self.assembly.id()));
         }
         Err(error)
     }
@@ -101,7 +124,14 @@ impl Uploads {
     pub(super) fn put_down_idle(&self, then: Mtime) {
         let ahead = Mtime::from(SystemTime::now()).age(then);
         self.lock()
-            .retain(|_, live| live.presence.age().saturating_add(ahead) < IDLE);
+            .retain(|_, live| live.seen().at.elapsed().saturating_add(ahead) < IDLE);
+    }
+
+    /// Whether a request is in flight. Such an upload is left to expire when it is superseded.
+    pub(super) fn is_sent_to(&self, id: &StagedId) -> bool {
+        self.lock()
+            .get(id)
+            .is_some_and(|live| Arc::strong_count(live) > 1)
     }
 }
 
@@ -125,8 +155,7 @@ impl Files {
             mtime: request.mtime,
         };
         let key = upload_key(&reached.place, &request.key);
-        // Without the index the upload starts over.
-        let known = self.index().upload(&key).ok().flatten();
+        let known = self.keyed_upload(&reached.place, &request.key);
         let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
         let fresh = reply.id.as_ref().filter(|id| known.as_ref() != Some(id));
         if let Some(id) = fresh
@@ -137,6 +166,11 @@ impl Files {
             return Err(FilesError::Disk(error, "record an upload"));
         }
         Ok(reply)
+    }
+
+    /// The upload that a key began. Without the index the upload starts over.
+    pub(super) fn keyed_upload(&self, place: &Place, key: &str) -> Option<StagedId> {
+        self.index().upload(&upload_key(place, key)).ok().flatten()
     }
 
     fn begin_or_go_on(
@@ -186,22 +220,26 @@ impl Files {
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
         let room = self.reserve_at(&reached, amount(&plan), reached.replaced()?)?;
         let staging = reached.root.staging();
-        let promise = self.0.uploads.promise(staging, &plan).map_err(reached.failed())?;
+        // A file system of size 0 does not report its free space: CephFS in its first seconds.
+        let (free, size) = staging.free_space().map_err(reached.failed())?;
+        if size > 0 && free < plan.size {
+            return Err(reached.failed()(RootError::NoSpace(plan.path)));
+        }
         let assembly = Assembly::create(staging, plan)
             .map_err(|error| FilesError::from(error).explained(&reached.root))?;
         if let Some(room) = room {
             self.0.uploads.rooms.keep(assembly.id(), room);
         }
-        let live = self.live(reached, assembly);
-        drop(promise);
-        Ok(live)
+        Ok(self.live(reached, assembly))
     }
 
     fn live(&self, reached: Reached, assembly: Assembly) -> Arc<Live> {
         let live = Arc::new(Live {
-            device: free::device_of(reached.root.staging()).ok(),
             reached,
-            presence: Presence::new(),
+            seen: Mutex::new(Seen {
+                at: Instant::now(),
+                broke_off: false,
+            }),
             found_full: OnceLock::new(),
             assembly,
         });
@@ -270,17 +308,25 @@ impl Files {
                 }
             }
         }
-        Err(self.0.uploads.full.not_there(id, &spaces))
+        Err(FilesError::NoUpload(id.to_string()))
     }
 
-    fn take_up(&self, root: &OpenSpace, space: &Space, id: &StagedId) -> Result<Arc<Live>, FilesError> {
+    pub(super) fn take_up(
+        &self,
+        root: &OpenSpace,
+        space: &Space,
+        id: &StagedId,
+    ) -> Result<Arc<Live>, FilesError> {
         let known = self.0.uploads.lock().get(id).cloned();
         if let Some(live) = known {
             if live.reached.place.space != *space {
                 return Err(FilesError::NoUpload(id.to_string()));
             }
-            live.presence.comes();
-            return Ok(live);
+            live.come();
+            return match live.found_full.get() {
+                Some(full) => Err(full.told(&live.reached.place)),
+                None => Ok(live),
+            };
         }
         self.find_rooms(space, root)?;
         let assembly = match Assembly::open(root.staging(), id) {
@@ -344,26 +390,6 @@ impl Files {
         })
     }
 
-    /// Copies chunks of the old file that are unchanged in the new one.
-    pub fn upload_take(
-        &self,
-        caller: &Caller,
-        id: &StagedId,
-        request: &TakeRequest,
-    ) -> Result<UploadReply, FilesError> {
-        if (request.chunks.len() as u64).saturating_mul(CHUNK) > 2 * COPY_AT_ONCE {
-            return Err(too_much_at_once());
-        }
-        let live = self.upload(caller, id)?;
-        let _acting = self.act(live.space())?;
-        let old = open_old(&live)?;
-        for (index, name) in &request.chunks {
-            let taken = live.assembly.take_chunk(*index, *name, &*old);
-            live.checked(self, taken)?;
-        }
-        Ok(reply(&live, None))
-    }
-
     /// Copies ranges of the old file to other offsets of the new one.
     pub fn upload_reuse(
         &self,
@@ -381,7 +407,8 @@ impl Files {
             .fold(0_u64, |total, (_, _, len)| total.saturating_add(len));
         // The last copy may exceed the limit.
         if total > 2 * COPY_AT_ONCE {
-            return Err(too_much_at_once());
+            let problem = "these are too many bytes to copy at once";
+            return Err(FilesError::BadRequest(problem.to_owned()));
         }
         let _acting = self.act(live.space())?;
         let old = open_old(&live)?;
@@ -399,9 +426,20 @@ impl Files {
         id: &StagedId,
         request: &CommitRequest,
     ) -> Result<FileMeta, FilesError> {
+        self.end_upload(caller, id, Some(request.digest), request.no_overwrite)
+    }
+
+    /// The same; the bytes of a sender that gives no digest are not checked.
+    pub(super) fn end_upload(
+        &self,
+        caller: &Caller,
+        id: &StagedId,
+        digest: Option<Digest>,
+        no_overwrite: bool,
+    ) -> Result<FileMeta, FilesError> {
         let live = self.upload(caller, id)?;
         let acting = self.act(live.space())?;
-        let (meta, replaced) = match self.publish(&live, request) {
+        let (meta, replaced) = match self.publish(&live, digest, existing(no_overwrite)) {
             Err(error) if is_over(&error) => {
                 drop(acting);
                 self.discard_refused(caller, id);
@@ -417,22 +455,27 @@ impl Files {
         }
         self.forget_upload(id);
         self.give_up_superseded(&live.reached, Some(id));
-        if live.reached.package().is_some() {
+        let recorded = digest.filter(|_| live.assembly.plan().mtime.is_some());
+        match (live.reached.package(), recorded) {
             // The package moves to its own place.
-        } else if live.assembly.plan().mtime.is_some() {
-            self.record(&live.reached.place, meta.stamp, request.digest);
-        } else {
-            self.forget(&live.reached.place);
+            (Some(_), _) => {}
+            (None, Some(digest)) => self.record(&live.reached.place, meta.stamp, digest),
+            (None, None) => self.forget(&live.reached.place),
         }
         Ok(FileMeta {
-            digest: Some(request.digest),
+            digest,
             version: Some(paddlecloud_api::files::version_of(&meta.stamp)),
             ..FileMeta::of(&meta)
         })
     }
 
     /// Publishes the file and returns what it replaced.
-    fn publish(&self, live: &Live, request: &CommitRequest) -> Result<(Meta, Amount), FilesError> {
+    fn publish(
+        &self,
+        live: &Live,
+        digest: Option<Digest>,
+        existing: Existing,
+    ) -> Result<(Meta, Amount), FilesError> {
         let _package = live.reached.package_tree()?;
         let replaced = live.reached.replaced()?;
         let plan = live.assembly.plan();
@@ -441,7 +484,7 @@ impl Files {
         rooms.fit(live.assembly.id(), amount(plan), replaced)?;
         self.make_parent(&live.reached)?;
         let root = &live.reached.root;
-        let committed = root.commit(&live.assembly, request.digest, existing(request.no_overwrite));
+        let committed = root.commit(&live.assembly, digest, existing);
         Ok((live.checked(self, committed)?, replaced))
     }
 
@@ -452,11 +495,8 @@ impl Files {
         }
     }
 
-    /// Discards an upload and all received bytes, also one by the old protocol.
+    /// Discards an upload and all received bytes.
     pub fn upload_discard(&self, caller: &Caller, id: &StagedId) -> Result<(), FilesError> {
-        if self.old_discard(caller, id)? {
-            return Ok(());
-        }
         let live = self.upload(caller, id)?;
         let _acting = self.act(live.space())?;
         let gone = live.assembly.clone().discard();
@@ -507,10 +547,6 @@ fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
         old_size,
         ..UploadReply::default()
     }
-}
-
-fn too_much_at_once() -> FilesError {
-    FilesError::BadRequest("these are too many bytes to copy at once".to_owned())
 }
 
 fn open_old(live: &Live) -> Result<Arc<dyn ReadAt>, FilesError> {

@@ -33,7 +33,7 @@ async fn other_peoples_files_are_not_found_by_any_request() {
     not_found(files.list(&theirs("d"), ListOptions::default()).await.map(drop));
     not_found(files.glob("/pfs/dc/home/you/d/*").await);
     not_found(files.glob("/pfs/dc/home/*/d/*").await);
-    not_found(files.cat(&path, None).await.map(drop));
+    not_found(files.cat(&path).await.map(drop));
     not_found(files.du(&path).await);
     not_found(files.mkdir(&theirs("new"), true).await);
     not_found(files.rename(&path, &mine("stolen"), Existing::Replace).await);
@@ -187,7 +187,7 @@ async fn a_link_swapped_in_by_a_job_leads_nowhere() {
     let local = tempfile::tempdir().unwrap();
     std::fs::write(local.path().join("file"), "planted").unwrap();
     for _ in 0..200 {
-        if let Ok(mut content) = files.cat(&mine("d/file"), None).await {
+        if let Ok(mut content) = files.cat(&mine("d/file")).await {
             let mut text = Vec::new();
             while let Some(piece) = content.next().await.unwrap() {
                 text.extend_from_slice(&piece);
@@ -248,7 +248,7 @@ async fn what_is_uploaded_belongs_to_the_homes_system_user() {
     use std::os::unix::fs::PermissionsExt;
     let closed = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(stage.home("me").join("roots"), closed).unwrap();
-    let refused = files.cat(&mine("roots"), None).await.map(drop).unwrap_err();
+    let refused = files.cat(&mine("roots")).await.map(drop).unwrap_err();
     assert_eq!(refused.refusal(), Some(ErrorName::Forbidden));
     stage.finish().await;
 }

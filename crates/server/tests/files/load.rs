@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{CommitRequest, RemoveRequest, ReuseRequest, TakeRequest};
+use paddlecloud_api::files::{CommitRequest, RemoveRequest, ReuseRequest};
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Digest;
-use paddlecloud_pfs::content::{Layout, Op};
+use paddlecloud_pfs::content::Op;
 use paddlecloud_pfs::pack::{PackTotals, PackWriter};
 use paddlecloud_server::files::Files;
 use paddlecloud_server::locks::Key;
@@ -142,15 +142,6 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
         .unwrap();
     let begun = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
     let id = begun.id.unwrap().to_string();
-    let mut hasher = Layout::of(3).hasher(0);
-    hasher.update(b"old");
-    let chunks = TakeRequest {
-        chunks: vec![(0, hasher.finish())],
-    };
-    let taken = soon("a chunk", app.upload_take(&caller, &id, chunks))
-        .await
-        .unwrap();
-    assert_eq!(taken.missing, []);
     let ranges = ReuseRequest {
         ops: vec![Op::Copy {
             to: 0,
@@ -167,7 +158,6 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
         paths: vec![mine("d").into()],
         recursive: true,
         dry_run: false,
-        empty_folders: false,
     };
     let ends = turns(&stage, Class::End).await;
     let removed = soon("room", app.file_remove(&caller, folder)).await.unwrap();
@@ -176,9 +166,8 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
 
     app.old_touch(&caller, &path("same"), 4 << 10).await.unwrap();
     let same = path("same");
-    let mut taking = app.old_post(&caller, &same, 0, 4 << 10).await.unwrap();
-    taking.feed(vec![vec![1; 4 << 10].into()]).await.unwrap();
-    soon("the old client's file", taking.finish()).await.unwrap();
+    let post = app.old_post(&caller, &same, 0, vec![1; 4 << 10]);
+    soon("the old client's file", post).await.unwrap();
     assert_eq!(std::fs::metadata(home.join("same")).unwrap().len(), 4 << 10);
     assert_eq!(app.queue.free(Class::Long), 0, "the copies go on");
     drop(copies);
@@ -251,34 +240,6 @@ async fn who_needs_a_home_measured_waits_for_a_turn() {
     };
     let (begun, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
     assert!(begun.iter().all(Result::is_ok), "{begun:?}");
-    stage.finish().await;
-}
-
-#[tokio::test]
-async fn what_an_upload_still_misses_of_the_disk_is_not_promised_to_another() {
-    let Some(disk) = SmallDisk::new("8m") else {
-        eprintln!("skipped: mounting is not permitted here");
-        return;
-    };
-    let users = format!(
-        "storage: {}\nusers:\n- {{name: me, password_file: word, system_user: a}}\n",
-        disk.path().display()
-    );
-    let stage = Stage::with(&users).await;
-    let caller = me();
-    let first = stage
-        .app
-        .upload_begin(&caller, begin("first", 5 << 20))
-        .await
-        .unwrap();
-    let refused = stage.app.upload_begin(&caller, begin("second", 5 << 20)).await;
-    assert_eq!(refused.unwrap_err().error, ErrorName::StorageFull);
-    let small = stage.app.upload_begin(&caller, begin("small", 1 << 20)).await;
-    drop(small.unwrap());
-    let id = first.id.unwrap().to_string();
-    stage.app.upload_discard(&caller, &id).await.unwrap();
-    let second = stage.app.upload_begin(&caller, begin("second", 5 << 20)).await;
-    drop(second.unwrap());
     stage.finish().await;
 }
 

@@ -88,7 +88,6 @@ const ROUTES: &[(&str, &str, Needs)] = &[
     ("POST", "/api/v1/pfs/mkdir", Files),
     ("POST", "/api/v1/pfs/pack", Files),
     ("PUT", "/api/v1/pfs/pack", Files),
-    ("GET", "/api/v1/pfs/parts", Files),
     ("GET", "/api/v1/pfs/quota", Files),
     ("POST", "/api/v1/pfs/remove", Files),
     ("POST", "/api/v1/pfs/rename", Files),

@@ -89,9 +89,9 @@ async fn every_route_has_a_scope_or_is_open_to_all_by_declaration() {
     // A route that appears under `any login` or `nothing` needs a reason: they tell a caller about itself, are for
     // machines, or carry their own secret.
     insta::assert_snapshot!(table, @r"
-    admin: audit_list audit_verify certificate_list certificate_issue certificate_revoke group_list group_delete group_set secrets_rotate usage_list user_list user_add user_delete user_show user_set file_fsck file_fsck_told server_stop
+    admin: audit_list audit_verify certificate_list certificate_issue certificate_revoke group_list group_delete group_set secrets_rotate usage_list user_list user_add user_delete user_show user_set file_fsck server_stop
     any login: token_logout password_change server_show token_list token_issue token_renew token_revoke whoami
-    files: file_content file_copy file_glob file_list file_mkdir pack_send pack_receive file_parts file_storage file_remove file_rename share_list share_create share_revoke file_signature file_stat file_stats upload_list upload_begin upload_discard upload_show upload_chunk upload_commit upload_range upload_reuse upload_take file_usage
+    files: file_content file_copy file_glob file_list file_mkdir pack_send pack_receive file_storage file_remove file_rename share_list share_create share_revoke file_signature file_stat file_stats upload_list upload_begin upload_discard upload_show upload_chunk upload_commit upload_range upload_reuse file_usage
     nothing: token_create device_login device_login_poll share_read health_show metrics_show openapi_show ready_show
     read: job_list job_show log_stream job_wait job_why log_show quota_show registry_list secret_list worker_list
     submit: job_kill_named job_submit job_kill job_rerun package_announce job_prune registry_delete registry_create secret_delete secret_set

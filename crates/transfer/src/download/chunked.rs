@@ -1,86 +1,57 @@
-//! Downloads one large file in parts, several at a time; received bytes are kept when something breaks.
+//! Downloads one large file in ranges, several at a time; received bytes are kept when something breaks.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use hyper::header::{HeaderName, HeaderValue, IF_MATCH, RANGE};
-use paddlecloud_api::client::{Call, Client, ClientError, Target};
+use hyper::header::{HeaderValue, IF_MATCH, RANGE};
+use paddlecloud_api::client::{Call, Client, ClientError};
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{DIGEST_HEADER, FileMeta};
-use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK, ChunkName};
+use paddlecloud_api::files::FileMeta;
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, CHUNK};
 use paddlecloud_pfs::{Digest, PfsPath, Root, RootError};
 
-use super::parts::PartReceiver;
+use super::receiver::Receiver;
 use super::source;
 use crate::engine::{Arrivals, Engine, blocking};
 use crate::item::Item;
 use crate::patience::Patience;
+use crate::stretch::range_value;
 use crate::{FileClient, Outcome, TransferError};
 
-/// How often a download starts over because the file changed on the server.
+/// How often a download starts over because the file changed on the server, or arrived damaged.
 const ATTEMPTS: usize = 3;
 /// Chunks per request.
 const CHUNKS_AT_ONCE: u64 = 4;
-/// After this many failed attempts, plain bytes are requested, each of which is kept.
-const TRIES_AS_PARTS: u32 = 2;
 
 /// A download of one state of a file.
-pub(super) struct Fetching {
-    pub(super) remote: PfsPath,
+struct Fetching {
+    remote: PfsPath,
     version: HeaderValue,
-    pub(super) assembly: Assembly,
-    names: Mutex<BTreeMap<u64, ChunkName>>,
-    /// The digest of the whole file, if the server knows it.
-    pub(super) digest: Mutex<Option<Digest>>,
-    /// Whether chunks arrive with their names, which the server computes from what it reads. Chunks without names are checked
-    /// against the digest that the server recorded earlier.
-    pub(super) is_named: bool,
+    assembly: Assembly,
+    /// The digest of the whole file, if the server knows it without reading.
+    digest: Option<Digest>,
 }
 
 impl Fetching {
-    /// Requests the parts that a receiver lacks and feeds them to it. Blocks on the disk.
+    /// Requests the bytes that a receiver lacks and feeds them to it. Blocks on the disk.
     async fn receive(
         &self,
         client: &Client,
         arrivals: &Arrivals,
-        receiver: &mut PartReceiver,
+        receiver: &mut Receiver,
     ) -> Result<(), TransferError> {
-        let (first, count) = receiver.missing();
-        let call = match self.is_named {
-            true => self.call(
-                FileClient::at("parts", &self.remote)
-                    .pair("first", first)
-                    .pair("count", count),
-            ),
-            false => {
-                let end = self.assembly.plan().size.min((first + count) * CHUNK);
-                self.bytes(first * CHUNK..end)
-            }
-        };
+        let mut call = Call::get(FileClient::at("content", &self.remote));
+        call.headers.push((IF_MATCH, self.version.clone()));
+        call.headers.push((RANGE, range_value(&receiver.rest())));
         let mut reply = client.open(&call).await?;
-        if let Some(digest) = reply.headers().get(HeaderName::from_static(DIGEST_HEADER)) {
-            let digest = digest.to_str().ok().and_then(|text| text.parse().ok());
-            *self.digest.lock().expect("nobody panics with it") = digest;
-        }
         while let Some(piece) = arrivals.piece(&mut reply, client).await? {
             receiver.feed(&piece)?;
         }
-        match receiver.is_complete() {
+        match receiver.rest().is_empty() {
             true => Ok(()),
             false => Err(client.broken("cut a file off").into()),
         }
-    }
-}
-
-impl Fetching {
-    /// A request for this version.
-    pub(super) fn call(&self, target: Target) -> Call {
-        let mut call = Call::get(target);
-        call.headers.push((IF_MATCH, self.version.clone()));
-        call
     }
 
     /// Fails if the file has another version now.
@@ -91,14 +62,6 @@ impl Fetching {
             false => Err(TransferError::ChangedThere),
         }
     }
-
-    /// A request for plain bytes.
-    fn bytes(&self, range: Range<u64>) -> Call {
-        let mut call = self.call(FileClient::at("content", &self.remote));
-        let range = HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1));
-        call.headers.push((RANGE, range.expect("digits and a dash")));
-        call
-    }
 }
 
 impl Engine<'_> {
@@ -108,13 +71,9 @@ impl Engine<'_> {
             return self.give_up([&item], source);
         }
         let mut result = Err(TransferError::ChangedThere);
-        for attempt in 0..ATTEMPTS {
-            result = self.fetch_once(&item, attempt > 0).await;
-            let again = matches!(
-                result,
-                Err(TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. }))
-            );
-            if !again {
+        for _ in 0..ATTEMPTS {
+            result = self.fetch_once(&item).await;
+            if !result.as_ref().is_err_and(is_begun_again) {
                 break;
             }
         }
@@ -131,8 +90,7 @@ impl Engine<'_> {
         }
     }
 
-    /// One attempt; with `is_careful`, every chunk arrives with its name, so that a damaged one is found at once.
-    async fn fetch_once(&self, item: &Item, is_careful: bool) -> Result<(), TransferError> {
+    async fn fetch_once(&self, item: &Item) -> Result<(), TransferError> {
         let remote = item.remote_path().map_err(|error| TransferError::Io {
             action: "name the file",
             source: std::io::Error::other(error),
@@ -146,16 +104,11 @@ impl Engine<'_> {
             version: version.ok_or(TransferError::NotAFile)?,
             assembly: self.assembly(item, &meta).await?,
             remote,
-            names: Mutex::default(),
-            is_named: is_careful || meta.digest.is_none(),
-            digest: Mutex::new(meta.digest),
+            digest: meta.digest,
         });
         let wanted = missing_in(&fetching.assembly, 0..meta.size);
         let fetched = self.fetch_into(&fetching).await;
-        if matches!(
-            fetched,
-            Err(TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. }))
-        ) {
+        if fetched.as_ref().is_err_and(is_begun_again) {
             self.tally
                 .again(wanted.saturating_sub(missing_in(&fetching.assembly, 0..meta.size)));
         }
@@ -168,12 +121,32 @@ impl Engine<'_> {
     }
 
     async fn fetch_into(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
+        let wanted = missing_in(&fetching.assembly, 0..u64::MAX);
         self.fetch_missing(fetching).await?;
-        self.mend(fetching).await?;
-        let digest = self.digest(fetching).await?;
-        let (assembly, existing) = (fetching.assembly.clone(), self.existing());
-        blocking(move || assembly.commit(digest, existing)).await?;
-        Ok(())
+        if fetching.digest.is_none() {
+            // Nothing but its version tells whether a job wrote to the file meanwhile.
+            let _permit = self.permit().await;
+            fetching.must_be(&self.files.stat(&fetching.remote).await?)?;
+        }
+        let (assembly, digest, existing) = (fetching.assembly.clone(), fetching.digest, self.existing());
+        match blocking(move || assembly.commit(digest, existing)).await {
+            Ok(_) => Ok(()),
+            Err(error @ AssemblyError::WrongDigest { .. }) => {
+                self.tally.again(wanted);
+                Err(self.why_wrong(fetching, error).await)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Why a file arrived with another digest: it was modified meanwhile, the server's disk is damaged, or the network is.
+    async fn why_wrong(&self, fetching: &Fetching, error: AssemblyError) -> TransferError {
+        let _permit = self.permit().await;
+        match self.files.stat_digest(&fetching.remote).await {
+            Err(refusal) if refusal.refusal() == Some(ErrorName::Damaged) => TransferError::Damaged,
+            Ok(meta) => fetching.must_be(&meta).err().unwrap_or(error.into()),
+            Err(_) => error.into(),
+        }
     }
 
     /// The staged file of an earlier attempt, or a new one.
@@ -191,169 +164,86 @@ impl Engine<'_> {
     }
 
     async fn fetch_missing(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for gap in fetching.assembly.missing() {
-            let (mut first, end) = (gap.start / CHUNK, gap.end.div_ceil(CHUNK));
-            first = runs.last().map_or(first, |(last, count)| first.max(last + count));
-            while first < end {
-                let count = CHUNKS_AT_ONCE.min(end - first);
-                runs.push((first, count));
-                first += count;
-            }
-        }
-        futures_util::stream::iter(runs)
-            .map(|(first, count)| self.fetch_run(fetching, first, count))
+        futures_util::stream::iter(runs(fetching.assembly.missing()))
+            .map(|run| self.fetch_run(fetching, run))
             .buffer_unordered(self.options.transfers.get())
             .try_collect::<()>()
             .await
     }
 
-    async fn fetch_run(&self, fetching: &Arc<Fetching>, first: u64, count: u64) -> Result<(), TransferError> {
+    async fn fetch_run(&self, fetching: &Arc<Fetching>, mut run: Range<u64>) -> Result<(), TransferError> {
         let _permit = self.permit().await;
         let mut patience = Patience::new(self.files.client);
-        let (mut next, end) = (first, first + count);
-        while next < end {
-            let before = next;
-            let fetched = if patience.tries() <= TRIES_AS_PARTS {
-                self.fetch_parts(fetching, &mut next, end).await
-            } else {
-                self.fetch_ranges(fetching, &mut next, end, &mut patience).await
-            };
-            if next > before {
+        while !run.is_empty() {
+            let before = run.start;
+            let fetched = self.fetch_bytes(fetching, &mut run).await;
+            if run.start > before {
                 patience.renew();
             }
             match fetched {
-                Ok(()) => {}
-                Err(TransferError::Server(ClientError::Refused(body)))
-                    if body.error == ErrorName::Conflict =>
-                {
-                    return Err(TransferError::ChangedThere);
-                }
-                // The server refuses to serve a damaged file, however often it is asked.
-                Err(TransferError::Server(ClientError::Refused(body)))
-                    if body.error == ErrorName::Damaged =>
-                {
-                    return Err(TransferError::Damaged);
-                }
-                Err(TransferError::Server(error)) => patience.after(error).await?,
-                Err(TransferError::Assembly(error @ AssemblyError::DamagedChunk { .. })) => {
-                    let error = self.files.client.broken(error.to_string());
-                    patience.after(error).await?;
-                }
-                Err(error) => return Err(error),
+                Err(TransferError::Server(error)) => match refused(error) {
+                    TransferError::Server(error) => patience.after(error).await?,
+                    over => return Err(over),
+                },
+                fetched => fetched?,
             }
         }
         Ok(())
     }
 
-    async fn fetch_parts(
-        &self,
-        fetching: &Arc<Fetching>,
-        next: &mut u64,
-        end: u64,
-    ) -> Result<(), TransferError> {
-        let (fetching, first) = (fetching.clone(), *next);
-        let bytes_of = |chunks: Range<u64>| chunks.start * CHUNK..chunks.end * CHUNK;
-        let assembly = fetching.assembly.clone();
-        let wanted = missing_in(&assembly, bytes_of(first..end));
-        let mut flow = self.tally.flow(wanted);
-        let (arrived, fetched) = self
-            .receiving(&mut flow, async move |client, arrivals| {
-                let assembly = fetching.assembly.clone();
-                let mut receiver = PartReceiver::new(assembly, first, end - first, fetching.is_named);
-                let fetched = fetching.receive(client, arrivals, &mut receiver).await;
-                let names = std::mem::take(&mut receiver.names);
-                let arrived = names.len() as u64;
-                fetching
-                    .names
-                    .lock()
-                    .expect("nobody panics with it")
-                    .extend(names);
-                (arrived, fetched)
-            })
-            .await?;
-        *next += arrived;
+    /// Fetches a range once, and moves its start to the first byte that did not arrive.
+    async fn fetch_bytes(&self, fetching: &Arc<Fetching>, run: &mut Range<u64>) -> Result<(), TransferError> {
+        let (fetching, wanted) = (fetching.clone(), run.clone());
+        let mut flow = self.tally.flow(run.end - run.start);
+        let received = self.receiving(&mut flow, async move |client, arrivals| {
+            let mut receiver = Receiver::new(fetching.assembly.clone(), wanted);
+            let fetched = fetching.receive(client, arrivals, &mut receiver).await;
+            let rest = receiver.rest();
+            (rest, fetched.and(receiver.keep().map_err(TransferError::from)))
+        });
+        let (rest, fetched) = received.await?;
         if fetched.is_err() {
-            flow.broke_but(wanted.saturating_sub(missing_in(&assembly, bytes_of(first..end))));
+            flow.broke_but(rest.start - run.start);
         }
+        *run = rest;
         fetched
-    }
-
-    /// Fetches plain bytes. Each piece counts as soon as it arrives; the file is checked as a whole.
-    async fn fetch_ranges(
-        &self,
-        fetching: &Fetching,
-        next: &mut u64,
-        end: u64,
-        patience: &mut Patience<'_>,
-    ) -> Result<(), TransferError> {
-        let (from, to) = (*next * CHUNK, end * CHUNK);
-        for gap in fetching.assembly.missing() {
-            let (mut offset, gap_end) = (gap.start.max(from), gap.end.min(to));
-            if offset >= gap_end {
-                continue;
-            }
-            let mut reply = self.files.client.open(&fetching.bytes(offset..gap_end)).await?;
-            let mut flow = self.tally.flow(gap_end - offset);
-            loop {
-                let batch = self.receive(&mut reply, &mut flow).await;
-                let assembly = fetching.assembly.clone();
-                let before = offset;
-                offset = blocking(move || put_ranges(&assembly, before, &batch.pieces)).await?;
-                if offset > before {
-                    patience.renew();
-                }
-                match batch.end {
-                    None => {}
-                    Some(end) => break end?,
-                }
-            }
-            if offset < gap_end {
-                return Err(self.files.client.broken("cut a file off").into());
-            }
-        }
-        *next = end;
-        Ok(())
-    }
-
-    /// The digest of the whole file: from the names of all chunks, or the server's, if some chunks have none.
-    ///
-    /// The last name of each reply is only sent if the file was not modified meanwhile.
-    async fn digest(&self, fetching: &Fetching) -> Result<Digest, TransferError> {
-        let layout = fetching.assembly.layout();
-        let names: Vec<ChunkName> = {
-            let names = fetching.names.lock().expect("nobody panics with it");
-            names.values().copied().collect()
-        };
-        let said = *fetching.digest.lock().expect("nobody panics with it");
-        match (layout.combine(&names), said) {
-            // Names computed here prove nothing; a wrong byte is found at commit.
-            (_, Some(said)) if !fetching.is_named => Ok(said),
-            (None, Some(said)) => Ok(said),
-            (Some(found), None) => Ok(found),
-            (Some(found), Some(said)) if found == said => Ok(found),
-            (Some(_), Some(_)) => {
-                let _permit = self.permit().await;
-                fetching.must_be(&self.files.stat(&fetching.remote).await?)?;
-                Err(TransferError::Damaged)
-            }
-            (None, None) => {
-                let _permit = self.permit().await;
-                let meta = self.files.stat_digest(&fetching.remote).await?;
-                fetching.must_be(&meta)?;
-                meta.digest.ok_or(TransferError::ChangedThere)
-            }
-        }
     }
 }
 
-/// Writes consecutive pieces; returns the offset of the next one.
-fn put_ranges(assembly: &Assembly, mut offset: u64, pieces: &[Bytes]) -> Result<u64, AssemblyError> {
-    for piece in pieces {
-        assembly.put_range(offset, piece)?;
-        offset += piece.len() as u64;
+/// Whether another attempt may succeed.
+fn is_begun_again(error: &TransferError) -> bool {
+    matches!(
+        error,
+        TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. })
+    )
+}
+
+/// What a refusal says about the file on the server.
+fn refused(error: ClientError) -> TransferError {
+    match error.refusal() {
+        Some(ErrorName::Conflict | ErrorName::Changing) => TransferError::ChangedThere,
+        // The server refuses to serve a damaged file, however often it is asked.
+        Some(ErrorName::Damaged) => TransferError::Damaged,
+        _ => error.into(),
     }
-    Ok(offset)
+}
+
+/// Splits the missing bytes into requests. No chunk is part of two requests, because a chunk has one writer at a time.
+fn runs(missing: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for gap in missing {
+        let mut start = gap.start;
+        if let Some(last) = runs.last_mut().filter(|last| last.end > start / CHUNK * CHUNK) {
+            last.end = gap.end.min((start / CHUNK + 1) * CHUNK);
+            start = last.end;
+        }
+        while start < gap.end {
+            let end = gap.end.min((start / CHUNK + CHUNKS_AT_ONCE) * CHUNK);
+            runs.push(start..end);
+            start = end;
+        }
+    }
+    runs
 }
 
 /// The staged file of an earlier attempt, or a new one.

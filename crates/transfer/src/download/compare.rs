@@ -9,7 +9,7 @@ use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::{Digest, RelPath};
 
 use super::source;
-use crate::Outcome;
+use crate::both_ways::Way;
 use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
 use crate::upload::asked_together;
@@ -34,19 +34,10 @@ impl Engine<'_> {
         let mut undecided = Vec::new();
         let mut refused: Option<Item> = None;
         for (item, verdict, digest) in judged {
-            if item.lies_in(refused.as_ref()) {
-                continue;
-            }
-            match (verdict, digest) {
-                (_, Some(digest)) => undecided.push((item, digest)),
-                (Verdict::Transfer, None) => wanted.push(item),
-                (Verdict::Unchanged, None) => self.done(&item, Outcome::Unchanged),
-                (Verdict::Keep, None) => self.done(&item, Outcome::Kept),
-                (Verdict::Refuse(kind), None) => {
-                    let here = item.local.to_string();
-                    self.tally.failed(source(&item), item.refused_at(here, kind));
-                    refused = Some(item);
-                }
+            match digest {
+                Some(_) if item.lies_in(refused.as_ref()) => {}
+                Some(digest) => undecided.push((item, digest)),
+                None => wanted.extend(self.judged(Way::Down, item, verdict, &mut refused)),
             }
         }
         wanted.extend(self.compare_digests(&undecided).await);
@@ -68,7 +59,12 @@ impl Engine<'_> {
             match self.digests_there(some).await {
                 Ok(there) => {
                     for ((item, here), there) in some.iter().zip(there) {
-                        wanted.extend(self.judge_digests(item, *here, there));
+                        let verdict = match (there == Some(*here), self.options.no_overwrite) {
+                            (true, _) => Verdict::Unchanged,
+                            (false, true) => Verdict::Keep,
+                            (false, false) => Verdict::Transfer,
+                        };
+                        wanted.extend(self.judged(Way::Down, item.clone(), verdict, &mut None));
                     }
                 }
                 Err(error) => {
@@ -79,18 +75,6 @@ impl Engine<'_> {
             }
         }
         wanted
-    }
-
-    /// Returns the item if it must be fetched.
-    fn judge_digests(&self, item: &Item, here: Digest, there: Option<Digest>) -> Option<Item> {
-        if there == Some(here) {
-            self.done(item, Outcome::Unchanged);
-        } else if self.options.no_overwrite {
-            self.done(item, Outcome::Kept);
-        } else {
-            return Some(item.clone());
-        }
-        None
     }
 
     /// The server's digests of files of one tree; requests only those that no listing contained.
@@ -111,13 +95,6 @@ impl Engine<'_> {
             .iter()
             .map(|(item, _)| item.digest().or_else(&mut next))
             .collect())
-    }
-
-    fn done(&self, item: &Item, outcome: Outcome) {
-        if !item.is_dir() {
-            self.tally.spared(item.size());
-            self.tally.finished(&source(item), outcome, item.size());
-        }
     }
 }
 

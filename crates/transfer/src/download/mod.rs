@@ -1,11 +1,10 @@
-//! Downloads trees: files that are already here are skipped, small files are packed, large ones arrive in parts.
+//! Downloads trees: files that are already here are skipped, small files are packed, large ones arrive in ranges.
 
 mod chunked;
 mod compare;
 mod leftovers;
-mod mend;
 mod packed;
-mod parts;
+mod receiver;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::{Digest, RelPath};
 
 use super::source;
-use crate::Outcome;
+use crate::both_ways::Way;
 use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
 
@@ -36,7 +36,7 @@ impl Engine<'_> {
     /// Returns the items to send; the others are reported as done.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
         let mut wanted = Vec::new();
-        let mut refused: Option<&Item> = None;
+        let mut refused = None;
         let mut rest = items.as_slice();
         while !rest.is_empty() {
             let (group, after) = rest.split_at(asked_together(rest, self.options.checksum));
@@ -44,14 +44,8 @@ impl Engine<'_> {
             match self.ask(group).await {
                 Ok(there) => {
                     for (item, there) in group.iter().zip(there) {
-                        if item.lies_in(refused) {
-                            continue;
-                        }
-                        match self.judge_one(item, there.as_ref()).await {
-                            Verdict::Transfer => wanted.push(item.clone()),
-                            Verdict::Refuse(_) => refused = Some(item),
-                            Verdict::Unchanged | Verdict::Keep => {}
-                        }
+                        let verdict = self.judge(item, there.as_ref()).await;
+                        wanted.extend(self.judged(Way::Up, item.clone(), verdict, &mut refused));
                     }
                 }
                 Err(error) => {
@@ -77,8 +71,7 @@ impl Engine<'_> {
         self.files.stats(&request).await
     }
 
-    /// Judges an item and reports it unless it must be sent.
-    async fn judge_one(&self, item: &Item, there: Option<&FileMeta>) -> Verdict {
+    async fn judge(&self, item: &Item, there: Option<&FileMeta>) -> Verdict {
         let same_content = match there {
             Some(there) if item.is_file() && there.size == item.size() => {
                 if self.options.checksum {
@@ -90,24 +83,7 @@ impl Engine<'_> {
             }
             _ => false,
         };
-        let verdict = item.judge(there, same_content, self.options.no_overwrite);
-        let outcome = match verdict {
-            Verdict::Transfer => return verdict,
-            Verdict::Unchanged => Outcome::Unchanged,
-            Verdict::Keep => Outcome::Kept,
-            Verdict::Refuse(kind) => {
-                let there = item
-                    .remote_path()
-                    .map_or_else(|_| item.remote.to_string(), |path| path.to_string());
-                self.tally.failed(source(item), item.refused_at(there, kind));
-                return verdict;
-            }
-        };
-        if !item.is_dir() {
-            self.tally.spared(item.size());
-            self.tally.finished(&source(item), outcome, item.size());
-        }
-        verdict
+        item.judge(there, same_content, self.options.no_overwrite)
     }
 }
 

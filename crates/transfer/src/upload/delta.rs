@@ -8,9 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use paddlecloud_api::client::{Call, ClientError, Replay};
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{
-    COPY_AT_ONCE, LARGEST_DELTA, ReuseRequest, SMALL_FILE, TakeRequest, UploadReply,
-};
+use paddlecloud_api::files::{COPY_AT_ONCE, ReuseRequest, SMALL_FILE, UploadReply};
 use paddlecloud_pfs::FileExt;
 use paddlecloud_pfs::content::{CHUNK, ChunkName, ChunkTable, Op, Signature};
 use paddlecloud_pfs::staging::StagedId;
@@ -22,8 +20,6 @@ use crate::{FileClient, TransferError};
 
 /// The most copies in one request.
 const OPS_AT_ONCE: usize = 4096;
-/// The most chunks in one request.
-const CHUNKS_AT_ONCE: usize = 64;
 /// The slowest expected read rate of the server, in bytes per second.
 const SLOWEST_READ: u64 = 20 << 20;
 
@@ -46,11 +42,7 @@ impl Engine<'_> {
             return Ok(BTreeMap::new());
         };
         let names = self.name_all(sending).await?;
-        if old.max(size) <= LARGEST_DELTA {
-            self.copy_matches(sending, id, old).await?;
-        } else {
-            self.take_chunks(id, &names).await?;
-        }
+        self.copy_matches(sending, id, old).await?;
         Ok(names)
     }
 
@@ -132,24 +124,6 @@ impl Engine<'_> {
                 patience.after(error).await?;
                 sent = self.send_ranges(id, to, &bytes, &mut patience).await;
             }
-        }
-        Ok(())
-    }
-
-    async fn take_chunks(
-        &self,
-        id: &StagedId,
-        names: &BTreeMap<u64, ChunkName>,
-    ) -> Result<(), TransferError> {
-        let names: Vec<(u64, ChunkName)> = names.iter().map(|(index, name)| (*index, *name)).collect();
-        for some in names.chunks(CHUNKS_AT_ONCE) {
-            let body = TakeRequest {
-                chunks: some.to_vec(),
-            };
-            let call = Call::post(upload_target(id).word("take"), &body).replay(Replay::Safe);
-            let call = call.lasting(Duration::from_secs(CHUNKS_AT_ONCE as u64 * CHUNK / SLOWEST_READ));
-            let _permit = self.permit().await;
-            let _: UploadReply = self.files.message(&call).await?;
         }
         Ok(())
     }

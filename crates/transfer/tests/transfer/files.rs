@@ -6,8 +6,8 @@ use std::time::Duration;
 use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::SIZE_HEADER;
-use paddlecloud_pfs::content::{CHUNK, Layout};
+use paddlecloud_api::files::DIGEST_HEADER;
+use paddlecloud_pfs::content::{AssemblyError, CHUNK};
 use paddlecloud_pfs::pack::PackWriter;
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, PfsPath};
 use paddlecloud_transfer::{
@@ -150,116 +150,81 @@ async fn work_of_many_calls_waits_for_a_server_that_vanished_between_two_of_them
     assert!(second.unwrap().is_folder());
 }
 
-/// What a server answers where a file of `looked_at` bytes was replaced by one of these right after it was looked at.
-pub fn replaced_meanwhile(seen: &Seen, looked_at: u64, bytes: &[u8]) -> Reply {
-    if seen.line.contains("/pfs/stat?") {
-        let meta = format!(r#"{{"kind":"file","size":{looked_at},"mtime":1,"version":"v"}}"#);
-        return Reply::Keep(json(200, &format!(r#"{{"code":200,"msg":{meta}}}"#)));
-    }
-    let number = |key| seen.query(key).unwrap().parse::<u64>().unwrap();
-    let layout = Layout::of(bytes.len() as u64);
-    let end = number("first") + number("count");
-    if end > layout.count() {
-        return Reply::Keep(json(
-            400,
-            r#"{"code":400,"msg":"no such chunks","error":"bad-request"}"#,
-        ));
-    }
-    let mut parts = Vec::new();
-    for index in number("first")..end {
-        let (offset, len) = layout.range(index).unwrap();
-        let chunk = &bytes[offset as usize..(offset + len) as usize];
-        let mut hasher = layout.hasher(index);
-        hasher.update(chunk);
-        parts.extend_from_slice(chunk);
-        parts.extend_from_slice(hasher.finish().as_bytes());
-    }
-    let (size, length) = (bytes.len(), parts.len());
+/// The reply of a server that sends these bytes, or the requested range of them, of one version.
+pub fn bytes_of(seen: &Seen, bytes: &[u8], version: &str, stored: Option<Digest>) -> Vec<u8> {
+    let range = seen
+        .header("range")
+        .and_then(|range| range.strip_prefix("bytes="));
+    let ends = range.and_then(|range| range.split_once('-'));
+    let (start, end) = ends.map_or((0, bytes.len()), |(start, end)| {
+        let end: usize = end.parse().unwrap();
+        (start.parse().unwrap(), bytes.len().min(end + 1))
+    });
+    let digest = stored.map(|digest| format!("{DIGEST_HEADER}: {digest}\r\n"));
     let head = format!(
-        "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\netag: \"new\"\r\n{SIZE_HEADER}: {size}\r\n\
-         content-length: {length}\r\n\r\n"
+        "HTTP/1.1 {} X\r\npaddlecloud-version: 9.9.9\r\netag: \"{version}\"\r\n{}content-length: {}\r\n\r\n",
+        if range.is_some() { 206 } else { 200 },
+        digest.unwrap_or_default(),
+        end - start
     );
-    Reply::Keep([head.into_bytes(), parts].concat())
+    [head.as_bytes(), &bytes[start..end]].concat()
 }
 
-async fn cat_all(client: &Client, range: Option<std::ops::Range<u64>>) -> Vec<u8> {
-    let mut content = client.files().cat(&remote("f"), range).await.unwrap();
+/// The reply to a `stat` of a file.
+pub fn stat_of(bytes: &[u8], version: &str, digest: Option<Digest>) -> Reply {
+    let meta = serde_json::json!({
+        "kind": "file", "size": bytes.len(), "mtime": 1, "version": version,
+        "digest": digest.map(|digest| digest.to_string()),
+    });
+    Reply::Keep(json(
+        200,
+        &serde_json::json!({"code": 200, "msg": meta}).to_string(),
+    ))
+}
+
+async fn cat_all(client: &Client) -> Result<Vec<u8>, ClientError> {
+    let mut content = client.files().cat(&remote("f")).await?;
     let mut bytes = Vec::new();
-    while let Some(piece) = content.next().await.unwrap() {
+    while let Some(piece) = content.next().await? {
         bytes.extend_from_slice(&piece);
     }
-    bytes
+    Ok(bytes)
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_before_its_first_byte_came_is_read_whole() {
-    let large: Vec<u8> = (0..CHUNK + 1000).map(|number| (number % 251) as u8).collect();
-    for looked_at in [0, 10] {
-        let there = large.clone();
-        let (endpoint, log) = serve(move |_, seen| replaced_meanwhile(seen, looked_at, &there)).await;
-        let client = client(&endpoint);
-        assert!(cat_all(&client, None).await == large, "it grew from {looked_at}");
-        let asked = log.lock().unwrap().pop().unwrap();
-        assert_eq!(asked.header("if-match"), Some("\"new\""), "{}", asked.head);
-        assert_eq!(
-            cat_all(&client, Some(CHUNK + 1..CHUNK + 4)).await,
-            large[CHUNK as usize + 1..][..3]
-        );
-    }
-    let (endpoint, _) = serve(|number, seen| {
-        let looked_at = if number == 0 { 3 * CHUNK } else { 5 };
-        replaced_meanwhile(seen, looked_at, b"small")
-    })
-    .await;
-    assert_eq!(cat_all(&client(&endpoint), None).await, b"small");
-}
-
-#[tokio::test]
-async fn chunks_that_a_file_should_have_and_has_not_are_no_reason_to_ask_for_ever() {
-    let (endpoint, log) = serve(|_, seen| replaced_meanwhile(seen, 3 * CHUNK, b"small")).await;
-    let client = client(&endpoint);
-    let refused = client
-        .files()
-        .cat(&remote("f"), None)
-        .await
-        .map(drop)
-        .unwrap_err();
-    assert_eq!(refused.refusal(), Some(ErrorName::BadRequest), "{refused}");
-    assert_eq!(lines(&log).len(), 3);
-}
-
-#[tokio::test]
-async fn findings_of_a_check_are_told_also_when_the_server_cannot_be_told_that_they_were() {
-    let (endpoint, log) = serve(|_, seen| {
-        if seen.line.contains("/told ") {
-            let error = r#"{"code":404,"msg":"there is no such check","error":"not-found"}"#;
-            return Reply::Keep(json(404, error));
+async fn a_whole_file_is_verified_at_its_end() {
+    let (right, wrong) = (Digest::of(b"content"), Digest::of(b"another"));
+    for (stored, version, expected) in [
+        (None, "one", None),
+        (Some(right), "one", None),
+        (Some(wrong), "one", Some(ErrorName::Damaged)),
+        // A job wrote to it meanwhile.
+        (Some(wrong), "two", None),
+    ] {
+        let (endpoint, log) = serve(move |_, seen| match seen.line.contains("/pfs/stat?") {
+            true => stat_of(b"content", version, Some(right)),
+            false => Reply::Keep(bytes_of(seen, b"content", "one", stored)),
+        })
+        .await;
+        let read = cat_all(&client(&endpoint)).await;
+        match expected {
+            None => assert_eq!(read.unwrap(), b"content"),
+            name => assert_eq!(read.unwrap_err().refusal(), name),
         }
-        let found = r#"{"found":{"path":"/pfs/dc/home/me/f","verdict":"damaged"}}"#;
-        let end = r#"{"end":{"checked":7,"id":"one"}}"#;
-        Reply::Keep(json(200, &format!("{found}\n\n{end}\n")))
-    })
-    .await;
-    let checked = client(&endpoint).files().fsck().await.unwrap();
-    assert_eq!((checked.checked, checked.findings.len()), (7, 1));
-    assert_eq!(lines(&log).len(), 2);
+        let is_looked_at = stored == Some(wrong);
+        assert_eq!(lines(&log).len(), 1 + usize::from(is_looked_at));
+    }
 }
 
 /// What a server answers that cuts its replies about a file of these bytes after `most` of them.
 fn cut_after(seen: &Seen, bytes: &[u8], most: usize) -> Reply {
     if seen.line.contains("/pfs/stat?") {
-        let meta = format!(r#"{{"kind":"file","size":{},"mtime":1}}"#, bytes.len());
-        return Reply::Keep(json(200, &format!(r#"{{"code":200,"msg":{meta}}}"#)));
+        return stat_of(bytes, "one", None);
     }
-    let range = seen.header("range").unwrap().strip_prefix("bytes=").unwrap();
-    let (start, end) = range.split_once('-').unwrap();
-    let (start, end): (usize, usize) = (start.parse().unwrap(), end.parse().unwrap());
-    let wanted = &bytes[start..bytes.len().min(end + 1)];
-    let head = format!(
-        "HTTP/1.1 206 X\r\npaddlecloud-version: 9.9.9\r\netag: \"one\"\r\ncontent-length: {}\r\n\r\n",
-        wanted.len()
-    );
-    Reply::Cut([head.as_bytes(), &wanted[..wanted.len().min(most)]].concat())
+    let mut reply = bytes_of(seen, bytes, "one", None);
+    let head = reply.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    reply.truncate(head + most);
+    Reply::Cut(reply)
 }
 
 #[tokio::test]
@@ -333,7 +298,7 @@ async fn a_stretch_of_a_file_that_the_disk_has_damaged_is_asked_for_once() {
 async fn a_small_file_that_the_disk_has_damaged_is_told_and_what_is_here_stays() {
     let (endpoint, log) = serve(|_, seen| {
         Reply::Keep(match &seen.line {
-            line if line.contains("/pfs/parts?") => json(400, DAMAGED),
+            line if line.contains("/pfs/content?") => json(400, DAMAGED),
             line if line.contains("/pfs/stat?") => json(
                 200,
                 r#"{"code":200,"msg":{"kind":"file","size":1,"mtime":1,"version":"one"}}"#,
@@ -367,7 +332,9 @@ async fn a_small_file_that_the_disk_has_damaged_is_told_and_what_is_here_stays()
         "{:?}",
         failure.error
     );
-    assert_eq!(lines(&log).len(), 3, "{:?}", lines(&log));
+    let asked = lines(&log);
+    let asked = asked.iter().filter(|line| line.contains("/pfs/content?")).count();
+    assert_eq!(asked, 1, "a damaged file stays damaged");
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"an earlier one");
@@ -483,43 +450,26 @@ async fn a_server_that_does_not_say_whether_it_is_still_at_work_is_not_called_id
     silent.abort();
 }
 
-/// What a server answers about a file of these bytes whose digest it knows. Plain bytes of the whole file arrive with a
-/// flipped bit in the second chunk; `stored` is what the server should have.
-fn flipped_on_the_way(seen: &Seen, bytes: &[u8], stored: Digest) -> Reply {
-    if seen.line.contains("/pfs/stat?") {
-        let meta = serde_json::json!({
-            "kind": "file", "size": bytes.len(), "mtime": 1, "version": "new", "digest": stored.to_string(),
-        });
-        let body = serde_json::json!({"code": 200, "msg": meta});
-        return Reply::Keep(json(200, &body.to_string()));
-    }
-    if seen.line.contains("/pfs/content?") {
-        let mut sent = bytes.to_vec();
-        sent[CHUNK as usize + 5] ^= 1;
-        let head = format!(
-            "HTTP/1.1 206 X\r\npaddlecloud-version: 9.9.9\r\ncontent-length: {}\r\n\r\n",
-            sent.len()
-        );
-        return Reply::Keep([head.into_bytes(), sent].concat());
-    }
-    let Reply::Keep(mut whole) = replaced_meanwhile(seen, 0, bytes) else {
-        unreachable!("it only keeps connections");
-    };
-    let skip: usize = seen.query("skip").map_or(0, |skip| skip.parse().unwrap());
-    let head = whole.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
-    let body = whole.split_off(head + skip);
-    let head = format!(
-        "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    Reply::Keep([head.into_bytes(), body].concat())
-}
-
-/// Fetches a file of three chunks of which one bit flips on the way; what was asked for besides its plain bytes.
-async fn fetch_flipped(stored: Option<Digest>) -> (Result<bool, TransferError>, Vec<(u64, u64)>, u64) {
+/// Fetches a file of three chunks whose plain bytes arrive with a flipped bit the first `flips` times. Gives whether it is right
+/// then, how often it was fetched, and the wasted bytes. The server knows its digest, or its disk is damaged.
+async fn fetch_flipped(flips: usize, disk_is_damaged: bool) -> (Result<bool, TransferError>, usize, u64) {
     let bytes: Vec<u8> = (0..2 * CHUNK + 1000).map(|number| (number % 253) as u8).collect();
-    let (there, stored) = (bytes.clone(), stored.unwrap_or(Digest::of(&bytes)));
-    let (endpoint, log) = serve(move |_, seen| flipped_on_the_way(seen, &there, stored)).await;
+    let there = bytes.clone();
+    let fetched = std::sync::atomic::AtomicUsize::new(0);
+    let (endpoint, log) = serve(move |_, seen| {
+        if seen.line.contains("digest=true") && disk_is_damaged {
+            return Reply::Keep(json(400, DAMAGED));
+        }
+        if seen.line.contains("/pfs/stat?") {
+            return stat_of(&there, "new", Some(Digest::of(&there)));
+        }
+        let mut sent = there.clone();
+        if fetched.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < flips {
+            sent[CHUNK as usize + 5] ^= 1;
+        }
+        Reply::Keep(bytes_of(seen, &sent, "new", None))
+    })
+    .await;
     let folder = tempfile::tempdir().unwrap();
     let local = folder.path().join("large");
     let download = Download::File {
@@ -530,33 +480,33 @@ async fn fetch_flipped(stored: Option<Digest>) -> (Result<bool, TransferError>, 
     let options = TransferOptions::default();
     let mut summary = client.files().download(vec![download], &options, &()).await;
     let fetched = match summary.failures.pop() {
-        Some(failure) => Err(failure.error),
+        Some(failure) => {
+            assert_eq!(names_in(folder.path()), Vec::<String>::new());
+            Err(failure.error)
+        }
         None => Ok(std::fs::read(&local).unwrap() == bytes),
     };
-    let number = |seen: &Seen, key| seen.query(key).map_or(0, |text| text.parse().unwrap());
-    let log = log.lock().unwrap();
-    let parts = log.iter().filter(|seen| seen.line.contains("/pfs/parts?"));
-    let mut asked: Vec<_> = parts
-        .map(|seen| (number(seen, "first"), number(seen, "skip")))
-        .collect();
-    asked.sort_unstable();
-    (fetched, asked, summary.again)
+    let lines = lines(&log);
+    let times = lines.iter().filter(|line| line.contains("/pfs/content?")).count();
+    (fetched, times, summary.again)
 }
 
 #[tokio::test]
-async fn a_flipped_bit_costs_its_chunk_and_not_the_whole_file() {
-    let (fetched, asked, again) = fetch_flipped(None).await;
+async fn a_file_that_arrives_damaged_is_fetched_again_and_a_damaged_disk_is_named() {
+    let size = 2 * CHUNK + 1000;
+    let (fetched, times, again) = fetch_flipped(1, false).await;
     assert!(fetched.unwrap(), "it is not what the server has");
-    let last = CHUNK - 1;
-    assert_eq!(
-        asked,
-        [(0, last), (1, 0), (1, last), (2, 999)],
-        "the names of all, and the one that is another"
+    assert_eq!((times, again), (2, size));
+    let (fetched, times, _) = fetch_flipped(9, false).await;
+    let wrong = matches!(
+        fetched,
+        Err(TransferError::Assembly(AssemblyError::WrongDigest { .. }))
     );
-    assert_eq!(again, CHUNK);
-    let other = Digest::of(b"something else was stored");
-    let (fetched, _, _) = fetch_flipped(Some(other)).await;
+    assert!(wrong, "{fetched:?}");
+    assert_eq!(times, 3);
+    let (fetched, times, _) = fetch_flipped(9, true).await;
     assert!(matches!(fetched, Err(TransferError::Damaged)), "{fetched:?}");
+    assert_eq!(times, 1);
 }
 
 /// It took the request, died before it replied, and nobody listens while it is restarted.

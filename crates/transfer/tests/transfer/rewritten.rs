@@ -2,42 +2,32 @@
 
 use std::sync::Mutex;
 
-use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::CHUNK;
 use paddlecloud_transfer::{Download, FileService, TransferError, TransferOptions};
 
-use crate::files::{client, lines, names_in, remote, replaced_meanwhile};
+use crate::files::{bytes_of, client, lines, names_in, remote, stat_of};
 use crate::scripted::{Reply, json, serve};
 
-/// Fetches a file whose digest nobody knows. A job rewrites it in its place while it is sent, `changes` times: the server
-/// notices when it has read all, and breaks off before the last name. Gives what is here then, and how often the server read it.
+/// Fetches a file whose digest the server does not know. A job rewrites it in its place while it is sent, `changes` times. Gives
+/// what is here then, and how often the server sent it.
 async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usize) {
     let states = Mutex::new(0);
     let (endpoint, log) = serve(move |_, seen| {
         let mut state = states.lock().unwrap();
         let half = |state: usize| vec![state as u8; CHUNK as usize];
+        let whole = [half(*state), half(*state)].concat();
+        let version = format!("v{state}");
         if seen.line.contains("/pfs/stat?") {
-            let meta = serde_json::json!({
-                "kind": "file", "size": 2 * CHUNK, "mtime": 1, "version": format!("v{state}"),
-            });
-            let body = serde_json::json!({"code": 200, "msg": meta});
-            return Reply::Keep(json(200, &body.to_string()));
+            return stat_of(&whole, &version, None);
         }
         let asked = seen.header("if-match").unwrap_or_default();
-        if !asked.contains(&format!("v{state}")) {
+        if !asked.contains(&version) {
             let body = r#"{"code":409,"msg":"it changed","error":"conflict"}"#;
             return Reply::Keep(json(409, body));
         }
         let first = half(*state);
-        let is_last = *state == changes;
-        *state += usize::from(!is_last);
-        match replaced_meanwhile(seen, 0, &[first, half(*state)].concat()) {
-            Reply::Keep(mut reply) if !is_last => {
-                reply.truncate(reply.len() - Digest::LEN);
-                Reply::Cut(reply)
-            }
-            whole => whole,
-        }
+        *state += usize::from(*state < changes);
+        Reply::Keep(bytes_of(seen, &[first, half(*state)].concat(), &version, None))
     })
     .await;
     let folder = tempfile::tempdir().unwrap();
@@ -57,7 +47,7 @@ async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usi
         None => Ok(std::fs::read(&local).unwrap()),
     };
     let lines = lines(&log);
-    let read = lines.iter().filter(|line| line.contains("first=0")).count();
+    let read = lines.iter().filter(|line| line.contains("/pfs/content?")).count();
     (fetched, read)
 }
 

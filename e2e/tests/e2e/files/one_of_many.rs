@@ -88,9 +88,9 @@ fn a_measurement_of_many_goes_on_after_one_that_leads_nowhere() {
     measured.says(&format!("`{remote}/broken`"));
 }
 
-/// Otherwise the same command would spill its files into whatever has that name then.
+/// The same command does the same again.
 #[test]
-fn a_folder_of_which_something_can_never_arrive_is_done() {
+fn a_folder_of_which_something_can_never_arrive_is_gone_on_with() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1")]);
@@ -99,14 +99,19 @@ fn a_folder_of_which_something_can_never_arrive_is_done() {
     let copy = ["cp", "-r", arg(&data), &remote];
     env.paddlectl(&copy).refused(1).says("1 file copied, 1 left out");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\n");
-    env.paddlectl(&copy).refused(1).says("1 file copied, 1 left out");
+    env.paddlectl(&copy).refused(1).says("1 unchanged, 1 left out");
+    assert_eq!(env.paddlectl(&["ls", "-r", &remote]).ok().stdout, "a\n");
+    fs::remove_file(data.join("outside")).unwrap();
+    env.paddlectl(&copy).ok();
+    env.paddlectl(&copy).ok();
     assert_eq!(
         env.paddlectl(&["ls", "-r", &remote]).ok().stdout,
-        "a\ndata\ndata/a\n"
+        "a\ndata\ndata/a\n",
+        "all of it was there"
     );
 }
 
-/// What a check told is not told again; what nobody heard is.
+/// A change is reported by one check.
 #[test]
 fn a_check_of_all_files_tells_a_change_once() {
     let env = TestEnvironment::new();

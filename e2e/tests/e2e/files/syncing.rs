@@ -97,7 +97,7 @@ fn a_folder_that_holds_something_goes_only_when_asked() {
     let remote = format!("{}/mirror", home(&env));
     let other = format!("{}/other", home(&env));
     env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
-    let in_the_way = "a non-empty folder is in its place";
+    let in_the_way = "a folder is in its place";
     env.paddlectl(&["sync", arg(&data), &remote])
         .refused(1)
         .says(in_the_way)
@@ -156,7 +156,7 @@ fn what_only_the_destination_has_stays_until_everything_was_copied() {
 
 /// Listings do not tell of pipes and sockets.
 #[test]
-fn a_folder_with_a_pipe_is_not_empty() {
+fn a_folder_in_the_place_of_a_file_goes_only_when_asked() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(
@@ -164,7 +164,7 @@ fn a_folder_with_a_pipe_is_not_empty() {
         &[
             ("x", "a file here"),
             ("y", "new"),
-            ("z", "in place of an empty folder"),
+            ("z", "in the place of an empty folder"),
         ],
     );
     let (remote, other) = (format!("{}/mirror", home(&env)), format!("{}/other", home(&env)));
@@ -186,18 +186,18 @@ fn a_folder_with_a_pipe_is_not_empty() {
         for flags in [&["--dry-run"][..], &[]] {
             let ran = env.paddlectl(&[&["sync"], flags, &[source, dest]].concat());
             assert_eq!(ran.code, Some(1), "{ran}");
-            let said = ran.says("a non-empty folder is in its place").says("--delete");
+            let said = ran.says("a folder is in its place").says("--delete");
             assert!(!said.stdout.contains("/x\n"), "{said}");
         }
         assert!(folder.join("x/pipe").exists(), "{source} to {dest}");
-        assert!(
-            folder.join("y").is_file() && folder.join("z").is_file(),
-            "the rest went"
-        );
+        assert!(folder.join("z").is_dir(), "nothing goes unasked");
+        assert!(folder.join("y").is_file(), "the rest went");
     }
     env.paddlectl(&["sync", "--delete", arg(&data), &remote]).ok();
     env.paddlectl(&["sync", "--delete", &remote, arg(&here)]).ok();
-    assert!(there.join("x").is_file() && here.join("x").is_file());
+    for folder in [&there, &here] {
+        assert!(folder.join("x").is_file() && folder.join("z").is_file());
+    }
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_folder_that_takes_no_part_as_a_whole_stays() {
     env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
     env.paddlectl(&["sync", "--exclude", "*.log", arg(&data), &remote])
         .refused(1)
-        .says("a non-empty folder is in its place");
+        .says("a folder is in its place");
     let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
     assert_eq!(left, "x\nx/precious.log\ny\n");
 }
@@ -276,7 +276,7 @@ fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
     for (source, flags) in [(arg(&data), &["--dry-run"][..]), (arg(&data), &[]), (other, &[])] {
         let ran = site.run("ada", &[&["sync"], flags, &[source, MIRROR]].concat());
         assert_eq!(ran.code, Some(1), "{ran}");
-        ran.says("a non-empty folder is in its place");
+        ran.says("a folder is in its place");
         assert!(locked.join("precious").exists());
         let went = site.home("ada").join("mirror/y").exists();
         assert_eq!(went, flags.is_empty(), "the rest went");

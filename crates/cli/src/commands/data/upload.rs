@@ -99,7 +99,7 @@ impl Cluster {
     pub fn content(&self, path: &PfsPath) -> Result<Vec<u8>, CliError> {
         let files = self.session.client.files();
         Ok(self.runtime.block_on(async {
-            let mut content = files.cat(path, None).await?;
+            let mut content = files.cat(path).await?;
             let mut bytes = Vec::new();
             while let Some(piece) = content.next().await? {
                 bytes.extend_from_slice(&piece);

@@ -71,11 +71,11 @@ pub enum AssemblyError {
     WrongLength { path: RelPath, index: u64 },
     #[error("chunk {index} of `{path}` was damaged on the way")]
     DamagedChunk { path: RelPath, index: u64 },
-    #[error("this part of `{path}` is just being received over another connection")]
+    #[error("this part of `{path}` is being received over another connection")]
     PartBusy { path: RelPath },
     #[error("the unfinished upload `{0}` is in use by another process")]
     Busy(StagedId),
-    #[error("`{0}` is just being checked and given its place")]
+    #[error("`{0}` is being checked and published")]
     Ending(RelPath),
     #[error("`{0}` is complete already")]
     Finished(RelPath),
@@ -218,33 +218,6 @@ impl Assembly {
         writer.finish(name)
     }
 
-    /// Copies a chunk from the same offset of another file. Returns `false` if the chunk does not have this name there.
-    pub fn take_chunk(
-        &self,
-        index: u64,
-        name: ChunkName,
-        other: &(impl Source + ?Sized),
-    ) -> Result<bool, AssemblyError> {
-        let (offset, len) = self.0.chunk_range(index)?;
-        let claim = self.claim(offset, len)?;
-        let _open = self.0.still_open()?;
-        if self.0.received().names().get(&index) == Some(&name) {
-            return Ok(true);
-        }
-        self.0.unname(&claim)?;
-        let failed = |error| RootError::io("copy to", &self.0.plan.path, error);
-        let data = &self.0.disk.data;
-        if copy_source(other, offset, data, offset, len).map_err(failed)? != len {
-            return Ok(false);
-        }
-        // The copy is checked, because the other file may change at any moment.
-        if name_chunk(data, self.layout(), index).map_err(failed)? != Some(name) {
-            return Ok(false);
-        }
-        self.0.note(Record::Chunk { index, name })?;
-        Ok(true)
-    }
-
     /// Receives bytes at any offset. They are checked when the file is complete.
     pub fn put_range(&self, offset: u64, bytes: &[u8]) -> Result<(), AssemblyError> {
         let len = bytes.len() as u64;
@@ -281,18 +254,22 @@ impl Assembly {
         Ok(copied == len)
     }
 
-    /// Checks that all bytes arrived and match `digest`, then publishes the file.
+    /// Checks that all bytes arrived and match the digest, if one is given, then publishes the file.
     ///
     /// If the digest is wrong, nothing is published and all bytes are missing again.
-    pub fn commit(&self, digest: Digest, existing: Existing) -> Result<Meta, AssemblyError> {
-        self.commit_by(digest, |inner| inner.publish(existing))
+    pub fn commit(
+        &self,
+        digest: impl Into<Option<Digest>>,
+        existing: Existing,
+    ) -> Result<Meta, AssemblyError> {
+        self.commit_by(digest.into(), |inner| inner.publish(existing))
     }
 
     /// Like [`Self::commit`] for a file that is published outside this root. `publish` gets the checked content and must make it
     /// durable. If it fails, the assembly stays and can be committed again.
     pub fn commit_elsewhere(
         &self,
-        digest: Digest,
+        digest: Option<Digest>,
         publish: impl FnOnce(&File) -> Result<Meta, RootError>,
     ) -> Result<Meta, AssemblyError> {
         self.commit_by(digest, |inner| {
@@ -304,7 +281,7 @@ impl Assembly {
 
     fn commit_by(
         &self,
-        digest: Digest,
+        digest: Option<Digest>,
         publish: impl FnOnce(&Inner) -> Result<Meta, RootError>,
     ) -> Result<Meta, AssemblyError> {
         let inner = &*self.0;
@@ -325,13 +302,8 @@ impl Assembly {
             // The owner of the folder has appended to the file.
             return Err(RootError::Changing(inner.plan.path.clone()).into());
         }
-        let found = inner.digest()?;
-        if found != digest {
-            inner.forget()?;
-            return Err(AssemblyError::WrongDigest {
-                path: inner.plan.path.clone(),
-                found,
-            });
+        if let Some(digest) = digest {
+            inner.must_have(digest)?;
         }
         let meta = publish(inner)?;
         *phase = Phase::Finished;
@@ -466,6 +438,17 @@ impl Inner {
             .map_err(|error| RootError::io("note progress of", &self.plan.path, error))?;
         received.add(self.layout(), record);
         Ok(())
+    }
+
+    /// Checks the digest of the assembled content. If it is wrong, all bytes are missing again.
+    fn must_have(&self, digest: Digest) -> Result<(), AssemblyError> {
+        let found = self.digest()?;
+        if found == digest {
+            return Ok(());
+        }
+        self.forget()?;
+        let path = self.plan.path.clone();
+        Err(AssemblyError::WrongDigest { path, found })
     }
 
     /// The digest of the assembled content.

@@ -258,25 +258,6 @@ fn a_damaged_chunk_is_named_and_does_not_count() {
 }
 
 #[test]
-fn unchanged_chunks_are_taken_from_the_old_file_and_changed_ones_are_not() {
-    let (folder, root) = scratch();
-    let old = content();
-    fs::write(folder.path().join("f"), &old).unwrap();
-    let mut new = old.clone();
-    new[CHUNK as usize + 77] ^= 0xff;
-    let table = table(&new);
-    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
-    let (file, _) = root.open_file(&rel("f")).unwrap();
-    let taken: Vec<bool> = (0..3)
-        .map(|i| assembly.take_chunk(i as u64, table.names[i], &file).unwrap())
-        .collect();
-    assert_eq!(taken, [true, false, true]);
-    assembly.put_chunk(1, table.names[1], piece(&new, 1)).unwrap();
-    assembly.commit(Digest::of(&new), Existing::Replace).unwrap();
-    assert_eq!(fs::read(folder.path().join("f")).unwrap(), new);
-}
-
-#[test]
 fn a_wrong_digest_publishes_nothing_and_lets_the_sender_try_again() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(3)).unwrap();
@@ -320,30 +301,55 @@ fn the_same_bytes_over_a_checked_chunk_change_nothing() {
     assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
 }
 
-/// The other file claims more bytes than it returns: a checked chunk is overwritten and nothing recorded.
+/// The other file is too short: a checked chunk is overwritten and nothing recorded.
 #[test]
 fn a_chunk_that_is_written_over_has_no_name_meanwhile() {
     let (_folder, root) = scratch();
-    let assembly = Assembly::create(&root, plan(3)).unwrap();
-    assembly.put_chunk(0, table(b"abc").names[0], b"abc").unwrap();
+    let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
+    let bytes = content();
+    assembly
+        .put_chunk(0, table(&bytes).names[0], piece(&bytes, 0))
+        .unwrap();
     let mut other = tempfile::tempfile().unwrap();
     other.write_all(b"xyz").unwrap();
-    assert!(!assembly.take_chunk(0, table(b"else").names[0], &other).unwrap());
+    assert!(!assembly.copy_from(0, &other, 0, CHUNK + 1).unwrap());
     for received in [&*assembly.0.received(), &journalled(&assembly)] {
         assert!(received.names().is_empty());
-        assert_eq!(received.missing(assembly.layout()), std::slice::from_ref(&(0..3)));
+        assert_eq!(
+            received.missing(assembly.layout()),
+            std::slice::from_ref(&(0..SIZE as u64))
+        );
     }
 }
 
 #[test]
-fn a_chunk_is_looked_for_when_nobody_else_can_write_it() {
-    let (_folder, root) = scratch();
+fn a_chunk_that_broke_off_keeps_what_came() {
+    let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(3)).unwrap();
-    let name = table(b"abc").names[0];
-    assembly.put_chunk(0, name, b"abc").unwrap();
-    let _other_sender = assembly.claim(0, 3).unwrap();
-    let taken = assembly.take_chunk(0, name, &tempfile::tempfile().unwrap());
-    assert!(matches!(taken, Err(AssemblyError::PartBusy { .. })), "{taken:?}");
+    assembly.chunk(0).unwrap().keep().unwrap();
+    assert_eq!(assembly.missing(), std::slice::from_ref(&(0..3)));
+    let mut writer = assembly.chunk(0).unwrap();
+    writer.write(b"ab").unwrap();
+    writer.keep().unwrap();
+    assert_eq!(assembly.missing(), std::slice::from_ref(&(2..3)));
+    assembly.put_range(2, b"c").unwrap();
+    assembly.commit(Digest::of(b"abc"), Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"abc");
+}
+
+#[test]
+fn without_a_digest_only_missing_bytes_keep_a_file_back() {
+    let (folder, root) = scratch();
+    let assembly = Assembly::create(&root, plan(3)).unwrap();
+    assembly.put_range(0, b"ab").unwrap();
+    let error = assembly.commit(None, Existing::Keep).unwrap_err();
+    assert!(
+        matches!(error, AssemblyError::Incomplete { missing: 1, .. }),
+        "{error}"
+    );
+    assembly.put_range(2, b"c").unwrap();
+    assembly.commit(None, Existing::Keep).unwrap();
+    assert_eq!(fs::read(folder.path().join("f")).unwrap(), b"abc");
 }
 
 /// After a reboot, opening an upload reads all of it; other uploads must not wait for that.

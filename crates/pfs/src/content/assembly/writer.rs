@@ -62,15 +62,22 @@ impl ChunkWriter {
 
     /// Accepts the chunk without an expected name, from a sender that sends only the digest of the whole file. The commit checks
     /// that digest without reading the bytes again.
-    pub fn finish_as_received(self) -> Result<ChunkName, AssemblyError> {
+    pub fn finish_as_received(self) -> Result<(), AssemblyError> {
         let name = self.finished_name()?;
-        match self.here {
-            Some(here) if here != name => Err(AssemblyError::DamagedChunk {
-                path: self.path(),
-                index: self.index,
-            }),
-            _ => self.note(name).map(|()| name),
+        self.finish(name)
+    }
+
+    /// Keeps what arrived of the chunk, unchecked: the rest may come as a range.
+    pub fn keep(self) -> Result<(), AssemblyError> {
+        let (start, _) = self.claim.inner.chunk_range(self.index)?;
+        if self.here.is_some() || self.offset == start {
+            return Ok(());
         }
+        let _open = self.claim.inner.still_open()?;
+        self.claim.inner.note(Record::Range {
+            offset: start,
+            len: self.offset - start,
+        })
     }
 
     fn finished_name(&self) -> Result<ChunkName, AssemblyError> {

@@ -1,12 +1,9 @@
 //! Files written by the old protocol, request by request, without a network.
 
-mod publishing;
-
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use paddlecloud_api::files::StorageView;
 
-use super::write::MOST_OF_ONE;
 use super::*;
 use crate::auth::Caller;
 use crate::files::testing::{self, files_of};
@@ -59,12 +56,8 @@ impl Fixture {
         self.files.old_touch(&self.me, &self.path, size).unwrap();
     }
 
-    fn begin(&self, offset: u64, len: u64) -> OldRangeIn {
-        self.files.old_post(&self.me, &self.path, offset, len).unwrap()
-    }
-
     fn begun(&self) -> usize {
-        self.files.0.old_writes.all().len()
+        self.files.upload_list(&self.me).unwrap().len()
     }
 
     fn ask(&self, offset: u64) -> RangeSum {
@@ -73,9 +66,7 @@ impl Fixture {
     }
 
     fn send(&self, offset: u64, range: &[u8]) {
-        let mut sending = self.begin(offset, range.len() as u64);
-        sending.feed(range).unwrap();
-        sending.finish().unwrap();
+        self.files.old_post(&self.me, &self.path, offset, range).unwrap();
     }
 }
 
@@ -89,36 +80,49 @@ fn pattern(seed: u8, len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_appears_while_a_range_is_on_its_way() {
+fn a_file_appears_when_its_last_range_has_come_and_not_before() {
     let (old, new) = (pattern(1, 2 * RANGE), pattern(2, 2 * RANGE));
     let all = Fixture::new(&old);
     all.announce(2 * RANGE);
-    let mut first = all.begin(0, RANGE);
-    first.feed(&new[..RANGE as usize]).unwrap();
-    let mut second = all.begin(RANGE, RANGE);
-    second.feed(&new[RANGE as usize..RANGE as usize + 10]).unwrap();
-    first.finish().unwrap();
+    all.send(RANGE, &new[RANGE as usize..]);
+    all.send(RANGE, &new[RANGE as usize..]);
     assert!(all.content() == old, "no mixture of two versions");
-    second.feed(&new[RANGE as usize + 10..]).unwrap();
-    second.finish().unwrap();
+    all.send(0, &new[..RANGE as usize]);
     assert!(all.content() == new);
     assert_eq!(all.begun(), 0);
 }
 
 #[test]
-fn a_range_that_broke_off_or_comes_again_is_not_there() {
-    let (old, new) = (pattern(1, 2 * RANGE), pattern(2, 2 * RANGE));
-    let all = Fixture::new(&old);
+fn a_file_that_is_announced_again_starts_over() {
+    let (older, newer) = (pattern(2, 2 * RANGE), pattern(3, 2 * RANGE));
+    let all = Fixture::with(", quota: {storage: 20Ki}", b"old");
     all.announce(2 * RANGE);
-    all.send(0, &new[..RANGE as usize]);
-    let mut broken = all.begin(0, RANGE);
-    broken.feed(b"half").unwrap();
-    drop(broken);
-    all.send(RANGE, &new[RANGE as usize..]);
-    assert!(all.content() == old, "the first range was written to again");
-    assert_eq!(all.begun(), 1, "the client may send it again");
-    all.send(0, &new[..RANGE as usize]);
-    assert!(all.content() == new);
+    all.send(0, &older[..RANGE as usize]);
+    all.announce(2 * RANGE);
+    all.announce(2 * RANGE);
+    assert_eq!(all.begun(), 1);
+    all.send(RANGE, &newer[RANGE as usize..]);
+    assert_eq!(
+        all.content(),
+        b"old",
+        "half of the older version is no part of it"
+    );
+    all.send(0, &newer[..RANGE as usize]);
+    assert!(all.content() == newer);
+    assert_eq!(all.stored().bytes_used, 2 * RANGE);
+}
+
+#[test]
+fn ranges_that_were_not_announced_are_refused() {
+    let all = Fixture::new(b"old");
+    let post = |offset, range: &[u8]| all.files.old_post(&all.me, &all.path, offset, range);
+    assert!(matches!(post(0, b"x"), Err(FilesError::NotFound(_))));
+    all.announce(RANGE);
+    for offset in [RANGE, u64::MAX] {
+        let refused = post(offset, b"x").unwrap_err();
+        assert_eq!(refused.to_string(), "chunksize error");
+    }
+    assert_eq!(all.content(), b"old");
 }
 
 #[test]
@@ -148,35 +152,6 @@ fn sums_are_told_of_a_file_that_nobody_writes() {
         "the client sends all"
     );
     assert!(all.content() == old, "whoever asks completes nothing");
-}
-
-#[test]
-fn what_no_client_comes_back_to_is_given_up_and_one_user_cannot_keep_all_out() {
-    let all = Fixture::with(", quota: {storage: 1Mi}", b"old");
-    all.announce(500 << 10);
-    all.announce(500 << 10);
-    all.announce(500 << 10);
-    assert_eq!(all.begun(), 1, "announced again is begun anew");
-    assert_eq!(all.files.0.old_writes.expire(), 0, "it was just used");
-    assert_eq!(all.files.0.old_writes.expire_unused_for(Duration::ZERO), 1);
-    assert_eq!(all.stored().bytes_used, 3);
-    for number in 0..MOST_OF_ONE {
-        let path = format!("/pfs/dc/home/me/{number}").parse().unwrap();
-        all.files.old_touch(&all.me, &path, 1).unwrap();
-    }
-    let refused = all.files.old_touch(&all.me, &all.path, 1).unwrap_err();
-    assert_eq!(refused.to_string(), "too many files are being written");
-}
-
-#[test]
-fn the_end_of_an_older_announcement_does_not_end_the_newer_one() {
-    let all = Fixture::new(&pattern(1, RANGE));
-    all.announce(RANGE);
-    let mut late = all.begin(0, RANGE);
-    late.feed(&pattern(2, RANGE)).unwrap();
-    all.announce(RANGE);
-    late.finish().unwrap();
-    assert_eq!(all.begun(), 1);
 }
 
 #[test]
@@ -223,7 +198,6 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     let all = Fixture::with(", quota: {storage: 100Ki}", b"old");
     all.announce(3 * RANGE);
     all.send(0, &pattern(2, RANGE));
-    let mut late = all.begin(RANGE, RANGE);
     let begun = all.files.upload_list(&all.me).unwrap();
     assert_eq!(begun.len(), 1);
     assert_eq!(begun[0].path.0, all.path);
@@ -244,9 +218,7 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
 
     all.files.upload_discard(&all.me, &begun[0].id).unwrap();
     assert!(all.files.upload_list(&all.me).unwrap().is_empty());
-    assert!(late.feed(b"more").is_err(), "whoever still sends hears of it");
-    drop(late);
-    assert!(all.files.old_post(&all.me, &all.path, RANGE, RANGE).is_err());
+    assert!(all.files.old_post(&all.me, &all.path, RANGE, b"more").is_err());
     assert_eq!(all.content(), b"old");
     assert!(!all.file().with_file_name(".pfs-staging").exists());
     assert_eq!(all.stored().bytes_used, 3);

@@ -1,9 +1,46 @@
 //! Receives bytes of an upload: a chunk, which counts once it is complete, or a range, which counts as it arrives.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
 
-use super::presence::Visit;
+use super::Live;
 use crate::files::{Files, FilesError};
+
+/// A request that sends bytes to an upload. If it is dropped before it ended, it was aborted.
+pub(super) struct Visit {
+    live: Arc<Live>,
+    has_ended: bool,
+}
+
+impl Visit {
+    pub(super) fn to(live: Arc<Live>) -> Visit {
+        let has_ended = false;
+        Visit { live, has_ended }
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+        self.live.come();
+    }
+}
+
+impl Deref for Visit {
+    type Target = Live;
+
+    fn deref(&self) -> &Live {
+        &self.live
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.live.seen().broke_off = true;
+        }
+    }
+}
 
 /// A chunk that is being received; it counts only after `finish`.
 pub struct ChunkIn {
@@ -25,7 +62,7 @@ impl ChunkIn {
     pub fn finish(mut self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(self.name);
-        self.live.ends();
+        self.live.end();
         self.live.checked(&self.files, finished)
     }
 }
@@ -55,7 +92,7 @@ impl RangeIn {
     pub fn finish(mut self) -> Result<(), FilesError> {
         match self.left {
             0 => {
-                self.live.ends();
+                self.live.end();
                 Ok(())
             }
             left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),

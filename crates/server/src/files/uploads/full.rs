@@ -1,12 +1,8 @@
-//! Remembers which uploads ran out of space, so that all requests for such an upload get the same error.
-
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! Why an upload ran out of space, so that all its requests get the same error.
 
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::root::OwnQuota;
-use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{Place, RootError, Space};
+use paddlecloud_pfs::{Place, RootError};
 
 use crate::files::FilesError;
 
@@ -38,42 +34,10 @@ impl Full {
     }
 }
 
-/// The most uploads that are remembered.
-const MOST: usize = 100;
-
-/// Uploads that ran out of space, the latest last: requests in flight get that error.
-#[derive(Default)]
-pub(super) struct EndedFull(Mutex<VecDeque<(StagedId, Place, Full)>>);
-
-impl EndedFull {
-    pub(super) fn note(&self, id: &StagedId, place: &Place, by: Full) {
-        let mut ended = self.lock();
-        if ended.len() == MOST {
-            ended.pop_front();
-        }
-        ended.push_back((id.clone(), place.clone(), by));
-    }
-
-    /// Why an upload does not exist in these spaces.
-    pub(super) fn not_there(&self, id: &StagedId, spaces: &[Space]) -> FilesError {
-        let ended = self.lock();
-        let found = ended
-            .iter()
-            .find(|(known, place, _)| known == id && spaces.contains(&place.space));
-        match found {
-            Some((_, place, full)) => full.told(place),
-            None => FilesError::NoUpload(id.to_string()),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(StagedId, Place, Full)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use paddlecloud_api::error::ErrorName;
+    use paddlecloud_pfs::Space;
     use paddlecloud_pfs::root::Counted;
 
     use super::*;

@@ -1,4 +1,4 @@
-//! `/api/v1/pfs/content`, `parts` and `signature`: downloads.
+//! `/api/v1/pfs/content` and `signature`: downloads.
 
 use std::io;
 
@@ -12,11 +12,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{DIGEST_HEADER, PARTS, SIZE_HEADER};
-use serde::Deserialize;
+use paddlecloud_api::files::DIGEST_HEADER;
 
 use super::PathQuery;
-use crate::files::{ByteRange, BytesAsked, Content, Opened, PartsAsked};
+use crate::files::{ByteRange, BytesAsked, Content, Opened};
 use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::Refused;
@@ -46,51 +45,6 @@ pub(in crate::http) async fn file_content(
         ..asked(&headers)
     };
     Ok(reply(app.file_content(&caller, &query.path, asked).await?))
-}
-
-#[derive(Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-pub(in crate::http) struct PartsQuery {
-    path: String,
-    /// Number of the first chunk.
-    first: u64,
-    /// How many chunks.
-    count: u64,
-    /// Bytes of the first chunk that the client has: the rest is sent, and the name of the whole chunk.
-    #[serde(default)]
-    skip: u64,
-}
-
-/// Returns chunks of a file, each followed by the 32 bytes of its name.
-#[utoipa::path(
-    get, path = "/api/v1/pfs/parts", tag = "files", params(PartsQuery),
-    responses((status = 200, body = Vec<u8>, content_type = "application/x-pfs-parts"))
-)]
-pub(in crate::http) async fn file_parts(
-    State(app): Shared,
-    scope::Files(caller): scope::Files,
-    Asked(query): Asked<PartsQuery>,
-    headers: HeaderMap,
-) -> Result<Response, Refused> {
-    let version = version(&headers);
-    let asked = PartsAsked {
-        first: query.first,
-        count: query.count,
-        skip: query.skip,
-    };
-    let parts = app.file_parts(&caller, &query.path, asked, version).await?;
-    let mut headers = HeaderMap::from_iter([
-        (CONTENT_TYPE, HeaderValue::from_static(PARTS)),
-        (CONTENT_LENGTH, parts.len.into()),
-        (ETAG, quoted(&parts.version)),
-        (HeaderName::from_static(SIZE_HEADER), parts.size.into()),
-    ]);
-    if let Some(digest) = parts.digest {
-        let digest = HeaderValue::try_from(digest.to_string()).expect("hex digits");
-        headers.insert(HeaderName::from_static(DIGEST_HEADER), digest);
-    }
-    let pieces = stream(parts, |parts| parts.next_piece());
-    Ok((headers, Stream::from_stream(pieces)).into_response())
 }
 
 /// Returns checksums of a file's blocks, with which a client finds the parts that a new version shares with it.
@@ -132,6 +86,10 @@ fn reply_content(content: Content) -> Response {
         (ETAG, quoted(&content.version)),
         (ACCEPT_RANGES, HeaderValue::from_static("bytes")),
     ]);
+    if let Some(digest) = content.digest {
+        let digest = HeaderValue::try_from(digest.to_string()).expect("hex digits");
+        headers.insert(HeaderName::from_static(DIGEST_HEADER), digest);
+    }
     let mut status = StatusCode::OK;
     if content.range != ByteRange::All {
         status = StatusCode::PARTIAL_CONTENT;

@@ -2,14 +2,12 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use paddlecloud_api::Envelope;
 use paddlecloud_api::files::FsckLine;
 
 use super::lines;
 use crate::files::Fsck;
 use crate::http::Shared;
-use crate::http::reply::{Refused, Reply, envelope};
-use crate::http::request::Named;
+use crate::http::reply::Refused;
 use crate::http::scope;
 
 /// Reads every file with a known digest and reports differences: one line of JSON each, then an end line. Spaces before
@@ -30,19 +28,4 @@ impl lines::Lines for Fsck {
     fn next(&mut self) -> Option<Vec<u8>> {
         self.next_lines()
     }
-}
-
-/// Acknowledges the findings of a check: changes and removals outside the service are not reported again. For
-/// administrators.
-#[utoipa::path(
-    post, path = "/api/v1/pfs/fsck/{id}/told", tag = "files", params(("id" = String, Path)),
-    responses((status = 200, body = Envelope<String>))
-)]
-pub(in crate::http) async fn file_fsck_told(
-    State(app): Shared,
-    scope::Admin(caller): scope::Admin,
-    Named(id): Named<String>,
-) -> Reply<Envelope<String>> {
-    app.file_fsck_told(&caller, id).await?;
-    Ok(envelope("OK".to_owned()))
 }

@@ -21,10 +21,11 @@ use serde_json::{Value, json};
 use super::content::stream;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::files::DigestWanted;
+use crate::files::{DigestWanted, OLD_RANGES};
 use crate::http::Shared;
 use crate::http::request::Raw;
 use crate::http::scope;
+use crate::queue::Class;
 
 /// The original never used another one, and its client accepts no other.
 const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";
@@ -254,29 +255,25 @@ async fn take_range(
             return Err(bad("parse json error"));
         }
     };
-    let mut taking = app
-        .old_post(caller, &range.path, range.offset, range.chunksize)
-        .await?;
-    let mut left = usize::try_from(range.chunksize).map_err(|_| bad("chunksize error"))?;
-    while left > 0 {
-        if buffer.is_empty() && !read_more(pieces, &mut buffer).await? {
-            return Err(bad(WRONG_SIZE));
-        }
-        let some = buffer.split_to(left.min(buffer.len())).freeze();
-        left -= some.len();
-        taking.feed(vec![some]).await?;
+    if range.chunksize > *OLD_RANGES.end() {
+        return Err(bad(WRONG_SIZE));
     }
-    // A chunk of another size than announced contains the boundary, or a part of it: it must not be stored.
+    // The range is in memory until all of it has come: one of another size must not be stored.
+    let _turn = app.queue.turn(Class::List, &caller.user).await;
+    let len = usize::try_from(range.chunksize).map_err(|_| bad(WRONG_SIZE))?;
     let end = format!("\r\n--{boundary}");
-    while buffer.len() < end.len() {
+    while buffer.len() < len + end.len() {
         if !read_more(pieces, &mut buffer).await? {
             return Err(bad(WRONG_SIZE));
         }
     }
-    if !buffer.starts_with(end.as_bytes()) {
+    // A chunk of another size than announced contains the boundary, or a part of it.
+    if !buffer[len..].starts_with(end.as_bytes()) {
         return Err(bad(WRONG_SIZE));
     }
-    taking.finish().await?;
+    buffer.truncate(len);
+    app.old_post(caller, &range.path, range.offset, buffer.into())
+        .await?;
     results(Value::Null)
 }
 

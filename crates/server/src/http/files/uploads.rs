@@ -5,7 +5,7 @@ use axum::extract::State;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
-    CommitRequest, FileMeta, ReuseRequest, TakeRequest, UnfinishedUpload, UploadReply, UploadRequest,
+    CommitRequest, FileMeta, ReuseRequest, UnfinishedUpload, UploadReply, UploadRequest,
 };
 use serde::Deserialize;
 
@@ -118,20 +118,6 @@ pub(in crate::http) async fn upload_range(
     let taking = app.upload_range(&caller, &id, query.offset, query.len).await?;
     take_all(taking, body).await?;
     Ok(envelope("OK".to_owned()))
-}
-
-/// Reuses chunks of the replaced file that are the same in the new one.
-#[utoipa::path(
-    post, path = "/api/v1/pfs/uploads/{id}/take", tag = "files", params(("id" = String, Path)),
-    request_body = TakeRequest, responses((status = 200, body = Envelope<UploadReply>))
-)]
-pub(in crate::http) async fn upload_take(
-    State(app): Shared,
-    scope::Files(caller): scope::Files,
-    Named(id): Named<String>,
-    Body(request): Body<TakeRequest>,
-) -> Reply<Envelope<UploadReply>> {
-    Ok(envelope(app.upload_take(&caller, &id, request).await?))
 }
 
 /// Copies ranges of the replaced file to other positions of the new one.

@@ -159,7 +159,7 @@ fn a_file_is_gathered_here_and_published_there_even_at_the_second_try() {
     let commit = || {
         stage
             .space
-            .commit(&assembly, Digest::of(b"hello"), Existing::Keep)
+            .commit(&assembly, Some(Digest::of(b"hello")), Existing::Keep)
     };
     stage.store.is_down.store(true, Ordering::Relaxed);
     assert!(matches!(
