@@ -268,7 +268,7 @@ fn read_pack(bytes: &[u8]) {
             bytes: 1 << 20,
             ..PackLimits::default()
         };
-        let mut parser = PackParser::new(Nothing, limits).taking_rests();
+        let mut parser = PackParser::new(Nothing, limits);
         if bytes
             .chunks(piece.min(bytes.len().max(1)))
             .all(|piece| parser.feed(piece).is_ok())

@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::hello::{self, Expected, HelloError, Identity, OBSERVER, RunSecret};
+use crate::hello::{self, Expected, HelloError, Identity, RunSecret};
 use crate::message::{Refused, Request, reply};
 use crate::shared::{self, Shared};
 use crate::stream::{Stream, prepare, read_vectored, write_vectored};
@@ -234,40 +234,6 @@ impl Link {
             false => Err(HelloError::Foreign.into()),
         }
     }
-}
-
-/// The statistics of servers, as JSON, for a client that does not train.
-pub fn stat(
-    addresses: &[String],
-    secret: Option<&RunSecret>,
-    patience: Duration,
-) -> Vec<Result<String, ClientError>> {
-    struct Silent;
-    impl Listener for Silent {
-        fn waiting(&self, _: u32, _: &str) {}
-    }
-    let ask = |address: &String| {
-        let mut link = Link::new(LinkConfig {
-            address: address.clone(),
-            identity: Identity {
-                trainer: OBSERVER,
-                trainers: 0,
-                attempt: 0,
-                server: 0,
-                servers: 0,
-                lane: 0,
-            },
-            secret: secret.cloned(),
-            patience,
-            follows_restarts: false,
-            shares_memory: false,
-            listener: Arc::new(Silent),
-        });
-        let mut text = Vec::new();
-        link.ask(&Request::Stat, &[], Sink::Collect(&mut text))?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
-    };
-    addresses.iter().map(ask).collect()
 }
 
 fn is_on_this_machine(stream: &TcpStream) -> bool {

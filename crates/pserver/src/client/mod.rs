@@ -24,7 +24,7 @@ use crate::steps::Mode;
 use crate::wire::{Reader, WireError, bytes_of, bytes_of_mut};
 
 pub use compress::Gradients;
-pub use link::{Link, LinkConfig, Listener, Sink, stat};
+pub use link::{Link, LinkConfig, Listener, Sink};
 pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
 pub use rows::Rows;
 pub use stat::stat;

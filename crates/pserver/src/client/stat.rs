@@ -32,6 +32,7 @@ pub fn stat(
             secret: secret.cloned(),
             patience,
             follows_restarts: false,
+            shares_memory: false,
             listener: Arc::new(Silent),
         });
         let mut text = Vec::new();

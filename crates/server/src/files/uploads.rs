@@ -20,7 +20,7 @@ use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
-use paddlecloud_pfs::{Access, Digest, Existing, Mtime, Place, RelPath, RootError, Space};
+use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space};
 
 use arriving::Visit;
 pub use arriving::{ChunkIn, RangeIn};

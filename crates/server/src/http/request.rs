@@ -144,7 +144,6 @@ pub(super) fn parse_every_body(bytes: &[u8]) -> Option<JobRequest> {
         files::ReuseRequest,
         files::ShareRequest,
         files::StatsRequest,
-        files::TakeRequest,
         files::UploadRequest,
         server::TokenRequest
     );
