@@ -126,7 +126,7 @@ mod tests {
             let (log, printed) = printed(chunk);
             let all: Vec<u8> = parts(&printed).into_iter().flat_map(|part| part.bytes).collect();
             assert_eq!(all, log);
-            for kept in [300 << 10, 1 << 20] {
+            for kept in [400 << 10, 1 << 20] {
                 let found = parts(&printed[printed.len() - kept..]);
                 let mut next = found[0].offset.expect("there is a position in it");
                 for part in found {

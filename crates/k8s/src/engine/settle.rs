@@ -361,7 +361,10 @@ mod tests {
         let whole = (0, b"one\ntwo\nthree".to_vec());
         assert_eq!(placed(printed, Some(&stored("one\n"))), [whole.clone()]);
         assert_eq!(placed(printed, None), [whole]);
-        assert_eq!(placed(printed, Some(&stored("zero\n"))), [], "it was rotated");
+        assert!(
+            placed(printed, Some(&stored("zero\n"))).is_empty(),
+            "it was rotated"
+        );
         let rotated = b"nine\npaddle launch: the output continues at byte 1000\nten\n";
         let parts = [(995, b"nine\n".to_vec()), (1000, b"ten\n".to_vec())];
         assert_eq!(placed(rotated, Some(&stored("zero\n"))), parts);
