@@ -69,6 +69,7 @@ pub fn measure(cluster: &Cluster, rounds: usize) -> Vec<Row> {
             started,
             "≤ 1.1 × kubectl create",
         ),
+        Row::new("… of that, until all pods exist", existed, ""),
         Row::new(
             "last pod reported running → all trainers started",
             seen,

@@ -86,9 +86,10 @@ impl Bench<'_> {
         let ended = ending.elapsed().as_secs_f64();
         let peak = self.memory("VmHWM:");
         // Before and after ours, so that a machine that becomes slower burdens neither.
-        let theirs = (before + self.bare(&template)) / 2.0;
+        let after = self.bare(&template);
+        let theirs = (before + after) / 2.0;
         let rate = format!(
-            "{ours:.0} pods/s, bare client {theirs:.0} pods/s: {:.2} ×",
+            "{ours:.1} pods/s, bare client {before:.1} and {after:.1} pods/s: {:.2} ×",
             ours / theirs
         );
         let memory = format!(

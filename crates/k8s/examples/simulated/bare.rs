@@ -8,7 +8,10 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::JoinSet;
 
-/// Creates the pods of a file again and again, each copy pinned to the next of the simulated nodes.
+/// How many copies fill a simulated node, as our scheduler fills one after the other.
+const COPIES_ON_A_NODE: usize = 25;
+
+/// Creates the pods of a file again and again, pinned to simulated nodes.
 pub async fn create(client: Client, file: &str, copies: usize, clients: usize, nodes: usize) {
     let text = std::fs::read(file).expect("the file of pods");
     let pods: Vec<Pod> = serde_json::from_slice(&text).expect("a list of pods");
@@ -25,7 +28,8 @@ pub async fn create(client: Client, file: &str, copies: usize, clients: usize, n
                 }
                 let mut pod = pods[index % pods.len()].clone();
                 pod.metadata.name = Some(format!("{}-{}", pod.name_any(), index / pods.len()));
-                pin(&mut pod, &format!("simulated-{}", index / pods.len() % nodes));
+                let node = index / pods.len() / COPIES_ON_A_NODE % nodes;
+                pin(&mut pod, &format!("simulated-{node}"));
                 let namespace = pod.namespace().expect("a pod of the file has a namespace");
                 let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
                 let made = api.create(&PostParams::default(), &pod).await;
