@@ -151,17 +151,17 @@ fn find(env: &TestEnvironment, worker: &str) -> Process {
     })
 }
 
-/// Kills a worker's own process, or the supervisor above it.
-fn kill(env: &TestEnvironment, worker: &str, what: Victim) {
-    let victim = find(env, worker);
+/// The process to kill: a worker's own, or the supervisor above it.
+fn victim(env: &TestEnvironment, worker: &str, what: Victim) -> Process {
+    let process = find(env, worker);
     if what == Victim::TheWorker {
-        return victim.end();
+        return process;
     }
-    let all = env.processes();
-    let mut above = parent(victim.pid);
+    let mut above = parent(process.pid);
     while above > 1 {
-        match all.iter().find(|process| process.pid == above) {
-            Some(process) if process.arguments.contains("supervise") => return process.end(),
+        let mut all = env.processes().into_iter();
+        match all.find(|process| process.pid == above) {
+            Some(process) if process.arguments.contains("supervise") => return process,
             _ => above = parent(above),
         }
     }
@@ -193,14 +193,16 @@ fn disturb(env: &TestEnvironment, job: &str, program: &str, kills: &[Kill]) {
     let mut log = env.start(&["logs", "-f", job]);
     for (now, gate) in kills.iter().zip(&gates) {
         log.wait_for_line(&format!("at step {}", now.step));
+        // Found while the job waits at the gate: afterwards it may end before the process is found.
+        let victim = victim(env, now.worker, now.what);
         if now.while_waiting {
-            kill(env, now.worker, now.what);
+            victim.end();
         }
         gate.open();
         // The next attempt finds no gate.
         fs::remove_file(gate.path()).unwrap();
         if !now.while_waiting {
-            kill(env, now.worker, now.what);
+            victim.end();
         }
     }
     // The status says how it ended.
@@ -281,7 +283,7 @@ fn without_retries_a_killed_server_is_the_reason_the_job_fails() {
         .ok();
     let mut log = env.start(&["logs", "-f", "fragile"]);
     log.wait_for_line("at step 25");
-    kill(&env, "pserver-1", Victim::TheWorker);
+    find(&env, "pserver-1").end();
     let why = env.paddlectl(&["wait", "fragile"]);
     assert_eq!(env.status("fragile"), "Failed", "{why:?}");
     let described = env.paddlectl(&["describe", "fragile"]).ok().stdout;
