@@ -99,7 +99,7 @@ fn a_folder_of_which_something_can_never_arrive_is_gone_on_with() {
     let copy = ["cp", "-r", arg(&data), &remote];
     env.paddlectl(&copy).refused(1).says("1 file copied, 1 left out");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\n");
-    env.paddlectl(&copy).refused(1).says("1 unchanged, 1 left out");
+    env.paddlectl(&copy).refused(1).says("Done, 1 left out");
     assert_eq!(env.paddlectl(&["ls", "-r", &remote]).ok().stdout, "a\n");
     fs::remove_file(data.join("outside")).unwrap();
     env.paddlectl(&copy).ok();
