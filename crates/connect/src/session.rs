@@ -30,14 +30,19 @@ impl Session {
     pub async fn open<N: FnMut(&str)>(
         wanted: &ConfigOverrides,
         environment: &Environment,
-        host: Host<'_, N>,
+        mut host: Host<'_, N>,
     ) -> Result<Session, ConnectError> {
         match config::choice(wanted, environment)? {
-            Choice::Remote(datacenter) => Ok(Session {
-                client: remote(&datacenter, environment),
-                datacenter: datacenter.name,
-                is_embedded: false,
-            }),
+            Choice::Remote(datacenter) => {
+                if let Some(warning) = exposure(&datacenter) {
+                    (host.note)(&warning);
+                }
+                Ok(Session {
+                    client: remote(&datacenter, environment),
+                    datacenter: datacenter.name,
+                    is_embedded: false,
+                })
+            }
             Choice::Embedded => Ok(Session {
                 client: embedded(environment, host).await?,
                 datacenter: config::EMBEDDED.to_owned(),
@@ -45,6 +50,14 @@ impl Session {
             }),
         }
     }
+}
+
+/// A warning if the datacenter is reached without TLS through a network.
+pub fn exposure(datacenter: &Datacenter) -> Option<String> {
+    let endpoint = &datacenter.endpoint;
+    let warning =
+        || format!("the connection to {endpoint} is not encrypted: others can read passwords and tokens");
+    endpoint.is_exposed().then(warning)
 }
 
 /// A client for a configured datacenter, with the token that was saved for it.

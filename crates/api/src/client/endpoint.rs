@@ -36,6 +36,11 @@ impl Endpoint {
         matches!(self, Endpoint::Tcp { tls: true, .. })
     }
 
+    /// Whether passwords and tokens travel through a network in plain text.
+    pub fn is_exposed(&self) -> bool {
+        matches!(self, Endpoint::Tcp { tls: false, host, .. } if !is_loopback(host))
+    }
+
     /// The value of the `Host` header.
     pub(super) fn authority(&self) -> String {
         match self {
@@ -170,6 +175,20 @@ mod tests {
         match text.parse::<Endpoint>() {
             Ok(endpoint) => endpoint.to_string(),
             Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn plain_http_is_exposed_beyond_this_machine() {
+        for (text, expected) in [
+            ("http://cloud.example.org", true),
+            ("http://192.0.2.1:8080", true),
+            ("cloud.example.org", false),
+            ("http://127.0.0.1:8080", false),
+            ("http://localhost:8080", false),
+            ("unix:/run/paddlecloud.sock", false),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().is_exposed(), expected, "{text}");
         }
     }
 

@@ -51,6 +51,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             .line("the embedded server of this machine needs no login");
         return done();
     };
+    if let Some(warning) = session::exposure(&datacenter) {
+        context.world.err.note(&warning);
+    }
     if let Some(user) = &args.username {
         datacenter.username = Some(user.clone());
     }

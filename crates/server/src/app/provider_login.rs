@@ -12,7 +12,8 @@ use crate::accounts::AccountError;
 use crate::auth::{AuthError, Login, Peer, request_id};
 use crate::error_chain::chain_of;
 use crate::locks::Key;
-use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled};
+use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
+use crate::refusals::Limit;
 use crate::secrets::Kind;
 use crate::store::AuditEntry;
 use crate::users::{Account, ProviderUser, Record};
@@ -23,7 +24,8 @@ impl App {
     /// Starts a login: the provider makes a code that the user confirms there.
     pub async fn device_login(&self, peer: &Peer) -> Result<DeviceLogin, ErrorBody> {
         let oidc = self.provider()?;
-        let busy = |error: crate::oidc::TooManyLogins| {
+        let busy = |error: TooManyLogins| {
+            self.metrics.refusals.count(Limit::PendingLogins);
             ErrorBody::new(ErrorName::TooManyRequests, error.to_string())
                 .with_hint("try again in some minutes")
         };

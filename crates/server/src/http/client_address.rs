@@ -15,6 +15,7 @@ use super::Shared;
 use super::reply::Refused;
 use crate::auth::Peer;
 use crate::config::{ProxyHeader, TrustedProxies};
+use crate::refusals::Limit;
 
 /// Entries of the header that are read at most. A longer chain of proxies is not real.
 const MOST_HOPS: usize = 32;
@@ -25,6 +26,7 @@ pub(super) async fn set(State(app): Shared, mut request: Request, next: Next) ->
         let admitted = resolve(&mut peer, request.headers(), &app.config.trusted_proxies);
         request.extensions_mut().insert(peer);
         if !admitted {
+            app.metrics.refusals.count(Limit::Connections);
             let problem = "there are too many connections";
             return Refused(ErrorBody::new(ErrorName::TooManyRequests, problem)).into_response();
         }
