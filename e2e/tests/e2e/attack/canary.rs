@@ -110,10 +110,15 @@ impl Scene {
         env.set("PADDLECLOUD_LOG", "debug");
         let shared = Shared::start(&env, "", "  admin: true\n");
         shared.configure(&env, PASSWORD);
-        let mut secrets = Secrets::from([("the administrator's password", PASSWORD.to_owned())]);
+        // Other tests run at the same time: only values of this test's own are searched for in processes.
+        let own = env
+            .folder("server")
+            .display()
+            .to_string()
+            .replace(['/', '.'], "-");
+        let mut secrets = Secrets::new();
         for kind in ["password", "registry password", "secret"] {
-            let value = format!("canary-{}-{}", kind.replace(' ', "-"), std::process::id());
-            secrets.insert(kind, value);
+            secrets.insert(kind, format!("canary-{}{own}", kind.replace(' ', "-")));
         }
         let mut scene = Self { env, shared, secrets };
         scene.fill();

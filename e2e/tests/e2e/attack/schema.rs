@@ -84,7 +84,7 @@ impl Scene {
             ])
             .args([
                 "--request-timeout",
-                "20",
+                "60",
                 "--max-time",
                 &seconds.to_string(),
                 "--warnings",
