@@ -5,10 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use e2e::TestEnvironment;
 
 use crate::examples::root;
+
+/// How long a job may take. Starting PaddlePaddle alone takes seconds of a core, which others may be using.
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// What the script answers where packages cannot be fetched.
 const CANNOT_BE_HAD: i32 = 75;
@@ -111,7 +115,7 @@ const ALONE: [&str; 8] = [
 fn run(env: &TestEnvironment, job: &str, flags: &[&str], package: &str) -> String {
     let command = [&["submit", "-jobname", job], flags, &[package]].concat();
     env.paddlectl(&command).ok();
-    let ended = env.paddlectl(&["wait", job]);
+    let ended = env.start(&["wait", job]).end_within(LIMIT);
     let log = env.paddlectl(&["logs", "--raw", job]).ok().stdout;
     assert_eq!(env.status(job), "Succeeded", "{ended:?}\n{log}");
     log

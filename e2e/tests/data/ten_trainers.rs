@@ -2,18 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use e2e::TestEnvironment;
 
 use crate::examples::root;
-use crate::legacy::{activated, environment_with_paddle};
+use crate::legacy::{LIMIT, activated, environment_with_paddle};
 
 /// The flags of the guide, in its order.
 const AS_TYPED: &str = "submit -jobname my-paddlecloud-job -cpu 1 -gpu 0 -memory 1Gi -parallelism 10 -pscpu 1 -pservers 3 -psmemory 1Gi";
-
-/// Thirteen processes start PaddlePaddle or wait for those that do, on however few cores.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// What a v1 package adds to its configuration: every trainer lists its own files, as the guide shows.
 const OWN_LISTS: &str = "\

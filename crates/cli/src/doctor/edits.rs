@@ -53,7 +53,12 @@ pub fn of(source: &ParsedProgram<'_>) -> Vec<Edit> {
             "except_clause" => except(source, node, &mut edits),
             "raise_statement" => raise(source, node, &mut edits),
             "call" => called(source, node, &mut edits),
-            "attribute" => renamed_filter(source, node, &mut edits),
+            "attribute" => renamed_attribute(source, node, &mut edits),
+            "identifier" if source.of(node) == "basestring" => {
+                edits.push(Edit::new(node.byte_range(), "str"))
+            }
+            "integer" => integer(source, node, &mut edits),
+            "string" => repr(source, node, &mut edits),
             "<>" => edits.push(Edit::new(node.byte_range(), "!=")),
             _ => {}
         }
@@ -113,7 +118,22 @@ fn print_expression(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<
     }
 }
 
-/// `import cPickle as pickle` as `import pickle`.
+const RENAMED_MODULES: [(&str, &str); 7] = [
+    ("cPickle", "pickle"),
+    ("StringIO", "io"),
+    ("cStringIO", "io"),
+    ("urllib2", "urllib.request"),
+    ("Queue", "queue"),
+    ("ConfigParser", "configparser"),
+    ("__builtin__", "builtins"),
+];
+
+fn renamed_module(name: &str) -> Option<&'static str> {
+    let found = RENAMED_MODULES.iter().find(|(before, _)| *before == name);
+    found.map(|(_, now)| *now)
+}
+
+/// `import cPickle as pickle` as `import pickle`, and other modules that have another name.
 fn import(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     for name in children(node) {
         let (module, alias) = match name.kind() {
@@ -123,21 +143,67 @@ fn import(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
             ),
             _ => (Some(name), None),
         };
-        let Some(module) = module.filter(|module| source.of(*module) == "cPickle") else {
+        let Some((module, now)) =
+            module.and_then(|module| Some((module, renamed_module(source.of(module))?)))
+        else {
             continue;
         };
         match alias {
-            Some(alias) if source.of(alias) == "pickle" => edits.push(Edit::new(name.byte_range(), "pickle")),
-            Some(_) => edits.push(Edit::new(module.byte_range(), "pickle")),
-            None => edits.push(Edit::new(name.byte_range(), "pickle as cPickle")),
+            Some(alias) if source.of(alias) == now => edits.push(Edit::new(name.byte_range(), now)),
+            Some(_) => edits.push(Edit::new(module.byte_range(), now)),
+            None => edits.push(Edit::new(
+                name.byte_range(),
+                format!("{now} as {}", source.of(module)),
+            )),
         }
     }
 }
 
 fn import_from(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
-    let module = node.child_by_field_name("module_name");
-    if let Some(module) = module.filter(|module| source.of(*module) == "cPickle") {
-        edits.push(Edit::new(module.byte_range(), "pickle"));
+    let Some(module) = node.child_by_field_name("module_name") else {
+        return;
+    };
+    if let Some(now) = renamed_module(source.of(module)) {
+        edits.push(Edit::new(module.byte_range(), now));
+    }
+    // `from itertools import izip`: its name stays, so that no other line changes.
+    if let [_, name] = children(node)[..]
+        && source.of(module) == "itertools"
+        && let Some((_, now)) = ITERATORS.iter().find(|(before, _)| *before == source.of(name))
+    {
+        edits.push(Edit::new(module.byte_range(), "builtins"));
+        edits.push(Edit::new(
+            name.byte_range(),
+            format!("{now} as {}", source.of(name)),
+        ));
+    }
+}
+
+/// `0644` as `0o644`, `10L` as `10`.
+fn integer(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let text = source.of(node);
+    let digits = text.trim_end_matches(['l', 'L']);
+    let is_octal = digits.len() > 1
+        && digits.starts_with('0')
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && digits.bytes().any(|byte| byte != b'0');
+    let now = match is_octal {
+        true => format!("0o{}", digits.trim_start_matches('0')),
+        false => digits.to_owned(),
+    };
+    if now != text {
+        edits.push(Edit::new(node.byte_range(), now));
+    }
+}
+
+/// Text in backquotes, which the parser takes for a string, as `repr(…)`.
+fn repr(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let inner = source
+        .of(node)
+        .strip_prefix('`')
+        .and_then(|text| text.strip_suffix('`'));
+    if let Some(inner) = inner {
+        edits.push(Edit::new(node.byte_range(), format!("repr({inner})")));
     }
 }
 
@@ -166,16 +232,28 @@ fn raise(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     }
 }
 
+const ITERATORS: [(&str, &str); 3] = [("izip", "zip"), ("imap", "map"), ("ifilter", "filter")];
+
 /// Pillow 10 has no `Image.ANTIALIAS`, which programs of 2017 shrink pictures with; its other name works in every version.
-fn renamed_filter(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
-    let name = node.child_by_field_name("attribute");
-    if let Some(name) = name.filter(|_| source.of(node).ends_with("Image.ANTIALIAS")) {
+fn renamed_attribute(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
+    let Some(name) = node.child_by_field_name("attribute") else {
+        return;
+    };
+    let text = source.of(node);
+    if text.ends_with("Image.ANTIALIAS") {
         edits.push(Edit::new(name.byte_range(), "LANCZOS"));
+    } else if text == "sys.maxint" {
+        edits.push(Edit::new(name.byte_range(), "maxsize"));
+    } else if let Some(short) = text.strip_prefix("itertools.")
+        && let Some((_, now)) = ITERATORS.iter().find(|(before, _)| *before == short)
+    {
+        edits.push(Edit::new(node.byte_range(), *now));
     }
 }
 
-const RENAMED: [(&str, &str); 4] = [
+const RENAMED: [(&str, &str); 5] = [
     ("xrange", "range"),
+    ("long", "int"),
     ("raw_input", "input"),
     ("unicode", "str"),
     ("unichr", "chr"),

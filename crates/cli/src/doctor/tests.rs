@@ -102,6 +102,33 @@ fn other_words_of_python_2_are_replaced() {
 }
 
 #[test]
+fn literals_and_modules_of_python_2_are_replaced() {
+    for (before, after) in [
+        ("os.chmod(f, 0644)\n", "os.chmod(f, 0o644)\n"),
+        ("n = 10L + 0 + 00\n", "n = 10 + 0 + 00\n"),
+        ("s = `a + 1`\n", "s = repr(a + 1)\n"),
+        ("import StringIO, os\n", "import io as StringIO, os\n"),
+        ("from cStringIO import StringIO\n", "from io import StringIO\n"),
+        ("import urllib2\n", "import urllib.request as urllib2\n"),
+        (
+            "from itertools import izip\n",
+            "from builtins import zip as izip\n",
+        ),
+        (
+            "for a, b in itertools.izip(x, y): pass\n",
+            "for a, b in zip(x, y): pass\n",
+        ),
+        (
+            "isinstance(x, basestring) and long(y) < sys.maxint\n",
+            "isinstance(x, str) and int(y) < sys.maxsize\n",
+        ),
+    ] {
+        assert_eq!(fixed(before), after);
+        assert_eq!(fixed(after), after, "it is done once");
+    }
+}
+
+#[test]
 fn unsupported_names_are_found_by_any_way_to_them() {
     let text = "import paddle.v2 as paddle\nimport paddle.v2.evaluator as evaluator\nfrom paddle.v2 import layer\n\
                 a = paddle.layer.fc(x, 1)\nb = paddle.layer.ctc(x, y)\nc = evaluator.pnpair(a, b)\nd = layer.hsigmoid(a)\n\
