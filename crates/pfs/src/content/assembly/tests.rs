@@ -72,7 +72,7 @@ fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
     let assembly = Assembly::create(&root, here).unwrap();
     assembly.put_range(0, b"hello").unwrap();
     let mut refused = None;
-    let committed = assembly.commit_elsewhere(Digest::of(b"hello"), |_| {
+    let committed = assembly.commit_elsewhere(Some(Digest::of(b"hello")), |_| {
         // Runs on the publishing thread: waiting here would deadlock.
         refused = assembly.put_range(0, b"again").err();
         root.write_file(&there, b"hello", Existing::Keep)?;
