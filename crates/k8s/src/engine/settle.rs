@@ -359,7 +359,10 @@ mod tests {
     fn the_kubelets_copy_has_a_place_in_the_log() {
         let printed = b"one\npaddle launch: the link broke\ntwo\nthree";
         let whole = (0, b"one\ntwo\nthree".to_vec());
-        assert_eq!(placed(printed, Some(&stored("one\n"))), [whole.clone()]);
+        assert_eq!(
+            placed(printed, Some(&stored("one\n"))),
+            std::slice::from_ref(&whole)
+        );
         assert_eq!(placed(printed, None), [whole]);
         assert!(
             placed(printed, Some(&stored("zero\n"))).is_empty(),

@@ -114,7 +114,6 @@ impl Operation {
                     name,
                     after,
                     all_users,
-                    ..JobFilter::default()
                 };
                 reply(&client.jobs_list(&filter).await?)
             }

@@ -124,7 +124,7 @@ impl App {
             ..BytesAsked::default()
         };
         match self.file_content(caller, path, asked).await? {
-            Opened::Content(content) => Ok(content),
+            Opened::Content(content) => Ok(*content),
             Opened::Outside { .. } => {
                 let problem = format!("the range has no byte in the file: `{path}`");
                 Err(ErrorBody::new(ErrorName::BadRequest, problem))

@@ -84,7 +84,7 @@ pub struct BytesAsked {
 
 /// The result of a request for bytes.
 pub enum Opened {
-    Content(Content),
+    Content(Box<Content>),
     /// The file has this many bytes, and none of the requested ones.
     Outside {
         size: u64,
@@ -172,7 +172,7 @@ impl Files {
         let Some((offset, len)) = range.within(meta.size) else {
             return Ok(Opened::Outside { size: meta.size });
         };
-        Ok(Opened::Content(Content {
+        Ok(Opened::Content(Box::new(Content {
             digest: self.stored_digest(reached, &*file)?,
             file,
             version,
@@ -182,7 +182,7 @@ impl Files {
             read: 0,
             link: None,
             meta,
-        }))
+        })))
     }
 
     /// A space's path as users see it.

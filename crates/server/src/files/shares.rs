@@ -308,7 +308,7 @@ mod tests {
 
         fn open(&self, share: &Share) -> Content {
             match self.files.shared(share, &BytesAsked::default()).unwrap() {
-                Opened::Content(content) => content,
+                Opened::Content(content) => *content,
                 Opened::Outside { .. } => panic!("all of it was asked for"),
             }
         }

@@ -22,7 +22,6 @@ use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space};
 
-use arriving::Visit;
 pub use arriving::{ChunkIn, RangeIn};
 use full::Full;
 
@@ -36,8 +35,6 @@ use crate::packages::shown_place;
 const LONGEST_KEY: usize = 128;
 /// An upload that was idle this long is closed; a returning client reopens it.
 const IDLE: Duration = Duration::from_secs(1800);
-/// An active sender sends its next request within this time.
-const BETWEEN_REQUESTS: Duration = Duration::from_secs(10);
 
 /// The open uploads, and all reservations.
 #[derive(Default)]
@@ -50,17 +47,11 @@ pub(super) struct Uploads {
 pub(super) struct Live {
     reached: Reached,
     pub(super) assembly: Assembly,
-    seen: Mutex<Seen>,
+    /// When its last request came.
+    seen: Mutex<Instant>,
     /// Set when the upload ran out of space and was discarded. It stays in the list for a while: all its requests report that,
     /// not that the upload is gone.
     found_full: OnceLock<Full>,
-}
-
-/// The last request of an upload.
-struct Seen {
-    at: Instant,
-    /// It was aborted: its sender may be gone.
-    broke_off: bool,
 }
 
 impl Live {
@@ -68,22 +59,13 @@ impl Live {
         &self.reached.place.space
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, Instant> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a request.
     fn come(&self) {
-        *self.seen() = Seen {
-            at: Instant::now(),
-            broke_off: false,
-        };
-    }
-
-    /// Whether the sender seems to be between two requests.
-    fn is_between_requests(&self) -> bool {
-        let seen = self.seen();
-        !seen.broke_off && seen.at.elapsed() < BETWEEN_REQUESTS
+        *self.seen() = Instant::now();
     }
 
     /// Converts the result of a write. A full disk discards the upload, so that no partial file stays.
@@ -124,7 +106,7 @@ impl Uploads {
     pub(super) fn put_down_idle(&self, then: Mtime) {
         let ahead = Mtime::from(SystemTime::now()).age(then);
         self.lock()
-            .retain(|_, live| live.seen().at.elapsed().saturating_add(ahead) < IDLE);
+            .retain(|_, live| live.seen().elapsed().saturating_add(ahead) < IDLE);
     }
 
     /// Whether a request is in flight. Such an upload is left to expire when it is superseded.
@@ -236,10 +218,7 @@ impl Files {
     fn live(&self, reached: Reached, assembly: Assembly) -> Arc<Live> {
         let live = Arc::new(Live {
             reached,
-            seen: Mutex::new(Seen {
-                at: Instant::now(),
-                broke_off: false,
-            }),
+            seen: Mutex::new(Instant::now()),
             found_full: OnceLock::new(),
             assembly,
         });
@@ -367,7 +346,7 @@ impl Files {
         let writer = live.checked(self, live.assembly.chunk(index))?;
         Ok(ChunkIn {
             files: self.clone(),
-            live: Visit::to(live),
+            live,
             writer,
             name,
         })
@@ -384,7 +363,7 @@ impl Files {
         let live = self.upload(caller, id)?;
         Ok(RangeIn {
             files: self.clone(),
-            live: Visit::to(live),
+            live,
             offset,
             left: len,
         })

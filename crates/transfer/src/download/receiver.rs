@@ -91,7 +91,7 @@ mod tests {
         }
         assert_eq!(receiver.rest(), broken as u64..size);
         receiver.keep().unwrap();
-        assert_eq!(assembly.missing(), [broken as u64..size]);
+        assert_eq!(assembly.missing(), vec![broken as u64..size]);
         let mut receiver = Receiver::new(assembly.clone(), broken as u64..size);
         for piece in content[broken..].chunks(100_003) {
             receiver.feed(piece).unwrap();

@@ -1,6 +1,5 @@
 //! Receives bytes of an upload: a chunk, which counts once it is complete, or a range, which counts as it arrives.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
@@ -8,44 +7,10 @@ use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
 use super::Live;
 use crate::files::{Files, FilesError};
 
-/// A request that sends bytes to an upload. If it is dropped before it ended, it was aborted.
-pub(super) struct Visit {
-    live: Arc<Live>,
-    has_ended: bool,
-}
-
-impl Visit {
-    pub(super) fn to(live: Arc<Live>) -> Visit {
-        let has_ended = false;
-        Visit { live, has_ended }
-    }
-
-    fn end(&mut self) {
-        self.has_ended = true;
-        self.live.come();
-    }
-}
-
-impl Deref for Visit {
-    type Target = Live;
-
-    fn deref(&self) -> &Live {
-        &self.live
-    }
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.live.seen().broke_off = true;
-        }
-    }
-}
-
 /// A chunk that is being received; it counts only after `finish`.
 pub struct ChunkIn {
     pub(super) files: Files,
-    pub(super) live: Visit,
+    pub(super) live: Arc<Live>,
     pub(super) writer: ChunkWriter,
     pub(super) name: ChunkName,
 }
@@ -59,10 +24,10 @@ impl ChunkIn {
     }
 
     /// Accepts the chunk if it is complete and has the announced name.
-    pub fn finish(mut self) -> Result<(), FilesError> {
+    pub fn finish(self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(self.name);
-        self.live.end();
+        self.live.come();
         self.live.checked(&self.files, finished)
     }
 }
@@ -70,7 +35,7 @@ impl ChunkIn {
 /// Bytes at any offset that are being received; each piece counts at once.
 pub struct RangeIn {
     pub(super) files: Files,
-    pub(super) live: Visit,
+    pub(super) live: Arc<Live>,
     pub(super) offset: u64,
     pub(super) left: u64,
 }
@@ -89,10 +54,10 @@ impl RangeIn {
     }
 
     /// Checks that all announced bytes arrived.
-    pub fn finish(mut self) -> Result<(), FilesError> {
+    pub fn finish(self) -> Result<(), FilesError> {
         match self.left {
             0 => {
-                self.live.end();
+                self.live.come();
                 Ok(())
             }
             left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),

@@ -64,7 +64,7 @@ pub(in crate::http) async fn file_signature(
 /// A file's bytes with the HTTP headers for ranges.
 pub(super) fn reply(opened: Opened) -> Response {
     match opened {
-        Opened::Content(content) => reply_content(content),
+        Opened::Content(content) => reply_content(*content),
         Opened::Outside { size } => reply_outside(size),
     }
 }
