@@ -102,6 +102,70 @@ fn start_on_second_node(env: &TestEnvironment, node: &SecondNode, job: &str) {
     });
 }
 
+/// Trains as `examples/fit_a_line` does, and waits in the middle until the test writes `output/gate`.
+const GATED: &str = "import os, time, model
+draw = model.batch
+def batch(trainer, number):
+    if number == 75:
+        print('half way', flush=True)
+        while not os.path.exists('output/gate'):
+            time.sleep(0.1)
+    return draw(trainer, number)
+model.batch = batch
+import train
+train.main()
+";
+
+/// Two trainers and two parameter servers, all on the second node, in the middle of their training. It writes no
+/// checkpoints, so a lost parameter server means that training begins again.
+fn train_on_second_node(env: &TestEnvironment, node: &SecondNode, job: &str, image: &str) {
+    node.alone_while(|| train_to_half(env, job, image, "200m"));
+}
+
+/// Submits the training and waits until both trainers are in the middle of it.
+fn train_to_half(env: &TestEnvironment, job: &str, image: &str, cpu: &str) {
+    let package = env
+        .package(job)
+        .file("gated.py", GATED)
+        .file(
+            "model.py",
+            include_str!("../../../../examples/fit_a_line/model.py"),
+        )
+        .file(
+            "train.py",
+            include_str!("../../../../examples/fit_a_line/train.py"),
+        );
+    let command = "-entry|python gated.py|-parallelism|2|-pservers|2|-image";
+    let sizes = "-memory|256Mi|-pscpu|100m|-psmemory|64Mi|-cpu";
+    let words = command
+        .split('|')
+        .chain([image])
+        .chain(sizes.split('|'))
+        .chain([cpu]);
+    env.submit(job, &package, &words.collect::<Vec<_>>());
+    wait_until("both trainers must be half way", || {
+        let logs = env.logs(job);
+        let half = logs.iter().filter(|line| line.ends_with("half way")).count();
+        (half == 2).then_some(())
+    });
+}
+
+/// Opens the gate of a job whose workers were all restarted, and waits for its model.
+fn training_ends_well(env: &TestEnvironment, server: &ClusterServer, job: &str) {
+    wait_until("every worker must be restarted elsewhere", || {
+        let workers = env.describe(job)["workers"].clone();
+        let restarted = |worker: &serde_json::Value| worker["attempt"].as_u64() > Some(1);
+        let workers = workers.as_array().filter(|workers| !workers.is_empty())?;
+        workers.iter().all(restarted).then_some(())
+    });
+    let output = server.output(env, 0, job);
+    fs::write(output.join("gate"), "").unwrap();
+    env.wait_for_status(job, "Succeeded");
+    let saved = fs::metadata(output.join("pass-00000/w")).expect("the model is saved");
+    assert!(saved.len() > 0);
+    env.paddlectl(&["kill", "-rm", job]).ok();
+}
+
 fn attempt(env: &TestEnvironment, job: &str) -> u64 {
     env.describe(job)["workers"][0]["attempt"]
         .as_u64()
@@ -111,6 +175,9 @@ fn attempt(env: &TestEnvironment, job: &str) -> u64 {
 #[test]
 fn a_silent_kubelet_ends_nothing_and_a_lost_node_is_left() {
     let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.training_image() else {
+        return;
+    };
     let mut env = TestEnvironment::alone();
     let Some(node) = SecondNode::add(&cluster) else {
         return;
@@ -118,6 +185,7 @@ fn a_silent_kubelet_ends_nothing_and_a_lost_node_is_left() {
     let server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 0);
     start_on_second_node(&env, &node, "silent");
+    train_on_second_node(&env, &node, "lost", &image);
     kill(&processes_with(
         "cmdline",
         &["kubelet", &format!("--hostname-override={NODE}")],
@@ -131,8 +199,10 @@ fn a_silent_kubelet_ends_nothing_and_a_lost_node_is_left() {
     });
     assert_eq!(attempt(&env, "silent"), 1);
     // Now the worker is gone too.
-    let id = env.describe("silent")["job"]["id"].as_str().unwrap().to_owned();
-    kill(&processes_with("environ", &["PADDLECLOUD_LINK_ATTEMPT", &id]));
+    for job in ["lost", "silent"] {
+        let id = env.describe(job)["job"]["id"].as_str().unwrap().to_owned();
+        kill(&processes_with("environ", &["PADDLECLOUD_LINK_ATTEMPT", &id]));
+    }
     wait_until("the worker must be restarted", || {
         (attempt(&env, "silent") == 2).then_some(())
     });
@@ -143,12 +213,16 @@ fn a_silent_kubelet_ends_nothing_and_a_lost_node_is_left() {
     );
     fs::write(output.join("gate"), "").unwrap();
     env.wait_for_status("silent", "Succeeded");
+    training_ends_well(&env, &server, "lost");
     server.wait_until_empty(0);
 }
 
 #[test]
 fn a_node_that_is_removed_loses_its_workers_to_another() {
     let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.training_image() else {
+        return;
+    };
     let mut env = TestEnvironment::alone();
     let Some(node) = SecondNode::add(&cluster) else {
         return;
@@ -156,6 +230,7 @@ fn a_node_that_is_removed_loses_its_workers_to_another() {
     let server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 0);
     start_on_second_node(&env, &node, "moved");
+    train_on_second_node(&env, &node, "drained", &image);
     let output = server.output(&env, 0, "moved");
     drop(node);
     wait_until("the worker must be restarted", || {
@@ -163,5 +238,6 @@ fn a_node_that_is_removed_loses_its_workers_to_another() {
     });
     fs::write(output.join("gate"), "").unwrap();
     env.wait_for_status("moved", "Succeeded");
+    training_ends_well(&env, &server, "drained");
     server.wait_until_empty(0);
 }
