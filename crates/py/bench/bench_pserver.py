@@ -334,7 +334,7 @@ class Cloud:
 
 
 # One pass takes a second; the trainers do not start at the same moment, and wait for each other at the end.
-PASSES = 10
+PASSES = 4
 
 
 def ctr(options):

@@ -159,7 +159,7 @@ fn training_ends_well(env: &TestEnvironment, server: &ClusterServer, job: &str) 
         workers.iter().all(restarted).then_some(())
     });
     let output = server.output(env, 0, job);
-    fs::write(output.join("gate"), "").unwrap();
+    fs::write(output.join("gate"), "").expect("the output is writable");
     env.wait_for_status(job, "Succeeded");
     let saved = fs::metadata(output.join("pass-00000/w")).expect("the model is saved");
     assert!(saved.len() > 0);
