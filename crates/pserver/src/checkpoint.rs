@@ -43,35 +43,62 @@ pub fn file(folder: &Path, step: u64, server: u32, servers: u32) -> PathBuf {
         .join(format!("server-{server}-of-{servers}"))
 }
 
-/// All checkpoints that have all their files, the latest first.
-pub fn list(folder: &Path) -> Vec<Found> {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Vec::new();
+/// All checkpoints that have all their files, the latest first. A folder that does not exist has none; one that cannot
+/// be read is an error.
+pub fn list(folder: &Path) -> io::Result<Vec<Found>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
     };
-    let mut found: Vec<Found> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let step = entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
-            let servers = servers_of(&entry.path())?;
-            Some(Found { step, servers })
-        })
-        .filter(|found| {
-            (0..found.servers).all(|server| file(folder, found.step, server, found.servers).exists())
-        })
-        .collect();
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let step = name.to_str().and_then(|name| name.strip_prefix("step-"));
+        let Some(step) = step.and_then(|step| step.parse().ok()) else {
+            continue;
+        };
+        let servers = match servers_of(&entry.path()) {
+            // Another server removed it in the meantime, or it is no checkpoint.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                None
+            }
+            servers => servers?,
+        };
+        if let Some(servers) = servers
+            && is_complete(folder, step, servers)?
+        {
+            found.push(Found { step, servers });
+        }
+    }
     found.sort();
     found.reverse();
-    found
+    Ok(found)
 }
 
-fn servers_of(folder: &Path) -> Option<u32> {
-    let names = fs::read_dir(folder).ok()?.flatten();
-    let counts = names.filter_map(|entry| {
-        let name = entry.file_name();
-        let (_, servers) = name.to_str()?.strip_prefix("server-")?.split_once("-of-")?;
-        servers.parse().ok()
-    });
-    counts.max()
+fn is_complete(folder: &Path, step: u64, servers: u32) -> io::Result<bool> {
+    for server in 0..servers {
+        if !file(folder, step, server, servers).try_exists()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn servers_of(folder: &Path) -> io::Result<Option<u32>> {
+    let mut most = None;
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let parts = name.to_str().and_then(|name| name.strip_prefix("server-"));
+        let servers = parts.and_then(|parts| parts.split_once("-of-")?.1.parse().ok());
+        most = most.max(servers);
+    }
+    Ok(most)
 }
 
 /// Writes one server's file.
@@ -298,7 +325,11 @@ mod tests {
         write(folder.path(), 20, 0, 2);
         write(folder.path(), 20, 1, 2);
         let complete = [Found { step: 20, servers: 2 }, Found { step: 5, servers: 1 }];
-        assert_eq!(list(folder.path()), complete);
-        assert_eq!(list(&folder.path().join("absent")), []);
+        assert_eq!(list(folder.path()).unwrap(), complete);
+        assert_eq!(list(&folder.path().join("absent")).unwrap(), []);
+        fs::write(folder.path().join("step-30"), b"not a folder").unwrap();
+        assert_eq!(list(folder.path()).unwrap(), complete);
+        let unreadable = folder.path().join("step-30");
+        assert!(list(&unreadable).is_err());
     }
 }

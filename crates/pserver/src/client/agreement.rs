@@ -11,8 +11,17 @@ use super::{Client, ClientError, Link, Sink};
 impl Client {
     /// Joins all servers. If one was restarted, all roll back to a checkpoint that server 0 chooses.
     pub(super) fn agree(&mut self) -> Result<(), ClientError> {
-        let deadline = Instant::now() + self.config.patience;
         let known = self.epoch;
+        let agreed = self.agree_since(known);
+        if agreed.is_err() {
+            // Servers refuse the next call too: it must not pass for one of the new epoch.
+            self.epoch = known;
+        }
+        agreed
+    }
+
+    fn agree_since(&mut self, known: u64) -> Result<(), ClientError> {
+        let deadline = Instant::now() + self.config.patience;
         loop {
             let epochs = match self.join() {
                 Ok(epochs) => epochs,

@@ -50,6 +50,9 @@ pub struct Link {
     incarnation: Option<u64>,
     /// Sent first on every new connection.
     join: Option<Request>,
+    connected: Instant,
+    /// Since when every connection has broken soon and without a reply.
+    broken_since: Option<Instant>,
 }
 
 /// Where a reply's body goes.
@@ -77,6 +80,8 @@ impl Link {
             stream: None,
             incarnation: None,
             join: None,
+            connected: Instant::now(),
+            broken_since: None,
         }
     }
 
@@ -107,11 +112,11 @@ impl Link {
     /// Sends a request, and again on a new connection if this one breaks: every request may be repeated.
     pub fn send(&mut self, request: &Request, body: &[&[u8]]) -> Result<(), ClientError> {
         loop {
-            self.connect()?;
+            self.connect().inspect_err(|_| self.broken_since = None)?;
             let stream = self.stream.as_mut().expect("connected above");
             match write_request(stream, request, body) {
                 Ok(()) => return Ok(()),
-                Err(_) => self.stream = None,
+                Err(error) => self.broke(error)?,
             }
         }
     }
@@ -126,14 +131,17 @@ impl Link {
         loop {
             if let Some(stream) = &mut self.stream {
                 match read_reply(stream, self.config.identity.server, &*self.config.listener, sink) {
-                    Ok(head) => return Ok(head),
-                    Err(ClientError::Io(error)) => {
-                        self.stream = None;
-                        if error.kind() == io::ErrorKind::Interrupted {
-                            return Err(ClientError::Interrupted);
-                        }
+                    Ok(head) => {
+                        self.broken_since = None;
+                        return Ok(head);
                     }
+                    Err(ClientError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => {
+                        self.stream = None;
+                        return Err(ClientError::Interrupted);
+                    }
+                    Err(ClientError::Io(error)) => self.broke(error)?,
                     Err(other) => {
+                        self.broken_since = None;
                         if !matches!(other, ClientError::Refused(_)) {
                             self.stream = None;
                         }
@@ -155,6 +163,33 @@ impl Link {
         self.receive(request, body, &mut sink)
     }
 
+    /// Drops a broken connection. From the second in a row on that broke soon, pauses; gives up when patience ends.
+    fn broke(&mut self, error: io::Error) -> Result<(), ClientError> {
+        self.stream = None;
+        let lasted = self.connected.elapsed() >= CONNECT_LIMIT;
+        let Some(since) = self.broken_since.filter(|_| !lasted) else {
+            self.broken_since = Some(Instant::now());
+            return Ok(());
+        };
+        if self.config.listener.interrupted() {
+            return Err(ClientError::Interrupted);
+        }
+        if since.elapsed() >= self.config.patience {
+            self.broken_since = None;
+            return Err(self.unreachable(error));
+        }
+        std::thread::sleep(PAUSE);
+        Ok(())
+    }
+
+    fn unreachable(&self, source: io::Error) -> ClientError {
+        ClientError::Unreachable {
+            server: self.server(),
+            address: self.config.address.clone(),
+            source,
+        }
+    }
+
     fn connect(&mut self) -> Result<(), ClientError> {
         if self.stream.is_some() {
             return Ok(());
@@ -171,11 +206,7 @@ impl Link {
                 return Err(ClientError::Interrupted);
             }
             if Instant::now() >= deadline {
-                return Err(ClientError::Unreachable {
-                    server: self.server(),
-                    address: self.config.address.clone(),
-                    source: error,
-                });
+                return Err(self.unreachable(error));
             }
             std::thread::sleep(PAUSE);
         }
@@ -213,6 +244,7 @@ impl Link {
         }
         self.incarnation = Some(incarnation);
         self.stream = Some(stream);
+        self.connected = Instant::now();
         Ok(())
     }
 
@@ -322,4 +354,64 @@ fn read_body(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::wire::Writer;
+
+    struct Silent;
+
+    impl Listener for Silent {
+        fn waiting(&self, _server: u32, _message: &str) {}
+    }
+
+    /// A server that welcomes every connection and closes it without a reply.
+    #[test]
+    fn a_server_that_never_replies_is_given_up_without_spinning() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let accepted = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&accepted);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                let Ok(client) = hello::accept(&mut stream, None) else {
+                    continue;
+                };
+                let head = Writer::new().bytes(&client.proof).u64(7).finish();
+                let frame = Frame {
+                    kind: reply::DONE,
+                    head: head.len(),
+                    body: 0,
+                };
+                let _ = stream.write_all(&[&frame.encode()[..], &head].concat());
+            }
+        });
+        let mut link = Link::new(LinkConfig {
+            address,
+            identity: Identity {
+                trainer: 0,
+                trainers: 1,
+                attempt: 1,
+                server: 0,
+                servers: 1,
+                lane: 0,
+            },
+            secret: None,
+            patience: 4 * PAUSE,
+            follows_restarts: false,
+            shares_memory: false,
+            listener: Arc::new(Silent),
+        });
+        let error = link.ask(&Request::Stat, &[], Sink::Nothing).unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+        assert!(accepted.load(Ordering::Relaxed) <= 8);
+    }
 }

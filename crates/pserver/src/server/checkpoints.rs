@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::checkpoint::{self, CheckpointError, FileReader, Record};
+use crate::checkpoint::{self, CheckpointError, FileReader, Found, Record};
 use crate::message::{Code, DenseSpec, Field, Refused, TableSpec, TensorId};
 use crate::optimizer::Progress;
 use crate::placement::server_of_row;
@@ -224,7 +224,10 @@ impl Server {
         if let Some(writer) = writer {
             let _ = writer.join();
         }
-        let found = folder.as_deref().map(checkpoint::list).unwrap_or_default();
+        let found = match folder.as_deref() {
+            Some(folder) => list(folder).map_err(|error| refused(Code::NoCheckpoint, error.to_string()))?,
+            None => Vec::new(),
+        };
         let may_begin_again = may_begin_again && found.is_empty();
         for candidate in found {
             match folder.as_deref().map(|folder| verify(folder, candidate.step)) {
@@ -293,7 +296,7 @@ impl Server {
         state: &mut State,
         rows_only: bool,
     ) -> Result<(), CheckpointError> {
-        for path in files(folder, step) {
+        for path in files(folder, step)? {
             let mut reader = FileReader::open(&path)?;
             while let Some(record) = reader.next()? {
                 let is_wanted = !rows_only || matches!(record.kind, kind::ROWS | kind::TABLE);
@@ -488,7 +491,7 @@ impl Header {
 }
 
 fn read_header(folder: &Path, step: u64) -> Result<Header, CheckpointError> {
-    let first = files(folder, step).into_iter().next();
+    let first = files(folder, step)?.into_iter().next();
     let first = first.ok_or_else(|| CheckpointError::None(folder.to_owned()))?;
     let mut reader = FileReader::open(&first)?;
     match reader.next()? {
@@ -500,21 +503,26 @@ fn read_header(folder: &Path, step: u64) -> Result<Header, CheckpointError> {
 }
 
 /// All files of a complete checkpoint.
-fn files(folder: &Path, step: u64) -> Vec<PathBuf> {
-    let found = checkpoint::list(folder)
-        .into_iter()
-        .find(|found| found.step == step);
+fn files(folder: &Path, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
+    let found = list(folder)?.into_iter().find(|found| found.step == step);
     let servers = found.map_or(0, |found| found.servers);
-    (0..servers)
+    Ok((0..servers)
         .map(|server| checkpoint::file(folder, step, server, servers))
-        .collect()
+        .collect())
+}
+
+fn list(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
+    checkpoint::list(folder).map_err(|source| CheckpointError::Read {
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 /// Checks that a checkpoint and its base are intact.
 fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
     let header = read_header(folder, step)?;
     for step in [Some(step), header.base].into_iter().flatten() {
-        let files = files(folder, step);
+        let files = files(folder, step)?;
         if files.is_empty() {
             return Err(CheckpointError::None(folder.join(format!("step-{step:012}"))));
         }
@@ -527,7 +535,8 @@ fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
 
 /// Removes checkpoints that are neither among the latest nor a base of these. Ignores failures.
 fn remove_old(folder: &Path) {
-    let latest: Vec<u64> = checkpoint::list(folder).iter().map(|found| found.step).collect();
+    let Ok(found) = list(folder) else { return };
+    let latest: Vec<u64> = found.iter().map(|found| found.step).collect();
     let Some(oldest) = latest.get(KEPT_CHECKPOINTS - 1).copied() else {
         return;
     };

@@ -79,8 +79,11 @@ impl<S: Read + Write> Connection<S> {
         if trainer != OBSERVER && (trainers, server, servers) != expects {
             let message = format!(
                 "trainer {trainer} of {trainers} expects parameter server {server} of {servers}; \
-                 this is {} of {} for {} trainers",
-                config.index, config.servers, config.trainers
+                 this is {} of {} for {} trainer{}",
+                config.index,
+                config.servers,
+                config.trainers,
+                if config.trainers == 1 { "" } else { "s" }
             );
             let refusal = refused(Code::Other, message);
             send(&mut self.stream, reply::REFUSED, &refusal.encode())?;
@@ -270,6 +273,9 @@ impl<S: Read + Write> Connection<S> {
         entries: Vec<crate::message::Entry>,
     ) -> Result<(), Fault> {
         let server = Arc::clone(&self.server);
+        let sender = self.sender(epoch);
+        // First: after a rollback its tensors may be gone.
+        server.state().steps.check(sender)?;
         let expected = entries
             .into_iter()
             .map(|entry| server.expect(entry))
@@ -286,13 +292,14 @@ impl<S: Read + Write> Connection<S> {
         if let Some(bad) = pushed.iter().find(|gradient| !gradient.is_finite()) {
             return Err(self.not_finite(bad.tensor_name()).into());
         }
-        let sender = self.sender(epoch);
         let trainer = sender.trainer as usize;
         let mut apply_now = false;
         // A gradient pushed before the initial values are set would be overwritten by them.
         let unready = || pushed.iter().find(|gradient| !gradient.has_target());
         self.wait(
-            |_| {
+            |state| {
+                // After a rollback nobody sets the values of these tensors.
+                state.steps.check(sender)?;
                 Ok(match unready() {
                     Some(_) => Verdict::Wait,
                     None => Verdict::Accept,
@@ -352,14 +359,22 @@ impl<S: Read + Write> Connection<S> {
 
     fn pull(&mut self, epoch: u64, step: u64, tensors: &[u32], averaged: bool) -> Result<(), Fault> {
         self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        let is_observer = sender.trainer == OBSERVER;
+        if !is_observer {
+            // First: after a rollback its tensors may be gone.
+            self.server.state().steps.check(sender)?;
+        }
         let tensors = tensors
             .iter()
             .map(|id| self.server.dense(*id))
             .collect::<Result<Vec<_>, _>>()?;
-        let sender = self.sender(epoch);
-        let is_observer = sender.trainer == OBSERVER;
         self.wait(
             |state| {
+                if !is_observer {
+                    // After a rollback nobody sets the values of these tensors.
+                    state.steps.check(sender)?;
+                }
                 if tensors.iter().any(|dense| !dense.progress().assigned) {
                     return Ok(Verdict::Wait);
                 }
