@@ -47,10 +47,11 @@ pub fn serve(options: Options) -> Result<(), PserverError> {
         options.port + options.ports - 1
     );
     println!(
-        "parameter server {} of {} for {} trainers, {}",
+        "parameter server {} of {} for {} trainer{}, {}",
         options.index,
         options.servers,
         options.trainers,
+        if options.trainers == 1 { "" } else { "s" },
         memory(options.memory)
     );
     if options.until_trainers_leave {

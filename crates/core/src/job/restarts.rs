@@ -54,10 +54,13 @@ impl Job {
     }
 
     /// Restarts a worker that failed after another one was disrupted: it may have failed because of that. It uses no
-    /// retry, and this happens once for each disruption. `None`: no other worker was disrupted since its launch.
+    /// retry, and this happens once for each disruption. `None`: its program did not exit, or no other worker was disrupted
+    /// since its launch.
     pub(super) fn restart_bereft(&mut self, key: WorkerKey, failure: &str, now: Timestamp) -> Option<Action> {
         let disrupted = self.disruptions();
-        let worker = self.worker(key)?;
+        let worker = self
+            .worker(key)
+            .filter(|worker| worker.status == WorkerStatus::Ended)?;
         if worker.disrupted_before >= disrupted {
             return None;
         }
@@ -257,6 +260,25 @@ mod tests {
         let actions = job.on_event(news(TRAINER, 2, failed()), seconds(13));
         assert_eq!(launches(&actions), 1, "{actions:?}");
         job.on_event(news(TRAINER, 3, failed()), seconds(14));
+        assert!(
+            matches!(job.phase, Phase::Stopping(Outcome::Failed)),
+            "{:?}",
+            job.phase
+        );
+    }
+
+    #[test]
+    fn a_worker_that_is_lost_after_another_was_disrupted_is_not_restarted_for_free() {
+        let mut job = running(1, spec("together", 1, 2));
+        let news = |worker, news| Event::Worker {
+            worker,
+            attempt: 1,
+            news,
+        };
+        let disrupted = News::Disrupted("its node is gone".into());
+        job.on_event(news(WorkerKey::pserver(0), disrupted), seconds(10));
+        let lost = News::Lost("it was disrupted 3 times, which is the limit".into());
+        job.on_event(news(TRAINER, lost), seconds(11));
         assert!(
             matches!(job.phase, Phase::Stopping(Outcome::Failed)),
             "{:?}",
