@@ -12,7 +12,7 @@ use super::{
 };
 use crate::config::{Config, DatabaseUrl, SystemUsers, TokenLimits};
 use crate::store::{Store, TokenRow};
-use crate::users::{AccountTable, Users};
+use crate::users::{Account, AccountTable, ProviderUser, Users};
 
 struct Stage {
     folder: tempfile::TempDir,
@@ -363,6 +363,48 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
         .unwrap();
     let renewed = auth.token_renew(&child).await.unwrap().unwrap();
     assert!(renewed.row.expires <= now + 100, "{:?}", renewed.row);
+}
+
+/// Renewals ask the login provider; making one token with another must not get around that.
+#[tokio::test]
+async fn a_token_of_a_providers_user_gives_no_token_that_outlives_it() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret");
+    let now = Timestamp::now().as_second();
+    let account = auth.users().find(&me().user).unwrap();
+    let own = TokenRow {
+        digest: digest("pct_own"),
+        id: "own".into(),
+        name: "login".into(),
+        owner: "me".into(),
+        credential: auth.fingerprint(&account),
+        scopes: Scopes::all().to_string(),
+        created: now,
+        since: now,
+        expires: now + 100,
+        ..TokenRow::default()
+    };
+    let save = stage.store.token_save(own, now, None, Default::default());
+    save.await.unwrap();
+    let login = auth
+        .log_in(&Peer::default(), Some(b"Token pct_own"))
+        .await
+        .unwrap();
+    let bound = Account {
+        provider: Some(ProviderUser::new("https://login.example.org", "1001")),
+        ..(*account).clone()
+    };
+    let asked = TokenAsked {
+        name: "child".into(),
+        scopes: Scopes::all(),
+        lifetime: Some(100_000),
+        address: None,
+    };
+    let child = auth
+        .token_issue(&bound, &login, "token.create", asked)
+        .await
+        .unwrap();
+    assert!(child.row.expires <= now + 101, "{:?}", child.row);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Tokens: shown once, stored as digests, renewed by exchange, revoked at once.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
@@ -87,7 +88,14 @@ impl Authenticator {
             .session
             .limit
             .map_or(now, |limit| now.min(limit - self.max_age()));
-        let most = (since + self.max_age() - now).min(self.longest(account));
+        // Otherwise tokens made with tokens would never ask the login provider again.
+        let of_login = account.provider.as_ref().and(login.session.expires);
+        let left = of_login.map_or(i64::MAX, |end| {
+            seconds(end.saturating_duration_since(Instant::now()))
+        });
+        let most = (since + self.max_age() - now)
+            .min(self.longest(account))
+            .min(left);
         if most < 1 {
             return Err(AuthError::WrongToken);
         }

@@ -53,17 +53,22 @@ fn client_address(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &TrustedPr
         ProxyHeader::XForwardedFor => "x-forwarded-for",
         ProxyHeader::Forwarded => "forwarded",
     };
-    let values: Vec<&str> = headers
+    let values: Vec<&[u8]> = headers
         .get_all(name)
         .iter()
-        .map(|value| value.to_str().unwrap_or_default())
+        .map(|value| value.as_bytes())
         .collect();
     let mut nearest = peer;
-    let hops = values.iter().rev().flat_map(|value| value.rsplit(','));
+    // Each hop is decoded by itself: what a client wrote must not make the proxy's own entry unreadable.
+    let hops = values
+        .iter()
+        .rev()
+        .flat_map(|value| value.rsplit(|byte| *byte == b','));
     for hop in hops.take(MOST_HOPS) {
         if !trusted.contains(nearest) {
             break;
         }
+        let hop = std::str::from_utf8(hop).unwrap_or_default();
         let text = match trusted.header {
             ProxyHeader::XForwardedFor => Some(hop.trim()),
             ProxyHeader::Forwarded => forwarded_for(hop),
@@ -140,6 +145,17 @@ mod tests {
         );
         let lines = ["X-Forwarded-For: 198.51.100.9", "X-Forwarded-For: 192.0.2.1"];
         assert_eq!(by("10.0.0.1", &lines), "192.0.2.1", "lines are one list");
+    }
+
+    #[test]
+    fn what_a_client_writes_hides_no_later_entry() {
+        let words = ["10.0.0.0/8".to_owned()];
+        let trusted = TrustedProxies::parse(&words, ProxyHeader::XForwardedFor).unwrap();
+        let mut headers = HeaderMap::new();
+        let value = axum::http::HeaderValue::from_bytes(b"\xff, 192.0.2.1").unwrap();
+        headers.append("x-forwarded-for", value);
+        let found = client_address(Some("10.0.0.1".parse().unwrap()), &headers, &trusted);
+        assert_eq!(found, Some("192.0.2.1".parse().unwrap()));
     }
 
     #[test]

@@ -14,11 +14,11 @@ use super::{Shared, scope};
 /// The document is made once: everybody may ask for it, and making it takes long.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi::document().into());
 
-/// Replies while the process serves requests.
+/// Replies while the process serves requests. Probes are not counted: a flood from their address must not restart the server.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = Envelope<String>))
 )]
-pub(super) async fn health_show(_: scope::Public) -> Reply<Envelope<String>> {
+pub(super) async fn health_show() -> Reply<Envelope<String>> {
     Ok(envelope("OK".to_owned()))
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn health_show(_: scope::Public) -> Reply<Envelope<String>> {
     get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = Envelope<String>), (status = 503, body = paddlecloud_api::error::ErrorBody))
 )]
-pub(super) async fn ready_show(State(app): Shared, _: scope::Public) -> Reply<Envelope<String>> {
+pub(super) async fn ready_show(State(app): Shared) -> Reply<Envelope<String>> {
     app.ready_check().await?;
     Ok(envelope("OK".to_owned()))
 }

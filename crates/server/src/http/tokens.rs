@@ -49,7 +49,6 @@ pub(super) async fn device_login(
     peer: Option<Extension<Peer>>,
 ) -> Reply<Envelope<DeviceLogin>> {
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
-    app.auth.count_stranger(&peer).map_err(refused)?;
     Ok(envelope(app.device_login(&peer).await?))
 }
 
@@ -65,7 +64,6 @@ pub(super) async fn device_login_poll(
     Body(request): Body<DeviceLoginRequest>,
 ) -> Reply<Envelope<DeviceLoginState>> {
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
-    app.auth.count_stranger(&peer).map_err(refused)?;
     Ok(envelope(app.device_login_poll(&peer, &request.id).await?))
 }
 

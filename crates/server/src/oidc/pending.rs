@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::DeviceCode;
 use crate::auth::random_bytes;
+use crate::connections::network;
 
 /// Logins that may wait at the same time.
 const MOST: usize = 256;
@@ -54,6 +55,7 @@ pub struct PendingLogins(Mutex<HashMap<LoginId, Arc<Pending>>>);
 impl PendingLogins {
     /// Whether another login may be started from this address.
     pub fn check(&self, address: Option<IpAddr>) -> Result<(), TooManyLogins> {
+        let address = address.map(network);
         let mut logins = self.lock();
         logins.retain(|_, login| login.expires > Instant::now());
         let own = logins.values().filter(|login| login.address == address).count();
@@ -72,7 +74,7 @@ impl PendingLogins {
         let pending = Pending {
             device_code: code.device_code.clone(),
             expires: Instant::now() + Duration::from_secs(code.expires_in),
-            address,
+            address: address.map(network),
             turn: tokio::sync::Mutex::new(Turn {
                 next: Instant::now() + interval,
                 interval,
