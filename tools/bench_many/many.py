@@ -7,6 +7,7 @@ with 1 if one of them is missing. Needs root: the users' workers run as system u
 
 import argparse
 import collections
+import concurrent.futures
 import hashlib
 import http.client
 import json
@@ -241,18 +242,24 @@ def load(server, users, phase, jobs, seconds, faults):
 
 def lost(server, phase):
     """The acknowledged requests of which there is no trace."""
-    missing = []
-    for job, (user, token, name) in phase.jobs.items():
+
+    def job(entry):
+        job, (user, token, name) = entry
         status, reply = server.call("GET", f"/api/v1/jobs/{job}", token, None)
         if status != 200 or json.loads(reply)["msg"]["job"]["name"] != name:
-            missing.append(f"job {job} of {user}")
-        elif job in phase.killed and json.loads(reply)["msg"]["job"]["status"] in ("Pending", "Running"):
-            missing.append(f"the kill of {job}")
-    for remote, (user, token, digest) in phase.files.items():
+            return f"job {job} of {user}"
+        if job in phase.killed and json.loads(reply)["msg"]["job"]["status"] in ("Pending", "Running"):
+            return f"the kill of {job}"
+        return None
+
+    def file(entry):
+        remote, (user, token, digest) = entry
         content = paddlectl(server, user, token, "cat", remote).stdout
-        if hashlib.sha256(content).hexdigest() != digest:
-            missing.append(f"{remote} of {user}")
-    return missing
+        return None if hashlib.sha256(content).hexdigest() == digest else f"{remote} of {user}"
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = [*pool.map(job, phase.jobs.items()), *pool.map(file, phase.files.items())]
+    return [line for line in found if line]
 
 
 def percentile(times, part):
@@ -265,6 +272,7 @@ def main():
     parser.add_argument("--users", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seconds", type=int, default=600, help="how long each of the two loads lasts")
+    parser.add_argument("--calm-seconds", type=int, help="how long the one without faults lasts, if not as long")
     parser.add_argument("--short", action="store_true", help="20 users, 200 jobs, 20 seconds")
     parser.add_argument("--program", type=pathlib.Path, required=True)
     args = parser.parse_args()
@@ -280,7 +288,8 @@ def main():
             missing = []
             for name, faults in (("without faults", False), ("with faults", True)):
                 phase = Phase(name)
-                kills = load(server, users, phase, args.jobs // 2, args.seconds, faults)
+                seconds = args.seconds if faults else args.calm_seconds or args.seconds
+                kills = load(server, users, phase, args.jobs // 2, seconds, faults)
                 print(f"{name}: {len(phase.jobs)} jobs, {len(phase.files)} files, {len(phase.killed)} kills of jobs, "
                       f"{kills} kills of the server")
                 for kind, times in sorted(phase.times.items()):
