@@ -302,6 +302,9 @@ pub struct RemoveRequest {
     pub recursive: bool,
     #[serde(default)]
     pub dry_run: bool,
+    /// Whether only empty folders are removed, as by rmdir(2).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub empty_folders: bool,
 }
 
 /// The result for one path.

@@ -99,6 +99,7 @@ impl<'a> FileClient<'a> {
                 paths: some.iter().map(WirePath::from).collect(),
                 recursive: options.recursive,
                 dry_run: options.dry_run,
+                empty_folders: false,
             };
             let call = post("remove", &body, self.remove_replay(body.dry_run));
             let mut some: Vec<Removed> = self.message(&call).await?;

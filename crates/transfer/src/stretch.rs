@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use hyper::header::{CONTENT_LENGTH, ETAG, HeaderValue, IF_MATCH, RANGE};
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderValue, IF_MATCH, RANGE};
 use paddlecloud_api::client::{Call, ClientError, Opened};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::DIGEST_HEADER;
@@ -13,6 +13,9 @@ use paddlecloud_pfs::{Digest, PfsPath};
 
 use super::FileClient;
 use super::patience::Patience;
+
+/// What is wrong with a reply to a request for a range.
+pub(super) const OTHER_BYTES: &str = "sent other bytes of a file than were asked for";
 
 /// A file, or a range of it, that is being read.
 pub struct Stretch<'a> {
@@ -141,7 +144,8 @@ impl Stretch<'_> {
     /// Requests the missing bytes. The first reply tells their number and version.
     async fn ask(&mut self) -> Result<(), ClientError> {
         let mut call = Call::get(FileClient::at("content", &self.path));
-        if self.rest != (0..u64::MAX) {
+        let is_range = self.rest != (0..u64::MAX);
+        if is_range {
             call.headers.push((RANGE, range_value(&self.rest)));
         }
         if let Some(version) = &self.version {
@@ -149,6 +153,9 @@ impl Stretch<'_> {
         }
         let client = self.files.client;
         let reply = client.open(&call).await?;
+        if is_range && !begins_at(&reply, self.rest.start) {
+            return Err(client.broken(OTHER_BYTES));
+        }
         let length = reply.headers().get(CONTENT_LENGTH);
         let length: Option<u64> = length.and_then(|value| value.to_str().ok()?.parse().ok());
         let length = length.ok_or_else(|| client.broken("does not say how long a file is"))?;
@@ -185,6 +192,14 @@ impl Stretch<'_> {
             _ => self.patience.after(error).await,
         }
     }
+}
+
+/// Whether a reply says that its bytes begin at this offset of the file. The server says so to every request for a range.
+pub(super) fn begins_at(reply: &Opened, offset: u64) -> bool {
+    let range = reply.headers().get(CONTENT_RANGE);
+    let range = range.and_then(|value| value.to_str().ok()?.strip_prefix("bytes "));
+    let first = range.and_then(|range| range.split_once('-')?.0.parse().ok());
+    first == Some(offset)
 }
 
 /// A version as a header has it.

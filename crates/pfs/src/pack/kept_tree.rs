@@ -47,8 +47,11 @@ impl StagedTree {
     fn take(root: &Root, id: &StagedId, lock: FlockOperation) -> Result<Self, RootError> {
         let path = staged_path(id);
         let tree = root.descend(&path)?;
-        if root::lock_within(tree.fd(), lock, TAKEN_WITHIN) == Err(Errno::WOULDBLOCK) {
-            return Err(RootError::Busy(path));
+        match root::lock_within(tree.fd(), lock, TAKEN_WITHIN) {
+            // Some file systems have no locks.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(Errno::WOULDBLOCK) => return Err(RootError::Busy(path)),
+            Err(errno) => return Err(RootError::errno("lock", &path, errno)),
         }
         if !root.descend(&path)?.is(tree.fd()) {
             return Err(RootError::NotFound(path));

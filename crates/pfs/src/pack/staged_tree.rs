@@ -125,9 +125,12 @@ impl StagedTree {
         self.root.sync_fd(&parent, path)
     }
 
-    /// Removes the tree.
+    /// Removes the tree. Does nothing if it has left its place: another one of the same name may be there.
     pub fn discard(self) -> Result<(), RootError> {
-        remove_staged(&self.root, &self.id)
+        match self.root.descend(&self.place()) {
+            Ok(there) if there.is(self.tree.fd()) => remove_staged(&self.root, &self.id),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -90,6 +90,10 @@ impl RemoteSpace {
         self.store.make_folder(&self.at(path))
     }
 
+    pub(super) fn remove(&self, path: &RelPath) -> Result<(), RootError> {
+        self.store.remove(&self.at(path))
+    }
+
     pub(super) fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
         self.store.remove_all(&self.at(path))
     }

@@ -162,6 +162,14 @@ impl OpenSpace {
         }
     }
 
+    /// Removes a file, a link or an empty folder.
+    pub fn remove(&self, path: &RelPath) -> Result<(), RootError> {
+        match self {
+            Self::Folder(root) => root.remove(path),
+            Self::Remote(remote) => remote.remove(path),
+        }
+    }
+
     /// Removes whatever is at a path, with everything below.
     pub fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
         match self {

@@ -76,6 +76,7 @@ impl App {
             paths: found.into_iter().map(|view| view.path).collect(),
             recursive,
             dry_run: false,
+            empty_folders: false,
         };
         let removed = self.file_remove(caller, request).await?;
         let mut gone = Vec::new();
@@ -143,9 +144,10 @@ impl App {
         let path = parse(path)?;
         let announced = path.clone();
         let id = self.with_store(caller, move |files, caller| files.old_upload(caller, &announced));
-        let alone = self.locks.lock(Key::Upload(id.await?)).await;
+        let id = id.await?;
+        let alone = self.locks.lock(Key::Upload(id.clone())).await;
         self.ending_upload(caller, move |files, caller| {
-            let stored = files.old_post(caller, &path, offset, &range);
+            let stored = files.old_post(caller, (&path, &id), offset, &range);
             drop(alone);
             stored
         })

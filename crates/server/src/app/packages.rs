@@ -1,5 +1,7 @@
 //! Announcing packages, and whether a job may use a package.
 
+use std::time::{Duration, Instant};
+
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::PackageReply;
@@ -17,6 +19,9 @@ use crate::error_chain::chain_of;
 use crate::files::Files;
 use crate::homes::{Storage, StorageError};
 use crate::queue::{Class, Turn};
+
+/// How long an announcement waits for files that are being uploaded into the package. Clients wait longer.
+const FREE_WITHIN: Duration = Duration::from_secs(30);
 
 impl App {
     /// Whether the caller's package is complete.
@@ -37,22 +42,25 @@ impl App {
     ) -> Result<PackageReply, ErrorBody> {
         self.files_within_reach()?;
         let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
-        let manifest = manifest.map_err(|_| internal())??;
-        let id = manifest.id();
-        let stored = self.package_has(caller, &id.to_string()).await?;
-        let missing = match stored {
-            true => Vec::new(),
-            false => {
-                let (files, storage, caller) = (self.files.clone(), self.storage.clone(), caller.clone());
-                // Received files are read and synced, even if the caller has disconnected.
-                let end = self.queue.turn(Class::End, &caller.user).await;
-                let ended = end.blocking(move || {
-                    let missing = complete(&files, &storage, &caller, &manifest);
-                    drop((manifest, turn));
-                    missing
-                });
-                ended.await.map_err(|_| internal())??
+        // The manifest, with its turn.
+        let mut held = (manifest.map_err(|_| internal())??, turn);
+        let id = held.0.id();
+        let until = Instant::now() + FREE_WITHIN;
+        let missing = loop {
+            if self.package_has(caller, &id.to_string()).await? {
+                break Vec::new();
             }
+            let (files, storage, user) = (self.files.clone(), self.storage.clone(), caller.clone());
+            // Received files are read and synced, even if the caller has disconnected.
+            let end = self.queue.turn(Class::End, &caller.user).await;
+            let ended = end.blocking(move || (complete(&files, &storage, &user, &held.0), held));
+            let (missing, kept) = ended.await.map_err(|_| internal())?;
+            match missing? {
+                Ok(missing) => break missing,
+                Err(busy) if Instant::now() >= until => return Err(package_refused(busy)),
+                Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+            held = kept;
         };
         Ok(PackageReply {
             id: id.to_string(),
@@ -152,16 +160,18 @@ impl App {
 }
 
 /// Completes a package with what the server has, and returns what is missing. What it will add must fit into the home: the
-/// package is refused before any file is sent. Each upload reserves its own space.
+/// package is refused before any file is sent. Each upload reserves its own space. The inner error says that files are being
+/// uploaded into it.
 fn complete(
     files: &Files,
     storage: &Storage,
     caller: &Caller,
     manifest: &Manifest,
-) -> Result<Vec<Digest>, ErrorBody> {
-    let announced = storage
-        .announce(&caller.user, manifest)
-        .map_err(package_refused)?;
+) -> Result<Result<Vec<Digest>, StorageError>, ErrorBody> {
+    let announced = match storage.announce(&caller.user, manifest) {
+        Err(busy @ StorageError::Storage(RootError::Busy(_))) => return Ok(Err(busy)),
+        announced => announced.map_err(package_refused)?,
+    };
     let held = Amount::from(announced.held());
     let room =
         files.measured(|| files.room_for_package(caller, manifest.id(), room_of(manifest).minus(held)));
@@ -174,7 +184,7 @@ fn complete(
         (None, _) => {}
     }
     completed
-        .map(|completed| completed.missing)
+        .map(|completed| Ok(completed.missing))
         .map_err(package_refused)
 }
 

@@ -15,7 +15,7 @@ use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, PfsPath, RootError};
 
 use super::content::PIECE;
-use super::uploads::Live;
+use super::uploads::{Full, Live};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 
@@ -108,19 +108,27 @@ impl Files {
         let id = self.keyed_upload(&reached.place, KEY).ok_or_else(not_announced)?;
         let _acting = self.act(&reached.place.space)?;
         let found = self.take_up(&reached.root, &reached.place.space, &id);
-        found.map_err(|_| not_announced())
+        found.map_err(|error| match error {
+            FilesError::NoUpload(_) => not_announced(),
+            // It did not fit and is gone.
+            error if Full::of(&error).is_some() => not_announced(),
+            error => error,
+        })
     }
 
-    /// Stores a range of an announced file. The last one publishes the file.
+    /// Stores a range of an announced file, unless it was announced again since. The last one publishes the file.
     pub fn old_post(
         &self,
         caller: &Caller,
-        path: &PfsPath,
+        (path, id): (&PfsPath, &StagedId),
         offset: u64,
         range: &[u8],
     ) -> Result<(), FilesError> {
         let reached = self.reach(caller, path, Access::Write)?;
         let live = self.old_live(&reached)?;
+        if live.assembly.id() != id {
+            return Err(FilesError::NotFound(reached.shown.to_string()));
+        }
         let end = offset.checked_add(range.len() as u64);
         if end.is_none_or(|end| end > live.assembly.plan().size) {
             return Err(bad_range());

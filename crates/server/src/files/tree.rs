@@ -189,14 +189,20 @@ impl Files {
         let _acting = self.act(&reached.place.space)?;
         reached.not_the_space()?;
         let (root, inside) = (&reached.root, &reached.place.path);
-        if reached.stat_link()?.is_dir() && !request.recursive {
-            return Err(reached.failed()(RootError::IsAFolder(inside.clone())));
+        let refused = |error: fn(RelPath) -> RootError| Err(reached.failed()(error(inside.clone())));
+        match (reached.stat_link()?.is_dir(), request.empty_folders) {
+            (false, true) => return refused(RootError::NotAFolder),
+            (true, false) if !request.recursive => return refused(RootError::IsAFolder),
+            _ => {}
         }
         let usage = root.usage(inside).map_err(reached.failed())?;
         if request.dry_run {
             return Ok(usage_view(usage));
         }
-        let removed = root.remove_all(inside);
+        let removed = match request.empty_folders {
+            true => root.remove(inside),
+            false => root.remove_all(inside),
+        };
         if removed.is_err() || usage.unread > 0 {
             // Only a measurement shows what was removed.
             self.forget_measure(&reached.place.space);

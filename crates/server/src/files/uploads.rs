@@ -23,7 +23,7 @@ use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
-use full::Full;
+pub(super) use full::Full;
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
@@ -61,6 +61,11 @@ impl Live {
 
     fn seen(&self) -> MutexGuard<'_, Instant> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a commit failed because the package is no longer staged: it was published or given up.
+    fn is_without_package(&self, error: &FilesError) -> bool {
+        self.reached.package().is_some() && error.storage().is_some_and(RootError::is_not_found)
     }
 
     /// Notes a request.
@@ -245,6 +250,8 @@ impl Files {
             bytes: request.size,
             files: 1,
         };
+        // The package is not checked and published meanwhile.
+        let _package = reached.package_tree()?;
         let replaced = reached.replaced()?;
         let room = self.reserve_at(reached, asked, replaced)?;
         let announced = AnnouncedFile {
@@ -266,7 +273,8 @@ impl Files {
         if let Some(room) = room {
             room.settle(asked, replaced);
         }
-        if request.mtime.is_some() {
+        // A package moves to its own place.
+        if request.mtime.is_some() && reached.package().is_none() {
             self.record(&reached.place, made.stamp, digest);
         }
         Ok(true)
@@ -419,7 +427,7 @@ impl Files {
         let live = self.upload(caller, id)?;
         let acting = self.act(live.space())?;
         let (meta, replaced) = match self.publish(&live, digest, existing(no_overwrite)) {
-            Err(error) if is_over(&error) => {
+            Err(error) if is_over(&error) || live.is_without_package(&error) => {
                 drop(acting);
                 self.discard_refused(caller, id);
                 return Err(match error {

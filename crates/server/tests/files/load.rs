@@ -158,6 +158,7 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
         paths: vec![mine("d").into()],
         recursive: true,
         dry_run: false,
+        empty_folders: false,
     };
     let ends = turns(&stage, Class::End).await;
     let removed = soon("room", app.file_remove(&caller, folder)).await.unwrap();

@@ -82,7 +82,6 @@ const ROUTES: &[(&str, &str, Needs)] = &[
     ("GET", "/api/v1/pfs/content", Files),
     ("POST", "/api/v1/pfs/copy", Files),
     ("POST", "/api/v1/pfs/fsck", Admin),
-    ("POST", "/api/v1/pfs/fsck/{id}/told", Admin),
     ("GET", "/api/v1/pfs/glob", Files),
     ("GET", "/api/v1/pfs/list", Files),
     ("POST", "/api/v1/pfs/mkdir", Files),
@@ -105,7 +104,6 @@ const ROUTES: &[(&str, &str, Needs)] = &[
     ("POST", "/api/v1/pfs/uploads/{id}/commit", Files),
     ("PUT", "/api/v1/pfs/uploads/{id}/ranges", Files),
     ("POST", "/api/v1/pfs/uploads/{id}/reuse", Files),
-    ("POST", "/api/v1/pfs/uploads/{id}/take", Files),
     ("GET", "/api/v1/pfs/usage", Files),
     // Names of the documents, which `openapi.json` does not list.
     ("POST", "/v1/submit", Submit),

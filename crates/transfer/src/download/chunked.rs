@@ -16,7 +16,7 @@ use super::source;
 use crate::engine::{Arrivals, Engine, blocking};
 use crate::item::Item;
 use crate::patience::Patience;
-use crate::stretch::range_value;
+use crate::stretch::{OTHER_BYTES, begins_at, range_value};
 use crate::{FileClient, Outcome, TransferError};
 
 /// How often a download starts over because the file changed on the server, or arrived damaged.
@@ -45,6 +45,9 @@ impl Fetching {
         call.headers.push((IF_MATCH, self.version.clone()));
         call.headers.push((RANGE, range_value(&receiver.rest())));
         let mut reply = client.open(&call).await?;
+        if !begins_at(&reply, receiver.rest().start) {
+            return Err(client.broken(OTHER_BYTES).into());
+        }
         while let Some(piece) = arrivals.piece(&mut reply, client).await? {
             receiver.feed(&piece)?;
         }
@@ -122,13 +125,21 @@ impl Engine<'_> {
 
     async fn fetch_into(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
         let wanted = missing_in(&fetching.assembly, 0..u64::MAX);
+        let is_resumed = wanted < fetching.assembly.plan().size;
         self.fetch_missing(fetching).await?;
-        if fetching.digest.is_none() {
-            // Nothing but its version tells whether a job wrote to the file meanwhile.
+        let mut digest = fetching.digest;
+        if digest.is_none() {
+            // Nothing but its version tells whether a job wrote to the file meanwhile, and only its digest whether it did so since
+            // an earlier run.
             let _permit = self.permit().await;
-            fetching.must_be(&self.files.stat(&fetching.remote).await?)?;
+            let meta = match is_resumed {
+                true => self.files.stat_digest(&fetching.remote).await.map_err(refused)?,
+                false => self.files.stat(&fetching.remote).await?,
+            };
+            fetching.must_be(&meta)?;
+            digest = meta.digest.filter(|_| is_resumed);
         }
-        let (assembly, digest, existing) = (fetching.assembly.clone(), fetching.digest, self.existing());
+        let (assembly, existing) = (fetching.assembly.clone(), self.existing());
         match blocking(move || assembly.commit(digest, existing)).await {
             Ok(_) => Ok(()),
             Err(error @ AssemblyError::WrongDigest { .. }) => {

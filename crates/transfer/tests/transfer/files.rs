@@ -161,10 +161,13 @@ pub fn bytes_of(seen: &Seen, bytes: &[u8], version: &str, stored: Option<Digest>
         (start.parse().unwrap(), bytes.len().min(end + 1))
     });
     let digest = stored.map(|digest| format!("{DIGEST_HEADER}: {digest}\r\n"));
+    let (last, size) = (end.saturating_sub(1), bytes.len());
+    let part = range.map(|_| format!("content-range: bytes {start}-{last}/{size}\r\n"));
     let head = format!(
-        "HTTP/1.1 {} X\r\npaddlecloud-version: 9.9.9\r\netag: \"{version}\"\r\n{}content-length: {}\r\n\r\n",
+        "HTTP/1.1 {} X\r\npaddlecloud-version: 9.9.9\r\netag: \"{version}\"\r\n{}{}content-length: {}\r\n\r\n",
         if range.is_some() { 206 } else { 200 },
         digest.unwrap_or_default(),
+        part.unwrap_or_default(),
         end - start
     );
     [head.as_bytes(), &bytes[start..end]].concat()
@@ -254,6 +257,26 @@ async fn a_stretch_that_is_cut_goes_on_where_it_was_in_the_same_version() {
             ("bytes=70-99", same)
         ]
     );
+}
+
+#[tokio::test]
+async fn other_bytes_than_were_asked_for_are_no_part_of_a_stretch() {
+    let bytes: Vec<u8> = (0..100_u8).collect();
+    let there = bytes.clone();
+    let (endpoint, log) = serve(move |index, seen| match index {
+        // A proxy forgets what was asked for.
+        2 => Reply::Cut(bytes_of(&Seen::default(), &there, "one", None)),
+        _ => cut_after(seen, &there, 60),
+    })
+    .await;
+    let client = client(&endpoint);
+    let mut stretch = client.files().stretch(&remote("f"), 10..100).await.unwrap();
+    let mut read = Vec::new();
+    while let Some(piece) = stretch.next().await.unwrap() {
+        read.extend_from_slice(&piece);
+    }
+    assert_eq!(read, bytes[10..]);
+    assert_eq!(lines(&log).len(), 4, "{:?}", lines(&log));
 }
 
 #[tokio::test]

@@ -292,47 +292,6 @@ fn a_package_that_is_submitted_twice_at_once_is_stored_once() {
 }
 
 #[test]
-fn a_package_that_is_just_being_sent_is_left_when_all_is_dropped() {
-    let env = TestEnvironment::new();
-    let mut site = Site::of_ada(&env, "");
-    let folder = plant(&env.folder("package"));
-    let sending = submit_half(&mut site, &folder);
-    let listed = |site: &Site<'_>| -> Vec<String> {
-        let rows = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-        let rows = rows.as_array().expect("a list").iter();
-        rows.filter_map(|row| Some(row["path"].as_str()?.to_owned()))
-            .collect()
-    };
-    // What was left alone longest is dropped first: something must come after the package, whose last bytes the server may
-    // still be writing.
-    let file = folder.join("09-large");
-    let mut tries = 0;
-    let package = wait_until("the package must have been left alone longer than a file", || {
-        tries += 1;
-        let path = format!("/pfs/cloud/home/ada/big-{tries}");
-        let mut client = site.begin("ada", &["cp", "--bwlimit", "512Ki", arg(&file), &path]);
-        wait_until("it must be listed", || {
-            assert!(!client.has_ended(), "it ended before it was listed");
-            listed(&site).contains(&path).then_some(())
-        });
-        client.killer()();
-        drop(client.end());
-        let listed = listed(&site);
-        let package = listed.iter().find(|path| path.contains("/packages/"));
-        package.filter(|_| listed.last() == Some(&path)).cloned()
-    });
-
-    site.run("ada", &["pfs", "uploads", "--drop", "--all"])
-        .refused(1)
-        .says(" dropped, ")
-        .says(&format!("`{package}`: the package is already being uploaded"))
-        .says("hint: stop that `submit` first");
-    assert_eq!(listed(&site), [package]);
-    sending.killer()();
-    drop(sending.end());
-}
-
-#[test]
 fn folders_called_as_a_run_calls_its_own_are_packages_like_others() {
     let env = TestEnvironment::new();
     for name in ["output", "latest", "prepared", "rendezvous"] {

@@ -54,7 +54,9 @@ impl Platter {
         self.is_mounted = true;
     }
 
+    /// The disk may stay mounted in the namespace of another test's job: then `umount` writes nothing.
     fn turn_off(&mut self) {
+        run("sync", &["-f", arg(&self.at)]).expect("what is written can be synced");
         run("umount", &[arg(&self.at)]).expect("nobody uses it any more");
         self.is_mounted = false;
     }
@@ -75,6 +77,15 @@ impl Platter {
         disk.write_all(&[bytes[0] ^ 1]).expect("it can be written");
         disk.sync_all().expect("it can be written");
     }
+}
+
+/// Makes the kernel read a file again whose bits were flipped: what it has at hand is not what the disk has any more.
+fn must_lie(file: &Path, before: &[u8]) {
+    let input = format!("if={}", arg(file));
+    run("dd", &[&input, "of=/dev/null", "iflag=nocache", "count=0"])
+        .expect("the kernel can be told to read it again");
+    let now = fs::read(file).expect("it can be read");
+    assert!(now != before, "the disk lies: {}", file.display());
 }
 
 impl Drop for Platter {
@@ -150,8 +161,11 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
     platter.turn_off();
     let content = fs::read(data.join("damaged")).unwrap();
     platter.flip_where(&content[5 << 20..][..4096]);
-    platter.flip_where(&fs::read(data.join("small-damaged")).unwrap()[8192..][..4096]);
+    let small = fs::read(data.join("small-damaged")).unwrap();
+    platter.flip_where(&small[8192..][..4096]);
     platter.turn_on();
+    must_lie(&home.join("damaged"), &content);
+    must_lie(&home.join("small-damaged"), &small);
     site.start_again();
 
     let found = site.run("ada", &["pfs", "fsck"]);
@@ -270,17 +284,7 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
     fs::write(home.join("rewritten"), &own).unwrap();
     run("sync", &["-f", arg(&home)]).expect("what is written can be synced");
     platter.flip_where(&content[8192..][..4096]);
-    // What the kernel has at hand is not what the disk has any more.
-    run(
-        "dd",
-        &[
-            &format!("if={}", arg(&home.join("bad"))),
-            "iflag=nocache",
-            "count=0",
-        ],
-    )
-    .expect("the kernel can be told to read it again");
-    assert_ne!(fs::read(home.join("bad")).unwrap(), content, "the disk lies");
+    must_lie(&home.join("bad"), &content);
     is_not_handed_out(&site, &env, &link);
     assert_eq!(
         fs::read(env.folder("back").join("tree/sub/rewritten")).unwrap(),
@@ -331,6 +335,10 @@ fn with_damaged_files(env: &TestEnvironment) -> Option<(Site<'_>, Platter)> {
         platter.flip_where(&content[8192..][..4096]);
     }
     platter.turn_on();
+    for (name, _) in &SENT[..4] {
+        let content = fs::read(data.join(name)).expect("it was written above");
+        must_lie(&site.home("ada").join("d").join(name), &content);
+    }
     site.start_again();
     Some((site, platter))
 }

@@ -89,7 +89,8 @@ fn a_disk_that_fills_up_in_the_middle_harms_no_file() {
     site.network().after(4 * MEGABYTE, move || fill(&disk));
     site.run("ada", &submit)
         .refused(1)
-        .says("the server's disk is full");
+        .says("no space is left to write")
+        .says("hint: free some space on the server");
     wait_until("nothing half-written stays", || {
         staged(&disk_at).is_empty().then_some(())
     });

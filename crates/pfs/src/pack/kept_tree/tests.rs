@@ -233,3 +233,18 @@ fn a_tree_steps_back_from_a_place_that_is_no_use_and_is_gone_on_with() {
         stage.publish(tree);
     }
 }
+
+#[test]
+fn who_discards_a_published_tree_spares_the_next_one_of_that_name() {
+    let stage = Stage::new();
+    let tree = stage.kept();
+    assert_eq!(stage.finish(&tree), 0);
+    tree.take_place(&rel("done"), Existing::Keep).unwrap();
+    let next = stage.kept();
+    assert_eq!(stage.finish(&next), 0);
+    tree.discard().unwrap();
+    assert!(stage.place().join("z").exists(), "it belongs to somebody else");
+    assert!(stage.folder.path().join("done/z").exists());
+    next.discard().unwrap();
+    assert!(!stage.place().exists());
+}

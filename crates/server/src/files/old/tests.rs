@@ -66,7 +66,12 @@ impl Fixture {
     }
 
     fn send(&self, offset: u64, range: &[u8]) {
-        self.files.old_post(&self.me, &self.path, offset, range).unwrap();
+        self.post(offset, range).unwrap();
+    }
+
+    fn post(&self, offset: u64, range: &[u8]) -> Result<(), FilesError> {
+        let id = self.files.old_upload(&self.me, &self.path)?;
+        self.files.old_post(&self.me, (&self.path, &id), offset, range)
     }
 }
 
@@ -98,9 +103,13 @@ fn a_file_that_is_announced_again_starts_over() {
     let all = Fixture::with(", quota: {storage: 20Ki}", b"old");
     all.announce(2 * RANGE);
     all.send(0, &older[..RANGE as usize]);
+    let earlier = all.files.old_upload(&all.me, &all.path).unwrap();
     all.announce(2 * RANGE);
     all.announce(2 * RANGE);
     assert_eq!(all.begun(), 1);
+    let late = (&all.path, &earlier);
+    let late = all.files.old_post(&all.me, late, 0, &older[..RANGE as usize]);
+    assert!(matches!(late, Err(FilesError::NotFound(_))), "it began before");
     all.send(RANGE, &newer[RANGE as usize..]);
     assert_eq!(
         all.content(),
@@ -115,7 +124,7 @@ fn a_file_that_is_announced_again_starts_over() {
 #[test]
 fn ranges_that_were_not_announced_are_refused() {
     let all = Fixture::new(b"old");
-    let post = |offset, range: &[u8]| all.files.old_post(&all.me, &all.path, offset, range);
+    let post = |offset, range: &[u8]| all.post(offset, range);
     assert!(matches!(post(0, b"x"), Err(FilesError::NotFound(_))));
     all.announce(RANGE);
     for offset in [RANGE, u64::MAX] {
@@ -218,7 +227,7 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
 
     all.files.upload_discard(&all.me, &begun[0].id).unwrap();
     assert!(all.files.upload_list(&all.me).unwrap().is_empty());
-    assert!(all.files.old_post(&all.me, &all.path, RANGE, b"more").is_err());
+    assert!(all.post(RANGE, b"more").is_err());
     assert_eq!(all.content(), b"old");
     assert!(!all.file().with_file_name(".pfs-staging").exists());
     assert_eq!(all.stored().bytes_used, 3);

@@ -8,7 +8,7 @@ use crate::files::FilesError;
 
 /// Why there was no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
+pub(in crate::files) enum Full {
     Disk,
     /// A quota of the storage itself; with limit and usage if they are known.
     Quota(Option<OwnQuota>),
@@ -16,7 +16,7 @@ pub(super) enum Full {
 
 impl Full {
     /// The cause, if an error is of this kind.
-    pub(super) fn of(error: &FilesError) -> Option<Full> {
+    pub(in crate::files) fn of(error: &FilesError) -> Option<Full> {
         match error.storage() {
             Some(RootError::FsQuota { kept, .. }) => Some(Full::Quota(*kept)),
             _ => error.is_full().then_some(Full::Disk),
