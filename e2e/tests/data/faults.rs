@@ -1,4 +1,4 @@
-//! Jobs with parameter servers whose processes are killed: same results, true reasons, and nobody waits without a name.
+//! Jobs with parameter servers whose processes are killed: same results, correct reasons, and every wait names what it waits for.
 
 use std::env::var;
 use std::fs;

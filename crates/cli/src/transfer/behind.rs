@@ -1,6 +1,6 @@
 //! A destination that is a link on the cluster: the file goes to the link's target, as with cp(1).
 //!
-//! Only for a destination that was named itself: what lies in a folder that is copied takes the place of links.
+//! Only for a destination that was named itself: links inside a destination folder are replaced.
 
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{LinkTarget, PfsPath};

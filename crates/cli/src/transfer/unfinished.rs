@@ -1,7 +1,7 @@
 //! Folders whose copy was interrupted: running the same command again resumes it.
 //!
-//! By cp(1)'s rules a folder that the first try has made would swallow the second one. Only a note of this machine: without
-//! it, the rules hold as they are. It is not believed for long: a folder of that name may be another by then.
+//! By cp(1)'s rules, the second run would copy into the folder that the first one created. The note is local: without
+//! it, cp's rules apply. It expires, because the name may belong to another folder later.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

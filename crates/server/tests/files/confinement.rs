@@ -1,4 +1,4 @@
-//! Nobody gets where they may not, whatever they write and whatever a job does meanwhile.
+//! No path leads to files that its user may not access, whatever they write and whatever a job does concurrently.
 
 use std::os::unix::fs::symlink;
 use std::sync::Arc;

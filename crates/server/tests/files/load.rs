@@ -1,4 +1,4 @@
-//! A server that is busy for long still answers what is short, and nobody waits on a thread for somebody else's work.
+//! A server that is busy with long work still answers short requests, and no waiting request occupies a thread.
 
 use std::future::Future;
 use std::time::Duration;

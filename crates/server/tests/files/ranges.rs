@@ -1,4 +1,4 @@
-//! Parts of files as any client of HTTP asks for them: browsers go on with downloads of published links this way.
+//! HTTP range requests, with which browsers resume downloads of published links.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A package on its way up outlives cut connections, Ctrl-C and the death of either side: what arrived is not sent again.
+//! The upload of a package survives cut connections, Ctrl-C and crashes of either side: bytes already received are not resent.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A disk that lies: other bytes under an unchanged file. Told from changes that somebody made.
+//! A disk that returns wrong bytes for an unchanged file: `fsck` tells such damage from changes.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -1,4 +1,4 @@
-//! Disks that fill up in the middle: said in one sentence, nothing half-written, and work goes on when there is room.
+//! Disks that fill up during a transfer: one clear error, nothing half-written, and work continues once there is space.
 
 use std::fs;
 use std::io::Write;

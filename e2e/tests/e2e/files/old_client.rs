@@ -1,4 +1,4 @@
-//! The original's client, as its protocol shows it: it still works, and a server that was started again is no trap.
+//! The original client, rebuilt from its protocol: it still works, also after a restart of the server.
 
 use std::fs;
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! One of many that cannot be had is told, and the others are had all the same.
+//! One unreadable file among many is reported, and the others are transferred.
 
 use std::fs;
 use std::os::unix::fs::symlink;

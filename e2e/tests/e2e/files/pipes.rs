@@ -1,4 +1,4 @@
-//! `cat`, and `-` on either side: what is printed was stored so, or the end is an error, and what comes from a pipe leaves
+//! `cat`, and `-` on either side: the output equals the stored bytes or the command fails, and input from a pipe leaves
 //! nothing behind here.
 
 use std::fs;

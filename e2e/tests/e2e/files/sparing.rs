@@ -1,4 +1,4 @@
-//! What `sync --delete` leaves alone: what takes no part, also where no listing tells of it, and what was not copied.
+//! What `sync --delete` keeps: excluded entries, even if no listing shows them, and entries that were not copied.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
