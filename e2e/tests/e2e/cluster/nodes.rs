@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use e2e::cluster::{Cluster, ClusterServer};
+use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
 
 /// A number that no other test uses.
@@ -239,5 +239,40 @@ fn a_node_that_is_removed_loses_its_workers_to_another() {
     fs::write(output.join("gate"), "").unwrap();
     env.wait_for_status("moved", "Succeeded");
     training_ends_well(&env, &server, "drained");
+    server.wait_until_empty(0);
+}
+
+/// The node is for this test alone, so that nobody else takes or frees room.
+#[test]
+fn a_job_whose_room_is_reclaimed_trains_again_afterwards() {
+    let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.training_image() else {
+        return;
+    };
+    let mut env = TestEnvironment::alone();
+    let Some(_node) = SecondNode::add(&cluster) else {
+        return;
+    };
+    let server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
+        kubernetes: format!("  node_selector: {{kubernetes.io/hostname: {NODE}}}\n"),
+        // The first line belongs to the last user.
+        settings: "  quota: {guaranteed_cpu: 1, guaranteed_memory: 256Mi}\nreclaim: 1s\n".into(),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    train_to_half(&env, "borrows", &image, "750m");
+    server.configure(&env, 1);
+    let package = env.package("claims").file("train.sh", "echo begun\n");
+    let flags = "-entry|sh train.sh|-cpu|1|-memory|64Mi".split('|');
+    env.submit("claims", &package, &flags.collect::<Vec<_>>());
+    env.wait_for_status("claims", "Succeeded");
+    server.wait_until_empty(1);
+    server.configure(&env, 0);
+    let described = env.paddlectl(&["describe", "borrows"]).ok().stdout;
+    assert!(
+        described.contains("is needed for another user's guarantee"),
+        "{described}"
+    );
+    training_ends_well(&env, &server, "borrows");
     server.wait_until_empty(0);
 }
