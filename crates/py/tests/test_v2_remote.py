@@ -17,7 +17,8 @@ from paddlecloud import _native
 
 LIMIT_SECONDS = 120
 TRAINERS = 2
-STEPS = 100
+PASSES = 2
+STEPS = 50
 BATCH = 8
 
 # The network and its batches, for this process and for trainers.
@@ -46,11 +47,13 @@ def optimizer(name):
     # Rates that differ from batch to batch show whether samples are counted, and by whom.
     poly = dict(learning_rate_schedule="poly", learning_rate_decay_a=0.01, learning_rate_decay_b=0.5)
     steps = dict(learning_rate_schedule="manual", learning_rate_args="200:1.0,800:0.5,1200:0.1")
+    passes = dict(learning_rate_schedule="pass_manual", learning_rate_args="0:1.0,1:0.2")
     # Without decay: Adam takes whole steps along gradients of rounding's size, which decay leaves for words that are not seen.
     return {
         "Momentum": lambda: o.Momentum(momentum=0.9, learning_rate=0.005, regularization=o.L2Regularization(0.01)),
         "Momentum by samples": lambda: o.Momentum(momentum=0.9, learning_rate=0.01, regularization=o.L2Regularization(0.01), **poly),
         "Momentum in segments": lambda: o.Momentum(momentum=0.5, learning_rate=0.01, regularization=o.L1Regularization(0.01), **steps),
+        "Momentum by passes": lambda: o.Momentum(momentum=0.9, learning_rate=0.01, **passes),
         "Adam": lambda: o.Adam(learning_rate=0.01),
         "Adamax": lambda: o.Adamax(learning_rate=0.01, **poly),
         "AdaGrad": lambda: o.AdaGrad(learning_rate=0.05),
@@ -70,7 +73,7 @@ paddle.init()
 cost = network()
 parameters = paddle.parameters.create(cost)
 trainer = paddle.trainer.SGD(cost, parameters, optimizer(name))
-trainer.train(lambda: (batch(trainer_id, number, size) for number in range(steps)))
+trainer.train(lambda: (batch(trainer_id, number, size) for number in range(steps)), num_passes=int(sys.argv[5]))
 with open(out, "wb") as file:
     parameters.to_tar(file)
 """
@@ -85,12 +88,12 @@ def start(tmp_path, address, trainer, name, steps):
         "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(TRAINERS),
         "PADDLE_PS_SECRET": "hush",
     }
-    command = [sys.executable, "-c", TRAINER, name, str(steps), str(BATCH), str(tmp_path / f"{trainer}.tar")]
+    command = [sys.executable, "-c", TRAINER, name, str(steps), str(BATCH), str(tmp_path / f"{trainer}.tar"), str(PASSES)]
     return subprocess.Popen(command, env={**clean, **job}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def train_remotely(tmp_path, name, steps):
-    """Parameters of every trainer at its end; `steps` are each trainer's numbers of batches."""
+    """Parameters of every trainer at its end; `steps` are each trainer's numbers of batches in a pass."""
     address = _native.ps_serve(TRAINERS, "hush")
     running = [start(tmp_path, address, trainer, name, count) for trainer, count in enumerate(steps)]
     try:
@@ -108,7 +111,8 @@ def train_remotely(tmp_path, name, steps):
 @pytest.mark.parametrize(
     "name",
     [
-        "Momentum", "Momentum by samples", "Momentum in segments", "Adam", "Adamax", "AdaGrad", "DecayedAdaGrad", "RMSProp", "AdaDelta",
+        "Momentum", "Momentum by samples", "Momentum in segments", "Momentum by passes",
+        "Adam", "Adamax", "AdaGrad", "DecayedAdaGrad", "RMSProp", "AdaDelta",
     ],
 )  # fmt: skip
 def test_two_trainers_train_like_one_process_on_the_joined_batches(tmp_path, name):
@@ -119,7 +123,7 @@ def test_two_trainers_train_like_one_process_on_the_joined_batches(tmp_path, nam
     before = {key: parameters[key] for key in parameters.names()}
     trainer = paddle.trainer.SGD(cost, parameters, ours["optimizer"](name), is_local=True)
     joined = [sum((ours["batch"](each, number, BATCH) for each in range(TRAINERS)), []) for number in range(STEPS)]
-    trainer.train(lambda: iter(joined))
+    trainer.train(lambda: iter(joined), num_passes=PASSES)
 
     first, second = train_remotely(tmp_path, name, [STEPS, STEPS])
     for key in parameters.names():

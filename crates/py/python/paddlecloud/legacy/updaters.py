@@ -90,11 +90,6 @@ class RemoteUpdater:
 
         self._machine = machine
         self._trained = [name for name in machine.tensors if not machine.parameters.spec(name).is_static]
-        if optimizer.schedule == "pass_manual" and any(machine.parameters.spec(name).learning_rate != 1 for name in self._trained):
-            raise NotImplementedError(
-                "the schedule 'pass_manual' does not work with parameter servers where parameters have learning rates of their own; "
-                "use 'manual', which counts samples"
-            )
         self._masks = pruning_masks(machine.parameters, self._trained)
         self._session = ps.connect(reduce="sum")
         log.servers(is_sparse=any(machine.parameters.spec(name).is_sparse for name in self._trained))
@@ -118,8 +113,19 @@ class RemoteUpdater:
             gradients[name] = np.zeros_like(self._arrays[name]) if gradient is None else gradient
             if name in self._masks:
                 gradients[name] = gradients[name] * self._masks[name]
-        rate = self._optimizer.rate(0, number) if self._optimizer.schedule == "pass_manual" else None
-        self._session.push_pull(gradients, out=self._arrays, lr=rate, samples=samples)
+        for rate, names in self._rates(number):
+            self._session.push({name: gradients[name] for name in names}, lr=rate, samples=samples)
+        self._session.end_step(self._trained, out=self._arrays)
+
+    def _rates(self, number):
+        """Parameters by the rate to push with them. Only `pass_manual` needs one: the servers do not know the pass."""
+        if self._optimizer.schedule != "pass_manual":
+            return [(None, self._trained)]
+        rate = self._optimizer.rate(0, number)
+        names = {}
+        for name in self._trained:
+            names.setdefault(rate * self._machine.parameters.spec(name).learning_rate, []).append(name)
+        return names.items()
 
     def averaged(self):
         return self._session.pull(list(self._trained), averaged=True) if self._average else None
