@@ -1,5 +1,6 @@
 """`@provider` and its options, without training: samples and batches as a configuration gets them. Needs no PaddlePaddle."""
 
+import json
 import sys
 import types
 
@@ -150,6 +151,15 @@ def test_a_provider_that_raises_is_named_with_its_line(tmp_path):
         yield int("seven")
 
     with pytest.raises(ConfigError, match=r"provider `own_provider.process` failed on `a` at test_v1_provider.py:\d+: ValueError: .*seven"):
+        flat(samples_of(tmp_path, process, (9,)))
+
+
+def test_a_provider_that_fails_in_a_library_is_named_with_its_own_line(tmp_path):
+    @provider(input_types=[integer_value(9)])
+    def process(settings, name):
+        yield json.loads("{")
+
+    with pytest.raises(ConfigError, match=r"failed on `a` at test_v1_provider.py:\d+: JSONDecodeError: "):
         flat(samples_of(tmp_path, process, (9,)))
 
 

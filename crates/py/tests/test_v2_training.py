@@ -296,8 +296,17 @@ def test_wrong_samples_are_explained(sample, message):
 def test_an_id_out_of_range_is_explained():
     ids = paddle.layer.data("word", paddle.data_type.integer_value(5))
     out = paddle.layer.embedding(ids, 2)
-    with pytest.raises(ValueError, match=r"`word` .*: id 5 of item 1 must be at least 0 and below 5"):
-        paddle.infer(out, paddle.parameters.create(out), [(4,), (5,)])
+    parameters = paddle.parameters.create(out)
+    with pytest.raises(ValueError, match=r"`word` .*: id 5 of item 1 must be at least 0 and below 5$"):
+        paddle.infer(out, parameters, [(4,), (5,)], feeding={"word": 0})
+
+
+def test_a_wrong_sample_without_feeding_is_explained_with_the_order_of_data_layers():
+    word, verb = (paddle.layer.data(name, paddle.data_type.integer_value(size)) for name, size in (("word", 9), ("verb", 2)))
+    out = paddle.layer.concat([paddle.layer.embedding(verb, 2), paddle.layer.embedding(word, 2)])
+    order = "without `feeding`, the parts of a sample are word, verb, the order of the program's data layers"
+    with pytest.raises(ValueError, match=rf"`verb` .*: id 7 of item 0 must be at least 0 and below 2; {order}$"):
+        paddle.infer(out, paddle.parameters.create(out), [(1, 7)])
 
 
 def test_parameters_of_another_network_are_refused():

@@ -17,7 +17,10 @@ class Feeder:
 
     def __init__(self, nodes, feeding=None):
         names = [node.name for node in nodes]
+        self._hint = ""
         if feeding is None:
+            # Programs written for v0.10 took the order in which a network uses its data.
+            self._hint = f"; without `feeding`, the parts of a sample are {', '.join(names)}, the order of the program's data layers"
             feeding = {name: number for number, name in enumerate(names)}
         elif not isinstance(feeding, dict):
             feeding = {name: number for number, name in enumerate(feeding)}
@@ -29,7 +32,10 @@ class Feeder:
         self._columns = [(node, feeding[node.name]) for node in nodes]
 
     def __call__(self, batch) -> dict[str, Value]:
-        return {node.name: _column(node, place, batch) for node, place in self._columns}
+        try:
+            return {node.name: _column(node, place, batch) for node, place in self._columns}
+        except FeedError as error:
+            raise FeedError(f"{error}{self._hint}") from None
 
 
 def _column(node, place, batch):

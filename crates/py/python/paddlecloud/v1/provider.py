@@ -175,9 +175,14 @@ class Samples:
         except (feeder.FeedError, ConfigError, GeneratorExit):
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            line = f"{os.path.basename(place.filename)}:{place.lineno}"
+            line = self._users_line(traceback.extract_tb(error.__traceback__))
             raise ConfigError(f"provider `{self._name}` failed {where} at {line}: {type(error).__name__}: {error}") from error
+
+    def _users_line(self, frames):
+        """The innermost line in the provider's own folder: an error is often raised in a library that it calls."""
+        folder = os.path.dirname(self._function.__code__.co_filename)
+        place = next((frame for frame in reversed(frames) if os.path.dirname(frame.filename) == folder), frames[-1])
+        return f"{os.path.basename(place.filename)}:{place.lineno}"
 
 
 def _import(source):
