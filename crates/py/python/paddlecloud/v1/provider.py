@@ -10,7 +10,7 @@ import random
 import traceback
 from types import SimpleNamespace
 
-from paddlecloud.legacy import feeder, log
+from paddlecloud.legacy import feeder, log, settings
 from paddlecloud.legacy.types import INTEGER, InputType
 from paddlecloud.v1.configuration import ConfigError
 
@@ -92,6 +92,8 @@ class Samples:
         self._is_train = is_train
         self._batch_size = batch_size
         self._files = read_list(source.files)
+        # As in 2017, `--seed` decides the order too; a provider's own random numbers are not touched.
+        self._order = random.Random(settings.seed())
         self._settings = SimpleNamespace(
             input_types=found.options.input_types,
             slots=found.options.input_types,
@@ -135,10 +137,10 @@ class Samples:
         for sample in samples:
             pool.append(sample)
             if 0 < limit <= len(pool):
-                random.shuffle(pool)
+                self._order.shuffle(pool)
                 while len(pool) > max(least, 0):
                     yield pool.pop()
-        random.shuffle(pool)
+        self._order.shuffle(pool)
         yield from pool
 
     def _read(self):
