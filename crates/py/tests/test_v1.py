@@ -120,6 +120,18 @@ def test_a_saved_model_is_tested_and_trained_further(package):
     assert " Pass=5 " in said and (package / "output" / "pass-00005" / "done").exists()
 
 
+def test_a_model_of_another_network_is_refused_with_the_layers_line(package):
+    train(package, "--num_passes=1", "--save_dir=output")
+    saved = package / "output" / "pass-00000"
+    (saved / "___fc_layer_0__.w0").write_bytes(struct.pack("<IIQ3f", 0, 4, 3, 1, 2, 3))
+    line = r"error: trainer_config.py:\d+: layer `__fc_layer_0__`: "
+    _, said = start(package, "-m", "paddlecloud.v1.train", f"--init_model_path={saved}")
+    assert re.search(rf"{line}parameter `___fc_layer_0__.w0` has 3 values in `.*`, but this network needs 400; ", said), said
+    (saved / "___fc_layer_0__.w0").unlink()
+    _, said = start(package, "-m", "paddlecloud.v1.train", f"--init_model_path={saved}")
+    assert re.search(rf"{line}`.*` has no parameter `___fc_layer_0__.w0`; ", said), said
+
+
 def test_a_trainer_without_test_files_trains(package):
     """Where trainers share out the files, some have none to test with."""
     (package / "test.list").write_text("")
@@ -150,7 +162,7 @@ def test_arguments_reach_the_configuration(package):
         (["--config=other.py"], "there is no configuration `other.py`"),
         (["--jobs=train"], "there is no flag `--jobs`"),
         (["--use_gpu=1"], "`use_gpu` is on, but"),
-        (["--init_model_path=nowhere"], "`nowhere` has no parameter `___fc_layer_0__.w0`"),
+        (["--init_model_path=nowhere"], "there is no folder `nowhere` with a model"),
     ],
 )
 def test_wrong_flags_are_explained(package, flags, message):

@@ -20,7 +20,14 @@ def test_the_demonstrations_use_66_names():
     assert len(USED) == 66 and set(USED) <= set(helpers.__all__)
 
 
-@pytest.mark.parametrize("name", ["ctc_layer", "hsigmoid", "value_printer_evaluator", "lstmemory_group"])
+def test_names_may_be_imported_from_the_modules_of_2017():
+    from paddle.trainer_config_helpers.activations import TanhActivation
+    from paddle.trainer_config_helpers.layers import fc_layer
+
+    assert fc_layer is helpers.fc_layer and TanhActivation is helpers.TanhActivation
+
+
+@pytest.mark.parametrize("name", ["ctc_layer", "hsigmoid", "value_printer_evaluator", "lstmemory_group", "SubsequenceInput"])
 def test_other_names_of_2017_say_what_to_use_instead(name):
     with pytest.raises(NotImplementedError, match=rf"test_v1_names.py:\d+: `{name}` of 2017 is not supported: "):
         getattr(helpers, name)(input=None)

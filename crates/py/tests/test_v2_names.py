@@ -81,6 +81,21 @@ def test_other_names_of_2017_say_what_to_use_instead(name, hint):
         getattr(getattr(paddle, module) if module else paddle, last)
 
 
+@pytest.mark.parametrize(
+    "statement, hint",
+    [
+        ("from paddle.v2.plot import Ploter", r"`paddle.v2.plot` of 2017 is not supported: .*matplotlib"),
+        ("import paddle.v2.fluid as fluid", "import paddle"),
+        ("from paddle.v2.dataset import sentiment", "imdb"),
+        ("from paddle.trainer.config_parser import parse_config", "--job=test"),
+        ("from py_paddle import swig_paddle", "paddle.v2"),
+    ],
+)
+def test_other_modules_of_2017_say_what_to_use_instead(statement, hint):
+    with pytest.raises(ModuleNotFoundError, match=hint):
+        exec(statement)
+
+
 def test_a_name_that_never_existed_is_named_with_its_line_and_the_nearest():
     with pytest.raises(AttributeError, match=r"^test_v2_names.py:\d+: .* has no attribute 'fcc'; did you mean `fc`"):
         paddle.layer.fcc  # noqa: B018

@@ -12,7 +12,7 @@ use super::syntax::{ParsedProgram, call, children, line};
 
 const TABLES: &str = include_str!("../../../py/python/paddlecloud/legacy/unsupported.py");
 
-/// What to use instead of a name, by its table: `LAYERS`, `NETWORKS`, `EVALUATORS`, `POOLINGS`, `DATASETS`, `MODULES`.
+/// What to use instead of a name, by its table: `LAYERS`, `NETWORKS`, `EVALUATORS`, `POOLINGS`, `DATASETS`, `MODULES`, `OTHER_MODULES`.
 static INSTEAD: LazyLock<BTreeMap<String, BTreeMap<String, String>>> = LazyLock::new(read_tables);
 
 /// Modules below `paddle.v2` whose names are in a table.
@@ -63,7 +63,7 @@ impl Program {
                     let module = node
                         .child_by_field_name("module_name")
                         .map_or("", |name| source.of(name));
-                    program.is_v1 |= module == "paddle.trainer_config_helpers";
+                    program.is_v1 |= module.starts_with("paddle.trainer_config_helpers");
                     program.add_imports(source, node, module);
                 }
                 _ => {}
@@ -142,8 +142,13 @@ fn refused(path: &str, shown: &str) -> Option<String> {
             "fluid became PaddlePaddle itself: this program needs a port, not a translation".to_owned(),
         );
     }
-    if path == "py_paddle" || path.starts_with("py_paddle.") {
-        return Some("`py_paddle` is not supported: use `paddle.v2`, or `paddle train --job=test --predict_output_dir`".to_owned());
+    if let Some((module, instead)) = INSTEAD.get("OTHER_MODULES").and_then(|all| {
+        all.iter().find(|(module, _)| {
+            path.strip_prefix(module.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }) {
+        return Some(format!("`{module}` is not supported: {instead}"));
     }
     let rest = path.strip_prefix("paddle.v2.")?;
     let (module, name) = rest.split_once('.').unwrap_or(("", rest));

@@ -132,7 +132,8 @@ fn literals_and_modules_of_python_2_are_replaced() {
 fn unsupported_names_are_found_by_any_way_to_them() {
     let text = "import paddle.v2 as paddle\nimport paddle.v2.evaluator as evaluator\nfrom paddle.v2 import layer\n\
                 a = paddle.layer.fc(x, 1)\nb = paddle.layer.ctc(x, y)\nc = evaluator.pnpair(a, b)\nd = layer.hsigmoid(a)\n\
-                from paddle.v2.layer import nce\nimport paddle.v2.fluid as fluid\n";
+                from paddle.v2.layer import nce\nimport paddle.v2.fluid as fluid\nfrom paddle.trainer.config_parser import parse_config\n\
+                from paddle.trainer.PyDataProvider2 import provider\nfrom py_paddle import swig_paddle\n";
     let found = problems(text);
     let lines: Vec<&str> = found
         .iter()
@@ -143,8 +144,10 @@ fn unsupported_names_are_found_by_any_way_to_them() {
     assert_eq!(lines[2], "7: `layer.hsigmoid` is not ");
     assert_eq!(lines[3], "8: `paddle.v2.layer.nce` is not ");
     assert_eq!(lines[4], "9: `paddle.v2.fluid` is not ");
+    assert_eq!(lines[5], "10: `paddle.trainer.config_parser` is not ");
+    assert_eq!(lines[6], "12: `py_paddle` is not ");
     assert!(found[0].contains("ctc_loss"), "{}", found[0]);
-    assert_eq!(found.len(), 5);
+    assert_eq!(found.len(), 7);
 }
 
 #[test]

@@ -16,6 +16,12 @@ _JOB = "paddle.job"
 # Packages of ours by the folder below `_paddle` that they are in.
 _PACKAGES = {"paddle.v2": "v2", "paddle.trainer": "trainer", "paddle.trainer_config_helpers": "trainer_config_helpers"}
 _OURS = (_JOB, *_PACKAGES)
+# Below these a missing module may be one of 2017, of which an error says what to use instead.
+_OF_2017 = ("paddle.v2.", "paddle.trainer.", "py_paddle")
+# Modules of v1 whose names are all in their package here.
+_PARTS_OF_V1 = {f"paddle.trainer_config_helpers.{part}" for part in (
+    "activations", "attrs", "data_sources", "evaluators", "layers", "networks", "optimizers", "poolings",
+)}  # fmt: skip
 
 
 class PaddleFinder:
@@ -29,6 +35,12 @@ class PaddleFinder:
             return _package_spec(name)
         if name == _JOB:
             return _alias_spec(name, "paddlecloud.job")
+        if name in _PARTS_OF_V1:
+            return _alias_spec(name, "paddle.trainer_config_helpers")
+        if name.startswith(_OF_2017):
+            from paddlecloud.legacy.unsupported import refuse_module
+
+            refuse_module(name)
         return None
 
     @classmethod

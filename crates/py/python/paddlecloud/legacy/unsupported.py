@@ -63,6 +63,9 @@ LAYERS = {
 BARE_IN_V1 = {
     "BaseGeneratedInput": LAYERS["BaseGeneratedInput"],
     "BeamInput": LAYERS["BeamInput"],
+    "CudnnAvgInclPadPooling": "use `AvgPooling`",
+    "MaxWithMaskPooling": "use `MaxPooling`",
+    "SubsequenceInput": LAYERS["SubsequenceInput"],
     "conv_operator": LAYERS["conv_operator"],
     "conv_projection": LAYERS["conv_projection"],
     "cross_entropy_over_beam": LAYERS["cross_entropy_over_beam"],
@@ -103,6 +106,7 @@ DATASETS = {
     "mq2007": "read your copy of it with your own reader: a function that yields samples",
     "sentiment": "use `paddle.dataset.imdb`",
     "voc2012": "read your copy of it with your own reader: a function that yields samples",
+    "wmt16": "use `paddle.dataset.wmt14`, or read your copy of it with your own reader",
 }
 
 MODULES = {
@@ -116,6 +120,23 @@ MODULES = {
     "plot": "print or log `event.cost` in the event handler and draw it with matplotlib",
 }
 
+# Modules of 2017 elsewhere.
+OTHER_MODULES = {
+    "paddle.trainer.PyDataProvider": "use `paddle.trainer.PyDataProvider2`",
+    "paddle.trainer.config_parser": "use `paddle.trainer_config_helpers`; to predict, run `paddle train --job=test --predict_output_dir`",
+    "py_paddle": "use `paddle.v2`, or `paddle train --job=test --predict_output_dir`",
+}
+
+
+def refuse_module(path: str) -> None:
+    """Raises where a module of 2017 is not here, with what to use instead."""
+    parent, _, name = path.rpartition(".")
+    table = {"paddle.v2": MODULES, "paddle.v2.dataset": DATASETS}.get(parent, {})
+    instead = OTHER_MODULES.get(path) or table.get(name)
+    if instead is not None:
+        # Without `name=`, for which `from paddle.v2.dataset import …` would replace the text by its own.
+        raise ModuleNotFoundError(f"`{path}` of 2017 is not supported: {instead}")
+
 
 def refuse(module: str, table: dict[str, str]):
     """A module's `__getattr__`: an error that says what to use instead."""
@@ -127,7 +148,8 @@ def refuse(module: str, table: dict[str, str]):
 
         if name in table:
             raise AttributeError(f"{users_line()}: `{module}.{name}` of 2017 is not supported: {table[name]}")
-        raise AttributeError(f"{users_line()}: module '{module}' has no attribute {name!r}{_did_you_mean(module, name)}")
+        # With `name=` Python adds no suggestion of its own.
+        raise AttributeError(f"{users_line()}: module '{module}' has no attribute {name!r}{_did_you_mean(module, name)}", name=name)
 
     return __getattr__
 

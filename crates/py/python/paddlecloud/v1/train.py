@@ -140,22 +140,25 @@ class Job:
         if not folder and before >= 0 and self._flags["save_dir"]:
             folder = os.path.join(self._flags["save_dir"], f"pass-{before:05d}")
         if folder:
-            load(self._parameters, folder)
+            load(self._parameters, folder, graph.ancestors(self._config.outputs))
 
 
-def load(parameters: Parameters, folder: str) -> None:
-    """Takes over the parameters that `paddle train` or a parameter server saved in a folder."""
-    for name in parameters.names():
-        try:
-            with open(os.path.join(folder, name), "rb") as file:
-                values = archive.read_values(file.read(), name)
-        except FileNotFoundError:
-            what = "belongs to another network" if os.path.isdir(folder) else "does not exist"
-            raise ConfigError(f"`{folder}` has no parameter `{name}`; it {what}") from None
-        spec = parameters.spec(name)
-        if values.size != spec.size:
-            raise ConfigError(f"parameter `{name}` has {values.size} values in `{folder}` and {spec.size} in this network")
-        parameters.set(name, values.reshape(spec.shape))
+def load(parameters: Parameters, folder: str, nodes: list[graph.Node]) -> None:
+    """Takes over the parameters of `nodes` that `paddle train` or a parameter server saved in a folder."""
+    if not os.path.isdir(folder):
+        raise ConfigError(f"there is no folder `{folder}` with a model")
+    for node in nodes:
+        for spec in graph.own_parameters(node):
+            try:
+                with open(os.path.join(folder, spec.name), "rb") as file:
+                    values = archive.read_values(file.read(), spec.name)
+            except FileNotFoundError:
+                raise node.fail(f"`{folder}` has no parameter `{spec.name}`; it belongs to another network") from None
+            if values.size != spec.size:
+                raise node.fail(
+                    f"parameter `{spec.name}` has {values.size} values in `{folder}`, but this network needs {spec.size}; it belongs to another network"
+                )
+            parameters.set(spec.name, values.reshape(spec.shape))
 
 
 def _config_args(text):
