@@ -1,6 +1,7 @@
 """The rules of 2017 that differ from today's conventions, and the trainer: each of these fails under today's rule."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -267,6 +268,15 @@ def test_a_saved_and_reloaded_model_predicts_the_same():
     samples = [([1, 2, 3],), ([19],), ([4, 4],)]
     before = paddle.infer(out, parameters, samples)
     assert np.array_equal(before, paddle.infer(out, paddle.parameters.Parameters.from_tar(file), samples))
+
+
+def test_a_trainer_without_batches_to_test_with_goes_on(capfd):
+    x, label = (paddle.layer.data(name, kind) for name, kind in (("x", paddle.data_type.dense_vector(2)), ("label", paddle.data_type.integer_value(2))))
+    cost = paddle.layer.classification_cost(paddle.layer.fc(x, 2, act=paddle.activation.Softmax()), label)
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())
+    result = trainer.test(lambda: iter([]))
+    assert np.isnan([result.cost, *result.metrics.values()]).all() and len(result.metrics) == 1
+    assert re.search(r"\[WARNING .* test_v2_training.py:\d+\] the reader given to `test` has no batches", capfd.readouterr().err)
 
 
 def test_feeding_says_which_part_of_a_sample_belongs_where():

@@ -222,11 +222,17 @@ def reset_names() -> None:
     _counts[""] = order
 
 
-def users_line() -> str:
-    """`train.py:12`, where the program called us."""
+def users_frame():
+    """Where the program called us; none in a thread of ours."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*_OURS, "<string>", "<frozen")):
         frame = frame.f_back  # type: ignore[assignment]
+    return frame
+
+
+def users_line() -> str:
+    """`train.py:12`, where the program called us."""
+    frame = users_frame()
     return "?" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 

@@ -20,6 +20,7 @@ import warnings
 from paddle.v2.reader.decorator import samples_of
 from paddlecloud._marshal_check import checked_dumper
 from paddlecloud._native import writer as _record_writer
+from paddlecloud.legacy.graph import users_frame
 
 __all__ = ["DATA_HOME", "cluster_files_reader", "convert", "download", "md5file", "split"]
 
@@ -144,7 +145,9 @@ def _warn_if_changed(name, md5sum):
         _checked.add(name)
         found = md5file(name)
         if found != md5sum:
-            warnings.warn(f"`{name}` has MD5 {found}, not {md5sum} of the original archive; it is used as it is", stacklevel=4)
+            frame = users_frame()
+            place = ("reader", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+            warnings.warn_explicit(f"`{name}` has MD5 {found}, not {md5sum} of the original archive; it is used as it is", UserWarning, *place)
 
 
 def _fetch(url, name, md5sum):
