@@ -325,7 +325,7 @@ mod tests {
         let error = taken.next_piece().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
         while let Some(piece) = kept.next_piece().unwrap() {
-            assert!(!piece.is_empty(), "another link goes on");
+            assert!(!piece.is_empty(), "another link still works");
         }
         let over = Share {
             expires: now(),

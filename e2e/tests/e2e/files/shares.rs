@@ -60,7 +60,7 @@ fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
     assert_eq!(theirs.as_array().map(Vec::len), Some(0));
     site.run("bob", &["publish", "--revoke", &id]).refused(1);
     site.run("ada", &["publish", "--revoke", &id]).ok();
-    assert_eq!(status(&link), "404", "it works no more");
+    assert_eq!(status(&link), "404", "it has been revoked");
     site.run("ada", &["publish", "--revoke", &id]).refused(1);
 
     // Taken back is taken back, whatever happens to the server.
