@@ -102,7 +102,9 @@ fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
     site.run("ada", &["publish", "--expires", "400d", path])
         .refused(1)
         .says("366 days");
-    site.run("ada", &["publish", "--revoke", "nonsense"]).refused(1);
+    site.run("ada", &["publish", "--revoke", "nonsense"])
+        .refused(1)
+        .says("error: you have no link `nonsense`\nhint: `paddlectl publish` lists your links\n");
 }
 
 #[test]
