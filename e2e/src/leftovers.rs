@@ -144,7 +144,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // Whoever answers has become the program, with its environment.
+        // A process that answers has become the program, with its environment.
         child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found: Vec<u32> = processes(home.path()).iter().map(|process| process.pid).collect();

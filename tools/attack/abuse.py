@@ -34,7 +34,7 @@ def forever(work):
 
 
 def hold(make, count):
-    """Keeps so many connections open in the state that `make` puts them in."""
+    """Keeps this many connections open in the state that `make` puts them in."""
     held = []
     for number in range(count):
         try:

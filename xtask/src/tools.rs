@@ -1,6 +1,7 @@
 //! Programs that only the tests need: built from the registry once, into `target/tools`.
 //!
-//! `cargo xtask ci` builds them behind its other steps; a step that needs one waits for it.
+//! `cargo xtask ci` builds them behind its other steps, and installs the Python packages that tests need; a step that needs
+//! one waits for it.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -64,7 +65,8 @@ impl Tool {
     }
 }
 
-/// Builds every tool and the launcher at low priority, one after the other, while other steps run.
+/// Installs Python packages and builds every tool and the launcher at low priority, one after the other, while other
+/// steps run.
 pub struct Background {
     building: JoinHandle<()>,
 }
@@ -73,7 +75,7 @@ impl Background {
     pub fn start(workspace: &Workspace) -> Background {
         let workspace = workspace.clone();
         let building = thread::spawn(move || {
-            let mut commands = vec![];
+            let mut commands = python_packages(&workspace);
             for tool in [DENY, S3] {
                 if !tool.path(&workspace).is_file() {
                     commands.push(tool.installation(&workspace));
@@ -93,6 +95,15 @@ impl Background {
     pub fn wait(self) {
         let _ = self.building.join();
     }
+}
+
+/// Most of their time is downloads, and tests that need an environment wait for it.
+fn python_packages(workspace: &Workspace) -> Vec<Command> {
+    let install = |name| {
+        let script = "crates/py/tests/environment.sh";
+        workspace.program("bash", &[script, name, "--packages"])
+    };
+    ["bare", "paddle"].into_iter().map(install).collect()
 }
 
 /// The same command at low priority and without output.

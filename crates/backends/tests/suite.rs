@@ -98,7 +98,11 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
     begun.append(&vec![7; 20 << 20]).unwrap();
     // As a process does that is killed: nothing is cleaned up.
     std::mem::forget(begun);
-    assert_eq!(before.sweep(&space, Default::default()).unwrap(), 0, "it goes on");
+    assert_eq!(
+        before.sweep(&space, Default::default()).unwrap(),
+        0,
+        "still in use"
+    );
 
     let next = open();
     assert_eq!(next.sweep(&space, Default::default()).unwrap(), 1);
@@ -359,7 +363,7 @@ fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
     let error = write(&*store, &anns("g"), b"small").unwrap_err().to_string();
     assert!(error.contains("sets a whole block aside"), "{error}");
 
-    // Also one that is set for all homes together; who opens the store anew remembers no other.
+    // The same with a limit for all homes together; a store that is opened again has no earlier one in memory.
     admin(&["-clrSpaceQuota", "/quota/home/ann"]);
     admin(&["-setSpaceQuota", "200m", "/quota/home"]);
     is_refused_by_the_backends_quota(&*open(), 100 << 20);

@@ -98,7 +98,8 @@ pub fn overview(program: &str) -> String {
         }
     }
     text.push_str(&format!(
-        "\n\nUse \"{program} flags\" for a list of top-level flags\n"
+        "\n\nUse \"{program} flags\" for a list of top-level flags\n\
+         Use \"{program} help submit\" for the help of a command\n"
     ));
     text
 }

@@ -28,7 +28,7 @@ const FIRST_STEP: usize = 8;
 const MAX_STEP: usize = 4096;
 const STEP_BYTES: usize = 512 << 10;
 
-/// How many bytes a batch may have unless the caller says otherwise: no batch that is meant, and not all memory.
+/// How many bytes a batch may have unless the caller says otherwise: enough for every useful batch, and not all memory.
 const BATCH_BYTES: usize = 1 << 30;
 
 /// reader(paths, *, policy="strict", max_lost_bytes=268435456, max_lost_ranges=1000, cache_bytes=67108864)

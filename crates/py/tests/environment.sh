@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes a virtual environment with the wheel of this checkout, and prints its folder.
 #
-#   crates/py/tests/environment.sh bare|paddle|torch|demo
+#   crates/py/tests/environment.sh bare|paddle|torch|demo [--packages]
 #
+# With --packages it only installs what is not ours: CI does that behind other steps, before there is a wheel.
 # The packages of each name are listed here and nowhere else: with two lists, two callers would replace the environment of
 # each other. Environments are kept under target/py, and the wheel is built only as far as something changed. Exits with
 # 75 if the packages cannot be installed.
@@ -23,7 +24,7 @@ torch)
     ;;
 demo) packages=(numpy) ;;
 *)
-    echo "usage: $0 bare|paddle|torch|demo" >&2
+    echo "usage: $0 bare|paddle|torch|demo [--packages]" >&2
     exit 2
     ;;
 esac
@@ -38,6 +39,8 @@ if [ "$(cat "$folder/packages" 2>/dev/null)" != "${packages[*]}" ]; then
     "$folder/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2 || exit 75
     echo "${packages[*]}" >"$folder/packages"
 fi
+
+[ "${2:-}" != --packages ] || exit 0
 
 wheel=$("$here/build.sh" 9>&-)
 digest=$(sha256sum <"$wheel")

@@ -21,7 +21,7 @@ SPEC = json.loads((ROOT / "crates" / "api" / "openapi.json").read_text())
 
 # Steps of a transfer that depend on what the other side has already: no caller takes them one by one.
 STEPS = {
-    "upload_show": "an upload that goes on after a lost connection",
+    "upload_show": "an upload that resumes after a lost connection",
     "upload_range": "a new version of a file, of which only what differs is sent",
     "upload_reuse": "the same",
     "file_signature": "the same as upload_range",

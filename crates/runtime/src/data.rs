@@ -177,10 +177,10 @@ fn summary(divided: &Divided, request: &Request) -> String {
     let mut text = String::new();
     for file in &divided.files {
         let unit = match file.by {
-            By::Line => format!("{} lines", file.units),
-            By::Row if file.has_names => format!("{} rows, header to every node", file.units),
-            By::Row => format!("{} rows, no header", file.units),
-            By::Record => format!("{} records", file.units),
+            By::Line => counted(file.units, "line"),
+            By::Row if file.has_names => format!("{}, header to every node", counted(file.units, "row")),
+            By::Row => format!("{}, no header", counted(file.units, "row")),
+            By::Record => counted(file.units, "record"),
             _ => "whole, to one node".to_owned(),
         };
         text.push_str(&format!("{}: {unit}\n", file.name.display()));
@@ -189,9 +189,20 @@ fn summary(divided: &Divided, request: &Request) -> String {
     let bytes: u64 = divided.part_bytes.iter().sum();
     let out = request.out.display();
     text.push_str(&format!(
-        "{files} files, {bytes} bytes for {nodes} nodes in {out}\n"
+        "{}, {} for {} in {out}\n",
+        counted(files as u64, "file"),
+        counted(bytes, "byte"),
+        counted(nodes as u64, "node"),
     ));
     text
+}
+
+/// `1 file`, `2 files`.
+fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// The error and its causes in one line.
@@ -214,6 +225,11 @@ mod tests {
             first_row: None,
             files: files.iter().map(PathBuf::from).collect(),
         }
+    }
+
+    #[test]
+    fn one_of_a_kind_has_no_plural() {
+        assert_eq!([counted(1, "row"), counted(0, "row")], ["1 row", "0 rows"]);
     }
 
     #[test]

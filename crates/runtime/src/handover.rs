@@ -33,9 +33,26 @@ pub fn to_v1_trainer(args: &[OsString]) -> ExitCode {
         .into_iter()
         .find(|name| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
         .unwrap_or("python");
+    if !has_package(python) {
+        eprintln!(
+            "error: `paddle train` needs the Python package `paddlecloud`, which `{python}` does not have"
+        );
+        eprintln!(
+            "hint: install `paddlecloud` and `paddlepaddle` for it; on one machine, submit from a virtual environment that has both"
+        );
+        return ExitCode::FAILURE;
+    }
     let mut words: Vec<OsString> = vec!["-m".into(), "paddlecloud.v1.train".into()];
     words.extend_from_slice(args);
     run(Path::new(python), &words)
+}
+
+/// Whether this Python finds our package; also true if it cannot say, because then its own error is better.
+fn has_package(python: &str) -> bool {
+    const ASK: &str =
+        "import importlib.util, sys; sys.exit(not importlib.util.find_spec('paddlecloud') and 75)";
+    let asked = std::process::Command::new(python).args(["-c", ASK]).status();
+    asked.ok().and_then(|status| status.code()) != Some(75)
 }
 
 /// The first `paddle` in `PATH` that is a different file than ours.
@@ -77,6 +94,23 @@ fn run(program: &Path, args: &[OsString]) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn only_a_python_that_looked_for_the_package_can_lack_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let python = |code: &str| {
+            let file = folder.path().join(code);
+            std::fs::write(&file, format!("#!/bin/sh\nexit {code}\n")).unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+            file.to_str().unwrap().to_owned()
+        };
+        assert!(has_package(&python("0")));
+        assert!(!has_package(&python("75")));
+        assert!(has_package(&python("1")), "it failed for another reason");
+        assert!(has_package("/no/such/python"));
+    }
 
     #[test]
     fn our_own_file_is_passed_over_even_behind_a_link() {

@@ -10,7 +10,7 @@ Usage: cargo xtask bench pfs [--quick] [--rounds N] [--on tmpfs|disk] [--json FI
   --quick      small files and two rounds, to see that everything works
   --rounds N   turns every contender takes (default 5)
   --on PLACE   only in memory (tmpfs), or only on the disk below the build's folder; both otherwise
-  --json FILE  every single figure, for whoever wants to look closer
+  --json FILE  every single figure
 
   race         one file of 2 GB and 10,000 of 10 KB, up and down, beside nginx, rsync, scp and cp
   delta        what is sent of a 2 GB file of which 1 MB changed or was inserted

@@ -31,7 +31,7 @@ pub fn run(stage: &Stage, arguments: &Arguments, meter: &Meter, report: &mut Rep
         let mut races = [Direction::Up, Direction::Down]
             .map(|direction| Race::new(stage.place, direction, &load, names.clone()));
         for round in 0..arguments.rounds {
-            // Whoever comes first in a round comes last in the next one.
+            // The first of a round is the last of the next one.
             for turn in 0..contenders.len() {
                 let index = (round + turn) % contenders.len();
                 let [up, down] = one_turn(stage, contenders[index], &load, meter);

@@ -126,7 +126,7 @@ impl Stage {
         path
     }
 
-    /// Waits until what was written is on the disk: it would burden whoever comes next.
+    /// Waits until what was written is on the disk: it would slow the next one down.
     pub fn settle(&self) {
         if self.place == Place::Disk {
             let synced = Command::new("sync").arg("-f").arg(self.folder.path()).status();

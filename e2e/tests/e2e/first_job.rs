@@ -105,6 +105,15 @@ fn the_parameter_server_prints_its_help_and_ends() {
     drop(help.prints("--ports_num_for_sparse"));
 }
 
+#[test]
+fn paddle_train_without_its_package_says_what_to_install() {
+    let env = TestEnvironment::new();
+    env.run("paddle", &["train"])
+        .refused(1)
+        .says("error: `paddle train` needs the Python package `paddlecloud`")
+        .says("hint: install `paddlecloud` and `paddlepaddle`");
+}
+
 /// As in a container: the server and all it starts get no namespaces.
 #[test]
 fn the_readme_works_where_namespaces_are_not_permitted() {

@@ -173,7 +173,7 @@ fn jobs_live_and_are_remembered_in_postgresql() {
     assert_eq!(env.status("first"), "Succeeded");
     assert_eq!(env.status("second"), "Running");
 
-    // The database restarts under the server, which goes on with it.
+    // The database restarts under the server, which reconnects.
     cluster.control("restart");
     gate.open();
     env.paddlectl(&["wait", "second"]).ok();

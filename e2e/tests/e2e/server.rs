@@ -39,7 +39,7 @@ fn stopping_the_server_leaves_jobs_running_and_the_next_one_adopts_them() {
     env.start(&["logs", "-f", "stays"]).wait_for_line("up");
     let before = env.server_pid();
     env.paddlectl(&["server", "stop"]).ok();
-    assert!(!env.workers().is_empty(), "the worker goes on");
+    assert!(!env.workers().is_empty(), "the worker still runs");
     assert_eq!(env.status("stays"), "Running");
     assert_ne!(env.server_pid(), before);
     env.paddlectl(&["kill", "stays"]).ok();

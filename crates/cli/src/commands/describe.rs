@@ -98,6 +98,10 @@ fn rows(job: &JobView) -> Vec<(&'static str, String)> {
     } else {
         String::new()
     };
+    let servers = match job.pservers {
+        0 => "0".to_owned(),
+        count => format!("{count} × {} cpu, {}", job.pscpu, job.psmemory),
+    };
     let mut rows = vec![
         ("name", job.name.clone()),
         ("id", job.id.clone()),
@@ -112,10 +116,7 @@ fn rows(job: &JobView) -> Vec<(&'static str, String)> {
             "trainers",
             format!("{} × {} cpu, {}{gpus}", job.parallelism, job.cpu, job.memory),
         ),
-        (
-            "pservers",
-            format!("{} × {} cpu, {}", job.pservers, job.pscpu, job.psmemory),
-        ),
+        ("pservers", servers),
         ("entry", job.entry.clone()),
     ]);
     if job.pservers > 0 {

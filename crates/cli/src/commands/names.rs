@@ -12,10 +12,11 @@ pub fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     for name in help::command_names() {
         context.world.out.line(name)?;
     }
-    let later = help::LATER.join("`, `");
-    context
-        .world
-        .err
-        .note(&format!("`{later}` come with a later version"));
+    for later in help::LATER {
+        context
+            .world
+            .err
+            .note(&format!("`{later}` comes with a later version"));
+    }
     done()
 }

@@ -59,12 +59,20 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     tally.end("look at", context.world)
 }
 
+/// `3 bytes`, `3400000 (3.4 MB)`.
+fn bytes_and_size(bytes: u64) -> String {
+    match bytes {
+        0..1000 => size(bytes),
+        _ => format!("{bytes} ({})", size(bytes)),
+    }
+}
+
 fn lines(row: &Row) -> Vec<(&'static str, String)> {
     let kind = serde_json::to_value(row.kind).expect("a kind is a word");
     let mut lines = vec![
         ("path", row.path.clone()),
         ("kind", kind.as_str().unwrap_or_default().to_owned()),
-        ("size", format!("{} ({})", row.size, size(row.size))),
+        ("size", bytes_and_size(row.size)),
         ("modified", row.modified.clone()),
     ];
     if row.executable {
@@ -77,4 +85,17 @@ fn lines(row: &Row) -> Vec<(&'static str, String)> {
         lines.push(("blake3", digest.clone()));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_shortened_only_where_that_says_more() {
+        assert_eq!(
+            [1, 999, 3_400_000].map(bytes_and_size),
+            ["1 byte", "999 bytes", "3400000 (3.4 MB)"]
+        );
+    }
 }

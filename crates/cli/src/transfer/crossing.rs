@@ -258,7 +258,7 @@ fn at_the_same_path(entry: &Entry, meta: FileMeta) -> Option<Entry> {
     ListEntry { path, meta }.entry()
 }
 
-/// Whoever makes a folder makes those above it.
+/// Creating a folder creates its parents.
 fn without_those_on_the_way(folders: Vec<PfsPath>) -> Vec<PfsPath> {
     let mut kept: Vec<PfsPath> = Vec::with_capacity(folders.len());
     for folder in folders {

@@ -49,7 +49,7 @@ pub enum PackError {
     Magic,
     #[error("the stream was cut off after {0} bytes")]
     Cut(u64),
-    #[error("the stream goes on after its end")]
+    #[error("the stream continues after its end")]
     Trailing,
     #[error("the stream was refused already")]
     Refused,

@@ -566,7 +566,7 @@ fn a_tree_deeper_than_any_path_can_be_removed() {
         }
     }
     assert!(named > 2000, "what can be named is listed");
-    assert_eq!(unnamed, 1, "the rest is told once");
+    assert_eq!(unnamed, 1, "the rest is reported once");
     root.remove_all(&rel("top")).unwrap();
     assert_eq!(leftovers(folder.path()), Vec::<String>::new());
 }

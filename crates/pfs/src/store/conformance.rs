@@ -482,7 +482,7 @@ fn writers_of_one_file_are_told_of_their_own(suite: &Suite<'_>) {
         let mut file = begun.expect("begun");
         file.append(&vec![7; size]).expect("appended");
         let told = file.publish(Existing::Replace).expect("published");
-        assert_eq!(told.size, size as u64, "another writer's file is told");
+        assert_eq!(told.size, size as u64, "another writer's file is reported");
         told
     };
     std::thread::scope(|scope| {

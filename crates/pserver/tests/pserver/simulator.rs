@@ -131,7 +131,7 @@ impl Server {
         match self.decide(request.ask, sender, disk, bug) {
             Ok(answer) => answer,
             Err(Refusal::RolledBack { .. }) => Some(Answer::RolledBack),
-            // For an attempt that is no more, or a trainer that has to join again: it will.
+            // For an attempt that has ended, or a trainer that has to join again: it will.
             Err(_) => None,
         }
     }

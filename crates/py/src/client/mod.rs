@@ -101,7 +101,7 @@ impl Connection {
         })
     }
 
-    /// Finds the server, starting the embedded one where that is meant: its datacenter, its endpoint and
+    /// Finds the server, starting the embedded one if no other is configured: its datacenter, its endpoint and
     /// whether it is the embedded one.
     fn open(&self, py: Python<'_>) -> PyResult<(String, String, bool)> {
         let way = self.way();

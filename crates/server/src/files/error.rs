@@ -40,6 +40,8 @@ pub enum FilesError {
     Assembly(#[from] AssemblyError),
     #[error("there is no unfinished upload `{0}`")]
     NoUpload(String),
+    #[error("you have no link `{0}`")]
+    NoLink(String),
     #[error("`{0}` changed since it was looked at")]
     OtherVersion(PfsPath),
     #[error("{}", damaged(.0))]
@@ -132,8 +134,9 @@ impl FilesError {
                 body.with_hint("if you have the file, send it again with `paddlectl cp --checksum`; and tell an administrator")
             }
             (FilesError::TooManyLinks(_), _) => {
-                body.with_hint("`paddlectl publish` lists them, and `--revoke ID` takes one back")
+                body.with_hint("`paddlectl publish` lists them, and `--revoke ID` revokes one")
             }
+            (FilesError::NoLink(_), _) => body.with_hint("`paddlectl publish` lists your links"),
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
                 body.with_hint("send it again: nothing of it was kept")
             }
@@ -145,7 +148,8 @@ impl FilesError {
         match self {
             FilesError::Access(AccessError::NotFound(_) | AccessError::NotYourHome { .. })
             | FilesError::NotFound(_)
-            | FilesError::NoUpload(_) => ErrorName::NotFound,
+            | FilesError::NoUpload(_)
+            | FilesError::NoLink(_) => ErrorName::NotFound,
             FilesError::Access(AccessError::ReadOnly(_))
             | FilesError::Ours(_)
             | FilesError::InUse(_)

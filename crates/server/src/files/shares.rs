@@ -186,7 +186,7 @@ impl Files {
     /// Revokes a link.
     pub fn share_revoke(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
         let own = Space::Home(owner_of(caller)?);
-        let not_found = || FilesError::NotFound(format!("the link {}", id.escape_default()));
+        let not_found = || FilesError::NoLink(id.escape_default().to_string());
         let id: ShareId = id.parse().map_err(|_| not_found())?;
         let is_it =
             |share: &Share| share.id == id && (share.place.space == own || caller.may(Action::Administer));
@@ -325,7 +325,7 @@ mod tests {
         let error = taken.next_piece().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
         while let Some(piece) = kept.next_piece().unwrap() {
-            assert!(!piece.is_empty(), "another link goes on");
+            assert!(!piece.is_empty(), "another link still works");
         }
         let over = Share {
             expires: now(),

@@ -29,7 +29,16 @@ fn undone_body(undone: Undone) -> ErrorBody {
                 "use `-jobname {free}`, or end the other with `paddlectl kill {name}`"
             ))
         }
-        Undone::Refused(Refusal::TooBig(_)) => ErrorBody::new(ErrorName::TooBig, problem),
+        Undone::Refused(Refusal::TooBig(big)) => {
+            let body = ErrorBody::new(ErrorName::TooBig, problem);
+            match big.largest {
+                // The message names the number of trainers that fits.
+                Some(_) => body,
+                None => body.with_hint(
+                    "request less with `-parallelism`, `-pservers`, `-cpu`, `-gpu`, `-memory`, `-pscpu` or `-psmemory`",
+                ),
+            }
+        }
         Undone::Refused(Refusal::Priority { most, .. }) => ErrorBody::new(ErrorName::QuotaExceeded, problem)
             .with_hint(format!("use `-priority {most}` or less")),
         Undone::Refused(Refusal::QueueFull { .. }) => ErrorBody::new(ErrorName::QuotaExceeded, problem)

@@ -61,7 +61,7 @@ async fn a_tree_too_deep_to_be_named_keeps_nobody_from_the_rest() {
     let collected = files.list(&mine("t"), options).await.unwrap().collect().await;
     assert!(
         collected.is_err(),
-        "whoever does not ask for it hears of it at the end"
+        "a client that does not ask for it learns it at the end"
     );
 
     let options = RemoveOptions {

@@ -37,7 +37,7 @@ async fn unfinished_uploads_expire_while_others_are_on_their_way() {
     let mut pieces = first.chunks(4 << 10).map(bytes::Bytes::copy_from_slice);
     let mut range = stage.app.upload_range(&caller, &left, 0, 1 << 20).await.unwrap();
     while touched(&sent).await <= touched(&old).await || touched(&left).await <= touched(&old).await {
-        let piece = pieces.next().expect("the clock goes on while a megabyte comes");
+        let piece = pieces.next().expect("the clock advances in a megabyte");
         range.feed(vec![piece.clone()]).await.unwrap();
         taking.feed(vec![piece]).await.unwrap();
     }

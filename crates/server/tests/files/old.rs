@@ -154,7 +154,7 @@ async fn an_old_client_sends_a_file_twice_and_nobody_sees_a_part() {
     assert_tidy(&stage.home("me"));
 
     content[3 * RANGE + 5] ^= 1;
-    assert_eq!(upload(&stage, &content).await, 4, "it is told no sums");
+    assert_eq!(upload(&stage, &content).await, 4, "it gets no sums");
     assert_eq!(std::fs::read(&file).unwrap(), content);
     assert_tidy(&stage.home("me"));
 

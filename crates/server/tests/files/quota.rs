@@ -209,7 +209,7 @@ async fn known_content_takes_the_room_it_needs_whatever_size_is_named() {
     stage.finish().await;
 }
 
-/// By a clock that goes on as soon as everybody waits.
+/// By a clock that advances as soon as every task waits.
 #[tokio::test(start_paused = true)]
 async fn who_asks_what_is_used_waits_until_all_of_it_is_measured() {
     // Takes the request and never answers.

@@ -319,7 +319,7 @@ async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
     assert!(refused.to_string().contains("changing"), "{refused}");
     assert_eq!(unfinished(&stage).await, [""; 0]);
     assert_tidy(&stage.home("me"));
-    // Whoever sends it again begins anew.
+    // The next sender starts over.
     let again = begin(&stage, "f", "one").await;
     assert_ne!(again, id);
     stage.finish().await;

@@ -187,7 +187,7 @@ async fn checksums_find_what_times_hide_and_no_overwrite_keeps() {
     stage.finish().await;
 }
 
-/// Notes what it is told.
+/// Records what it receives.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
 

@@ -24,7 +24,7 @@ fn me() -> Caller {
     }
 }
 
-/// What comes of a request whose client goes after it was worked at so many times; `None` when that was too early.
+/// What comes of a request whose client goes after this many polls; `None` when that was too early.
 async fn gone_after<F: Future>(steps: usize, request: F) -> Option<F::Output> {
     let mut request = Box::pin(request);
     let mut done = 0;

@@ -251,6 +251,12 @@ async fn a_dry_run_checks_everything_and_makes_nothing() {
     body["cpu"] = json!(7);
     let too_big = stage.post("/api/v1/jobs", body).await;
     assert_eq!(too_big.json()["error"], "too-big", "{}", too_big.text());
+    let hint = too_big.json()["hints"][0].as_str().unwrap_or_default().to_owned();
+    assert!(
+        hint.starts_with("request less with `-parallelism`"),
+        "{}",
+        too_big.text()
+    );
     assert_eq!(stage.get("/api/v1/jobs?all=1").await.json()["msg"], json!([]));
     stage.finish().await;
 }

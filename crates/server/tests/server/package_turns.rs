@@ -128,7 +128,7 @@ async fn what_came_of_a_package_counts_once() {
     stage.finish().await;
 }
 
-/// A package of so many files of 1 KiB, and all of them as a pack.
+/// A package of this many files of 1 KiB, and all of them as a pack.
 fn files(count: usize) -> (Manifest, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..count {

@@ -247,7 +247,7 @@ async fn links_and_other_homes_are_no_way_out_of_a_package() {
     stage.finish().await;
 }
 
-/// Whoever submits again what is here does not wait for copies and checks of their own.
+/// A package that is already here is submitted without copies or checks of its own.
 #[tokio::test]
 async fn a_package_that_is_here_needs_no_turn_of_long_work() {
     let stage = Stage::new().await;

@@ -151,7 +151,7 @@ pub fn config(folder: &Path, lines: &str) -> Config {
     let text = format!("data: data\ndatacenter: dc1\n{settings}{lines}");
     let mut config = Config::parse(&text, &folder.join("server.yaml")).unwrap();
     config.program = Some(supervisor());
-    // Most tests need two users and no root: all act as whoever runs the test.
+    // Most tests need two users and no root: all act as the user who runs the test.
     config.users.iter_mut().for_each(|user| user.system_user = None);
     config
 }

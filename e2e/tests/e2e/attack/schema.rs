@@ -65,7 +65,7 @@ impl Scene {
         self.env.paddlectl(&args).ok().stdout.trim().to_owned()
     }
 
-    /// One run of so many seconds, with names of things that exist or with any.
+    /// One run of this many seconds, with names of things that exist or with any.
     fn run(&self, token: &str, seconds: u64, parameters: &str) -> Output {
         let folder = self.env.folder("schemathesis");
         fs::write(folder.join("schemathesis.toml"), parameters).expect("a file in the test's own folder");

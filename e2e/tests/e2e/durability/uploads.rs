@@ -64,7 +64,7 @@ fn a_large_file_and_its_name_are_synced_before_its_upload_is_acknowledged() {
 
 #[test]
 fn small_files_and_their_names_are_synced_before_their_pack_is_acknowledged() {
-    // Each by itself, and so many that all are synced at once.
+    // A few are synced one by one, many all at once.
     for (count, is_at_once) in [(3, false), (100, true)] {
         let env = TestEnvironment::new();
         let files: Vec<_> = (0..count)

@@ -1,4 +1,4 @@
-//! `cp` inside the cluster: only what differs is copied, what cannot be copied is named, and a copy that broke off goes on.
+//! `cp` inside the cluster: only what differs is copied, what cannot be copied is named, and an interrupted copy is resumed.
 
 use std::fs;
 use std::sync::mpsc::channel;
@@ -268,7 +268,7 @@ fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
         let _ = wait.recv_timeout(LIMIT);
     });
     let first = site.begin("ada", &copy);
-    has_come.recv_timeout(LIMIT).expect("so many bytes must pass");
+    has_come.recv_timeout(LIMIT).expect("this many bytes pass");
     first.interrupt();
     assert!(!first.end().0.success());
     drop(go_on);

@@ -264,7 +264,7 @@ fn submit_half(site: &mut Site<'_>, folder: &Path) -> Background {
         freeze();
         stands.send(()).expect("somebody waits");
     });
-    has_come.recv_timeout(LIMIT).expect("so many bytes must pass");
+    has_come.recv_timeout(LIMIT).expect("this many bytes pass");
     sending
 }
 

@@ -199,7 +199,7 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
     let check = site.run("ada", &["check", arg(&data), "/pfs/cloud/home/ada"]);
     assert_eq!(check.code, Some(1), "{check}");
 
-    // Brought anew it is whole again.
+    // Uploaded again, it is intact.
     site.run("ada", &["rm", "/pfs/cloud/home/ada/damaged"]).ok();
     let whole = data.join("damaged");
     site.run("ada", &["cp", arg(&whole), "/pfs/cloud/home/ada/damaged"])
@@ -209,7 +209,7 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
     site.stop();
 }
 
-/// What a small file that the disk has changed is to whoever wants it.
+/// How each command reports a small file that the disk has changed.
 fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
     let (tree, remote) = ("/pfs/cloud/home/ada/tree", "/pfs/cloud/home/ada/tree/sub/bad");
     let sentence = "its bytes on the server's disk are not what the server stored: the disk is damaged";
@@ -296,7 +296,7 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
     is_not_handed_out(&site, &env, &link);
     site.run("ada", &["cat", &format!("{tree}/sub/rewritten")]).ok();
 
-    // Whoever has the right one sends it again, which the same size and time do not hide.
+    // The right content is sent again although size and time are the same.
     let found = site.run("ada", &["pfs", "fsck"]);
     found.says("damaged");
     site.run("ada", &["cp", "--checksum", arg(&data.join("sub/first")), &bad])

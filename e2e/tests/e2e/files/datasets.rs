@@ -121,7 +121,7 @@ fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
         "the index of another file is gone: {names}"
     );
 
-    // What cannot be converted leaves what was there, and is told in the user's names.
+    // A failed conversion leaves the old file, and the error uses the user's names.
     fs::write(&table, "id,note\n3,\"y\n").expect("a file can be written");
     site.run("ada", &["data", "convert", "--force", arg(&table), &there])
         .refused(1)

@@ -38,7 +38,7 @@ fn an_empty_file_and_an_empty_folder_are_something() {
     env.paddlectl(&["check", arg(&data), &remote]).ok();
 }
 
-/// Makes a folder so many levels down, longer than any path that could be named at once.
+/// Creates a folder this many levels down, longer than any path that could be named at once.
 fn dig(top: &Path, levels: usize, name: &str) {
     let mut here = rustix::fs::open(top, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty())
         .expect("the top is there");
@@ -153,7 +153,7 @@ fn two_programs_that_write_one_file_in_a_job_and_from_outside_do_not_mix() {
     let env = TestEnvironment::new();
     let gate = env.gate("go");
     let remote = home(&env);
-    // The job holds the file open across the upload and goes on writing to what it opened.
+    // The job holds the file open across the upload and keeps writing to what it opened.
     let script = format!(
         "exec 3>{remote}/log\necho from the job >&3\necho opened\ncat $GATE\necho more from the job >&3\n"
     );

@@ -158,7 +158,7 @@ fn a_server_whose_own_disk_is_full_answers_and_recovers() {
     assert_eq!(site.run("ada", &["cat", FILE]).ok().stdout, "some bytes");
 }
 
-/// Not even a folder can be made any more; whoever wants to free room must still be able to.
+/// Not even a folder can be created; freeing space must still work.
 #[test]
 fn a_folder_can_be_removed_from_a_disk_that_is_full_to_the_brim() {
     let env = TestEnvironment::new();

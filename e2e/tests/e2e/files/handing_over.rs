@@ -1,4 +1,4 @@
-//! What an administrator moves between the public folder and a home belongs to whoever it lies with afterwards.
+//! What an administrator moves between the public folder and a home belongs to the owner of its new place.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! `kill -9` of either side at any moment of a transfer: the command is repeated, or goes on by itself, and in the end
+//! `kill -9` of either side at any moment of a transfer: the command is repeated, or resumes by itself, and in the end
 //! everything is there and nothing else. After each kill `pfs fsck` reads every acknowledged file and finds nothing.
 
 use std::env::var;
@@ -50,7 +50,7 @@ fn assert_sound(site: &Site<'_>, files: &str) {
 }
 
 impl Stage<'_> {
-    /// Runs a command during which one side dies when so many bytes have passed; repeats it if that was the client. Says
+    /// Runs a command during which one side dies after this many bytes; repeats it if that was the client. Says
     /// whether somebody died.
     fn run(&mut self, words: &[&str], victim: Option<Victim>, after: u64) -> bool {
         let mut client = self.site.begin("ada", words);

@@ -176,7 +176,7 @@ fn on_disk(env: &TestEnvironment, path: &str) -> PathBuf {
     server_data(env).join("local/storage/home").join(inside)
 }
 
-/// Waits until so many bytes of an unfinished upload lie on the server's disk.
+/// Waits until this many bytes of an unfinished upload lie on the server's disk.
 fn wait_for_staged(env: &TestEnvironment, bytes: u64) {
     use std::os::unix::fs::MetadataExt;
     let on_disk = || -> u64 {

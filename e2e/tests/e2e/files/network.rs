@@ -1,5 +1,5 @@
 //! The network between a client and a server, as bad as a test wants it: it counts bytes, cuts connections, flips
-//! bits, holds requests back, and does something at the very moment when so many bytes have passed.
+//! bits, holds requests back, and does something at the very moment after a given number of bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -84,7 +84,7 @@ impl Network {
         move || lock(&wire.server).clear()
     }
 
-    /// Every connection is cut after so many bytes, another number each time.
+    /// Every connection is cut after a number of bytes that differs each time.
     pub fn cut_after(&self, seed: u64, bytes: Range<u64>) {
         lock(&self.wire.faults).cut = Some((Dice::new(seed), bytes));
     }
@@ -94,13 +94,13 @@ impl Network {
         lock(&self.wire.faults).flip = Some((way, times));
     }
 
-    /// Does something at the moment when so many more bytes have passed, both ways together.
+    /// Does something when this many more bytes have passed, both ways together.
     pub fn after(&self, bytes: u64, action: impl FnOnce() + Send + 'static) {
         let mark = self.passed_in_all() + bytes;
         lock(&self.wire.faults).alarm = Some((mark, Box::new(action)));
     }
 
-    /// Holds requests whose first line has this in it until so many run at a time; from then on none. Where they never
+    /// Holds requests whose first line has this in it until this many are in flight; from then on none. Where they never
     /// come together they go on one by one, late, so that the test tells what it saw.
     pub fn gather(&self, wanted: usize, called: &'static str) {
         let come = 0;
@@ -137,7 +137,7 @@ impl Network {
 impl Drop for Network {
     fn drop(&mut self) {
         self.wire.is_over.store(true, Ordering::SeqCst);
-        // Wakes whoever accepts, so that the port is given back.
+        // Wakes the accepting thread, so that the port is released.
         let _ = TcpStream::connect(&self.endpoint);
     }
 }

@@ -114,7 +114,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
         site.start_again();
     }
 
-    // Its room was kept: it goes on.
+    // Its space was reserved, so it resumes.
     site.run("ada", &["cp", arg(&file), path]).ok();
     assert_eq!(
         quota_row(&site, "storage").as_deref(),

@@ -60,7 +60,7 @@ fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
     assert_eq!(theirs.as_array().map(Vec::len), Some(0));
     site.run("bob", &["publish", "--revoke", &id]).refused(1);
     site.run("ada", &["publish", "--revoke", &id]).ok();
-    assert_eq!(status(&link), "404", "it works no more");
+    assert_eq!(status(&link), "404", "it has been revoked");
     site.run("ada", &["publish", "--revoke", &id]).refused(1);
 
     // Taken back is taken back, whatever happens to the server.
@@ -102,7 +102,9 @@ fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
     site.run("ada", &["publish", "--expires", "400d", path])
         .refused(1)
         .says("366 days");
-    site.run("ada", &["publish", "--revoke", "nonsense"]).refused(1);
+    site.run("ada", &["publish", "--revoke", "nonsense"])
+        .refused(1)
+        .says("error: you have no link `nonsense`\nhint: `paddlectl publish` lists your links\n");
 }
 
 #[test]

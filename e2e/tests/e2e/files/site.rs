@@ -36,7 +36,7 @@ impl<'a> Site<'a> {
         Some(Self::with(env, &[("ada", of_ada), ("bob", &of_bob)], "", &[]))
     }
 
-    /// The user `ada` alone, who works as whoever runs the test.
+    /// The user `ada` alone, who works as the user who runs the test.
     pub fn of_ada(env: &'a TestEnvironment, of_ada: &str) -> Self {
         Self::with(env, &[("ada", of_ada)], "", &[])
     }
@@ -161,7 +161,7 @@ impl<'a> Site<'a> {
         self.env.paddlectl(&[&["--config", arg(&config)], words].concat())
     }
 
-    /// Starts a command as one of the users and goes on.
+    /// Starts a command as one of the users and does not wait for it.
     pub fn begin(&self, user: &str, words: &[&str]) -> Background {
         let config = self.config(user);
         self.env.start(&[&["--config", arg(&config)], words].concat())

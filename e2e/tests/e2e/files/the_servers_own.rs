@@ -39,7 +39,7 @@ fn end(site: &Site<'_>) {
     site.run("ada", &["wait", "job"]).says("job Killed");
 }
 
-/// Every path below a folder with what is there, but for what the job itself prints: that goes on to be written.
+/// Every path below a folder with what is there, except what the job itself prints, which keeps growing.
 fn picture(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut picture = BTreeMap::new();
     for entry in fs::read_dir(folder).expect("it is a folder").flatten() {
@@ -164,7 +164,7 @@ fn nor_is_what_the_server_keeps_beside_runs() {
             "kept by the server",
         );
     }
-    // Of a pack, what would come to lie there is told and left out; the rest is stored.
+    // Entries of a pack that would be stored there are reported and left out; the rest is stored.
     let contents = format!("{}/.", arg(&here.join("home")));
     let copied = site.run("ada", &["cp", "-r", &contents, &format!("{HOME}/all")]);
     refused(copied, "kept by the server");

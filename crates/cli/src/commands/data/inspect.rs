@@ -218,7 +218,8 @@ fn files_table(views: &[FileView]) -> Table {
         "COMPRESSOR",
         "INDEX",
         "DAMAGE",
-    ]);
+    ])
+    .with_flexible("FILE");
     for view in views {
         let own = view.recordio.as_ref();
         let compressors = own.map(|own| own.compressors.keys().cloned().collect::<Vec<_>>().join(","));

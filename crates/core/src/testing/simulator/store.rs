@@ -175,7 +175,7 @@ fn check_shape(job: &Job) -> Finding {
         return wrong("waits to restart a worker that runs, or that nobody wants");
     }
     if job.phase.wants_workers() && !job.workers.iter().all(good) {
-        return wrong("goes on although a worker failed");
+        return wrong("continues although a worker failed");
     }
     if job
         .workers

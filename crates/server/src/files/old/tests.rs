@@ -160,7 +160,7 @@ fn sums_are_told_of_a_file_that_nobody_writes() {
         ("", RANGE),
         "the client sends all"
     );
-    assert!(all.content() == old, "whoever asks completes nothing");
+    assert!(all.content() == old, "asking completes nothing");
 }
 
 #[test]
