@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use crate::names;
 use crate::render::tenancy::{FENCE, Tenant};
 
-/// How long one call may take.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long one call may take: longer than any webhook may, so that the API server says which one hangs.
+const CALL_LIMIT: Duration = Duration::from_secs(35);
 /// How many calls may be in flight. More would not be faster: each needs a connection, and the API server queues them.
 const CALLS_AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
