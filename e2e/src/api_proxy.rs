@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub enum Fault {
     Conflict,
     /// The API server has done what was asked; its answer is lost, once for each path. For calls that create.
     Lost,
+    /// 500: a webhook did not answer in time, and nothing is done. For pods that are created. See [`ApiProxy::hang`].
+    Webhook,
     /// 410: the version from which a watch should continue is too old. Also ends the watches there are.
     Expired,
 }
@@ -42,6 +44,9 @@ struct State {
     fault: Option<(Fault, usize)>,
     /// Calls whose answer was lost by this fault.
     lost: HashSet<String>,
+    /// Calls that wait for a webhook, now and at most.
+    hung: usize,
+    most_hung: usize,
     /// Grows when all watches must end.
     watch_age: u64,
     /// After how many calls from now this runs, before the caller hears of the last one.
@@ -56,6 +61,7 @@ impl State {
         let is_meant = match fault {
             Fault::TooMany => !is_watch,
             Fault::Conflict => line.starts_with("POST "),
+            Fault::Webhook => line.starts_with("POST ") && line.contains("/pods"),
             Fault::Lost => line.starts_with("POST ") && self.lost.insert(line.to_owned()),
             Fault::Expired => is_watch,
         };
@@ -74,6 +80,8 @@ impl State {
 /// A proxy in front of the API server; ended when dropped.
 pub struct ApiProxy {
     state: Arc<Mutex<State>>,
+    /// Locked for writing while webhooks hang.
+    webhook: Arc<RwLock<()>>,
     port: u16,
     kubectl: Child,
 }
@@ -101,17 +109,23 @@ impl ApiProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let state = Arc::new(Mutex::new(State::default()));
-        let shared = Arc::clone(&state);
+        let webhook = Arc::new(RwLock::new(()));
+        let shared = (Arc::clone(&state), Arc::clone(&webhook));
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                let shared = Arc::clone(&shared);
+                let (state, webhook) = shared.clone();
                 thread::spawn(move || {
                     // A side that has left is the other's affair.
-                    let _ = pass(connection, upstream, &shared);
+                    let _ = pass(connection, upstream, &state, &webhook);
                 });
             }
         });
-        ApiProxy { state, port, kubectl }
+        ApiProxy {
+            state,
+            webhook,
+            port,
+            kubectl,
+        }
     }
 
     /// Writes a kubeconfig that leads here.
@@ -166,6 +180,17 @@ impl ApiProxy {
         self.state().fault.map_or(0, |(_, left)| left)
     }
 
+    /// Lets calls that get [`Fault::Webhook`] wait for their answer until the guard is dropped.
+    pub fn hang(&self) -> RwLockWriteGuard<'_, ()> {
+        self.webhook.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many calls wait for a webhook, now and at most.
+    pub fn hung(&self) -> (usize, usize) {
+        let state = self.state();
+        (state.hung, state.most_hung)
+    }
+
     /// Runs something when the n-th call from now is done, before its caller hears of it.
     pub fn after_calls(&self, n: usize, hook: impl FnOnce() + Send + 'static) {
         self.state().hook = Some((n, Box::new(hook)));
@@ -212,7 +237,12 @@ fn read_request(connection: &mut BufReader<TcpStream>) -> std::io::Result<Reques
     Ok(Request { line, head, body })
 }
 
-fn pass(connection: TcpStream, upstream: u16, state: &Mutex<State>) -> std::io::Result<()> {
+fn pass(
+    connection: TcpStream,
+    upstream: u16,
+    state: &Mutex<State>,
+    webhook: &RwLock<()>,
+) -> std::io::Result<()> {
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     let mut reader = BufReader::new(connection.try_clone()?);
     let request = read_request(&mut reader)?;
@@ -228,6 +258,15 @@ fn pass(connection: TcpStream, upstream: u16, state: &Mutex<State>) -> std::io::
         }
         (state.strikes(&request.line), state.watch_age)
     };
+    if fault == Some(Fault::Webhook) {
+        {
+            let mut state = lock();
+            state.hung += 1;
+            state.most_hung = state.most_hung.max(state.hung);
+        }
+        drop(webhook.read());
+        lock().hung -= 1;
+    }
     if let Some(answer) = fault.and_then(instead) {
         return client.write_all(answer.as_bytes());
     }
@@ -277,6 +316,10 @@ fn instead(fault: Fault) -> Option<String> {
             let words = "Operation cannot be fulfilled on resourcequotas \"paddlecloud\": the object has been modified; \
                          please apply your changes to the latest version and try again";
             ("409 Conflict", status(409, "Conflict", words))
+        }
+        Fault::Webhook => {
+            let words = "Internal error occurred: failed calling webhook \"policy.example.org\": context deadline exceeded";
+            ("500 Internal Server Error", status(500, "InternalError", words))
         }
         Fault::Expired => {
             let words = "too old resource version: 1 (2)";

@@ -329,6 +329,12 @@ impl WorkerPlan {
         store(&dir.join(files::PLAN), self)
     }
 
+    /// Writes `plan.json` into a folder that does not outlive the machine's next start.
+    pub fn write(&self, dir: &Path) -> Result<(), FileError> {
+        let path = dir.join(files::PLAN);
+        fs::write(&path, encode(self)).map_err(|source| FileError::Write { path, source })
+    }
+
     pub fn load(dir: &Path) -> Result<Self, FileError> {
         let path = dir.join(files::PLAN);
         let text = fs::read(&path).map_err(|source| FileError::Read {

@@ -1,10 +1,10 @@
-//! The bare client: creates pods and nothing else, several at once.
+//! The bare client: creates pods and nothing else, several at once, and deletes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::task::JoinSet;
 
@@ -38,6 +38,17 @@ pub async fn create(client: Client, file: &str, copies: usize, clients: usize, n
         });
     }
     tasks.join_all().await;
+}
+
+/// Deletes pods. `kubectl` would send a call for each.
+pub async fn delete(client: Client, namespace: &str, selector: &str) {
+    let api: Api<Pod> = Api::namespaced(client, namespace);
+    let (at_once, these) = (
+        DeleteParams::default().grace_period(0),
+        ListParams::default().labels(selector),
+    );
+    let deleted = api.delete_collection(&at_once, &these).await;
+    deleted.expect("the API server deletes the pods");
 }
 
 /// Replaces the node that a pod is pinned to.

@@ -13,6 +13,7 @@ use observer::running_pods;
 const HELP: &str = "\
 Usage: simulated create FILE COPIES CLIENTS NODES
                                               create all pods of the file COPIES times, CLIENTS at once
+       simulated delete NAMESPACE SELECTOR    delete these pods in one call, without their nodes
        simulated observe NAMESPACE SELECTOR PODS
                                               print `running` when this many pods run
        simulated launch NAMESPACE SELECTOR PODS
@@ -31,6 +32,7 @@ async fn main() {
         ["create", file, copies, clients, nodes] => {
             bare::create(client, file, count(copies), count(clients), count(nodes)).await;
         }
+        ["delete", namespace, selector] => bare::delete(client, namespace, selector).await,
         ["observe", namespace, selector, pods] => {
             observer::observe(running_pods(client, namespace, selector), count(pods)).await;
         }

@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use crate::names;
 use crate::render::tenancy::{FENCE, Tenant};
 
-/// How long one call may take.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long one call may take: longer than any webhook may, so that the API server says which one hangs.
+const CALL_LIMIT: Duration = Duration::from_secs(35);
 /// How many calls may be in flight. More would not be faster: each needs a connection, and the API server queues them.
 const CALLS_AT_ONCE: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ const MOST_PRINTED: u64 = 256 << 20;
 /// Why a call to the API server failed, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The API server was unreachable or too busy; the same call may succeed later.
+    /// The API server was unreachable or too busy, or our token has expired; the same call may succeed later.
     #[error("the cluster's API server cannot be reached: {0}")]
     Unreachable(String),
     #[error("the cluster refused: {message}")]
@@ -64,12 +64,13 @@ const NOT_NOW: [&str; 5] = [
 const OUTPACED: &str = "please apply your changes to the latest version and try again";
 
 impl CallError {
-    /// Whether the object is rejected now but may be accepted later.
+    /// Whether the object is not created now but may be later.
     pub fn is_no_room(&self) -> bool {
-        let CallError::Refused { message, .. } = self else {
-            return false;
-        };
-        NOT_NOW.iter().any(|words| message.contains(words))
+        match self {
+            CallError::Unreachable(_) => true,
+            CallError::Refused { message, .. } => NOT_NOW.iter().any(|words| message.contains(words)),
+            CallError::Foreign { .. } | CallError::ForeignNamespace { .. } => false,
+        }
     }
 
     pub fn is_missing(&self) -> bool {
@@ -94,6 +95,10 @@ impl From<kube::Error> for CallError {
             kube::Error::Api(status) if status.code == 409 && status.message.contains(OUTPACED) => {
                 CallError::Unreachable(status.message)
             }
+            kube::Error::Api(status) if status.code == 401 => CallError::Unreachable(format!(
+                "it does not accept this server's credentials ({})",
+                status.message
+            )),
             kube::Error::Api(status) => CallError::Refused {
                 code: status.code,
                 message: status.message,

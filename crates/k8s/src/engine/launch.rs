@@ -7,101 +7,179 @@ use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Job, News};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{Assignment, AttemptKey};
+use paddlecloud_supervisor::protocol::WorkerPlan;
 
 use super::Inner;
 use super::cluster::CallError;
 use super::orders;
 use super::records::PodRecord;
-use super::table::Attempt;
+use super::table::{Attempt, Stage};
 use super::tenants;
 use super::worker_plan::{self, mounts, pinned_node};
 use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 use crate::{link, names};
 
-/// How many pods are created at once. Fewer than calls, so that deletions need not wait for a webhook that hangs.
+/// How many pods are created at once, retries included. Fewer than calls, so that deletions never wait for a webhook that
+/// hangs.
 pub const LAUNCHES_AT_ONCE: usize = 48;
 
 /// Pause before a rejected pod is tried again.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
-/// Starts an attempt, or reports why it cannot be started.
-pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
+/// Starts an attempt in the background, so that an order to stop it need not wait.
+pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     let key = assignment.key();
-    // Thousands of launches may be ordered at once. Those that wait here need no plan and no file yet.
-    let turn = inner.launches.acquire().await.expect("it is never closed");
     if inner.table().contains(&key) {
         return;
     }
-    let Some((plan, record)) = worker_plan::make(inner, assignment) else {
+    let Some((plan, pod)) = worker_plan::make(inner, assignment) else {
         return tracing::error!(?key, "the job has no such worker");
     };
-    inner.table().insert(
-        key.clone(),
-        Attempt::new(plan.clone(), record.clone(), News::Launched),
-    );
-    let begun = {
-        let (key, record) = (key.clone(), record.clone());
-        inner
-            .blocking(move |inner| inner.records.begin(&key, &plan, &record))
-            .await
+    let mut attempt = Attempt::new(plan, pod.clone(), News::Launched);
+    attempt.enter(Stage::Queued);
+    let number = attempt.number;
+    inner.table().insert(key.clone(), attempt);
+    let launch = Launch {
+        inner: Arc::clone(inner),
+        assignment: assignment.clone(),
+        key,
+        pod,
+        number,
+        is_recorded: false,
     };
-    let created = match begun {
-        Ok(Ok(())) => create(inner, assignment).await,
-        Ok(Err(error)) => Err(NotCreated::Failed(format!(
-            "its record cannot be written: {error}"
-        ))),
-        Err(error) => Err(NotCreated::Failed(error.to_string())),
-    };
-    drop(turn);
-    match created {
-        // Retry in the background, so that a stop need not wait for this order.
-        Err(NotCreated::NoRoom(reason)) => {
-            let (inner, assignment) = (Arc::clone(inner), assignment.clone());
-            tokio::spawn(async move { try_until_there_is_room(&inner, &assignment, record, reason).await });
+    tokio::spawn(launch.run());
+}
+
+/// A launch order that is being carried out.
+struct Launch {
+    inner: Arc<Inner>,
+    assignment: Assignment,
+    key: AttemptKey,
+    pod: PodRecord,
+    /// The entry of the table that this launch is for. A withdrawn attempt may be launched again under the same key.
+    number: u64,
+    is_recorded: bool,
+}
+
+impl Launch {
+    /// Retries until the cluster accepts the pod. After the time limit the whole gang is withdrawn, but a worker that is
+    /// restarted in a running gang keeps waiting.
+    async fn run(mut self) {
+        let mut withdraw_at = None;
+        while let Some(created) = self.create_in_turn().await {
+            let reason = match created {
+                Ok(uid) => return self.mark_created(uid).await,
+                Err(NotCreated::Failed(reason)) => {
+                    return self.end(News::Exited(Exit::unseen(reason))).await;
+                }
+                Err(NotCreated::NoRoom(reason)) => reason,
+            };
+            let withdraw_at = *withdraw_at.get_or_insert_with(|| Instant::now() + self.inner.limits.seat);
+            if let Some(end) = self.queue_again(&reason, withdraw_at) {
+                return self.end(end).await;
+            }
+            self.inner.report_waiting(&self.key, News::Unseated(reason));
+            tokio::time::sleep(self.inner.limits.seat.min(NEXT_TRY)).await;
         }
-        other => finish(inner, &key, record, other).await,
     }
-}
 
-/// Retries until the cluster accepts the pod. After the time limit the whole gang is withdrawn, but a worker that is
-/// restarted in a running gang keeps waiting.
-async fn try_until_there_is_room(
-    inner: &Arc<Inner>,
-    assignment: &Assignment,
-    record: PodRecord,
-    reason: String,
-) {
-    let key = assignment.key();
-    let give_up = Instant::now() + inner.limits.seat;
-    let mut reason = reason;
-    let outcome = loop {
-        inner.report_waiting(&key, News::Unseated(reason.clone()));
-        tokio::time::sleep(inner.limits.seat.min(NEXT_TRY)).await;
-        if inner.is_unwanted(&key) {
-            return inner.end(&key, orders::never_started(), None).await;
+    /// Tries once, when it is this launch's turn; `None` if the attempt is no longer wanted.
+    async fn create_in_turn(&mut self) -> Option<Result<Option<String>, NotCreated>> {
+        // Thousands of launches may be ordered at once. Those that wait here need no file and no connection yet.
+        let inner = Arc::clone(&self.inner);
+        let _turn = inner.launches.acquire().await.expect("it is never closed");
+        let plan = self.leave_queue()?;
+        if !std::mem::replace(&mut self.is_recorded, true)
+            && let Err(reason) = self.record(plan).await
+        {
+            return Some(Err(NotCreated::Failed(reason)));
         }
-        match create(inner, assignment).await {
-            Err(NotCreated::NoRoom(again)) if record.is_restart || Instant::now() < give_up => reason = again,
-            outcome => break outcome,
-        }
-    };
-    finish(inner, &key, record, outcome).await;
-}
+        Some(create(&inner, &self.assignment).await)
+    }
 
-async fn finish(
-    inner: &Arc<Inner>,
-    key: &AttemptKey,
-    record: PodRecord,
-    outcome: Result<Option<String>, NotCreated>,
-) {
-    let end = match outcome {
-        Ok(uid) => return mark_created(inner, key, record, uid).await,
-        Err(NotCreated::NoRoom(reason)) => News::NoRoom(reason),
-        Err(NotCreated::Failed(reason)) => News::Exited(Exit::unseen(reason)),
-    };
-    tracing::warn!(?key, ?end, "a pod could not be made");
-    inner.end(key, end, None).await;
+    async fn record(&self, plan: WorkerPlan) -> Result<(), String> {
+        let (key, pod) = (self.key.clone(), self.pod.clone());
+        let recorded = self
+            .inner
+            .blocking(move |inner| inner.records.begin(&key, &plan, &pod));
+        match recorded.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(format!("its record cannot be written: {error}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Calls `change` with the entry of this launch, unless that is gone or over.
+    fn with_entry<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> Option<T> {
+        let mut table = self.inner.table();
+        let entry = table.get_mut(&self.key)?;
+        (entry.number == self.number && !entry.is_over()).then(|| change(entry))
+    }
+
+    /// From here on the pod may exist.
+    fn leave_queue(&self) -> Option<WorkerPlan> {
+        self.with_entry(|entry| {
+            if entry.stage == Stage::Queued {
+                entry.enter(Stage::Unmade);
+            }
+            entry.plan.clone()
+        })
+    }
+
+    /// After a refusal: the attempt waits for the next try, or ends.
+    fn queue_again(&self, reason: &str, withdraw_at: Instant) -> Option<News> {
+        let end = self.with_entry(|entry| {
+            if entry.stop.is_some() {
+                return Some(orders::never_started());
+            }
+            if !entry.pod.is_restart && Instant::now() >= withdraw_at {
+                return Some(News::NoRoom(reason.to_owned()));
+            }
+            if entry.stage == Stage::Unmade {
+                entry.enter(Stage::Queued);
+            }
+            None
+        });
+        end.flatten()
+    }
+
+    async fn end(&self, end: News) {
+        if self.with_entry(|_| ()).is_some() {
+            tracing::warn!(key = ?self.key, ?end, "a pod could not be made");
+            self.inner.end(&self.key, end, None).await;
+        }
+    }
+
+    async fn mark_created(&self, uid: Option<String>) {
+        let marked = self.with_entry(|entry| {
+            entry.pod.created = true;
+            entry.uid = entry.uid.take().or(uid);
+            (entry.pod.clone(), entry.stop)
+        });
+        let Some((record, stop)) = marked else {
+            return self.delete_if_cleaned().await;
+        };
+        let owned = self.key.clone();
+        let stored = self
+            .inner
+            .blocking(move |inner| inner.records.store_pod(&owned, &record));
+        if let Ok(Err(error)) = stored.await {
+            tracing::warn!(key = ?self.key, %error, "a record cannot be written");
+        }
+        if let Some(stop) = stop {
+            orders::stop(&self.inner, &self.key, stop.grace).await;
+        }
+    }
+
+    /// The attempt was cleaned while its pod was being created.
+    async fn delete_if_cleaned(&self) {
+        if !self.inner.table().contains(&self.key) {
+            orders::delete_pod(&self.inner, &self.key, &self.pod, None, 0).await;
+            let key = self.key.clone();
+            let _ = self.inner.blocking(move |inner| inner.records.forget(&key)).await;
+        }
+    }
 }
 
 /// Why no pod was created.
@@ -116,31 +194,6 @@ impl From<CallError> for NotCreated {
             true => NotCreated::NoRoom(error.to_string()),
             false => NotCreated::Failed(error.to_string()),
         }
-    }
-}
-
-async fn mark_created(inner: &Arc<Inner>, key: &AttemptKey, record: PodRecord, uid: Option<String>) {
-    let record = PodRecord {
-        created: true,
-        ..record
-    };
-    let told_to_stop = match inner.table().get_mut(key) {
-        Some(entry) => {
-            entry.pod = record.clone();
-            entry.uid = entry.uid.take().or(uid);
-            entry.stop.filter(|_| !entry.is_over())
-        }
-        None => None,
-    };
-    let owned = key.clone();
-    let stored = inner
-        .blocking(move |inner| inner.records.store_pod(&owned, &record))
-        .await;
-    if let Ok(Err(error)) = stored {
-        tracing::warn!(?key, %error, "a record cannot be written");
-    }
-    if let Some(stop) = told_to_stop {
-        orders::stop(inner, key, stop.grace).await;
     }
 }
 
@@ -250,13 +303,5 @@ impl Inner {
     pub(super) fn owner_turn(&self, job: &JobId) -> Arc<tokio::sync::Mutex<Option<String>>> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(owners.entry(job.clone()).or_default())
-    }
-
-    /// Whether an attempt was ordered to stop, or is gone.
-    fn is_unwanted(&self, attempt: &AttemptKey) -> bool {
-        let table = self.table();
-        table
-            .get(attempt)
-            .is_none_or(|entry| entry.is_over() || entry.stop.is_some())
     }
 }

@@ -258,7 +258,7 @@ impl Inner {
 
 impl Engine for KubernetesEngine {
     async fn launch(&self, assignment: &Assignment) {
-        launch::launch(&self.inner, assignment).await;
+        launch::launch(&self.inner, assignment);
     }
 
     async fn go(&self, attempt: &AttemptKey) {

@@ -35,8 +35,12 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
     entry.send(FromServer::Command(Command::Go { lines }));
 }
 
-/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod.
+/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One without a pod ends at
+/// once.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
+    if inner.table().leaves_queue(attempt) {
+        return inner.end(attempt, never_started(), None).await;
+    }
     let (pod, uid, seconds) = {
         let mut table = inner.table();
         let Some(entry) = table.get_mut(attempt).filter(|entry| !entry.news.is_end()) else {

@@ -2,19 +2,22 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{self, AttemptKey};
 use paddlecloud_supervisor::link::{FromLauncher, FromServer, Hello, Standing};
 use paddlecloud_supervisor::log::{Chunk, Stream};
-use paddlecloud_supervisor::protocol::{Phase, Report, State};
+use paddlecloud_supervisor::protocol::{Phase, Report, State, UnixNanos};
 use tokio::sync::mpsc;
 
 use super::Inner;
 use super::orders;
 use super::table::LinkHandle;
 use super::worker_plan::addressed;
+
+/// A report may take this long to arrive.
+const TOLERATED_SKEW: Duration = Duration::from_secs(30);
 
 impl Inner {
     /// Accepts the launcher of an attempt and returns the messages for it, in the order in which they are sent.
@@ -62,7 +65,10 @@ impl Inner {
     ) -> Option<FromServer> {
         match message {
             FromLauncher::Report(Report::State(state)) => self.report(attempt, news_of_state(&state)),
-            FromLauncher::Report(Report::Started { .. }) => self.report(attempt, News::Started),
+            FromLauncher::Report(Report::Started { at }) => {
+                self.check_clock(attempt, at);
+                self.report(attempt, News::Started);
+            }
             FromLauncher::Report(Report::Ready) => self.report(attempt, News::Ready),
             FromLauncher::Report(Report::Exited(exit)) => {
                 self.end_as_told(attempt, exit).await;
@@ -87,6 +93,19 @@ impl Inner {
             | FromLauncher::Alive => {}
         }
         None
+    }
+
+    /// Compares the clock of a worker's node with ours. Only the stamps in its log depend on it.
+    fn check_clock(&self, attempt: &AttemptKey, theirs: UnixNanos) {
+        if let Some(seconds) = skew(theirs, UnixNanos::now()) {
+            let node = self.table().get(attempt).and_then(|entry| entry.node.clone());
+            tracing::warn!(
+                ?attempt,
+                node,
+                seconds,
+                "the clock of a node is wrong, so the times in this worker's log are"
+            );
+        }
     }
 
     /// Stores output and returns the new end of the log.
@@ -127,6 +146,13 @@ impl Inner {
     }
 }
 
+/// How many seconds a clock is ahead of ours (negative: behind), if that matters.
+fn skew(theirs: UnixNanos, ours: UnixNanos) -> Option<i64> {
+    let seconds = |time: UnixNanos| i64::try_from(time.0 / 1_000_000_000).unwrap_or(i64::MAX);
+    let ahead = seconds(theirs) - seconds(ours);
+    (ahead.unsigned_abs() >= TOLERATED_SKEW.as_secs()).then_some(ahead)
+}
+
 /// Converts a chunk to the log port's type.
 pub fn stored(chunk: Chunk) -> ports::Chunk {
     ports::Chunk {
@@ -145,5 +171,19 @@ fn news_of_state(state: &State) -> News {
         Phase::Waiting => News::Up,
         _ if state.ready => News::Ready,
         _ => News::Started,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_is_told_from_a_late_report() {
+        let at = |seconds: u64| UnixNanos(seconds * 1_000_000_000);
+        assert_eq!(skew(at(1000), at(1000)), None);
+        assert_eq!(skew(at(1000), at(1029)), None);
+        assert_eq!(skew(at(1000), at(4600)), Some(-3600));
+        assert_eq!(skew(at(4600), at(1000)), Some(3600));
     }
 }

@@ -123,7 +123,7 @@ fn due(
             let unreached = entry.is_awaited() && entry.link.is_none() && waited >= limits.trouble / 4;
             (unreached && entry.asked.is_none()).then_some(Due::Unreached)
         }
-        Stage::Unmade => None,
+        Stage::Queued | Stage::Unmade => None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::{News, WorkerKey};
@@ -16,6 +17,8 @@ use super::records::PodRecord;
 
 /// One attempt.
 pub struct Attempt {
+    /// Differs from entry to entry: a withdrawn attempt may be launched again under the same key.
+    pub number: u64,
     pub plan: WorkerPlan,
     pub pod: PodRecord,
     pub uid: Option<String>,
@@ -47,6 +50,8 @@ pub struct Attempt {
 /// The stage of an attempt's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
+    /// The pod does not exist: it is not its turn to be created, or it was refused.
+    Queued,
     /// The pod has not been seen yet.
     Unmade,
     /// It has no node, for this reason.
@@ -73,7 +78,9 @@ pub struct Stop {
 
 impl Attempt {
     pub fn new(plan: WorkerPlan, pod: PodRecord, news: News) -> Attempt {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Attempt {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             plan,
             pod,
             uid: None,
@@ -151,6 +158,16 @@ impl Table {
 
     pub fn insert(&mut self, key: AttemptKey, attempt: Attempt) {
         self.attempts.insert(key, attempt);
+    }
+
+    /// Whether this attempt has no pod and now will not get one.
+    pub fn leaves_queue(&mut self, key: &AttemptKey) -> bool {
+        let queued = |entry: &&mut Attempt| entry.stage == Stage::Queued && !entry.is_over();
+        let Some(entry) = self.attempts.get_mut(key).filter(queued) else {
+            return false;
+        };
+        entry.settling = true;
+        true
     }
 
     pub fn remove(&mut self, key: &AttemptKey) -> Option<Attempt> {

@@ -29,6 +29,9 @@ const OWN: &str = "/paddlecloud/own";
 const LINK: &str = "/paddlecloud/link";
 const HOSTS: &str = "/etc/hosts";
 
+/// About the size of a segment of the spool.
+const REMOVED_AT_ONCE: u64 = 1 << 20;
+
 /// How long an ended worker waits for the server to store its exit. Later the server finds it in the run's folder.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 /// How long after the exit the copy on stdout may take.
@@ -109,6 +112,8 @@ struct Log {
     folder: PathBuf,
     reader: LogReader,
     end: u64,
+    /// Whole segments before this offset were removed.
+    removed: u64,
     stdout: StdoutCopy,
 }
 
@@ -278,8 +283,9 @@ impl Launcher {
     fn on_stored(&mut self, offset: u64) {
         let Some(linked) = &mut self.link else { return };
         linked.stored = linked.stored.max(offset);
-        if let Some(log) = self.worker.log() {
-            remove_before(&log.folder, linked.stored.min(log.stdout.copied()));
+        let stored = linked.stored;
+        if let Some(log) = self.worker.log_mut() {
+            log.remove_before(stored);
         }
     }
 
@@ -402,7 +408,9 @@ impl Launcher {
 impl Linked {
     fn ship(&mut self, log: &mut Log) {
         while self.sent < log.end && self.sent - self.stored < LOG_WINDOW {
-            let Ok(pieces) = log.reader.read_at(self.sent, LOG_BLOCK) else {
+            // The reader does not look for more than there is.
+            let most = usize::try_from(log.end - self.sent).map_or(LOG_BLOCK, |rest| rest.min(LOG_BLOCK));
+            let Ok(pieces) = log.reader.read_at(self.sent, most) else {
                 return;
             };
             if pieces.is_empty() {
@@ -424,14 +432,6 @@ impl Linked {
 }
 
 impl WorkerState {
-    fn log(&self) -> Option<&Log> {
-        match self {
-            WorkerState::Running(running) => Some(&running.log),
-            WorkerState::Ended(ended) => Some(&ended.log),
-            WorkerState::New | WorkerState::Unable(_) => None,
-        }
-    }
-
     fn log_mut(&mut self) -> Option<&mut Log> {
         match self {
             WorkerState::Running(running) => Some(&mut running.log),
@@ -470,6 +470,7 @@ impl Log {
             folder: folder.to_owned(),
             reader: LogReader::open(folder),
             end: 0,
+            removed: 0,
             stdout: StdoutCopy::start(folder),
         }
     }
@@ -477,5 +478,14 @@ impl Log {
     fn grown(&mut self, end: u64) {
         self.end = self.end.max(end);
         self.stdout.grown(self.end);
+    }
+
+    /// Removes what is stored and printed. Does not look into the folder for every line.
+    fn remove_before(&mut self, stored: u64) {
+        let offset = stored.min(self.stdout.copied());
+        if offset >= self.removed + REMOVED_AT_ONCE {
+            remove_before(&self.folder, offset);
+            self.removed = offset;
+        }
     }
 }

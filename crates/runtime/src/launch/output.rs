@@ -90,7 +90,11 @@ fn copy(shared: &Shared, log: &Path) {
     let mut stdout = Printer::new(std::io::stdout());
     loop {
         let mark = shared.wait(Duration::MAX, |mark| mark.end > next || mark.complete);
-        let Ok(pieces) = reader.read_at(next, BLOCK) else {
+        let most = match mark.complete {
+            true => BLOCK,
+            false => usize::try_from(mark.end - next).map_or(BLOCK, |rest| rest.min(BLOCK)),
+        };
+        let Ok(pieces) = reader.read_at(next, most) else {
             return;
         };
         if pieces.is_empty() {

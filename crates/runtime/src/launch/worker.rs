@@ -88,7 +88,7 @@ pub async fn start(
     let mut plan = plan.clone();
     let (secrets, image) = set_apart(std::env::vars());
     plan.env = environment(plan.env, image.into_iter(), programs);
-    plan.store(folder).map_err(|error| error.to_string())?;
+    plan.write(folder).map_err(|error| error.to_string())?;
     run(folder, &secrets)?;
     Supervisor::connect(folder, log, events)
         .await

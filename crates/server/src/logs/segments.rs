@@ -81,11 +81,8 @@ impl SegmentLogs {
         self.inner.growing().get(attempt).cloned()
     }
 
-    /// Opens the log for appending, or returns it if it is open.
+    /// Opens the log for appending.
     fn appended(&self, attempt: &AttemptKey) -> io::Result<Growing> {
-        if let Some(growing) = self.find(attempt).filter(|growing| growing.writer.is_some()) {
-            return Ok(growing);
-        }
         let writer = LogWriter::resume(&self.inner.folder(attempt), self.inner.limits)?;
         let mark = LogMark {
             length: writer.end(),
@@ -103,6 +100,9 @@ impl SegmentLogs {
     }
 
     fn begun(&self, attempt: &AttemptKey) -> Result<Growing, LogError> {
+        if let Some(growing) = self.find(attempt).filter(|growing| growing.writer.is_some()) {
+            return Ok(growing);
+        }
         let begun = std::fs::create_dir_all(attempt_folder(&self.inner.data, attempt))
             .and_then(|()| self.appended(attempt));
         begun.map_err(|source| problem("write", attempt, source))

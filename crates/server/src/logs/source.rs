@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use paddlecloud_core::ports::{AttemptKey, Follower, LogError, LogReader, LogStore, Piece, Stream};
+use paddlecloud_core::ports::{AttemptKey, Follower, LogError, LogMark, LogReader, LogStore, Piece, Stream};
 
 use super::cursor::Begin;
 
@@ -20,8 +20,9 @@ pub struct LogSource {
     /// Where to stop, if only a snapshot is read.
     stop: Option<u64>,
     ready: VecDeque<Piece>,
-    /// Reports growth while the attempt lives.
+    /// Reports growth while the attempt lives, and the length that it last reported.
     pub growth: Option<Box<dyn Follower>>,
+    grown_to: Option<u64>,
     /// Whether everything that existed at the last read has been read.
     dry: bool,
 }
@@ -37,6 +38,7 @@ impl LogSource {
             stop: None,
             ready: VecDeque::new(),
             growth: None,
+            grown_to: None,
             dry: false,
         }
     }
@@ -50,29 +52,46 @@ impl LogSource {
     /// Allows further reads: the log may have grown.
     pub fn wake(&mut self) {
         self.dry = false;
+        self.grown_to = None;
+    }
+
+    /// Allows reads up to the reported length. Growth after it is reported again.
+    pub fn grown(&mut self, mark: Option<LogMark>) {
+        self.wake();
+        self.grown_to = mark.map(|mark| mark.length);
+        if mark.is_none_or(|mark| mark.complete) {
+            self.growth = None;
+        }
     }
 
     pub fn needs_reading(&self) -> bool {
         self.ready.is_empty() && !self.dry
     }
 
-    /// Reads the next block. Blocks on the disk.
+    /// Whether the next read gets bytes that were written a moment ago, which needs no disk.
+    pub fn is_fresh(&self) -> bool {
+        self.grown_to
+            .is_some_and(|end| end.saturating_sub(self.next) <= BLOCK as u64)
+    }
+
+    /// Reads the next block. Blocks on the disk, unless the bytes are fresh.
     pub fn read(&mut self) -> Result<(), LogError> {
         if let Some(begin) = self.begin.take() {
             self.next = self.first_offset(begin)?;
             self.first = Some(self.next);
         }
-        let room = self.stop.map_or(u64::MAX, |stop| stop.saturating_sub(self.next));
+        let until = self.stop.into_iter().chain(self.grown_to).min();
+        let room = until.map_or(u64::MAX, |until| until.saturating_sub(self.next));
         let max = usize::try_from(room).unwrap_or(usize::MAX).min(BLOCK);
         if max == 0 {
             self.dry = true;
             return Ok(());
         }
         let pieces = self.reader.read(self.next, max)?;
-        self.dry = pieces.is_empty();
         if let Some(last) = pieces.last() {
             self.next = last.end();
         }
+        self.dry = pieces.is_empty() || until.is_some_and(|until| self.next >= until);
         self.ready.extend(pieces);
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paddlecloud_api::logs::{Frame, LogEnd, LogQuery, LogWorker, encode_data};
 use paddlecloud_core::job::{Job, Worker};
-use paddlecloud_core::ports::{AttemptKey, LogError, LogMark, Piece};
+use paddlecloud_core::ports::{AttemptKey, LogError, Piece};
 use tokio::sync::watch;
 
 use super::cursor::LogSelection;
@@ -130,6 +130,12 @@ impl LogStream {
     }
 
     async fn read_where_needed(&mut self) -> Result<(), LogsError> {
+        // A thread for the disk would delay every line of a follower by two switches.
+        let mut fresh = self
+            .sources
+            .iter_mut()
+            .filter(|source| source.needs_reading() && source.is_fresh());
+        fresh.try_for_each(LogSource::read).map_err(unreadable)?;
         if !self.sources.iter().any(LogSource::needs_reading) {
             return Ok(());
         }
@@ -273,17 +279,9 @@ impl LogStream {
             }
         };
         tokio::select! {
-            (at, mark) = any_growth => self.grown(at, mark),
+            (at, mark) = any_growth => self.sources[at].grown(mark),
             lives = change => self.changed(lives),
             () = tokio::time::sleep(HEARTBEAT) => Frame::Alive.encode(&mut self.out),
-        }
-    }
-
-    fn grown(&mut self, at: usize, mark: Option<LogMark>) {
-        let source = &mut self.sources[at];
-        source.wake();
-        if mark.is_none_or(|mark| mark.complete) {
-            source.growth = None;
         }
     }
 

@@ -16,7 +16,8 @@ use crate::log::{LogWriter, REMARK, Stream};
 use crate::protocol::{Clash, Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
 
 const READ_BYTES: usize = 256 << 10;
-const READY_FIRST: Duration = Duration::from_millis(1);
+/// Ports are checked again after an eighth of the time since the start, within these bounds: nobody notices such a delay.
+const READY_FASTEST: Duration = Duration::from_millis(1);
 const READY_SLOWEST: Duration = Duration::from_millis(50);
 const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 const DROPPED_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,7 +90,7 @@ struct Supervisor<'a> {
 struct Timers {
     kill: Option<Instant>,
     force: Option<Instant>,
-    ready: Option<(Instant, Duration)>,
+    ready: Option<Instant>,
     memory: Option<Instant>,
     /// When to check for a kill, and how many checks remain.
     oom: Option<(Instant, u32)>,
@@ -98,9 +99,8 @@ struct Timers {
 
 impl Timers {
     fn next(&self) -> Option<Instant> {
-        let ready = self.ready.map(|(at, _)| at);
         let oom = self.oom.map(|(at, _)| at);
-        [self.kill, self.force, ready, self.memory, oom, self.dropped]
+        [self.kill, self.force, self.ready, self.memory, oom, self.dropped]
             .into_iter()
             .flatten()
             .min()
@@ -355,7 +355,7 @@ impl Supervisor<'_> {
         let at = UnixNanos::now();
         self.started = Some((at, Instant::now()));
         self.clients.broadcast(&Report::Started { at });
-        self.timers.ready = Some((Instant::now(), READY_FIRST));
+        self.timers.ready = Some(Instant::now());
         let watches_memory = self.plan.limits.memory_bytes.is_some() && !self.groups.limits_memory();
         self.timers.memory = watches_memory.then(|| Instant::now() + MEMORY_INTERVAL);
     }
@@ -369,7 +369,7 @@ impl Supervisor<'_> {
         if due(self.timers.memory) {
             self.check_memory(worker, now);
         }
-        if due(self.timers.ready.map(|(at, _)| at)) {
+        if due(self.timers.ready) {
             self.check_ready(worker, now);
         }
         if due(self.timers.dropped) {
@@ -406,14 +406,13 @@ impl Supervisor<'_> {
     }
 
     fn check_ready(&mut self, worker: &Worker, now: Instant) {
-        let Some((_, pause)) = self.timers.ready.take() else {
-            return;
-        };
+        self.timers.ready = None;
         if listeners::all_listen(self.plan.address, &self.plan.ready_ports, worker.init) {
             self.ready = true;
             self.clients.broadcast(&Report::Ready);
         } else {
-            self.timers.ready = Some((now + pause, (pause * 2).min(READY_SLOWEST)));
+            let since_start = self.started.map_or(Duration::ZERO, |(_, at)| now - at);
+            self.timers.ready = Some(now + (since_start / 8).clamp(READY_FASTEST, READY_SLOWEST));
         }
     }
 

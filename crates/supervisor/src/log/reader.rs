@@ -150,10 +150,12 @@ impl LogReader {
             let starts = self.segments()?;
             let next = starts.partition_point(|start| *start <= offset);
             if let Some(start) = next.checked_sub(1).map(|at| starts[at]) {
-                match Segment::open(&self.dir, start) {
-                    Ok(segment) => self.open = Some(segment),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(error) => return Err(error),
+                if !self.holds(start)? {
+                    match Segment::open(&self.dir, start) {
+                        Ok(segment) => self.open = Some(segment),
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                        Err(error) => return Err(error),
+                    }
                 }
                 if let Some(len) = self.held(offset)? {
                     return Ok(OffsetLookup::Held { len });
@@ -162,6 +164,14 @@ impl LogReader {
             return Ok(starts
                 .get(next)
                 .map_or(OffsetLookup::End, |until| OffsetLookup::Missing { until: *until }));
+        }
+    }
+
+    /// Whether this segment is open. An empty one is opened again: its writer may have replaced it.
+    fn holds(&self, start: u64) -> io::Result<bool> {
+        match self.open.as_ref().filter(|segment| segment.start == start) {
+            Some(segment) => Ok(segment.data.metadata()?.len() > 0),
+            None => Ok(false),
         }
     }
 

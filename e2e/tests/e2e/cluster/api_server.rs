@@ -176,3 +176,56 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
     env.wait_for_status("after", "Succeeded");
     server.wait_until_empty(0);
 }
+
+#[test]
+fn a_webhook_that_hangs_delays_no_kill() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    let package = env.package("hung").file("train.sh", "echo begun\nsleep 1000\n");
+    let flags = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "1m",
+        "-memory",
+        "4Mi",
+        "-pservers",
+        "0",
+    ];
+    let small = ["-cpu", "50m", "-memory", "32Mi"];
+    env.submit("other", &package, &[&flags[..], &small].concat());
+    env.wait_for_status("other", "Running");
+    // More pods than the server may have calls in flight. All are refused once; the webhook hangs when they are retried.
+    let pods = 70;
+    proxy.strike(Fault::Webhook, pods);
+    env.submit(
+        "hung",
+        &package,
+        &[&flags[..], &["-parallelism", &pods.to_string()]].concat(),
+    );
+    wait_until("every pod must be refused", || {
+        (proxy.faults_left() == 0).then_some(())
+    });
+    let hangs = proxy.hang();
+    proxy.strike(Fault::Webhook, usize::MAX);
+    wait_until("retries must hang", || (proxy.hung().0 >= 48).then_some(()));
+    env.paddlectl(&["kill", "other"]).ok();
+    env.wait_for_status("other", "Killed");
+    wait_until("the other job's objects must be deleted", || {
+        let calls = proxy.calls();
+        calls.iter().any(|call| call.starts_with("DELETE ")).then_some(())
+    });
+    let (now, most) = proxy.hung();
+    assert!(now > 0 && most <= 48, "{now} calls hang, at most {most}");
+    env.paddlectl(&["kill", "hung"]).ok();
+    wait_until("workers that nobody creates must end at once", || {
+        let described = env.describe("hung");
+        let workers = described["workers"].as_array().expect("a job has workers");
+        let killed = workers.iter().filter(|worker| worker["status"] == "Killed");
+        (killed.count() >= pods - 48).then_some(())
+    });
+    drop(hangs);
+    env.wait_for_status("hung", "Killed");
+    server.wait_until_empty(0);
+}

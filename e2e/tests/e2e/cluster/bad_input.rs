@@ -1,9 +1,11 @@
-//! Clusters that cannot be used: the server says why in one sentence, and does not start.
+//! What is wrong about a cluster, or in it, is said in one sentence, and nothing is half made.
 
 use std::fs;
 
+use e2e::api_proxy::{ApiProxy, Fault};
 use e2e::cluster::{Cluster, ClusterServer, Difference};
-use serde_json::json;
+use e2e::{TestEnvironment, wait_until};
+use serde_json::{Value, json};
 
 fn with_kubeconfig(cluster: &Cluster, text: &str) -> String {
     ClusterServer::refusal(cluster, |server| {
@@ -51,4 +53,141 @@ fn credentials_that_do_not_do_are_named() {
         said.contains("this server may not list and watch nodes"),
         "{said}"
     );
+}
+
+#[test]
+fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let proxy = ApiProxy::start(&cluster);
+    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
+        kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    let package = env.package("double").file("train.sh", "echo begun\n");
+    // Names derive from the run's id, so somebody must be quick: here between the server's first try and the next.
+    let hangs = proxy.hang();
+    proxy.strike(Fault::Webhook, 1);
+    env.submit("double", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    wait_until("the pod must be refused", || (proxy.hung().0 == 1).then_some(()));
+    let workers = env.describe("double")["workers"].clone();
+    let (namespace, name) = (
+        server.namespace(0),
+        workers[0]["name"].as_str().expect("a worker has a name"),
+    );
+    cluster.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": cluster.shell_image()}],
+        },
+    }));
+    drop(hangs);
+    env.wait_for_status("double", "Failed");
+    let described = env.paddlectl(&["describe", "double"]).ok().stdout;
+    let sentence = format!("Pod `{name}` in namespace `{namespace}` exists and is not of this run");
+    assert!(described.contains(&sentence), "{described}");
+    server.wait_until_empty(0);
+    let left = cluster.objects("pods", namespace);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0]["metadata"]["name"], name);
+    assert_eq!(left[0]["metadata"]["deletionTimestamp"], Value::Null);
+}
+
+/// An account that may do everything; taken away with its rights when dropped.
+struct PowerfulAccount<'a> {
+    cluster: &'a Cluster,
+    name: String,
+}
+
+impl<'a> PowerfulAccount<'a> {
+    fn make(cluster: &'a Cluster, name: &str) -> PowerfulAccount<'a> {
+        let metadata = json!({"name": name, "namespace": "default"});
+        cluster.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}));
+        cluster.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+        }));
+        PowerfulAccount {
+            cluster,
+            name: name.to_owned(),
+        }
+    }
+
+    fn kubeconfig(&self, server: &ClusterServer) -> std::path::PathBuf {
+        let token = self
+            .cluster
+            .kubectl(&["create", "token", &self.name, "-n", "default"]);
+        self.cluster
+            .kubeconfig_with_token(&server.path("token.conf"), token.trim())
+    }
+
+    /// Makes every token of the account invalid.
+    fn expire(&self) {
+        self.cluster
+            .kubectl(&["delete", "serviceaccount", &self.name, "-n", "default"]);
+    }
+}
+
+impl Drop for PowerfulAccount<'_> {
+    fn drop(&mut self) {
+        let gone = "--ignore-not-found";
+        self.cluster
+            .kubectl(&["delete", "clusterrolebinding", &self.name, gone]);
+        self.cluster
+            .kubectl(&["delete", "serviceaccount", &self.name, "-n", "default", gone]);
+    }
+}
+
+#[test]
+fn a_token_that_expires_ends_no_job() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let mut account = None;
+    let mut server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
+        kubeconfig: Some(
+            account
+                .insert(PowerfulAccount::make(&cluster, server.namespace(0)))
+                .kubeconfig(server),
+        ),
+        kubernetes: "  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 8s\n  api_limit: 2s\n".into(),
+        ..Difference::default()
+    });
+    let account = account.expect("it was made");
+    server.configure(&env, 0);
+    let package = env.package("runs").file(
+        "train.sh",
+        "echo begun\nmkdir -p output\nuntil [ -e output/gate ]; do sleep 0.1; done\n",
+    );
+    env.submit("runs", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    env.wait_for_status("runs", "Running");
+    account.expire();
+    wait_until("its tokens must be refused", || {
+        let file = server.path("kubeconfig").display().to_string();
+        let asked = ["get", "nodes", "--kubeconfig", &file];
+        let asked = std::process::Command::new("kubectl").args(asked).output();
+        (!asked.expect("`kubectl` can be run").status.success()).then_some(())
+    });
+    // What runs goes on and ends; what is new waits and says why.
+    fs::write(server.output(&env, 0, "runs").join("gate"), "").expect("the run has a folder for its output");
+    env.wait_for_status("runs", "Succeeded");
+    env.submit("waits", &package, &["-entry", "true", "-cpu", "100m"]);
+    wait_until("the reason must be shown", || {
+        let described = env.paddlectl(&["describe", "waits"]).ok().stdout;
+        described
+            .contains("it does not accept this server's credentials")
+            .then_some(())
+    });
+    // The administrator replaces the token and restarts the server.
+    server.crash();
+    let account = PowerfulAccount::make(&cluster, &format!("{}-2", server.namespace(0)));
+    let fresh = fs::read(account.kubeconfig(&server)).expect("it was just written");
+    fs::write(server.path("kubeconfig"), fresh).expect("the file can be replaced");
+    server.revive(&env);
+    server.configure(&env, 0);
+    env.wait_for_status("waits", "Succeeded");
+    server.wait_until_empty(0);
 }

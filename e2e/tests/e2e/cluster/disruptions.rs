@@ -327,5 +327,31 @@ fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
         env.wait_for_status(job, "Succeeded");
         assert_eq!(lines_with(&env, job, "begun"), 2);
     }
+    is_preempted(&env, &cluster, &server, &flags);
     server.wait_until_empty(0);
+}
+
+/// A pod of a higher priority takes the cards of a running job, which gets them back and uses no retry.
+fn is_preempted(env: &TestEnvironment, cluster: &Cluster, server: &ClusterServer, flags: &[&str]) {
+    let urgent = format!("urgent-{}", server.namespace(0));
+    cluster.apply(&json!({
+        "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 1000,
+    }));
+    let package = env.package("yields").file("train.sh", WAITS);
+    env.submit("yields", &package, flags);
+    wait_until("the trainers must begin", || {
+        (lines_with(env, "yields", "begun") == 2).then_some(())
+    });
+    let mut pod = takes_cards(cluster, &urgent);
+    pod["spec"]["priorityClassName"] = json!(urgent);
+    cluster.apply(&pod);
+    wait_until("the trainers must be preempted", || {
+        let described = env.paddlectl(&["describe", "yields"]).ok().stdout;
+        described.contains("preempted").then_some(())
+    });
+    cluster.kubectl(&["delete", "pod", &urgent, "-n", "default", "--wait=false"]);
+    cluster.kubectl(&["delete", "priorityclass", &urgent]);
+    std::fs::write(server.output(env, 0, "yields").join("gate"), "")
+        .expect("the run has a folder for its output");
+    env.wait_for_status("yields", "Succeeded");
 }

@@ -1,4 +1,4 @@
-//! Gangs that Kueue or Volcano admit. Neither runs here: stand-ins of their kinds show what they are asked and told.
+//! Gangs that others seat: Kueue, Volcano, an autoscaler. None runs here: stand-ins show what they are asked and told.
 
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
@@ -47,11 +47,11 @@ impl Drop for StandIn {
     }
 }
 
-fn start(cluster: &Cluster, placement: &str) -> (TestEnvironment, ClusterServer) {
+fn start(cluster: &Cluster, placement: &str, seat_limit: &str) -> (TestEnvironment, ClusterServer) {
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start_with(&mut env, cluster, |_| Difference {
         kubernetes: format!(
-            "  placement: {placement}\n  queue: training\n  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 1s\n"
+            "  placement: {placement}\n  seat_limit: {seat_limit}\n  lost_limit: 6s\n  trouble_limit: 1s\n"
         ),
         ..Difference::default()
     });
@@ -100,11 +100,46 @@ fn why_says(env: &TestEnvironment, job: &str, words: &str) {
     });
 }
 
+/// A kubelet may reject a pod that it was given. Here nobody has bound the pods yet, so no kubelet contradicts.
+fn one_is_rejected(
+    env: &TestEnvironment,
+    cluster: &Cluster,
+    server: &ClusterServer,
+    pod: &Value,
+) -> Vec<Value> {
+    let name = pod["metadata"]["name"].as_str().expect("a pod has a name");
+    let rejected = json!({"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"}});
+    let namespace = server.namespace(0);
+    let patch = [
+        "patch",
+        "pod",
+        name,
+        "-n",
+        namespace,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    cluster.kubectl(&[&patch[..], &[&rejected.to_string()]].concat());
+    let pods = wait_until("another pod must take its place", || {
+        let pods = cluster.objects("pods", namespace);
+        let waiting = pods.into_iter().filter(|pod| pod["status"]["phase"] == "Pending");
+        let waiting: Vec<Value> = waiting.collect();
+        (waiting.len() == 2).then_some(waiting)
+    });
+    let described = env.paddlectl(&["describe", "gang"]).ok().stdout;
+    assert!(
+        described.contains("OutOfcpu: Node didn't have enough resource: cpu"),
+        "{described}"
+    );
+    pods
+}
+
 #[test]
 fn volcano_gets_a_pod_group_and_its_answer_is_shown() {
     let Some(cluster) = Cluster::here() else { return };
     let _kind = StandIn::make(&cluster, "scheduling.volcano.sh", "PodGroup", "podgroups");
-    let (env, server) = start(&cluster, "volcano");
+    let (env, server) = start(&cluster, "volcano\n  queue: training", "6s");
     submit(&env, "gang", "50m");
     let pods = pods(&cluster, &server);
     let group = group(&env, "gang");
@@ -123,6 +158,7 @@ fn volcano_gets_a_pod_group_and_its_answer_is_shown() {
     let kind = "podgroups.scheduling.volcano.sh";
     let made = cluster.objects(kind, server.namespace(0));
     assert_eq!(made[0]["spec"], json!({"minMember": 2, "queue": "training"}));
+    let pods = one_is_rejected(&env, &cluster, &server, &pods[0]);
     let answer = json!({"status": {"conditions": [{
         "type": "Unschedulable", "status": "True", "message": "2/2 tasks in gang unschedulable: queue is full",
     }]}});
@@ -160,7 +196,7 @@ fn volcano_gets_a_pod_group_and_its_answer_is_shown() {
 fn kueue_gets_a_pod_group_and_its_answer_is_shown() {
     let Some(cluster) = Cluster::here() else { return };
     let _kind = StandIn::make(&cluster, "kueue.x-k8s.io", "Workload", "workloads");
-    let (env, server) = start(&cluster, "kueue");
+    let (env, server) = start(&cluster, "kueue\n  queue: training", "6s");
     // More than any node has: Kueue would hold the pods back with a gate, which only it can set.
     submit(&env, "gang", "1000");
     let group = group(&env, "gang");
@@ -179,5 +215,31 @@ fn kueue_gets_a_pod_group_and_its_answer_is_shown() {
     why_says(&env, "gang", answer);
     env.paddlectl(&["kill", "gang"]).ok();
     env.wait_for_status("gang", "Killed");
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn what_an_autoscaler_does_is_shown_while_pods_wait_for_its_nodes() {
+    let Some(cluster) = Cluster::here() else { return };
+    let (env, server) = start(&cluster, "on_demand", "60s");
+    // More than any node has.
+    submit(&env, "grows", "1000");
+    let pod = pods(&cluster, &server)[0]["metadata"].clone();
+    let namespace = server.namespace(0);
+    why_says(&env, "grows", "nodes are available");
+    cluster.apply(&json!({
+        "apiVersion": "v1", "kind": "Event", "type": "Normal",
+        "metadata": {"name": "scale-up", "namespace": namespace},
+        "involvedObject": {"kind": "Pod", "name": pod["name"], "namespace": namespace, "uid": pod["uid"]},
+        "reason": "TriggeredScaleUp", "message": "pod triggered scale-up: [{pool 1->3 (max: 9)}]",
+        "source": {"component": "cluster-autoscaler"},
+    }));
+    why_says(
+        &env,
+        "grows",
+        "TriggeredScaleUp: pod triggered scale-up: [{pool 1->3 (max: 9)}]",
+    );
+    env.paddlectl(&["kill", "grows"]).ok();
+    env.wait_for_status("grows", "Killed");
     server.wait_until_empty(0);
 }
