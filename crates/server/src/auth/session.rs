@@ -40,6 +40,20 @@ impl Session {
     pub fn is_token(&self) -> bool {
         self.token.is_some()
     }
+
+    /// A session of this user that never ends.
+    #[cfg(test)]
+    pub fn of_user(user: UserName) -> Session {
+        Session {
+            user,
+            account: 0,
+            credential: String::new(),
+            token: None,
+            certificate: None,
+            expires: None,
+            limit: None,
+        }
+    }
 }
 
 /// Tokens that are being looked up or are in use, so that their sessions end on revocation.
