@@ -308,6 +308,7 @@ impl Client {
     fn lost_reply(&self, error: &hyper::Error) -> Attempt {
         match tls_alert(error) {
             Some(alert) => Attempt::Final(self.unreachable(tls_problem(&alert.to_string()))),
+            None if error.is_parse() => Attempt::Final(self.broken(format!("does not speak HTTP: {error}"))),
             None => Attempt::Lost(self.broken(format!("closed the connection before it replied: {error}"))),
         }
     }
