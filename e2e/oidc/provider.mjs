@@ -1,8 +1,10 @@
 // An OpenID Connect provider for the end-to-end tests: oidc-provider with the device flow, and people who can be removed.
 //
-// Prints its issuer on one line. `POST /control {"remove": "ann"}`, `{"groups": {"ann": ["a"]}}` and `{"down": true}` change it.
+// Prints its issuer on one line. `POST /control {"remove": "ann"}`, `{"groups": {"ann": ["a"]}}` and `{"down": true}` change it;
+// the reply lists the secrets that it has issued. The client's secret is in the file OIDC_SECRET_FILE.
 
 import { generateKeyPairSync } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
@@ -18,6 +20,20 @@ const people = new Map([
   ['eve', { email: 'ann@example.org', email_verified: false, groups: [] }],
 ]);
 let down = false;
+const issued = [];
+
+// Notes the secrets of a reply, by name.
+function note(body) {
+  let reply = {};
+  try {
+    reply = JSON.parse(body);
+  } catch {
+    return;
+  }
+  for (const name of ['device_code', 'access_token', 'id_token', 'refresh_token']) {
+    if (typeof reply[name] === 'string') issued.push([name, reply[name]]);
+  }
+}
 
 const jwk = (pair, alg) => ({ ...pair.privateKey.export({ format: 'jwk' }), alg, use: 'sig', kid: alg });
 const keys = [
@@ -34,7 +50,7 @@ const provider = new Provider(issuer, {
   clients: [
     {
       client_id: 'paddlecloud',
-      client_secret: 'provider-secret',
+      client_secret: readFileSync(process.env.OIDC_SECRET_FILE, 'utf8').trim(),
       grant_types: ['urn:ietf:params:oauth:grant-type:device_code', 'refresh_token'],
       redirect_uris: [],
       response_types: [],
@@ -64,12 +80,17 @@ server.on('request', async (request, response) => {
     if (change.remove) people.delete(change.remove);
     for (const [sub, groups] of Object.entries(change.groups ?? {})) people.get(sub).groups = groups;
     if (change.down !== undefined) down = change.down;
-    return response.end('{}');
+    return response.end(JSON.stringify(issued));
   }
   if (down) {
     response.statusCode = 503;
     return response.end('down');
   }
+  const end = response.end.bind(response);
+  response.end = (body, ...rest) => {
+    if (body) note(body.toString());
+    return end(body, ...rest);
+  };
   return callback(request, response);
 });
 console.log(issuer);

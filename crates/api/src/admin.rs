@@ -96,7 +96,11 @@ pub struct UserDeleted {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupView {
     pub name: String,
+    /// Limits of each member.
     pub limits: BTreeMap<String, String>,
+    /// Limits of all members together.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub total: BTreeMap<String, String>,
     pub members: Vec<String>,
 }
 
@@ -105,8 +109,11 @@ pub struct GroupView {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct GroupRequest {
-    /// Limits by name; `none` takes one away, what is left out stays.
+    /// Limits of each member by name; `none` takes one away, what is left out stays.
     pub limits: BTreeMap<String, String>,
+    /// Limits of all members together: `cpu`, `memory`, `gpu`, `parallelism`, `running_jobs`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub total: BTreeMap<String, String>,
 }
 
 /// `POST /api/v1/admin/certificates`.

@@ -75,10 +75,25 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
             ]
         }
         ClientError::Unreachable { reason, .. } if reason.contains("invalid peer certificate") => {
-            vec![
+            let mut hints = Vec::new();
+            if reason.contains("UnknownIssuer") {
+                hints.push(format!(
+                    "`{program} login` shows the fingerprint of the server's CA and stores it if you trust it"
+                ));
+            }
+            hints.push(
                 "set `cacert` in your configuration to the CA that signed the server's certificate"
                     .to_owned(),
-            ]
+            );
+            hints
+        }
+        ClientError::Broken { endpoint, problem }
+            if endpoint.starts_with("http://") && problem.starts_with("does not speak HTTP") =>
+        {
+            let address = endpoint.trim_start_matches("http://");
+            vec![format!(
+                "if the server uses TLS, write `endpoint: https://{address}` in your configuration"
+            )]
         }
         ClientError::Unreachable { .. } => {
             vec![format!(
@@ -114,6 +129,18 @@ mod tests {
         let hints = client_hints("paddlectl", &ClientError::Refused(body)).join("\n");
         assert!(hints.starts_with("`paddlectl login` "), "{hints}");
         assert!(!hints.contains("Authorization"), "{hints}");
+    }
+
+    #[test]
+    fn who_forgot_the_scheme_of_a_tls_server_is_told_to_write_it() {
+        let error = ClientError::Broken {
+            endpoint: "http://localhost:8443".to_owned(),
+            problem: "does not speak HTTP: invalid HTTP version parsed".to_owned(),
+        };
+        assert_eq!(
+            client_hints("paddlectl", &error),
+            ["if the server uses TLS, write `endpoint: https://localhost:8443` in your configuration"]
+        );
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub fn targets() -> Vec<Target> {
             fuzzing::certificate_request,
         ),
         target("configuration", &[CONFIGURATION], fuzzing::configuration),
+        target("ID token", &[ID_TOKEN], |bytes| {
+            fuzzing::id_token(bytes, PROVIDER_REPLIES[0])
+        }),
         target("JSON bodies", &BODIES, fuzzing::json_bodies),
         binary("launcher's link", launcher_frames(), launcher_link),
         target(
@@ -55,6 +58,9 @@ pub fn targets() -> Vec<Target> {
             ],
             read_path,
         ),
+        target("provider's replies", &PROVIDER_REPLIES, |bytes| {
+            fuzzing::provider_reply(bytes, ID_TOKEN)
+        }),
         target(
             "range header",
             &["bytes=0-99", "bytes=5-", "bytes=-3", "bytes=0-1,3-4"],
@@ -113,6 +119,25 @@ const BODIES: [&str; 4] = [
     r#"{"path":"/pfs/dc1/home/ada/x","key":"k","size":1234,"digest":null,"mtime":-1,"paths":["a","b\\x00"]}"#,
     r#"{"username":"ada","password":"\u0041\ud83d\ude00","name":"n","scopes":"read,admin","lifetime_seconds":60}"#,
     r#"{"quota":{"cpu":"4","memory":"none"},"groups":["a"],"disabled":false,"value":"s","server":"hub"}"#,
+];
+
+/// Signed by the first key of the replies; the private key was thrown away.
+const ID_TOKEN: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6Im9uZSJ9.eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUub3JnIiwiYXVkIjoicGFkZGx\
+    lY2xvdWQiLCJzdWIiOiIxMDAxIiwiZXhwIjoyMDAwLCJpYXQiOjEwMDB9.m1rWnHifuiin3xB7uSRxsWwgGftP_ctEsL22hiB0Hn\
+    naV9u9Ccua3p1LSp_hGlw0v2KIOlrjqZukVy3ui_WRgKZyzjahzMAljDy1pyLqjm6kO9Z4G1e14ami9ULvH8hkw5njaNBMniExWm\
+    i2FnR-wPFIMIbKW55nl3KDmltP9hQNqGwiuwU0WWlMTcgjAVMgcQiCioojRqUKWfk5nB7CcBkXjt2qYCNl-4oQiSY5hyPnVRC9-7\
+    uxTQ0OzquIODVvvHf-Pzkt-S4W3E8ALcUL1nxM0REUsbdastmfLpPvHdd9BvMIuDx8Yiqq6-ivp95Ba0s_MR0hxc8voktJE7qF0g";
+
+const PROVIDER_REPLIES: [&str; 5] = [
+    r#"{"keys":[{"kty":"RSA","use":"sig","alg":"RS256","kid":"one","e":"AQAB","n":"wU3cuVTcdO13LN0ckwkxnAWuspqtDMPzBZRqf2yLEvVtubN3uNyZK1DerzPKKoCLgrZK0W-gpnx53ctU5TWSLuYGSbfDVLsj2ZzpkWeqUstJ2fg00V2ndzaGRjQhY5NkC6pYziO2u-wQygG_h2SzrpIb8geNoxCAefBaXHg16seq1_m2DCZ2mUi64__SPwhyMqfDylFTcPmRa1SuzyT7AIvTpclyd6YvMXoNuza7BoNrKrY52PmrMBNqD0OHh3Jjbrc8nnyysSJ5PXSqwt2Hg_8Yu0uP9FZT98gjva3OCDVI3UT5XAe2Y9FfPZmdugDNlOc9RN9-CylawHN_XfB9Hw"},
+        {"kty":"EC","crv":"P-256","kid":"two","x":"AAAA","y":"AAAA"}]}"#,
+    r#"{"issuer":"https://login.example.org","token_endpoint":"https://login.example.org/token","jwks_uri":"https://x/jwks",
+        "device_authorization_endpoint":"https://x/device","userinfo_endpoint":null,
+        "token_endpoint_auth_methods_supported":["client_secret_basic"]}"#,
+    r#"{"device_code":"d","user_code":"WDJB-MJHT","verification_uri":"https://x/device","expires_in":600,"interval":5}"#,
+    r#"{"access_token":"a","id_token":"x.y.z","refresh_token":"r","error":"slow_down","error_description":"later"}"#,
+    r#"{"iss":"https://login.example.org","aud":["paddlecloud","other"],"azp":"paddlecloud","sub":"1001","exp":2000,
+        "iat":1000.5,"nbf":1000,"groups":["a","b"],"email":"ann@example.org","email_verified":true}"#,
 ];
 
 const MANIFEST: &str = r#"{"version":1,"entries":[

@@ -16,7 +16,9 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers};
 use crate::store::{AuditEntry, Heir, Store};
-use crate::users::{self, Account, AccountTable, Group, LimitError, Limits, Origin, RETIRED, Record, Users};
+use crate::users::{
+    self, Account, AccountTable, Group, GroupTotal, LimitError, Limits, Origin, RETIRED, Record, Users,
+};
 
 /// Why a change of accounts is refused.
 #[derive(Debug, thiserror::Error)]
@@ -207,7 +209,7 @@ impl Accounts {
     pub async fn group_set(
         self: &Arc<Self>,
         name: &str,
-        change: impl FnOnce(&mut Limits) -> Result<(), LimitError>,
+        change: impl FnOnce(&mut Group) -> Result<(), LimitError>,
         entry: AuditEntry,
     ) -> Result<Group, AccountError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -215,11 +217,9 @@ impl Accounts {
             return Err(AccountError::GroupName(name.to_owned()));
         }
         let state = self.lock().await;
-        let mut group = state.groups.get(name).cloned().unwrap_or_else(|| Group {
-            name: name.to_owned(),
-            limits: Limits::default(),
-        });
-        change(&mut group.limits)?;
+        let known = state.groups.get(name).cloned();
+        let mut group = known.unwrap_or_else(|| Group::new(name));
+        change(&mut group)?;
         self.check_guarantees(&state, |next| {
             next.groups.insert(name.to_owned(), group.clone());
         })?;
@@ -457,11 +457,23 @@ impl Accounts {
                 Scopes::user()
             },
             disabled: record.disabled || !usable,
+            totals: totals(state, record),
             run_as,
             ..Account::new(record.name.clone())
         }
         .with_limits(self.limits(state, record))
     }
+}
+
+/// The totals of a user's groups.
+fn totals(state: &State, record: &Record) -> Vec<GroupTotal> {
+    let groups = record.groups.iter().filter_map(|name| state.groups.get(name));
+    let limited = groups.filter(|group| group.total != Limits::default());
+    let total = limited.map(|group| GroupTotal {
+        group: group.name.as_str().into(),
+        quota: group.total.quota(),
+    });
+    total.collect()
 }
 
 fn is_in(record: &Record, group: &str) -> bool {

@@ -8,7 +8,7 @@ use crate::auth;
 use crate::certificate_request::RequestedKey;
 use crate::config::Config;
 use crate::files::ByteRange;
-use crate::{http, logs, store};
+use crate::{http, logs, oidc, store};
 
 /// A certificate request, as `POST /api/v1/admin/certificates` gets it.
 pub fn certificate_request(bytes: &[u8]) {
@@ -28,6 +28,16 @@ pub fn configuration(bytes: &[u8]) {
 /// The header `Authorization`.
 pub fn authorization(bytes: &[u8]) {
     auth::parse_header(bytes);
+}
+
+/// An ID token of a login provider with these keys.
+pub fn id_token(bytes: &[u8], keys: &str) {
+    oidc::parse_id_token(bytes, keys);
+}
+
+/// A reply of a login provider: its description, its keys, a device code, tokens or claims.
+pub fn provider_reply(bytes: &[u8], token: &str) {
+    oidc::parse_every_reply(bytes, token);
 }
 
 /// The header `Range`, for files of several sizes.

@@ -363,6 +363,32 @@ impl Oidc {
     }
 }
 
+/// Parses bytes as each reply of a provider, for the fuzzer. A token is checked with the keys that the bytes contain.
+pub(crate) fn parse_every_reply(bytes: &[u8], token: &str) {
+    let Ok(reply) = serde_json::from_slice::<Value>(bytes) else {
+        return;
+    };
+    let _ = refused(&reply).to_string();
+    let _ = serde_json::from_value::<Description>(reply.clone());
+    let _ = serde_json::from_value::<DeviceCode>(reply.clone());
+    let _ = serde_json::from_value::<Tokens>(reply.clone());
+    if let Value::Object(claims) = &reply {
+        let _ = groups(claims, "groups");
+        id_token::check_claims(claims);
+    }
+    if let Ok(keys) = serde_json::from_value::<Keys>(reply) {
+        let _ = id_token::verify(token, &keys, id_token::EXAMPLE);
+    }
+}
+
+/// Checks bytes as an ID token, for the fuzzer.
+pub(crate) fn parse_id_token(bytes: &[u8], keys: &str) {
+    let keys: Keys = serde_json::from_str(keys).expect("the fuzzer's keys are complete");
+    if let Ok(claims) = id_token::verify(&String::from_utf8_lossy(bytes), &keys, id_token::EXAMPLE) {
+        id_token::check_claims(&claims);
+    }
+}
+
 /// This server's secret at the provider: the first line of its source.
 fn client_secret(source: &KeySource) -> Result<String, OidcError> {
     let lines = source.lines().map_err(|problem| OidcError::Secret {

@@ -55,10 +55,19 @@ pub struct Account {
     pub disabled: bool,
     /// Limits on the user's jobs.
     pub quota: Quota,
+    /// The user's groups that limit the sum of their members.
+    pub totals: Vec<GroupTotal>,
     /// Limits on the user's files.
     pub storage: StorageQuota,
     /// The system user that owns the home and runs the workers; `None`: the server's own.
     pub run_as: Option<RunAs>,
+}
+
+/// What the running jobs of all members of a group may hold together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupTotal {
+    pub group: Arc<str>,
+    pub quota: Quota,
 }
 
 impl Account {
@@ -78,6 +87,7 @@ impl Account {
             scopes: Scopes::user(),
             disabled: false,
             quota: Quota::default(),
+            totals: Vec::new(),
             storage: StorageQuota::default(),
             run_as: None,
         }

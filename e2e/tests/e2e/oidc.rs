@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use e2e::{Background, PASSWORD, Ran, Shared, TestEnvironment};
+use e2e::{Background, PASSWORD, Ran, Shared, TestEnvironment, wait_until};
 
 /// The folder of the provider's scripts.
 fn scripts() -> PathBuf {
@@ -43,14 +43,23 @@ fn packages() -> Option<&'static Path> {
 }
 
 /// A running provider; ended when dropped.
-struct Provider {
+pub struct Provider {
     issuer: String,
+    /// The file with this client's secret.
+    secret: PathBuf,
     _process: Background,
 }
 
 impl Provider {
-    fn start(env: &mut TestEnvironment, algorithm: &str) -> Option<Provider> {
+    pub fn start(env: &mut TestEnvironment, algorithm: &str) -> Option<Provider> {
+        Provider::start_with_secret(env, algorithm, "provider-secret")
+    }
+
+    pub fn start_with_secret(env: &mut TestEnvironment, algorithm: &str, secret: &str) -> Option<Provider> {
         let packages = packages()?;
+        let file = env.folder("secrets").join("client");
+        std::fs::write(&file, format!("{secret}\n")).expect("a file in the test's own folder");
+        env.set("OIDC_SECRET_FILE", file.to_str().expect("a plain name"));
         env.set("OIDC_PACKAGES", packages.to_str().expect("a plain name"));
         env.set("OIDC_ALG", algorithm);
         let script = scripts().join("provider.mjs");
@@ -58,24 +67,32 @@ impl Provider {
         let issuer = process.wait_for_line("http://127.0.0.1:");
         Some(Provider {
             issuer,
+            secret: file,
             _process: process,
         })
     }
 
     /// Lines of the server's configuration.
-    fn settings(&self, env: &TestEnvironment, more: &str) -> String {
-        let secret = env.folder("secrets").join("client");
-        std::fs::write(&secret, "provider-secret\n").expect("a file in the test's own folder");
+    pub fn settings(&self, more: &str) -> String {
         format!(
             "oidc:\n  issuer: {}\n  client_id: paddlecloud\n  client_secret_file: {}\n  \
              scopes: [openid, email, groups, offline_access]\n{more}",
             self.issuer,
-            secret.display()
+            self.secret.display()
         )
     }
 
+    /// The secrets that it has issued, by name.
+    pub fn issued(&self) -> Vec<(String, String)> {
+        let reply = self.control("{}");
+        let (_, body) = reply.split_once("\r\n\r\n").expect("a reply has a head");
+        let start = body.find('[').expect("the reply is a list");
+        let end = body.rfind(']').expect("the reply is a list");
+        serde_json::from_str(&body[start..=end]).expect("pairs of texts")
+    }
+
     /// Changes the provider, see `provider.mjs`.
-    fn control(&self, change: &str) {
+    fn control(&self, change: &str) -> String {
         let address = self
             .issuer
             .strip_prefix("http://")
@@ -86,11 +103,12 @@ impl Provider {
         let mut reply = String::new();
         stream.read_to_string(&mut reply).expect("it replies");
         assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        reply
     }
 }
 
 /// Logs in as somebody in a browser; returns how `paddlectl login` ended and what it printed.
-fn log_in(env: &TestEnvironment, name: &str, answer: &str) -> (bool, String) {
+pub fn log_in(env: &TestEnvironment, name: &str, answer: &str) -> (bool, String) {
     let mut login = env.start(&["login"]);
     let shown = login.wait_for_line("open http");
     let words: Vec<&str> = shown.split(' ').collect();
@@ -114,7 +132,7 @@ fn log_in(env: &TestEnvironment, name: &str, answer: &str) -> (bool, String) {
 }
 
 /// A user's configuration that names no user: the provider does.
-fn configure(env: &TestEnvironment, shared: &Shared) {
+pub fn configure(env: &TestEnvironment, shared: &Shared) {
     env.configure(&format!(
         "datacenters:\n- name: cloud\n  endpoint: {}\ncurrent-datacenter: cloud\n",
         shared.endpoint
@@ -133,7 +151,7 @@ fn a_user_logs_in_with_a_provider_until_the_provider_removes_them() {
         return;
     };
     let more = "  groups_claim: groups\n  create_accounts: true\n";
-    let shared = Shared::start(&env, &provider.settings(&env, more), "  admin: true\n");
+    let shared = Shared::start(&env, &provider.settings(more), "  admin: true\n");
     shared.configure(&admin, PASSWORD);
     admin
         .paddlectl(&["admin", "group", "set", "vision", "--quota", "cpu=1"])
@@ -198,13 +216,56 @@ fn a_user_logs_in_with_a_provider_until_the_provider_removes_them() {
     admin.paddlectl(&["admin", "audit", "--verify"]).ok();
 }
 
+/// The token that `paddlectl login` has saved.
+fn saved_token(env: &TestEnvironment) -> String {
+    let folder = env.home().join(".paddle/tokens");
+    let mut files = std::fs::read_dir(folder).expect("a login saves a token");
+    let file = files
+        .next()
+        .expect("a login saves a token")
+        .expect("it can be read");
+    std::fs::read_to_string(file.path()).expect("it can be read")
+}
+
+#[test]
+fn a_login_that_is_used_renews_itself_until_the_provider_ends_it() {
+    let (mut env, admin) = (TestEnvironment::new(), TestEnvironment::new());
+    let Some(provider) = Provider::start(&mut env, "ES256") else {
+        return;
+    };
+    let more = "  create_accounts: true\n  token_lifetime: 20s\n";
+    let shared = Shared::start(&env, &provider.settings(more), "  admin: true\n");
+    shared.configure(&admin, PASSWORD);
+    configure(&env, &shared);
+    let (done, said) = log_in(&env, "ann", "");
+    assert!(done, "{said}");
+    let first = saved_token(&env);
+    wait_until("the token is past half of its life", || {
+        env.paddlectl(&["whoami"]).ok();
+        (saved_token(&env) != first).then_some(())
+    });
+    env.paddlectl(&["whoami"]).ok();
+    let audit = admin.paddlectl(&["admin", "audit"]).ok().stdout;
+    assert!(audit.contains("token.renew"), "{audit}");
+
+    provider.control(r#"{"remove": "ann"}"#);
+    let error = wait_until("the next renewal asks the provider", || {
+        let ran = env.paddlectl(&["whoami"]);
+        (ran.code != Some(0)).then_some(ran.stderr)
+    });
+    assert!(error.contains("the token is not valid"), "{error}");
+    assert!(error.contains("paddlectl login"), "{error}");
+    let audit = admin.paddlectl(&["admin", "audit"]).ok().stdout;
+    assert!(audit.contains("login.end"), "{audit}");
+}
+
 #[test]
 fn an_account_belongs_to_a_subject_and_never_to_an_address() {
     let (mut env, admin) = (TestEnvironment::new(), TestEnvironment::new());
     let Some(provider) = Provider::start(&mut env, "ES256") else {
         return;
     };
-    let shared = Shared::start(&env, &provider.settings(&env, ""), "  admin: true\n");
+    let shared = Shared::start(&env, &provider.settings(""), "  admin: true\n");
     shared.configure(&admin, PASSWORD);
     configure(&env, &shared);
     admin

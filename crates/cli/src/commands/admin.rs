@@ -26,7 +26,7 @@ enum Area {
         #[command(subcommand)]
         action: user::Action,
     },
-    /// List, set and delete groups: limits for members who have none of their own
+    /// List, set and delete groups: limits of each member, and of all members together
     Group {
         #[command(subcommand)]
         action: GroupAction,
@@ -81,9 +81,13 @@ enum GroupAction {
         /// The name of the group
         name: String,
 
-        /// Limits: `cpu=16,memory=64Gi`; `none` removes one
+        /// Limits of each member who has none of their own: `cpu=16,memory=64Gi`; `none` removes one
         #[arg(long, value_name = "LIMITS", value_parser = limit, value_delimiter = ',')]
         quota: Vec<(String, String)>,
+
+        /// Limits of all members together: cpu, memory, gpu, parallelism, running_jobs
+        #[arg(long, value_name = "LIMITS", value_parser = limit, value_delimiter = ',')]
+        total: Vec<(String, String)>,
     },
     /// Delete a group; its members remain users
     Delete {
@@ -169,23 +173,34 @@ async fn group(action: &GroupAction, session: &Session, context: &mut Context<'_
             if *output == Some(Format::Name) {
                 groups.iter().try_for_each(|group| out.line(&group.name))?;
             } else if !out.structured(*output, &groups)? {
-                let mut table = Table::new(&["NAME", "LIMITS", "MEMBERS"]);
+                let mut table = Table::new(&["NAME", "EACH MEMBER", "TOTAL", "MEMBERS"]);
                 for group in groups {
                     table.push(vec![
                         group.name,
                         limit_text(&group.limits),
+                        limit_text(&group.total),
                         group.members.join(","),
                     ]);
                 }
                 out.table(&table)?;
             }
         }
-        GroupAction::Set { name, quota } => {
+        GroupAction::Set { name, quota, total } => {
             let request = GroupRequest {
                 limits: limits(quota),
+                total: limits(total),
             };
             let group = session.client.group_set(name, &request).await?;
-            let line = format!("group `{}`: {}", group.name, limit_text(&group.limits));
+            let some = |limits: &BTreeMap<_, _>| match limits.is_empty() {
+                true => "no limits".to_owned(),
+                false => limit_text(limits),
+            };
+            let line = format!(
+                "group `{}`: each member {}; all together {}",
+                group.name,
+                some(&group.limits),
+                some(&group.total)
+            );
             context.world.err.line(line);
         }
         GroupAction::Delete { name } => {

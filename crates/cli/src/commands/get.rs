@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use jiff::Timestamp;
 use paddlecloud_api::client::JobFilter;
-use paddlecloud_api::jobs::JobView;
+use paddlecloud_api::jobs::{JobView, QuotaRow};
 use paddlecloud_core::quantity::Bytes;
 
 use super::{Context, done, job_ref};
@@ -290,7 +290,8 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
     } else if !context.world.out.structured(args.output, &rows)? {
         let is_terminal = context.world.out.is_terminal;
         let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED", "GUARANTEE"]);
-        let users: Vec<String> = rows.iter().filter_map(|row| row.user.clone()).collect();
+        let user = |row: &QuotaRow| row.user.clone().unwrap_or_else(|| "-".to_owned());
+        let users: Vec<String> = rows.iter().map(user).collect();
         for row in rows {
             let shown = |amount: String| match is_terminal {
                 true => readable(&row.resource, amount),
@@ -300,7 +301,11 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
             let guarantee = row.guarantee.map_or_else(|| "-".to_owned(), shown);
             let reserved = row.reserved.map_or_else(|| "-".to_owned(), shown);
             let used = shown(row.used);
-            table.push(vec![row.resource, limit, used, reserved, guarantee]);
+            let resource = match row.group {
+                Some(group) => format!("{} (group {group})", row.resource),
+                None => row.resource,
+            };
+            table.push(vec![resource, limit, used, reserved, guarantee]);
         }
         if args.all_users {
             table = table.with_first("USER", users);

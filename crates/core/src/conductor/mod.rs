@@ -29,7 +29,9 @@ use jiff::{SignedDuration, Timestamp};
 use crate::job::{Action, AfterKill, Event, IdempotencyKey, Job, Phase};
 use crate::names::{JobId, JobName, UserName};
 use crate::ports::{EngineCommand, Report};
-use crate::scheduler::{Excess, Guarantee, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why};
+use crate::scheduler::{
+    Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why,
+};
 use crate::spec::JobSpec;
 use crate::testing::planted::{Planted, bug};
 
@@ -77,6 +79,8 @@ pub enum Input {
         user: UserName,
         quota: Quota,
     },
+    /// The quotas of all user groups.
+    GroupQuotasChanged(Vec<GroupQuota>),
     NodeChanged(NodeChange),
 }
 
@@ -239,6 +243,11 @@ impl Conductor {
         self.scheduler.usage(user)
     }
 
+    /// The quotas of the user's groups, and the resources that the jobs of all their members hold.
+    pub fn group_usage(&self, user: &UserName) -> Vec<GroupUsage> {
+        self.scheduler.group_usage(user)
+    }
+
     fn one(&mut self, input: Input, now: Timestamp, batch: &mut Batch) -> Result<Reply, Refusal> {
         match input {
             Input::Submit(submission) => self.submit(submission, now, batch),
@@ -249,6 +258,10 @@ impl Conductor {
             Input::Tick => self.tick(now, batch),
             Input::QuotaChanged { user, quota } => {
                 self.scheduler.set_quota(user, quota);
+                Ok(Reply::Noted)
+            }
+            Input::GroupQuotasChanged(quotas) => {
+                self.scheduler.set_group_quotas(quotas);
                 Ok(Reply::Noted)
             }
             Input::NodeChanged(change) => {

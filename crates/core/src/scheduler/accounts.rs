@@ -1,12 +1,13 @@
-//! The quotas and usage of users, and which of a user's jobs waits for the quota.
+//! The quotas and usage of users and user groups, and which of a user's jobs waits for a quota.
 //!
 //! Knows only the first job of each line of jobs; the queue reports which one that is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::queue::{GroupId, Key, Rank};
-use super::quota::{Quota, RequestSum};
+use super::quota::{GroupQuota, GroupUsage, Limit, Quota, RequestSum};
 use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
 
@@ -14,16 +15,38 @@ use crate::names::UserName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct UserId(usize);
 
+/// Identifies a user group with a quota, until these quotas are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TeamId(usize);
+
+/// A user group with a quota on the sum of its members.
+#[derive(Debug, Clone)]
+struct Team {
+    members: Vec<UserId>,
+    quota: TeamQuota,
+}
+
+/// A group's quota, and what all its members have running. Every member's account has a copy.
+#[derive(Debug, Clone)]
+pub(super) struct TeamQuota {
+    pub id: TeamId,
+    group: Arc<str>,
+    quota: Quota,
+    pub used: RequestSum,
+}
+
 /// The state of one user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Account {
     quota: Quota,
     used: RequestSum,
+    /// The quotas of the user's groups.
+    teams: Vec<TeamQuota>,
     /// The weighted dominant share of the running jobs. Set by [`Queue::reshare`](super::queue::Queue::reshare).
     share: u64,
     /// The number of queued jobs.
     pub waiting: u64,
-    /// The first job that waits for the quota. No later job of the user overtakes it.
+    /// The first job that waits for a quota. No later job of the user overtakes it.
     hold: Option<Key>,
     /// The first job of each of the user's lines.
     lines: BTreeMap<Key, (GroupId, RequestSum)>,
@@ -42,6 +65,7 @@ pub(super) struct Accounts {
     accounts: Vec<Account>,
     /// Users with a guarantee.
     guaranteed: BTreeSet<UserId>,
+    teams: Vec<Team>,
 }
 
 impl Summary for RequestSum {
@@ -53,6 +77,20 @@ impl Summary for RequestSum {
             trainers: self.trainers.max(other.trainers),
             jobs: self.jobs.max(other.jobs),
         }
+    }
+}
+
+impl TeamQuota {
+    pub fn allows(&self, used: RequestSum, asked: RequestSum) -> bool {
+        self.quota.allows(used, asked)
+    }
+
+    fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<Limit> {
+        let limit = self.quota.in_the_way(used, asked)?;
+        Some(Limit {
+            group: Some(Arc::clone(&self.group)),
+            ..limit
+        })
     }
 }
 
@@ -98,9 +136,39 @@ impl Account {
         self.lines.values().map(|(group, _)| *group)
     }
 
-    /// False if the quota would not allow the job even if the user had nothing running.
+    /// The quotas of the user's groups.
+    pub fn teams(&self) -> &[TeamQuota] {
+        &self.teams
+    }
+
+    pub fn team(&self, id: TeamId) -> Option<&TeamQuota> {
+        self.teams.iter().find(|team| team.id == id)
+    }
+
+    /// The first limit that forbids the request now: the user's own, or one of their groups.
+    pub fn in_the_way(&self, asked: RequestSum) -> Option<Limit> {
+        let own = self.quota.in_the_way(self.used, asked);
+        own.or_else(|| {
+            self.teams
+                .iter()
+                .find_map(|team| team.in_the_way(team.used, asked))
+        })
+    }
+
+    /// The first limit that forbids the request even if nothing ran.
+    pub fn never_allows(&self, asked: RequestSum) -> Option<Limit> {
+        let nothing = RequestSum::default();
+        let own = self.quota.in_the_way(nothing, asked);
+        own.or_else(|| self.teams.iter().find_map(|team| team.in_the_way(nothing, asked)))
+    }
+
+    /// False if a quota would not allow the job even if nothing ran.
     pub fn could_ever(&self, asked: RequestSum) -> bool {
-        self.quota.is_unlimited() || self.quota.allows(RequestSum::default(), asked)
+        self.is_unlimited() || self.never_allows(asked).is_none()
+    }
+
+    fn is_unlimited(&self) -> bool {
+        self.quota.is_unlimited() && self.teams.is_empty()
     }
 
     /// Whether a job does not have to wait for the quota.
@@ -134,7 +202,7 @@ impl Account {
     }
 
     fn add_possible(&mut self, key: Key, asked: RequestSum) {
-        if !self.quota.is_unlimited() && self.could_ever(asked) {
+        if !self.is_unlimited() && self.could_ever(asked) {
             self.possible.insert(key.code(), key, asked);
         }
     }
@@ -144,8 +212,29 @@ impl Account {
         self.hold = self.find_hold();
     }
 
+    fn set_team_used(&mut self, id: TeamId, used: RequestSum) {
+        let team = self.teams.iter_mut().find(|team| team.id == id);
+        team.expect("a member has its group's quota").used = used;
+        self.hold = self.find_hold();
+    }
+
+    /// What the user's groups have running.
+    pub fn group_usage(&self) -> Vec<GroupUsage> {
+        let usage = |team: &TeamQuota| GroupUsage {
+            group: Arc::clone(&team.group),
+            quota: team.quota,
+            usage: team.used.usage(),
+        };
+        self.teams.iter().map(usage).collect()
+    }
+
     pub fn set_quota(&mut self, quota: Quota) {
         self.quota = quota;
+        self.check_lines();
+    }
+
+    /// Checks all lines again after a change of quotas.
+    fn check_lines(&mut self) {
         self.possible = SummaryTree::default();
         let lines = std::mem::take(&mut self.lines);
         for (key, (_, asked)) in &lines {
@@ -158,7 +247,7 @@ impl Account {
     /// Finds the first job that waits for the quota. Each limit is checked separately, so the maximum over several jobs
     /// exceeds a limit exactly if one of them does.
     fn find_hold(&self) -> Option<Key> {
-        let waits = |asked: &RequestSum| !self.quota.allows(self.used, *asked);
+        let waits = |asked: &RequestSum| self.in_the_way(*asked).is_some();
         self.possible.first(waits).copied()
     }
 }
@@ -193,6 +282,66 @@ impl Accounts {
             true => self.guaranteed.remove(&id),
             false => self.guaranteed.insert(id),
         };
+    }
+
+    /// Replaces the quotas of all user groups, and returns the users who had or have one.
+    pub fn set_group_quotas(&mut self, quotas: Vec<GroupQuota>) -> BTreeSet<UserId> {
+        let members = |teams: &[Team]| teams.iter().flat_map(|team| team.members.clone()).collect();
+        let mut changed: BTreeSet<UserId> = members(&self.teams);
+        for user in &changed {
+            self.get_mut(*user).teams.clear();
+        }
+        let quotas = quotas.into_iter().filter(|quota| !quota.quota.is_unlimited());
+        self.teams = quotas
+            .enumerate()
+            .map(|(index, quota)| self.team(index, quota))
+            .collect();
+        changed.extend(members(&self.teams));
+        for team in &self.teams {
+            for member in &team.members {
+                self.accounts[member.0].teams.push(team.quota.clone());
+            }
+        }
+        for user in &changed {
+            self.get_mut(*user).check_lines();
+        }
+        changed
+    }
+
+    fn team(&mut self, index: usize, quota: GroupQuota) -> Team {
+        let members: BTreeSet<UserId> = quota.members.iter().map(|user| self.id(user)).collect();
+        let used = members.iter().map(|user| self.get(*user).used());
+        Team {
+            quota: TeamQuota {
+                id: TeamId(index),
+                group: quota.group,
+                quota: quota.quota,
+                used: used.fold(RequestSum::default(), RequestSum::plus),
+            },
+            members: members.into_iter().collect(),
+        }
+    }
+
+    /// Changes what a user's groups have running, and returns their members. Costs a step per member.
+    pub fn use_teams(&mut self, user: UserId, change: impl Fn(RequestSum) -> RequestSum) -> BTreeSet<UserId> {
+        let mut changed = BTreeSet::new();
+        for id in self
+            .get(user)
+            .teams
+            .iter()
+            .map(|team| team.id)
+            .collect::<Vec<_>>()
+        {
+            let team = &mut self.teams[id.0];
+            team.quota.used = change(team.quota.used);
+            let used = team.quota.used;
+            for member in &team.members {
+                let account = &mut self.accounts[member.0];
+                account.set_team_used(id, used);
+                changed.insert(*member);
+            }
+        }
+        changed
     }
 
     pub fn get(&self, id: UserId) -> &Account {

@@ -198,7 +198,7 @@ impl<'a> Trial<'a> {
     fn quota_lets(&self, asked: RequestSum) -> bool {
         let account = self.scheduler.accounts.get(self.waiting.user);
         let is_held = account.hold().is_some_and(|hold| hold < self.key);
-        !is_held && account.quota().allows(account.used(), asked)
+        !is_held && account.in_the_way(asked).is_none()
     }
 
     fn has_place(&self, changed: &Request, shape: &Shape) -> bool {

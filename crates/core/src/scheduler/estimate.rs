@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Scheduler;
-use super::accounts::{Account, UserId};
+use super::accounts::{TeamId, UserId};
 use super::placing::{loads, may_fit, place};
 use super::queue::{Fit, Group, Key, Waiting};
 use super::quota::RequestSum;
@@ -38,7 +38,7 @@ pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now
     play.turn_of(key) == Some(now)
 }
 
-/// Whether a job ahead delays others. A job that waits for its own user's quota, or forever, does not.
+/// Whether a job ahead delays others. A job that waits for a quota, or forever, does not.
 fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
     let group = scheduler.queue.group(ahead.group);
     let account = scheduler.accounts.get(ahead.user);
@@ -50,6 +50,8 @@ struct Play<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> {
     scheduler: &'a Scheduler,
     user: UserId,
     used: RequestSum,
+    /// What the user's groups use.
+    teams: Vec<(TeamId, RequestSum)>,
     now: Timestamp,
     tree: RoomTree,
     /// What ended jobs released and what started jobs took, by node.
@@ -74,10 +76,12 @@ struct Started {
 impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
     fn new(scheduler: &'a Scheduler, user: UserId, now: Timestamp) -> Self {
         let ends: Box<dyn Iterator<Item = (Timestamp, &'a Run)>> = Box::new(scheduler.running.known());
+        let account = scheduler.accounts.get(user);
         Play {
             scheduler,
             user,
-            used: scheduler.accounts.get(user).used(),
+            used: account.used(),
+            teams: account.teams().iter().map(|team| (team.id, team.used)).collect(),
             now,
             tree: scheduler.cluster.free().clone(),
             gone: HashMap::new(),
@@ -152,11 +156,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         shape: &Shape,
     ) -> Option<Option<Vec<(usize, Load)>>> {
         self.spend(1)?;
-        let account: &Account = self.scheduler.accounts.get(user);
-        if user == self.user && !account.quota().allows(self.used, group.asked) {
-            return Some(None);
-        }
-        if !may_fit(&self.tree, shape) {
+        if !self.quotas_allow(user, group.asked) || !may_fit(&self.tree, shape) {
             return Some(None);
         }
         self.spend(shape.workers())?;
@@ -166,9 +166,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     fn remember(&mut self, waiting: &Waiting, group: &Group, loads: Vec<(usize, Load)>) {
         let user = waiting.user;
         let asked = group.asked;
-        if user == self.user {
-            self.used = self.used.plus(asked);
-        }
+        self.use_quotas(user, |used| used.plus(asked));
         let end = group
             .max_runtime
             .map_or(Timestamp::MAX, |limit| after(self.now, limit));
@@ -207,8 +205,30 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     }
 
     fn give_back(&mut self, user: UserId, asked: RequestSum) {
+        self.use_quotas(user, |used| used.minus(asked));
+    }
+
+    /// Checks the quotas that concern the job to be estimated: those of its user and their groups.
+    fn quotas_allow(&self, user: UserId, asked: RequestSum) -> bool {
+        let account = self.scheduler.accounts.get(user);
+        let allows = |(id, used): &(TeamId, RequestSum)| {
+            let team = account.team(*id);
+            team.is_none_or(|team| team.allows(*used, asked))
+        };
+        (user != self.user || account.quota().allows(self.used, asked)) && self.teams.iter().all(allows)
+    }
+
+    fn use_quotas(&mut self, user: UserId, change: impl Fn(RequestSum) -> RequestSum) {
         if user == self.user {
-            self.used = self.used.minus(asked);
+            self.used = change(self.used);
+        }
+        let account = self.scheduler.accounts.get(user);
+        for (_, used) in self
+            .teams
+            .iter_mut()
+            .filter(|(id, _)| account.team(*id).is_some())
+        {
+            *used = change(*used);
         }
     }
 

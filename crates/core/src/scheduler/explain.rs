@@ -50,7 +50,7 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
     })
 }
 
-/// Whether a job waits for its user's quota. Then only jobs of that user are ahead of it.
+/// Whether a job waits for a quota. Then only jobs of that user are ahead of it.
 fn waits_for_quota(reason: &Reason) -> bool {
     matches!(
         reason,
@@ -61,18 +61,17 @@ fn waits_for_quota(reason: &Reason) -> bool {
 fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
     let group = scheduler.queue.group(waiting.group);
     let account = scheduler.accounts.get(waiting.user);
-    let limit = |used| account.quota().in_the_way(used, group.asked);
     let id = |key: Key| scheduler.queue.get(key).request.id.clone();
     if group.fit == Fit::Never {
         return Reason::TooBig(too_big::never_fits(scheduler, &group.shape));
     }
-    if let Some(limit) = limit(Default::default()) {
+    if let Some(limit) = account.never_allows(group.asked) {
         return Reason::BeyondQuota(limit);
     }
     if let Some(own) = account.hold().filter(|hold| *hold < key) {
         return Reason::BehindOwn(id(own));
     }
-    if let Some(limit) = limit(account.used()) {
+    if let Some(limit) = account.in_the_way(group.asked) {
         return Reason::Quota(limit);
     }
     if let Some(alone) = &scheduler.alone {

@@ -3,8 +3,8 @@
 //! Jobs start as a whole (all workers or none), each worker on one node, within the user's quota, by priority. Within
 //! one priority the user with the smallest weighted dominant share is next, and within a user it is first in, first
 //! out. The first job that does not fit gets a reservation; a later job overtakes it only if it fits beside that
-//! reservation or ends before it begins. A job that waits for its own user's quota reserves nothing, and no later job
-//! of that user overtakes it. A job within its owner's guarantee that has waited long enough goes before all others,
+//! reservation or ends before it begins. A job that waits for the quota of its user, or of a group of users, reserves
+//! nothing, and no later job of that user overtakes it. A job within its owner's guarantee that has waited long enough goes before all others,
 //! and borrowing jobs are stopped for it (`reclaim`).
 //!
 //! Values in, values out: it starts nothing and reads no clock.
@@ -38,7 +38,7 @@ mod why;
 use jiff::Timestamp;
 
 pub use excess::{Excess, ResourceKind, Shortage};
-pub use quota::{Guarantee, Limit, Quota, Usage};
+pub use quota::{GroupQuota, GroupUsage, Guarantee, Limit, Quota, Usage};
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
 pub use why::{Change, Holders, Reason, Why};
@@ -55,8 +55,8 @@ use running::{End, Run, Running, Turn};
 
 /// The queue, the nodes and the running jobs.
 ///
-/// The cost of every call except [`Scheduler::explain`], [`Scheduler::set_quota`] and [`Scheduler::change_node`] grows
-/// at most logarithmically with the queue: see `docs/design/0009-scheduler.md`.
+/// The cost of every call except [`Scheduler::explain`], [`Scheduler::change_node`] and those that set quotas grows at
+/// most logarithmically with the queue: see `docs/design/0009-scheduler.md`.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     policy: Policy,
@@ -173,9 +173,17 @@ impl Scheduler {
 
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
         let user = self.accounts.id(&user);
-        self.queue.set_quota(user, quota, &mut self.accounts);
+        self.accounts.get_mut(user).set_quota(quota);
+        self.queue.quotas_changed(user, &mut self.accounts);
         self.accounts.list_guarantee(user);
         self.reshare(user);
+    }
+
+    /// Replaces the quotas of all user groups.
+    pub fn set_group_quotas(&mut self, quotas: Vec<GroupQuota>) {
+        for user in self.accounts.set_group_quotas(quotas) {
+            self.queue.quotas_changed(user, &mut self.accounts);
+        }
     }
 
     /// How many jobs of the user are queued.
@@ -194,6 +202,12 @@ impl Scheduler {
     pub fn usage(&self, user: &UserName) -> Usage {
         let used = self.accounts.find(user).map(|account| account.used());
         used.unwrap_or_default().usage()
+    }
+
+    /// The quotas of the user's groups, and what all their members use together.
+    pub fn group_usage(&self, user: &UserName) -> Vec<GroupUsage> {
+        let account = self.accounts.find(user);
+        account.map(|account| account.group_usage()).unwrap_or_default()
     }
 
     /// What all nodes have together.
@@ -255,11 +269,14 @@ impl Scheduler {
         }
     }
 
-    fn use_quota(&mut self, user: UserId, change: impl FnOnce(RequestSum) -> RequestSum) {
+    fn use_quota(&mut self, user: UserId, change: impl Fn(RequestSum) -> RequestSum) {
         let account = self.accounts.get_mut(user);
         account.set_used(change(account.used()));
         self.reshare(user);
         self.queue.quota_moved(user, &mut self.accounts);
+        for member in self.accounts.use_teams(user, change) {
+            self.queue.quota_moved(member, &mut self.accounts);
+        }
     }
 
     /// Moves a user's jobs to the ranks of their current share.

@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::accounts::{Accounts, UserId};
 use super::demand::{Demand, code};
-use super::quota::{Quota, RequestSum};
+use super::quota::RequestSum;
 use super::request::Request;
 use super::room::Shape;
 use super::summary_tree::{Code, SummaryTree};
@@ -378,9 +378,8 @@ impl Queue {
         }
     }
 
-    /// Sets a quota and re-evaluates all lines of the user.
-    pub fn set_quota(&mut self, user: UserId, quota: Quota, accounts: &mut Accounts) {
-        accounts.get_mut(user).set_quota(quota);
+    /// Re-evaluates all lines of a user after a change of quotas.
+    pub fn quotas_changed(&mut self, user: UserId, accounts: &mut Accounts) {
         accounts.get_mut(user).parked.clear();
         for id in accounts.get(user).groups().collect::<Vec<_>>() {
             let group = self.group_mut(id);

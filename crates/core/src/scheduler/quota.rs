@@ -1,11 +1,14 @@
-//! What a user may use at once, and what they use now.
+//! What a user, or a group of users together, may use at once, and what they use now.
 //!
 //! The queue decides which jobs wait because of it.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::excess::ResourceKind;
 use super::room::{Load, Shape};
+use crate::names::UserName;
 use crate::quantity::{Bytes, Cpu};
 
 /// The most a user may have running at once. `None` means no limit.
@@ -31,6 +34,23 @@ pub struct Quota {
     /// What the user can count on. Use above it is borrowed, see `reclaim`.
     #[serde(default)]
     pub guarantee: Guarantee,
+}
+
+/// The most that all members of a user group may have running together: `cpu`, `memory`, `gpu`, `parallelism` and
+/// `jobs` of the quota.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupQuota {
+    pub group: Arc<str>,
+    pub quota: Quota,
+    pub members: Vec<UserName>,
+}
+
+/// What all members of a user group have running together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupUsage {
+    pub group: Arc<str>,
+    pub quota: Quota,
+    pub usage: Usage,
 }
 
 /// Amounts that a user can reclaim from borrowers.
@@ -63,8 +83,10 @@ pub(super) struct RequestSum {
 }
 
 /// The limit that blocks a job, with the numbers that explain it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
+    /// The user group whose members share this limit; `None`: the user's own.
+    pub group: Option<Arc<str>>,
     pub kind: ResourceKind,
     pub limit: u128,
     pub used: u128,
@@ -183,6 +205,7 @@ impl Quota {
             let limit = limit?;
             let broken = asked > 0 && used + asked > limit;
             broken.then_some(Limit {
+                group: None,
                 kind,
                 limit,
                 used,

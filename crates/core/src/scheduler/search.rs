@@ -27,7 +27,7 @@ pub(super) struct Scene<'a> {
     pub quota_kept: QuotaKept,
 }
 
-/// The user whose quota is reserved for the job ahead, and the reserved amount.
+/// The user whose quotas are reserved for the job ahead, and the reserved amount.
 #[derive(Clone, Copy)]
 pub(super) struct QuotaKept {
     pub user: UserId,
@@ -190,8 +190,18 @@ impl Scene<'_> {
     }
 }
 
-/// Whether a job leaves the quota that the job ahead needs, if both have the same user.
+/// Whether a job leaves the quota that the job ahead needs, if both have the same user or a group in common.
 pub(super) fn leaves_quota(accounts: &Accounts, kept: QuotaKept, user: UserId, asked: RequestSum) -> bool {
-    let account = accounts.get(user);
-    user != kept.user || account.quota().allows(account.used().plus(kept.asked), asked)
+    let (account, ahead) = (accounts.get(user), accounts.get(kept.user));
+    let own = || user != kept.user || account.quota().allows(account.used().plus(kept.asked), asked);
+    let shared = || {
+        let common = account
+            .teams()
+            .iter()
+            .filter(|team| ahead.team(team.id).is_some());
+        common
+            .into_iter()
+            .all(|team| team.allows(team.used.plus(kept.asked), asked))
+    };
+    own() && shared()
 }

@@ -25,7 +25,7 @@ pub struct TooBig {
 pub enum TooMuch {
     /// More than the machines have.
     Machines(Excess),
-    /// More than the user may have.
+    /// More than the user or one of their groups may have.
     Quota(Limit),
 }
 
@@ -41,15 +41,15 @@ impl fmt::Display for TooMuch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TooMuch::Machines(excess) => excess.fmt(f),
-            TooMuch::Quota(Limit {
-                kind, limit, asked, ..
-            }) => {
-                write!(
-                    f,
-                    "{} requested, your quota is {}",
-                    kind.amount(*asked),
-                    kind.amount(*limit)
-                )
+            TooMuch::Quota(quota) => {
+                let (asked, limit) = (quota.kind.amount(quota.asked), quota.kind.amount(quota.limit));
+                match &quota.group {
+                    None => write!(f, "{asked} requested, your quota is {limit}"),
+                    Some(group) => write!(
+                        f,
+                        "{asked} requested, the total of your group `{group}` is {limit}"
+                    ),
+                }
             }
         }
     }
@@ -89,8 +89,8 @@ pub(super) fn check(scheduler: &Scheduler, request: &Request) -> Result<(), TooB
 
 fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     let shape = Shape::of(request);
-    let quota = scheduler.quota(&request.user);
-    if let Some(limit) = quota.in_the_way(RequestSum::default(), RequestSum::of(&shape)) {
+    let account = scheduler.accounts.find(&request.user);
+    if let Some(limit) = account.and_then(|account| account.never_allows(RequestSum::of(&shape))) {
         return Some(TooMuch::Quota(limit));
     }
     (scheduler.fit(&shape) == Fit::Never).then(|| TooMuch::Machines(never_fits(scheduler, &shape)))

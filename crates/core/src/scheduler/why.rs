@@ -36,11 +36,11 @@ pub enum Reason<J = JobId> {
     },
     /// The machines became smaller than the job.
     TooBig(Excess),
-    /// It exceeds the whole quota of its user.
+    /// It exceeds the whole quota of its user, or of one of their groups.
     BeyondQuota(Limit),
-    /// The user's running jobs leave too little of the quota.
+    /// Too little of such a quota is left.
     Quota(Limit),
-    /// Another job of the same user waits for the quota.
+    /// Another job of the same user waits for a quota.
     BehindOwn(J),
     /// It is larger than all machines and starts only when nothing else runs.
     NeedsEverything { excess: Excess, held_by: Holders<J> },

@@ -17,7 +17,7 @@ use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
 use crate::reconcile::JobsError;
 use crate::store::{AuditEntry, AuditState, Heir};
-use crate::users::{Account, LimitError, Limits, Origin, ProviderUser, Record};
+use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Record};
 
 /// Limit on the rows of the audit log in one reply.
 const MOST_AUDIT: u32 = 1000;
@@ -279,9 +279,10 @@ impl App {
 
     pub async fn group_list(&self) -> Vec<GroupView> {
         let (records, groups) = self.accounts.list().await;
-        let view = |group: &crate::users::Group| GroupView {
+        let view = |group: &Group| GroupView {
             name: group.name.clone(),
             limits: limit_map(&group.limits),
+            total: limit_map(&group.total),
             members: records
                 .iter()
                 .filter(|record| record.groups.contains(&group.name))
@@ -297,13 +298,17 @@ impl App {
         name: &str,
         request: GroupRequest,
     ) -> Result<GroupView, ErrorBody> {
-        let detail: Vec<String> = request
-            .limits
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let limits = request.limits.iter();
+        let limits = limits.map(|(name, value)| format!("{name}={value}"));
+        let total = request.total.iter();
+        let total = total.map(|(name, value)| format!("total {name}={value}"));
+        let detail: Vec<String> = limits.chain(total).collect();
         let entry = audit(caller, "group.set", name, &detail.join(" "));
-        let set = |limits: &mut Limits| set_limits(limits, &request.limits);
+        let set = |group: &mut Group| {
+            set_limits(&mut group.limits, &request.limits)?;
+            let mut total = request.total.iter();
+            total.try_for_each(|(name, value)| group.total.set_total(name, value))
+        };
         self.know_capacity().await;
         let group = self.accounts.group_set(name, set, entry).await?;
         let all = self.group_list().await;

@@ -1,15 +1,18 @@
 //! A user's limits and usage.
 
+use std::collections::BTreeMap;
+
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::QuotaRow;
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::Usage;
+use paddlecloud_core::scheduler::{GroupUsage, Usage};
 
 use super::App;
 use super::accounts::as_user;
 use crate::auth::Caller;
+use crate::reconcile::UserUsage;
 
 impl App {
     /// The resources held by the user's jobs that are starting.
@@ -44,26 +47,37 @@ impl App {
         jobs.iter().filter(waits).count()
     }
 
-    /// The limits and usage of every user, for administrators.
+    /// The limits and usage of every user, then of every group with a total, for administrators.
     pub async fn quota_list(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
         self.check_all_users(caller, "quota.list").await?;
         let mut accounts = self.auth.users().all();
         accounts.sort_by(|left, right| left.name.cmp(&right.name));
         let mut all = Vec::new();
+        let mut groups = BTreeMap::new();
         for account in accounts {
-            for row in self.quota_show(&as_user(&account.name)).await? {
+            let rows = self.quota_show(&as_user(&account.name)).await?;
+            let (shared, own): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.group.is_some());
+            for row in own {
                 all.push(QuotaRow {
                     user: Some(account.name.to_string()),
                     ..row
                 });
             }
+            for row in shared {
+                groups.insert((row.group.clone(), row.resource.clone()), row);
+            }
         }
+        all.extend(groups.into_values());
         Ok(all)
     }
 
     /// The limit and usage of everything that is counted.
     pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
-        let (quota, usage) = self.jobs.usage(&caller.user).await;
+        let UserUsage {
+            quota,
+            used: usage,
+            groups,
+        } = self.jobs.usage(&caller.user).await;
         let stored = self.file_storage(caller).await?;
         let storage_limit = stored.bytes_limit.map(|bytes| Bytes::new(bytes).to_string());
         let starting = self.starting(&caller.user);
@@ -125,13 +139,42 @@ impl App {
                 ));
             }
         }
+        rows.extend(groups.iter().flat_map(group_rows));
         Ok(rows)
     }
+}
+
+/// What all members of a group may have running together, and what they have.
+fn group_rows(group: &GroupUsage) -> Vec<QuotaRow> {
+    let (quota, usage) = (&group.quota, &group.usage);
+    let number = |limit: Option<u32>| limit.map(|count| count.to_string());
+    let rows = [
+        row("cpu", quota.cpu.map(|cpu| cpu.to_string()), usage.cpu.to_string()),
+        row(
+            "memory",
+            quota.memory.map(|memory| memory.to_string()),
+            usage.memory.to_string(),
+        ),
+        row("gpu", number(quota.gpu), usage.gpu.to_string()),
+        row(
+            "parallelism",
+            number(quota.parallelism),
+            usage.parallelism.to_string(),
+        ),
+        row("running jobs", number(quota.jobs), usage.jobs.to_string()),
+    ];
+    let limited = rows.into_iter().filter(|row| row.limit.is_some());
+    let of_group = |row| QuotaRow {
+        group: Some(group.group.to_string()),
+        ..row
+    };
+    limited.map(of_group).collect()
 }
 
 fn row(resource: &str, limit: Option<String>, used: String) -> QuotaRow {
     QuotaRow {
         user: None,
+        group: None,
         resource: resource.to_owned(),
         limit,
         guarantee: None,

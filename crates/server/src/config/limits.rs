@@ -62,11 +62,16 @@ const NAMES: [&str; 13] = [
     "guaranteed_gpu",
 ];
 
+/// The limits that a group can have for all members together.
+const OF_A_TOTAL: [&str; 5] = ["cpu", "memory", "gpu", "parallelism", "running_jobs"];
+
 /// Why a limit cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     #[error("`{}` is not a limit: use {}", .0.escape_debug(), NAMES.join(", "))]
     Unknown(String),
+    #[error("`{}` cannot be limited for all members together: use {}", .0.escape_debug(), OF_A_TOTAL.join(", "))]
+    NotOfATotal(String),
     #[error("`{name}`: `{}` is not a value: {problem}", .value.escape_debug())]
     Value {
         name: String,
@@ -95,6 +100,14 @@ impl Limits {
             other => return Err(LimitError::Unknown(other.to_owned())),
         }
         Ok(())
+    }
+
+    /// Sets a limit for all members of a group together.
+    pub fn set_total(&mut self, name: &str, value: &str) -> Result<(), LimitError> {
+        match OF_A_TOTAL.contains(&name) || !NAMES.contains(&name) {
+            true => self.set(name, value),
+            false => Err(LimitError::NotOfATotal(name.to_owned())),
+        }
     }
 
     /// The limits that are set, by name.
@@ -235,6 +248,12 @@ mod tests {
             unknown.starts_with("`cores` is not a limit: use cpu, "),
             "{unknown}"
         );
+        let total = limits.set_total("storage", "1Gi").unwrap_err().to_string();
+        assert_eq!(
+            total,
+            "`storage` cannot be limited for all members together: use cpu, memory, gpu, parallelism, running_jobs"
+        );
+        assert_eq!(limits.set_total("cores", "1").unwrap_err().to_string(), unknown);
         let wrong = limits.set("gpu", "two").unwrap_err().to_string();
         assert!(wrong.starts_with("`gpu`: `two` is not a value: "), "{wrong}");
     }

@@ -18,6 +18,7 @@ use super::reply::{Refused, envelope};
 use super::{Shared, alive, scope};
 use crate::packages::SHORT_LIST;
 use crate::queue::{Class, Queue, Turn};
+use crate::refusals::Limit;
 
 /// How long a long list waits for its turn, in silence: clients and proxies wait longer.
 const TURN_WITHIN: Duration = Duration::from_secs(100);
@@ -38,7 +39,12 @@ pub(super) async fn package_announce(
     // Not before all of it has come: who hears a reply may stop sending, proxies do.
     let (list, turn) = match list_of(&app.queue, &caller.user, app.list_limit, body).await {
         Ok(read) => read,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => {
+            if refused.0.error == ErrorName::Unavailable {
+                app.metrics.refusals.count(Limit::LargeBodies);
+            }
+            return refused.into_response();
+        }
     };
     let work = async move {
         let announced = app.package_announce(&caller, list, turn).await;

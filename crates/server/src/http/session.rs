@@ -10,15 +10,18 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use paddlecloud_api::RENEW_HEADER;
 use paddlecloud_api::error::ErrorName;
 
 use super::Shared;
 use super::scope::refused;
 use crate::auth::{AuthError, Session};
 use crate::queue::{Class, Queue, Turn};
+use crate::refusals::{Limit, Refusals};
 
 /// How long a large body waits for others.
 const MEMORY_WITHIN: Duration = Duration::from_secs(20);
@@ -33,16 +36,18 @@ struct Slot {
     session: OnceLock<Session>,
     filled: tokio::sync::Notify,
     queue: Queue,
+    refusals: Arc<Refusals>,
     /// What a large body holds until the request is answered.
     turn: OnceLock<Turn>,
 }
 
 impl SessionSlot {
-    fn new(queue: Queue) -> SessionSlot {
+    fn new(queue: Queue, refusals: Arc<Refusals>) -> SessionSlot {
         SessionSlot(Arc::new(Slot {
             session: OnceLock::new(),
             filled: tokio::sync::Notify::new(),
             queue,
+            refusals,
             turn: OnceLock::new(),
         }))
     }
@@ -53,8 +58,16 @@ impl SessionSlot {
             return true;
         };
         let turn = self.0.queue.turn(Class::Body, &session.user);
-        let turn = tokio::time::timeout(MEMORY_WITHIN, turn).await;
-        turn.map(|turn| self.0.turn.set(turn)).is_ok()
+        match tokio::time::timeout(MEMORY_WITHIN, turn).await {
+            Ok(turn) => {
+                let _ = self.0.turn.set(turn);
+                true
+            }
+            Err(_) => {
+                self.0.refusals.count(Limit::LargeBodies);
+                false
+            }
+        }
     }
 
     pub fn fill(&self, session: Session) {
@@ -75,7 +88,7 @@ impl SessionSlot {
 
 /// Answers a request until its session ends.
 pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: Next) -> Response {
-    let slot = SessionSlot::new(app.queue.clone());
+    let slot = SessionSlot::new(app.queue.clone(), Arc::clone(&app.metrics.refusals));
     request.extensions_mut().insert(slot.clone());
     let route = request.extensions().get::<MatchedPath>().cloned();
     let asked = format!(
@@ -87,12 +100,16 @@ pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: 
         let session = slot.session().await;
         app.auth.ended(&session).await;
     };
-    let response = tokio::select! {
+    let mut response = tokio::select! {
         // A reply that is ready counts, also that of the request which ended its own session.
         biased;
         response = next.run(request) => response,
         () = ended => return refused(AuthError::Revoked).into_response(),
     };
+    if slot.0.session.get().is_some_and(Session::is_due_for_renewal) {
+        let name = HeaderName::from_static(RENEW_HEADER);
+        response.headers_mut().insert(name, HeaderValue::from_static("1"));
+    }
     let is_forbidden = response.extensions().get() == Some(&ErrorName::Forbidden);
     if let Some(session) = slot.0.session.get().filter(|_| is_forbidden) {
         app.record_refusal(&session.user, &asked).await;
@@ -142,5 +159,26 @@ impl HttpBody for Guarded {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_body_that_waits_too_long_is_counted() {
+        let (queue, refusals) = (Queue::default(), Arc::new(Refusals::default()));
+        let slot = SessionSlot::new(queue.clone(), Arc::clone(&refusals));
+        slot.fill(Session::of_user("me".parse().unwrap()));
+        let me = "me".parse().unwrap();
+        let taken: Vec<Turn> = std::iter::from_fn(|| queue.turn(Class::Body, &me).now_or_never()).collect();
+        assert!(!slot.take_memory().await);
+        assert_eq!(refusals.of(Limit::LargeBodies), 1);
+        drop(taken);
+        assert!(slot.take_memory().await);
+        assert_eq!(refusals.of(Limit::LargeBodies), 1);
     }
 }

@@ -51,6 +51,13 @@ pub struct Expected<'a> {
     pub now: i64,
 }
 
+/// What the tokens of tests and of the fuzzer must say.
+pub(super) const EXAMPLE: Expected<'static> = Expected {
+    issuer: "https://login.example.org",
+    client_id: "paddlecloud",
+    now: 1500,
+};
+
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -100,6 +107,21 @@ pub fn subject(claims: &Claims) -> Result<&str, TokenError> {
     match subject.is_empty() || subject.len() > LONGEST_SUBJECT || subject.chars().any(char::is_control) {
         true => Err(TokenError::Claim("sub")),
         false => Ok(subject),
+    }
+}
+
+/// What is accepted has a subject that can name an account, for the fuzzer.
+pub(super) fn check_claims(claims: &Claims) {
+    if check(claims, EXAMPLE).is_ok() {
+        let subject = subject(claims).expect("it was checked");
+        assert!(!subject.is_empty() && subject.len() <= LONGEST_SUBJECT && !subject.contains('\n'));
+        assert_eq!(
+            claims
+                .get("iss")
+                .and_then(Value::as_str)
+                .map(|text| text.trim_end_matches('/')),
+            Some(EXAMPLE.issuer)
+        );
     }
 }
 
@@ -201,11 +223,7 @@ mod tests {
     i2FnR-wPFIMIbKW55nl3KDmltP9hQNqGwiuwU0WWlMTcgjAVMgcQiCioojRqUKWfk5nB7CcBkXjt2qYCNl-4oQiSY5hyPnVRC9-7\
     uxTQ0OzquIODVvvHf-Pzkt-S4W3E8ALcUL1nxM0REUsbdastmfLpPvHdd9BvMIuDx8Yiqq6-ivp95Ba0s_MR0hxc8voktJE7qF0g";
 
-    const EXPECTED: Expected<'static> = Expected {
-        issuer: "https://login.example.org",
-        client_id: "paddlecloud",
-        now: 1500,
-    };
+    const EXPECTED: Expected<'static> = EXAMPLE;
 
     fn encoded(value: &Value) -> String {
         URL_SAFE_NO_PAD.encode(value.to_string())

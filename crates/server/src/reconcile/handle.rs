@@ -7,13 +7,13 @@ use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
 use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
-use paddlecloud_core::scheduler::{Guarantee, Quota, Usage, Why};
+use paddlecloud_core::scheduler::{Guarantee, Why};
 use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::board::Board;
 use super::ids::Ids;
-use super::{Done, JobsError, Message, Undone};
+use super::{Done, JobsError, Message, Undone, UserUsage};
 use crate::store::Store;
 
 /// Attempts to find an unused id; one is enough unless the clock stands still.
@@ -210,7 +210,7 @@ impl Jobs {
         reply.await.ok()?
     }
 
-    pub async fn usage(&self, user: &UserName) -> (Quota, Usage) {
+    pub async fn usage(&self, user: &UserName) -> UserUsage {
         let (answer, reply) = oneshot::channel();
         match self.messages.send(Message::Usage(user.clone(), answer)).await {
             Ok(()) => reply.await.unwrap_or_default(),

@@ -13,7 +13,7 @@ mod handle;
 mod ids;
 mod orders;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,9 @@ use paddlecloud_core::ports::{
     AttemptKey, Engine, EngineError, EngineEvent, EngineState, JobStore, LogStore, PageRequest, Report,
     RunPreparer, SecretSource, StoreError,
 };
-use paddlecloud_core::scheduler::{Excess, Guarantee, Inventory, Node, Policy, Quota, Scheduler, Usage, Why};
+use paddlecloud_core::scheduler::{
+    Excess, GroupQuota, GroupUsage, Guarantee, Inventory, Node, Policy, Quota, Scheduler, Usage, Why,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use board::Board;
@@ -38,7 +40,7 @@ use ids::Ids;
 use orders::Orders;
 
 use crate::store::{self, Store};
-use crate::users::Users;
+use crate::users::{Account, Users};
 
 /// Most requests in one batch.
 const BATCH: usize = 1024;
@@ -61,12 +63,20 @@ type Answer = oneshot::Sender<Result<Done, Undone>>;
 enum Message {
     Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
-    Usage(UserName, oneshot::Sender<(Quota, Usage)>),
+    Usage(UserName, oneshot::Sender<UserUsage>),
     Capacity(oneshot::Sender<Guarantee>),
     Check(
         conductor::Submission,
         oneshot::Sender<Result<Option<Excess>, Refusal>>,
     ),
+}
+
+/// What a user and their groups may have running, and what they have.
+#[derive(Debug, Clone, Default)]
+pub struct UserUsage {
+    pub quota: Quota,
+    pub used: Usage,
+    pub groups: Vec<GroupUsage>,
 }
 
 /// How this server shares the resources of its engine.
@@ -93,16 +103,38 @@ impl Sharing {
         for account in self.users.all() {
             scheduler.set_quota(account.name.clone(), account.quota);
         }
+        scheduler.set_group_quotas(group_quotas(&self.users.all()));
         scheduler
     }
 
     /// The current quotas.
     fn quotas(&self) -> impl Iterator<Item = Input> {
-        self.users.all().into_iter().map(|account| Input::QuotaChanged {
+        let accounts = self.users.all();
+        let groups = Input::GroupQuotasChanged(group_quotas(&accounts));
+        let users = accounts.into_iter().map(|account| Input::QuotaChanged {
             user: account.name.clone(),
             quota: account.quota,
-        })
+        });
+        users.chain([groups])
     }
+}
+
+/// The groups with a total, and their members.
+fn group_quotas(accounts: &[Arc<Account>]) -> Vec<GroupQuota> {
+    let mut groups: BTreeMap<Arc<str>, GroupQuota> = BTreeMap::new();
+    for account in accounts {
+        for total in &account.totals {
+            let group = groups
+                .entry(Arc::clone(&total.group))
+                .or_insert_with(|| GroupQuota {
+                    group: Arc::clone(&total.group),
+                    quota: total.quota,
+                    members: Vec::new(),
+                });
+            group.members.push(account.name.clone());
+        }
+    }
+    groups.into_values().collect()
 }
 
 /// Restores the jobs of the store and the engine's state, and starts the loop. Returns when jobs can be submitted.
@@ -411,7 +443,11 @@ fn sort_messages(
             }
             Message::Explain(job, answer) => drop(answer.send(conductor.why(&job, watch.now()))),
             Message::Usage(user, answer) => {
-                let _ = answer.send((conductor.quota(&user), conductor.usage(&user)));
+                let _ = answer.send(UserUsage {
+                    quota: conductor.quota(&user),
+                    used: conductor.usage(&user),
+                    groups: conductor.group_usage(&user),
+                });
             }
             Message::Capacity(answer) => drop(answer.send(conductor.capacity())),
             Message::Check(submission, answer) => drop(answer.send(conductor.check(&submission))),

@@ -162,7 +162,7 @@ impl Stage {
         let mut account = Account::new(ada.clone());
         account.quota.parallelism = Some(trainers);
         self.accounts.put(account);
-        let known = async { while self.jobs.usage(&ada).await.0.parallelism != Some(trainers) {} };
+        let known = async { while self.jobs.usage(&ada).await.quota.parallelism != Some(trainers) {} };
         tokio::time::timeout(Duration::from_secs(60), known)
             .await
             .expect("within the limit");

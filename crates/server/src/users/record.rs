@@ -78,12 +78,25 @@ pub struct Record {
     pub created: i64,
 }
 
-/// A group: limits for members who have none of their own.
+/// A group: limits for members who have none of their own, and limits for all members together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     pub name: String,
     #[serde(default)]
     pub limits: Limits,
+    /// Set by [`Limits::set_total`].
+    #[serde(default)]
+    pub total: Limits,
+}
+
+impl Group {
+    pub fn new(name: &str) -> Group {
+        Group {
+            name: name.to_owned(),
+            limits: Limits::default(),
+            total: Limits::default(),
+        }
+    }
 }
 
 impl Record {

@@ -173,12 +173,84 @@ async fn groups_give_limits_to_members_who_have_none() {
     stage.finish().await;
 }
 
-/// A job of the user's own that waits.
-async fn queue_job(stage: &Stage, user: &str, login: &str) -> String {
+#[tokio::test]
+async fn members_of_a_group_share_its_total_and_learn_nothing_else_of_each_other() {
+    if !is_root() {
+        return eprintln!("skipped: workers of two users need two system users, which needs root");
+    }
+    let stage = Stage::with(UIDS).await;
+    let group = |body: Value| stage.send(Request::new("PUT", "/api/v1/admin/groups/vision").json(body));
+    assert_eq!(
+        group(json!({"total": {"cpu": "2", "running_jobs": "5"}}))
+            .await
+            .status,
+        200
+    );
+    let storage = group(json!({"total": {"storage": "1Gi"}})).await;
+    assert_eq!(storage.status, 400, "{}", storage.text());
+    for user in ["ann", "bob"] {
+        add(&stage, user, json!({"groups": ["vision"]})).await;
+        stage.app.storage.home(&user.parse().unwrap()).map(drop).unwrap();
+        give_package(&stage, user);
+    }
+    let submit = async |user: &str, cores: u32| {
+        let body = json!({
+            "name": "own", "jobPackage": format!("/pfs/dc1/home/{user}/job_word_emb"), "entry": "sleep 100",
+            "pservers": 0, "cpu": cores, "memory": "16Mi", "grace": "1s",
+        });
+        let request = Request::new("POST", "/api/v1/jobs").json(body);
+        let request = request.header("authorization", &basic(user, "a long secret"));
+        request.send(&stage.address).await
+    };
+    assert_eq!(submit("ann", 2).await.status, 200);
+    let refused = submit("bob", 3).await;
+    let problem = "3 cores requested, the total of your group `vision` is 2 cores";
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains(problem), "{}", refused.text());
+    assert_eq!(submit("bob", 1).await.status, 200);
+    let login = basic("bob", "a long secret");
+    let why = get(&stage, "/api/v1/jobs/own/why", &login).await.text();
+    let reason = "the total of 2 cores of your group `vision`: 2 in use, 1 requested";
+    assert!(why.contains(reason) && !why.contains("ann"), "{why}");
+    let rows = get(&stage, "/api/v1/quota", &login).await.json();
+    let is_shared = |row: &&Value| row["group"] == "vision";
+    let shared: Vec<&Value> = rows["msg"].as_array().unwrap().iter().filter(is_shared).collect();
+    assert_eq!(
+        shared,
+        [
+            &json!({"group": "vision", "resource": "cpu", "limit": "2", "used": "2"}),
+            &json!({"group": "vision", "resource": "running jobs", "limit": "5", "used": "1"}),
+        ]
+    );
+    let all = stage.get("/api/v1/quota?all_users=true").await.json();
+    let shared = all["msg"].as_array().unwrap().iter().filter(is_shared).count();
+    assert_eq!(shared, 2, "once for all members: {all}");
+    assert_eq!(group(json!({"total": {"cpu": "none"}})).await.status, 200);
+    wait_until_it_runs(&stage, &login).await;
+    stage.finish().await;
+}
+
+async fn wait_until_it_runs(stage: &Stage, login: &str) {
+    let runs = async {
+        while get(stage, "/api/v1/jobs/own", login).await.json()["msg"]["job"]["status"] != "Running" {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let runs = tokio::time::timeout(Duration::from_secs(60), runs).await;
+    runs.expect("without the limit the job starts");
+}
+
+/// Puts a package into a user's home.
+fn give_package(stage: &Stage, user: &str) {
     let folder = home(stage.folder.path(), user).join("job_word_emb");
     std::fs::create_dir_all(&folder).unwrap();
     let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(folder.parent().unwrap()).unwrap());
     std::os::unix::fs::chown(&folder, Some(owner), Some(owner)).unwrap();
+}
+
+/// A job of the user's own that waits.
+async fn queue_job(stage: &Stage, user: &str, login: &str) -> String {
+    give_package(stage, user);
     let mut body = request("waits");
     body["job_package"] = json!(format!("/pfs/dc1/home/{user}/job_word_emb"));
     let request = Request::new("POST", "/api/v1/jobs").json(body);

@@ -9,10 +9,11 @@ use std::process::Stdio;
 
 use e2e::{Background, PASSWORD, Shared, TestEnvironment, wait_until};
 
+use crate::oidc::{self, Provider};
 use crate::tls::{Authority, start_with_tls};
 
 /// Secrets by what they are.
-type Secrets = BTreeMap<&'static str, String>;
+type Secrets = BTreeMap<String, String>;
 
 /// The places that are searched, each with its bytes.
 struct Place {
@@ -97,6 +98,12 @@ fn is_worker(pid: u32) -> bool {
     words.starts_with(b"paddlecloud-supervise\0") || is_worker(parent)
 }
 
+/// Text that no other test has.
+fn own(env: &TestEnvironment) -> String {
+    let folder = env.folder("server").display().to_string();
+    folder.replace(['/', '.'], "-")
+}
+
 /// Fields are dropped in their order: the server ends before its user's environment is checked for leftovers.
 struct Scene {
     shared: Shared,
@@ -106,23 +113,25 @@ struct Scene {
 
 impl Scene {
     fn set() -> Self {
-        let mut env = TestEnvironment::new();
-        env.set("PADDLECLOUD_LOG", "debug");
-        let shared = Shared::start(&env, "", "  admin: true\n");
-        shared.configure(&env, PASSWORD);
+        let mut scene = Self::start(TestEnvironment::new(), "");
         // Other tests run at the same time: only values of this test's own are searched for in processes.
-        let own = env
-            .folder("server")
-            .display()
-            .to_string()
-            .replace(['/', '.'], "-");
-        let mut secrets = Secrets::new();
+        let own = own(&scene.env);
         for kind in ["password", "registry password", "secret"] {
-            secrets.insert(kind, format!("canary-{}{own}", kind.replace(' ', "-")));
+            let canary = format!("canary-{}{own}", kind.replace(' ', "-"));
+            scene.secrets.insert(kind.to_owned(), canary);
         }
-        let mut scene = Self { env, shared, secrets };
         scene.fill();
         scene
+    }
+
+    /// A server whose log says much, with an administrator and a token.
+    fn start(mut env: TestEnvironment, settings: &str) -> Self {
+        env.set("PADDLECLOUD_LOG", "debug");
+        let shared = Shared::start(&env, settings, "  admin: true\n");
+        shared.configure(&env, PASSWORD);
+        let token = env.paddlectl(&["token", "create", "canary"]).ok().stdout;
+        let secrets = Secrets::from([("token".to_owned(), token.trim().to_owned())]);
+        Self { shared, env, secrets }
     }
 
     /// Runs `paddlectl` with a secret on its stdin.
@@ -158,8 +167,6 @@ impl Scene {
             ],
         );
         self.give("secret", &["secret", "set", "key"]);
-        let token = self.env.paddlectl(&["token", "create", "canary"]).ok().stdout;
-        self.secrets.insert("token", token.trim().to_owned());
         let script = "echo up; printf %s \"$KEY\" | wc -c; sleep 1000\n";
         let package = self.env.package("keeper").file("train.sh", script);
         self.env.submit(
@@ -175,7 +182,7 @@ impl Scene {
         let run = wait_until("the worker has the secret of its run", || {
             self.variables_of_workers().remove("PADDLE_PS_SECRET")
         });
-        self.secrets.insert("the run's secret", run);
+        self.secrets.insert("the run's secret".to_owned(), run);
     }
 
     fn variables_of_workers(&self) -> BTreeMap<String, String> {
@@ -199,9 +206,6 @@ impl Scene {
     fn replies(&self) -> Vec<Place> {
         let paths = [
             "/api/v1/jobs?all=true",
-            "/api/v1/jobs/keeper",
-            "/api/v1/jobs/keeper/why",
-            "/api/v1/logs?jobname=keeper",
             "/api/v1/workers",
             "/api/v1/quota",
             "/api/v1/registry",
@@ -261,6 +265,16 @@ impl Scene {
         places
     }
 
+    /// The replies about the job of [`Scene::fill`].
+    fn replies_of_job(&self) -> Vec<Place> {
+        let paths = [
+            "/api/v1/jobs/keeper",
+            "/api/v1/jobs/keeper/why",
+            "/api/v1/logs?jobname=keeper",
+        ];
+        paths.map(|path| self.reply(path)).into()
+    }
+
     fn end(self) {
         self.env.paddlectl(&["kill", "keeper"]).ok();
         self.env.wait_for_status("keeper", "Killed");
@@ -273,10 +287,48 @@ fn secrets_are_found_only_in_the_worker_they_were_given_to() {
     scene.give("password", &["admin", "user", "add", "eve"]);
     let given = scene.variables_of_workers();
     assert_eq!(given.get("KEY"), scene.secrets.get("secret"), "the worker itself");
-    let places = scene.places();
+    let mut places = scene.places();
+    places.extend(scene.replies_of_job());
     let leaks = found(&places, &scene.secrets);
     assert_eq!(leaks, Vec::<String>::new(), "secrets were found elsewhere");
     scene.end();
+}
+
+/// Between a login and its renewal the server holds all secrets of the login provider.
+#[test]
+fn secrets_of_the_login_provider_are_found_nowhere() {
+    let (mut env, user) = (TestEnvironment::new(), TestEnvironment::new());
+    let client_secret = format!("canary-client-secret{}", own(&env));
+    let Some(provider) = Provider::start_with_secret(&mut env, "RS256", &client_secret) else {
+        return;
+    };
+    let settings = provider.settings("  groups_claim: groups\n  create_accounts: true\n");
+    let mut scene = Scene::start(env, &settings);
+    oidc::configure(&user, &scene.shared);
+    let (done, said) = oidc::log_in(&user, "ann", "");
+    assert!(done, "{said}");
+    user.paddlectl(&["token", "renew"]).ok();
+    scene.secrets.insert("client secret".to_owned(), client_secret);
+    for (number, (name, secret)) in provider.issued().into_iter().enumerate() {
+        scene.secrets.insert(format!("{name} {number}"), secret);
+    }
+    let kinds: Vec<&str> = scene
+        .secrets
+        .keys()
+        .filter_map(|kind| kind.split(' ').next())
+        .collect();
+    for kind in ["device_code", "access_token", "id_token", "refresh_token"] {
+        assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
+    }
+    let mut places = scene.places();
+    places.push(Place {
+        name: "what the login printed".to_owned(),
+        bytes: said.into_bytes(),
+    });
+    let leaks = found(&places, &scene.secrets);
+    assert_eq!(leaks, Vec::<String>::new(), "secrets were found");
+    // It runs in the scene's environment, which must be empty at its end.
+    drop(provider);
 }
 
 /// What leaks in each kind of place is found: without this, the test above could pass by looking nowhere.
@@ -337,7 +389,7 @@ fn the_servers_private_key_leaves_its_file_nowhere() {
     let mut shared = start_with_tls(&env, &authority);
     let key = fs::read_to_string(authority.path("server.key")).expect("the server's key");
     let line = key.lines().nth(1).expect("a line of base64").to_owned();
-    let secrets = Secrets::from([("the server's key", line)]);
+    let secrets = Secrets::from([("the server's key".to_owned(), line)]);
     let files = files_below(&env.folder("server").join("data"));
     let mut places: Vec<Place> = files.iter().filter_map(|path| Place::file(path)).collect();
     places.push(Place {

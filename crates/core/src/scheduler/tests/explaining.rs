@@ -3,7 +3,9 @@
 use super::build::*;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Change, Excess, Holders, Limit, Quota, Reason, ResourceKind, Scheduler, Shortage};
+use crate::scheduler::{
+    Change, Excess, GroupQuota, Holders, Limit, Quota, Reason, ResourceKind, Scheduler, Shortage,
+};
 
 fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
     Shortage { kind, asked, there }
@@ -92,6 +94,7 @@ fn a_reason_names_the_quota_and_the_job_in_front() {
     scheduler.set_quota(user("me"), quota);
     scheduler.run([job(1, 8), job(2, 4), job(3, 1), job(4, 11)], 0);
     let limit = |used, asked| Limit {
+        group: None,
         kind: ResourceKind::Cpu,
         limit: 10_000,
         used,
@@ -102,6 +105,49 @@ fn a_reason_names_the_quota_and_the_job_in_front() {
     assert_eq!(scheduler.reason(4, 0), Reason::BeyondQuota(limit(0, 11_000)));
     let why = scheduler.explain(&id(3), at(0)).unwrap();
     assert_eq!((why.ahead, why.ahead_total), (vec![id(2)], 1));
+}
+
+#[test]
+fn members_of_a_group_share_its_quota_and_a_reason_names_the_group() {
+    let mut scheduler = strict(nodes(&[16]));
+    scheduler.set_group_quotas(vec![GroupQuota {
+        group: "vision".into(),
+        quota: Quota {
+            cpu: Some(Cpu::cores(10)),
+            ..Quota::default()
+        },
+        members: vec![user("ann"), user("me")],
+    }]);
+    let started = scheduler.run(
+        [
+            job(1, 8).by("ann"),
+            job(2, 4),
+            job(3, 1),
+            job(4, 2).by("ann"),
+            job(5, 6).by("eve"),
+        ],
+        0,
+    );
+    // Another member may start while a larger job of the group waits; a stranger is not concerned.
+    assert_eq!(started, [id(1), id(4), id(5)]);
+    let limit = |used, asked| Limit {
+        group: Some("vision".into()),
+        kind: ResourceKind::Cpu,
+        limit: 10_000,
+        used,
+        asked,
+    };
+    assert_eq!(scheduler.reason(2, 0), Reason::Quota(limit(10_000, 4000)));
+    assert_eq!(scheduler.reason(3, 0), Reason::BehindOwn(id(2)));
+    let refused = scheduler.check_fits_ever(&job(6, 11)).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "11 cores requested, the total of your group `vision` is 10 cores; at most 10 trainers of 1 core and 1 GiB fit"
+    );
+    assert_eq!(scheduler.group_usage(&user("me"))[0].usage.cpu, Cpu::cores(10));
+    assert_eq!(scheduler.end_and_run(1, 1), [id(2), id(3)]);
+    scheduler.set_group_quotas(Vec::new());
+    assert_eq!(scheduler.group_usage(&user("me")), []);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::build::*;
 use super::reference::{Reference, Run, asked, needs};
 use crate::names::{JobId, NodeName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Admission, Change, Inventory, Policy, Quota, Request, Scheduler, Usage};
+use crate::scheduler::{Admission, Change, GroupQuota, Inventory, Policy, Quota, Request, Scheduler, Usage};
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
@@ -22,6 +22,7 @@ enum Step {
     Withdraw(usize),
     Wait(i64),
     SetQuota(usize, Quota),
+    SetGroupQuotas(Vec<GroupQuota>),
 }
 
 fn resources() -> impl Strategy<Value = crate::spec::Resources> {
@@ -64,6 +65,17 @@ fn quota() -> impl Strategy<Value = Quota> {
     )
 }
 
+/// Up to two groups; a user may be in both.
+fn group_quotas() -> impl Strategy<Value = Vec<GroupQuota>> {
+    let members = prop::sample::subsequence(USERS.to_vec(), 1..=USERS.len());
+    let group = (members, quota()).prop_map(|(members, quota)| GroupQuota {
+        group: "team".into(),
+        quota,
+        members: members.into_iter().map(user).collect(),
+    });
+    prop::collection::vec(group, 0..3)
+}
+
 fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => request(roles).prop_map(Step::Submit),
@@ -71,6 +83,7 @@ fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
         1 => (0usize..8).prop_map(Step::Withdraw),
         2 => (1i64..15).prop_map(Step::Wait),
         1 => (0..USERS.len(), quota()).prop_map(|(user, quota)| Step::SetQuota(user, quota)),
+        1 => group_quotas().prop_map(Step::SetGroupQuotas),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -136,6 +149,10 @@ impl Pair {
                 let user = user(USERS[index]);
                 self.scheduler.set_quota(user.clone(), quota);
                 self.reference.quotas.insert(user, quota);
+            }
+            Step::SetGroupQuotas(quotas) => {
+                self.scheduler.set_group_quotas(quotas.clone());
+                self.reference.group_quotas = quotas;
             }
         }
     }
@@ -221,20 +238,37 @@ impl Pair {
             self.reference.within_quota(&request.user, &taken),
             "beyond the quota: {request:?}"
         );
+        prop_assert!(
+            self.reference.within_groups(request, None),
+            "beyond a group's quota: {request:?}"
+        );
         Ok(())
     }
 
     fn check_promises(&self) -> Result<(), TestCaseError> {
+        let usage = |[cpu, memory, gpu, trainers, jobs]: [u64; 5]| Usage {
+            cpu: Cpu::millis(cpu),
+            memory: Bytes::new(memory),
+            gpu: gpu.try_into().unwrap(),
+            parallelism: trainers.try_into().unwrap(),
+            jobs: jobs.try_into().unwrap(),
+        };
         for name in USERS.map(user) {
-            let [cpu, memory, gpu, trainers, jobs] = self.reference.used(&name);
-            let expected = Usage {
-                cpu: Cpu::millis(cpu),
-                memory: Bytes::new(memory),
-                gpu: gpu.try_into().unwrap(),
-                parallelism: trainers.try_into().unwrap(),
-                jobs: jobs.try_into().unwrap(),
-            };
-            prop_assert_eq!(self.scheduler.usage(&name), expected);
+            prop_assert_eq!(self.scheduler.usage(&name), usage(self.reference.used(&name)));
+            let groups = self.reference.group_quotas.iter();
+            let limited = |group: &&GroupQuota| !group.quota.is_unlimited() && group.members.contains(&name);
+            let expected = groups.filter(limited).map(|group| {
+                let members = group.members.iter().map(|member| self.reference.used(member));
+                usage(members.fold([0; 5], |sum, used| {
+                    std::array::from_fn(|kind| sum[kind] + used[kind])
+                }))
+            });
+            let counted = self
+                .scheduler
+                .group_usage(&name)
+                .into_iter()
+                .map(|group| group.usage);
+            prop_assert_eq!(counted.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         }
         let mut held = HashSet::new();
         for (node, card) in self.cards.values().flatten() {

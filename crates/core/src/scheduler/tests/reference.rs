@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 
 use crate::names::{JobId, UserName};
-use crate::scheduler::{Inventory, Quota, Request};
+use crate::scheduler::{GroupQuota, Inventory, Quota, Request};
 
 /// Free room of a node: cpu, memory, cards.
 pub type Free = [u64; 3];
@@ -28,6 +28,7 @@ pub struct Reference {
     /// In the order of their starts.
     pub running: Vec<Run>,
     pub quotas: HashMap<UserName, Quota>,
+    pub group_quotas: Vec<GroupQuota>,
     pub oversubscribe_alone: bool,
     pub fair_share: bool,
     /// The promise of the last round to the first job that did not fit.
@@ -74,6 +75,22 @@ fn take(free: &mut [Free], request: &Request, nodes: &[usize]) {
     }
 }
 
+/// Whether the last of these amounts is within the quota beside the others.
+fn within(quota: &Quota, taken: &[[u64; 5]]) -> bool {
+    let limits = [
+        quota.cpu.map(|cpu| cpu.as_millis()),
+        quota.memory.map(|memory| memory.as_u64()),
+        quota.gpu.map(u64::from),
+        quota.parallelism.map(u64::from),
+        quota.jobs.map(u64::from),
+    ];
+    let asked = taken.last().unwrap();
+    (0..5).all(|kind| {
+        let sum = taken.iter().map(|taken| taken[kind]).sum::<u64>();
+        asked[kind] == 0 || limits[kind].is_none_or(|limit| sum <= limit)
+    })
+}
+
 fn holds(free: &Free, need: &Free) -> bool {
     (0..3).all(|kind| free[kind] >= need[kind])
 }
@@ -88,6 +105,7 @@ impl Reference {
             waiting: Vec::new(),
             running: Vec::new(),
             quotas: HashMap::new(),
+            group_quotas: Vec::new(),
             oversubscribe_alone,
             fair_share: false,
             promise: None,
@@ -138,25 +156,41 @@ impl Reference {
     }
 
     pub fn within_quota(&self, user: &UserName, taken: &[[u64; 5]]) -> bool {
-        let quota = self.quotas.get(user).copied().unwrap_or_default();
-        let limits = [
-            quota.cpu.map(|cpu| cpu.as_millis()),
-            quota.memory.map(|memory| memory.as_u64()),
-            quota.gpu.map(u64::from),
-            quota.parallelism.map(u64::from),
-            quota.jobs.map(u64::from),
-        ];
-        let asked = taken.last().unwrap();
-        (0..5).all(|kind| {
-            let sum = taken.iter().map(|taken| taken[kind]).sum::<u64>();
-            asked[kind] == 0 || limits[kind].is_none_or(|limit| sum <= limit)
+        within(&self.quotas.get(user).copied().unwrap_or_default(), taken)
+    }
+
+    /// Whether a request is within the quotas of all groups of its user, beside a job with a reservation.
+    pub fn within_groups(&self, request: &Request, kept: Option<&Request>) -> bool {
+        self.group_quotas.iter().all(|group| {
+            if !group.members.contains(&request.user) {
+                return true;
+            }
+            let mut taken: Vec<_> = group.members.iter().map(|member| self.used(member)).collect();
+            let kept = kept.filter(|kept| group.members.contains(&kept.user));
+            taken.extend(kept.map(asked));
+            taken.push(asked(request));
+            within(&group.quota, &taken)
         })
     }
 
+    fn can_ever(&self, request: &Request) -> bool {
+        let own = self.within_quota(&request.user, &[asked(request)]);
+        let groups = self
+            .group_quotas
+            .iter()
+            .filter(|group| group.members.contains(&request.user));
+        own && groups
+            .into_iter()
+            .all(|group| within(&group.quota, &[asked(request)]))
+    }
+
+    fn is_let_now(&self, request: &Request) -> bool {
+        let taken = [self.used(&request.user), asked(request)];
+        self.within_quota(&request.user, &taken) && self.within_groups(request, None)
+    }
+
     fn waits_for_quota(&self, request: &Request) -> bool {
-        let asked = asked(request);
-        self.within_quota(&request.user, &[asked])
-            && !self.within_quota(&request.user, &[self.used(&request.user), asked])
+        self.can_ever(request) && !self.is_let_now(request)
     }
 
     /// One round: starts the first job that may start, until none may. Returns which jobs started where.
@@ -233,17 +267,13 @@ impl Reference {
     }
 
     fn quota_lets(&self, request: &Request) -> bool {
-        if !self.quotas.contains_key(&request.user) {
-            return true;
-        }
-        let used = self.used(&request.user);
         let key = (Reverse(request.priority), request.order);
         let earlier = self
             .waiting
             .iter()
             .filter(|other| other.user == request.user && (Reverse(other.priority), other.order) < key);
         let held = earlier.into_iter().any(|other| self.waits_for_quota(other));
-        !held && self.within_quota(&request.user, &[used, asked(request)])
+        !held && self.is_let_now(request)
     }
 
     fn start_first(&self, request: &Request) -> Option<Vec<usize>> {
@@ -256,7 +286,8 @@ impl Reference {
 
     fn start_behind(&self, kept: &mut Kept, request: &Request, now: Timestamp) -> Option<Vec<usize>> {
         let taken = [self.used(&request.user), asked(&kept.request), asked(request)];
-        let takes_quota = kept.request.user == request.user && !self.within_quota(&request.user, &taken);
+        let takes_own = kept.request.user == request.user && !self.within_quota(&request.user, &taken);
+        let takes_quota = takes_own || !self.within_groups(request, Some(&kept.request));
         if self.runs_alone(request) || takes_quota {
             return None;
         }

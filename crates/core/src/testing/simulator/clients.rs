@@ -9,7 +9,7 @@ use crate::conductor::{Input, Refusal, Reply, Submission};
 use crate::job::{AfterKill, IdempotencyKey};
 use crate::names::{JobId, JobName, UserName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Guarantee, Quota};
+use crate::scheduler::{GroupQuota, Guarantee, Quota};
 use crate::spec::{JobSpec, Resources};
 use crate::testing::rng::Rng;
 
@@ -235,6 +235,22 @@ impl World {
         self.serve(vec![Asked::by_nobody(Input::QuotaChanged { user, quota })])
     }
 
+    /// Limits what all users together have running, or takes the limit away.
+    pub(super) fn change_group_quota(&mut self) -> Finding {
+        let limited = self.rng.chance(70);
+        let quota = GroupQuota {
+            group: "all".into(),
+            quota: Quota {
+                cpu: Some(Cpu::cores(1 + self.rng.below(6) as u64)),
+                ..Quota::default()
+            },
+            members: self.users.to_vec(),
+        };
+        self.group_quotas = limited.then_some(quota).into_iter().collect();
+        let input = Input::GroupQuotasChanged(self.group_quotas.clone());
+        self.serve(vec![Asked::by_nobody(input)])
+    }
+
     pub(super) fn check_reply(
         &mut self,
         client: Option<usize>,
@@ -306,9 +322,11 @@ impl World {
     }
 
     fn has_quota(&self, user: &UserName) -> bool {
-        self.quotas
-            .iter()
-            .any(|(other, quota)| other == user && quota.cpu.is_some())
+        !self.group_quotas.is_empty()
+            || self
+                .quotas
+                .iter()
+                .any(|(other, quota)| other == user && quota.cpu.is_some())
     }
 
     fn check_killed(&self, id: &JobId) -> Finding {

@@ -35,7 +35,7 @@ use crate::conductor::{Conductor, Input, Unrecorded};
 use crate::names::{JobId, UserName};
 use crate::ports::{EngineCommand, Report};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Inventory, Node, Policy, Quota};
+use crate::scheduler::{GroupQuota, Inventory, Node, Policy, Quota};
 use crate::testing::rng::Rng;
 
 use clients::Clients;
@@ -178,6 +178,7 @@ struct World {
     inventory: Inventory,
     policy: Policy,
     quotas: Vec<(UserName, Quota)>,
+    group_quotas: Vec<GroupQuota>,
     store: SimStore,
     engine: SimEngine,
     server: Option<Conductor>,
@@ -226,6 +227,7 @@ impl World {
                     .then(|| SignedDuration::from_secs(rng.below(2) as i64)),
             },
             quotas: clients::guarantees(&mut rng),
+            group_quotas: Vec::new(),
             store: SimStore::default(),
             engine: SimEngine::new(inventory.clone()),
             inventory,
@@ -283,7 +285,8 @@ impl World {
             14..18 => self.submit_again(),
             18..22 => self.kill(),
             22..24 => self.remove(),
-            24..26 => self.change_quota(),
+            24 => self.change_quota(),
+            25 => self.change_group_quota(),
             26..50 => self.carry_out_one(),
             50..74 => self.progress_one(),
             74..94 => self.deliver_some(),
@@ -379,6 +382,7 @@ impl World {
         self.faults = Faults::none();
         self.clock_error = self.clock_error.min(0);
         self.quotas.clear();
+        self.group_quotas.clear();
         self.note(|| "faults stop".into());
         self.crash();
         self.start_server()?;

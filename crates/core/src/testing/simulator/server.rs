@@ -37,6 +37,7 @@ impl World {
         for (user, quota) in &self.quotas {
             scheduler.set_quota(user.clone(), *quota);
         }
+        scheduler.set_group_quotas(self.group_quotas.clone());
         let jobs: Vec<Job> = self.store.active().map(|job| Job::clone(job)).collect();
         let boot = if self.boot_changed {
             Boot::Changed
@@ -167,30 +168,41 @@ impl World {
         self.check_usage()
     }
 
-    /// Only admitted jobs hold resources: every user's usage, recounted from the store, is exactly what the server counts.
+    /// Only admitted jobs hold resources: the usage of every user and group, recounted from the store, is exactly what
+    /// the server counts.
     fn check_usage(&self) -> Finding {
         let Some(server) = &self.server else {
             return Ok(());
         };
+        let mut together = Usage::default();
         for user in &self.users {
             let mut held = Usage::default();
             let own = self.store.active().filter(|job| job.user == *user);
             for job in own.filter(|job| job.phase.occupies()) {
                 let total = job.spec.total();
-                held = Usage {
-                    cpu: Cpu::millis(held.cpu.as_millis() + total.cpu.as_millis()),
-                    memory: Bytes::new(held.memory.as_u64() + total.memory.as_u64()),
-                    gpu: held.gpu + total.gpu,
-                    parallelism: held.parallelism + job.spec.parallelism,
-                    jobs: held.jobs + 1,
+                let one = Usage {
+                    cpu: total.cpu,
+                    memory: total.memory,
+                    gpu: total.gpu,
+                    parallelism: job.spec.parallelism,
+                    jobs: 1,
                 };
+                held = plus(held, one);
             }
             let used = server.usage(user);
             if used != held {
                 return broken(format!("{user} uses {used:?}, the stored jobs hold {held:?}"));
             }
+            together = plus(together, held);
         }
-        Ok(())
+        let group = server.group_usage(&self.users[0]).pop();
+        match group.filter(|group| group.usage != together) {
+            Some(group) => broken(format!(
+                "a group uses {:?}, its jobs hold {together:?}",
+                group.usage
+            )),
+            None => Ok(()),
+        }
     }
 
     fn reply(&mut self, asked: Asked, reply: Result<Reply, Refusal>) -> Finding {
@@ -372,4 +384,14 @@ fn check_deaf(job: &Job) -> Finding {
         return broken(format!("{} is final and still listens", job.id));
     }
     Ok(())
+}
+
+fn plus(one: Usage, other: Usage) -> Usage {
+    Usage {
+        cpu: Cpu::millis(one.cpu.as_millis() + other.cpu.as_millis()),
+        memory: Bytes::new(one.memory.as_u64() + other.memory.as_u64()),
+        gpu: one.gpu + other.gpu,
+        parallelism: one.parallelism + other.parallelism,
+        jobs: one.jobs + other.jobs,
+    }
 }

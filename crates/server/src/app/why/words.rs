@@ -45,6 +45,15 @@ fn unknown(mention: &Mention) -> &'static str {
     }
 }
 
+/// `your quota of 2 cores`.
+fn quota(limit: &Limit) -> String {
+    let amount = limit.kind.amount(limit.limit);
+    match &limit.group {
+        None => format!("your quota of {amount}"),
+        Some(group) => format!("the total of {amount} of your group `{group}`"),
+    }
+}
+
 /// One line on why a job waits: `waits for 3 cores: 4 requested, 1 of 8 free`.
 pub(super) fn reason(reason: &Reason<Mention>) -> String {
     match reason {
@@ -59,25 +68,18 @@ pub(super) fn reason(reason: &Reason<Mention>) -> String {
             )
         }
         Reason::TooBig(excess) => format!("cannot start on these machines: {excess}"),
-        Reason::BeyondQuota(Limit {
-            kind, limit, asked, ..
-        }) => format!(
-            "cannot start within your quota of {}: {} requested",
-            kind.amount(*limit),
-            kind.amount(*asked)
+        Reason::BeyondQuota(limit) => format!(
+            "cannot start within {}: {} requested",
+            quota(limit),
+            limit.kind.amount(limit.asked)
         ),
-        Reason::Quota(Limit {
-            kind,
-            limit,
-            used,
-            asked,
-        }) => format!(
-            "your quota of {}: {} in use, {} requested",
-            kind.amount(*limit),
-            kind.number(*used),
-            kind.number(*asked)
+        Reason::Quota(limit) => format!(
+            "{}: {} in use, {} requested",
+            quota(limit),
+            limit.kind.number(limit.used),
+            limit.kind.number(limit.asked)
         ),
-        Reason::BehindOwn(job) => format!("behind your job {}, which waits for your quota", quoted(job)),
+        Reason::BehindOwn(job) => format!("behind your job {}, which waits for a quota", quoted(job)),
         Reason::NeedsEverything { excess, held_by } => {
             let alone = runs_alone(excess);
             format!("waits until nothing else runs: {alone}{}", running(held_by))
@@ -237,7 +239,8 @@ mod tests {
     #[test]
     fn every_reason_reads_as_a_sentence() {
         let excess = || Excess::Together(vec![short(ResourceKind::Cpu, 5000, 2000)]);
-        let limit = Limit {
+        let limit = |group: Option<&str>| Limit {
+            group: group.map(Into::into),
             kind: ResourceKind::Memory,
             limit: 10 << 30,
             used: 8 << 30,
@@ -261,8 +264,10 @@ mod tests {
                 ends_by: None,
             },
             Reason::TooBig(Excess::OneByOne),
-            Reason::BeyondQuota(limit),
-            Reason::Quota(limit),
+            Reason::BeyondQuota(limit(None)),
+            Reason::Quota(limit(None)),
+            Reason::BeyondQuota(limit(Some("vision"))),
+            Reason::Quota(limit(Some("vision"))),
             Reason::BehindOwn(own()),
             Reason::NeedsEverything {
                 excess: excess(),
@@ -289,7 +294,9 @@ mod tests {
         cannot start on these machines: the workers do not fit on the machines one by one
         cannot start within your quota of 10 GiB of memory: 23.5 GiB of memory requested
         your quota of 10 GiB of memory: 8 GiB in use, 23.5 GiB requested
-        behind your job `big (ID)`, which waits for your quota
+        cannot start within the total of 10 GiB of memory of your group `vision`: 23.5 GiB of memory requested
+        the total of 10 GiB of memory of your group `vision`: 8 GiB in use, 23.5 GiB requested
+        behind your job `big (ID)`, which waits for a quota
         waits until nothing else runs: 5 cores requested, 2 in total: it runs alone, other jobs wait; running now: another user's job
         waits for room on single machines: 3 trainers requested, 2 would fit now; held by `big (ID)`
         waits for room on single machines: none has enough for its 1 worker; held by `big (ID)`
