@@ -14,7 +14,7 @@ use crate::dense::Dense;
 use crate::hello::{Identity, OBSERVER};
 use crate::message::{Code, Refused, Request, Session, reply};
 use crate::placement::BLOCK;
-use crate::steps::{Mode, Sender, Steps, Verdict};
+use crate::steps::{Mode, Sender, Verdict};
 use crate::stream::write_vectored;
 use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
 
@@ -206,7 +206,7 @@ impl<S: Read + Write> Connection<S> {
         match &state.session {
             None => {
                 let epoch = state.steps.epoch();
-                state.steps = Steps::new(session.mode, self.server.config.trainers, epoch);
+                state.steps = self.server.config.steps(session.mode, epoch);
                 state.session = Some(session);
             }
             Some(known) if *known != session => {
