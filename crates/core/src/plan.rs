@@ -45,6 +45,8 @@ pub struct Member {
     /// Its host name, for example `my-job-trainer-3s4nz`.
     pub name: String,
     pub address: String,
+    /// Whether its program has succeeded.
+    pub finished: bool,
     /// Variables that the engine itself adds, for example the assigned cards. They override the submitter's shell;
     /// variables set with `-env` override them.
     pub env: BTreeMap<String, String>,
@@ -120,6 +122,8 @@ pub fn plan_worker(
 struct Team {
     pservers: Vec<String>,
     trainers: Vec<String>,
+    /// The trainers that have finished, by index.
+    finished: Vec<u32>,
 }
 
 impl Team {
@@ -132,6 +136,11 @@ impl Team {
         Team {
             pservers: of(Role::Pserver),
             trainers: of(Role::Trainer),
+            finished: members
+                .iter()
+                .filter(|member| member.role == Role::Trainer && member.finished)
+                .map(|member| member.index)
+                .collect(),
         }
     }
 }
@@ -266,6 +275,9 @@ fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'st
     ];
     if member.role == Role::Pserver {
         names.push(("PADDLE_PSERVER_ID", member.index.to_string()));
+        if !team.finished.is_empty() {
+            names.push(("PADDLE_PS_FINISHED", join(team.finished.iter())));
+        }
     }
     if spec.trainer.gpu == 0 {
         names.push(("PADDLE_DISTRI_BACKEND", "gloo".to_owned()));
@@ -333,6 +345,11 @@ mod tests {
     use crate::testing::worker_variables;
 
     fn two_by_three() -> Vec<WorkerPlan> {
+        two_by_three_after(&[])
+    }
+
+    /// With these trainers finished.
+    fn two_by_three_after(finished: &[u32]) -> Vec<WorkerPlan> {
         let mut spec = JobSpec::new("my-job".parse().unwrap());
         spec.parallelism = 3;
         spec.pservers = 2;
@@ -372,6 +389,7 @@ mod tests {
                 role,
                 index,
                 name: format!("my-job-{role}-x{index}"),
+                finished: role == Role::Trainer && finished.contains(&index),
                 env: from_engine
                     .map(|(name, value)| (name.to_owned(), value.to_owned()))
                     .into(),
@@ -415,6 +433,17 @@ mod tests {
                 );
             }
             assert!(!worker.env.contains_key("DMLC_ROLE"));
+        }
+    }
+
+    #[test]
+    fn a_parameter_server_learns_which_trainers_have_finished() {
+        for (finished, expected) in [(&[][..], None), (&[0, 2], Some("0,2"))] {
+            for worker in two_by_three_after(finished) {
+                let expected = expected.filter(|_| worker.role == Role::Pserver);
+                let value = worker.env.get("PADDLE_PS_FINISHED").map(String::as_str);
+                assert_eq!(value, expected, "{} {}", worker.role, worker.index);
+            }
         }
     }
 

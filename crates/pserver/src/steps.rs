@@ -98,6 +98,8 @@ struct Member {
     parts_by: u32,
     left: Option<u64>,
     barrier: (u64, u32),
+    /// Its program has succeeded: it never joins again.
+    finished: bool,
 }
 
 /// The steps of one server.
@@ -110,12 +112,17 @@ pub struct Steps {
 }
 
 impl Steps {
-    pub fn new(mode: Mode, trainers: u32, epoch: u64) -> Steps {
+    /// `finished`: trainers that had succeeded before this server was started again.
+    pub fn new(mode: Mode, trainers: u32, epoch: u64, finished: &[u32]) -> Steps {
+        let member = |trainer| Member {
+            finished: finished.contains(&trainer),
+            ..Member::default()
+        };
         Steps {
             mode,
             epoch,
             step: 0,
-            members: vec![Member::default(); trainers as usize],
+            members: (0..trainers).map(member).collect(),
         }
     }
 
@@ -269,6 +276,19 @@ impl Steps {
         Ok(())
     }
 
+    /// Waits until every trainer has left. One that asks has left too, even if an asynchronous server forgot it in a restart.
+    pub fn finish(&mut self, sender: Sender) -> Result<Verdict, Refusal> {
+        let is_sync = self.mode == Mode::Sync;
+        let member = self.checked(sender)?;
+        if !is_sync {
+            member.left.get_or_insert(member.next);
+        }
+        Ok(match self.all_left() {
+            true => Verdict::Accept,
+            false => Verdict::Wait,
+        })
+    }
+
     pub fn all_left(&self) -> bool {
         self.members.iter().all(|member| member.left.is_some())
     }
@@ -288,6 +308,14 @@ impl Steps {
         Ok(if all_there { Verdict::Accept } else { Verdict::Wait })
     }
 
+    /// The first finished trainer whose steps would have to be repeated after a rollback: nobody can. `left`: per
+    /// trainer, the step before which it left, as of the checkpoint.
+    pub fn finished_but_needed(&self, left: &[Option<u64>]) -> Option<u32> {
+        let has_left = |trainer: &u32| left.get(*trainer as usize).copied().flatten().is_some();
+        self.numbered(|member| member.finished)
+            .find(|trainer| !has_left(trainer))
+    }
+
     /// Rolls back to a checkpoint. Repeating a rollback changes nothing.
     pub fn roll_back(&mut self, epoch: u64, step: u64, left: &[Option<u64>]) -> bool {
         if epoch <= self.epoch {
@@ -297,6 +325,7 @@ impl Steps {
         for (number, member) in self.members.iter_mut().enumerate() {
             *member = Member {
                 attempt: member.attempt,
+                finished: member.finished,
                 next: step,
                 left: left.get(number).copied().flatten(),
                 ..Member::default()
@@ -305,10 +334,13 @@ impl Steps {
         true
     }
 
-    /// Restores the trainers' progress from an asynchronous checkpoint.
+    /// Restores the trainers' progress from an asynchronous checkpoint. Nobody waits for a trainer that has finished.
     pub fn restore_progress(&mut self, next: &[u64]) {
         for (member, next) in self.members.iter_mut().zip(next) {
             (member.next, member.parts) = (*next, 0);
+            if member.finished {
+                member.left.get_or_insert(*next);
+            }
         }
     }
 
@@ -393,7 +425,7 @@ mod tests {
     }
 
     fn joined(mode: Mode, trainers: u32) -> Steps {
-        let mut steps = Steps::new(mode, trainers, 1);
+        let mut steps = Steps::new(mode, trainers, 1, &[]);
         for trainer in 0..trainers {
             steps.join(trainer, 1).unwrap();
         }
@@ -511,6 +543,38 @@ mod tests {
         assert_eq!(steps.push(by(0), 1, 0), Err(Refusal::RolledBack { step: 0 }));
         let now = Sender { epoch: 2, ..by(0) };
         assert_eq!(steps.push(now, 0, 0), Ok(Verdict::Accept));
+    }
+
+    #[test]
+    fn a_rollback_needs_the_finished_trainers_that_had_not_left() {
+        let steps = Steps::new(Mode::Sync, 3, 0, &[0, 2]);
+        assert_eq!(steps.finished_but_needed(&[]), Some(0));
+        assert_eq!(steps.finished_but_needed(&[Some(5), None, None]), Some(2));
+        assert_eq!(steps.finished_but_needed(&[Some(5), None, Some(9)]), None);
+    }
+
+    #[test]
+    fn an_asynchronous_server_that_forgot_who_left_holds_nobody_up() {
+        let mut steps = Steps::new(Mode::Bounded(1), 3, 0, &[0]);
+        steps.roll_back(1, 0, &[None; 3]);
+        steps.restore_progress(&[4, 2, 2]);
+        for trainer in [1, 2] {
+            steps.join(trainer, 1).unwrap();
+        }
+        assert_eq!(
+            steps.finish(by(1)),
+            Ok(Verdict::Wait),
+            "it left before the restart"
+        );
+        assert_eq!(steps.still_training(), [2]);
+        assert_eq!(
+            steps.pull(by(2), 9),
+            Ok(Verdict::Wait),
+            "only its own steps hold it back"
+        );
+        finish(&mut steps, 2, 9);
+        assert_eq!(steps.pull(by(2), 10), Ok(Verdict::Accept));
+        assert_eq!(steps.finish(by(2)), Ok(Verdict::Accept));
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Options {
     pub trainers: u32,
     /// The number of this worker's attempt.
     pub attempt: u32,
+    /// Trainers that had succeeded when this attempt was started.
+    pub finished: Vec<u32>,
     pub cores: usize,
     /// Bytes for parameters; `u64::MAX`: no limit.
     pub memory: u64,
@@ -76,6 +78,7 @@ impl Options {
                 .number("--num_gradient_servers", "PADDLE_INIT_NUM_GRADIENT_SERVERS", 1)?
                 .max(1),
             attempt: attempt(&given.variable("PADDLECLOUD_ATTEMPT").unwrap_or_default()),
+            finished: given.finished(),
             cores: given.number("--cores", "OMP_NUM_THREADS", 1)?.max(1),
             memory: for_parameters(given.number("--memory", "PADDLE_PS_MEMORY", u64::MAX)?),
             secret: given.variable("PADDLE_PS_SECRET"),
@@ -158,6 +161,12 @@ impl<E: Fn(&str) -> Option<String>> Given<'_, E> {
         words.map(host).collect()
     }
 
+    fn finished(&self) -> Vec<u32> {
+        let trainers = self.variable("PADDLE_PS_FINISHED").unwrap_or_default();
+        let trainers = trainers.split(',').filter_map(|word| word.parse().ok());
+        trainers.collect()
+    }
+
     fn peers(&self) -> Vec<IpAddr> {
         let trainers = self.variable("PADDLE_TRAINER_ENDPOINTS").unwrap_or_default();
         let trainers = trainers
@@ -237,6 +246,7 @@ mod tests {
                 ("PADDLE_TRAINER_ENDPOINTS", "127.64.0.3:12001"),
                 ("PADDLE_PS_MEMORY", "1073741824"),
                 ("PADDLECLOUD_ATTEMPT", "j_1.pserver-1.3"),
+                ("PADDLE_PS_FINISHED", "0,2"),
                 ("OMP_NUM_THREADS", "4"),
             ],
         )
@@ -246,6 +256,7 @@ mod tests {
             (1, 2, 3, 4)
         );
         assert_eq!(options.memory >> 20, 880);
+        assert_eq!(options.finished, [0, 2]);
         let peers: Vec<String> = options.peers.iter().map(IpAddr::to_string).collect();
         assert_eq!(peers, ["127.64.0.3", "127.64.0.1", "127.64.0.2"]);
     }

@@ -23,6 +23,7 @@ pub fn serve(options: Options) -> Result<(), PserverError> {
         servers: options.servers,
         trainers: options.trainers,
         attempt: options.attempt,
+        finished: options.finished,
         cores: options.cores,
         memory: options.memory,
         secret: options.secret.as_deref().map(RunSecret::new),

@@ -290,6 +290,64 @@ fn without_retries_a_killed_server_is_the_reason_the_job_fails() {
     assert!(described.contains("pserver"), "{described}");
 }
 
+/// No checkpoints. Trainer 1 reads the model after trainer 0 has ended.
+const LATE: &str = r#"
+import os
+import numpy as np
+from paddlecloud import ps
+
+session = ps.connect()
+session.create("w", np.zeros(3, np.float32))
+for step in session.steps(3):
+    session.push({"w": np.ones(3, np.float32)})
+if session.trainer == 1:
+    print("alone", flush=True)
+    open(os.environ["GATE"]).read()
+    session.pull("w")
+"#;
+
+#[test]
+fn a_server_that_is_lost_after_a_trainer_has_finished_fails_the_job_and_nothing_hangs() {
+    let Some(env) = user() else { return };
+    let package = env.package("late").file("train.py", LATE);
+    let gate = env.gate("late");
+    let variable = gate.variable("GATE");
+    let train = [
+        "submit",
+        "-retries",
+        "2",
+        "-entry",
+        "python train.py",
+        "-jobname",
+        "late",
+        "-env",
+        &variable,
+    ];
+    env.paddlectl(&[&train[..], &TWO_BY_TWO, &[package.arg()]].concat())
+        .ok();
+    let mut log = env.start(&["logs", "-f", "late"]);
+    log.wait_for_line("alone");
+    wait_until("trainer 0 must succeed", || {
+        let workers = env.describe("late")["workers"].clone();
+        let mut workers = workers.as_array()?.iter();
+        workers.find(|worker| worker["role"] == "trainer" && worker["status"] == "Succeeded")?;
+        Some(())
+    });
+    find(&env, "pserver-1").end();
+    gate.open();
+    // The next attempts find no gate.
+    fs::remove_file(gate.path()).unwrap();
+    let _ = env.paddlectl(&["wait", "late"]);
+    assert_eq!(env.status("late"), "Failed");
+    let why = env.paddlectl(&["why", "late"]).ok().stdout;
+    assert!(
+        why.contains(
+            "parameter server 1 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has finished"
+        ),
+        "{why}"
+    );
+}
+
 /// Trainer 1 is stuck in a function of its own until its gate opens.
 const STUCK: &str = r#"
 import os

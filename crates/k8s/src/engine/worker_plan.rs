@@ -38,6 +38,7 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRe
             index: worker.key.index,
             name: worker.name.clone(),
             address: worker.address.clone(),
+            finished: worker.succeeded(),
             env: BTreeMap::new(),
         })
         .collect();

@@ -3,6 +3,7 @@
 //! Every server writes its own file at the same steps, independently of the others. When a server was restarted, server
 //! 0 chooses the checkpoint to which all roll back; trainers pass the choice on to the other servers.
 
+mod header;
 mod writing;
 
 use std::path::{Path, PathBuf};
@@ -13,10 +14,11 @@ use crate::checkpoint::{self, CheckpointError, FileReader, Found, Record};
 use crate::message::{Code, DenseSpec, Field, Refused, TableSpec, TensorId};
 use crate::optimizer::Progress;
 use crate::placement::server_of_row;
-use crate::steps::{Mode, Steps};
+use crate::steps::Mode;
 use crate::wire::{Reader, WireError, Writer};
 
 use super::{Config, Server, State, Tensor, Tensors, refused};
+use header::{Header, read_header};
 use writing::Writing;
 
 mod kind {
@@ -51,15 +53,6 @@ pub(super) struct Rollback {
     pub(super) from_start: bool,
 }
 
-/// The progress of training at a checkpoint.
-struct Header {
-    step: u64,
-    /// The complete checkpoint on which this checkpoint of changed rows is based.
-    base: Option<u64>,
-    /// Per trainer: its next step, and the step before which it left.
-    progress: Vec<(u64, Option<u64>)>,
-}
-
 impl Server {
     pub(super) fn checkpoint_is_due(&self, state: &State, step: u64) -> bool {
         let every = state
@@ -92,6 +85,7 @@ impl Server {
             step,
             base,
             progress: state.steps.progress(),
+            epoch: state.steps.epoch(),
         };
         let kept = state.kept.clone();
         let tensors = self.all_tensors();
@@ -185,23 +179,23 @@ impl Server {
     fn go_back(&self, state: &mut State, rollback: Rollback) -> Result<(), Refused> {
         let Rollback { epoch, step, .. } = rollback;
         if rollback.from_start {
+            self.restore(state, None, Some(epoch))?;
             *self.tensors.write().unwrap_or_else(PoisonError::into_inner) = Tensors::default();
             state.kept.iter_mut().for_each(Vec::clear);
             state.begun = epoch;
-            self.restore(state, None, epoch)?;
             println!("there is no checkpoint: training begins at step 0");
         } else {
-            self.restore(state, Some(step), epoch)?;
+            self.restore(state, Some(step), Some(epoch))?;
             println!("rolled back to step {step}");
         }
         Ok(())
     }
 
-    /// A restarted asynchronous server resumes from its latest checkpoint without the other servers. If there is none,
-    /// its epoch stays 0, and trainers ask server 0 what to do.
+    /// A restarted asynchronous server resumes from its latest checkpoint, in its epoch, without the other servers. If there
+    /// is none, its epoch stays 0, and trainers ask server 0 what to do.
     pub(super) fn resume_alone(&self, state: &mut State) -> Result<(), Refused> {
         match self.latest_intact(state, true)? {
-            Some(step) => self.restore(state, Some(step), 1),
+            Some(step) => self.restore(state, Some(step), None),
             None => Ok(()),
         }
     }
@@ -248,25 +242,33 @@ impl Server {
         Err(refused(Code::NoCheckpoint, message))
     }
 
-    /// Replaces the server's state by a checkpoint; without one, the server begins at step 0.
-    fn restore(&self, state: &mut State, step: Option<u64>, epoch: u64) -> Result<(), Refused> {
-        state.pending.iter_mut().for_each(Vec::clear);
-        let header = match (step, self.folder(state)) {
-            (Some(step), Some(folder)) => self
-                .load(&folder, step, state)
-                .map_err(|error| refused(Code::NoCheckpoint, error.to_string()))?,
-            _ => Header {
-                step: 0,
-                base: None,
-                progress: Vec::new(),
-            },
+    /// Replaces the server's state by a checkpoint; without one, the server begins at step 0. Without `epoch`, it is that of
+    /// the checkpoint.
+    fn restore(&self, state: &mut State, step: Option<u64>, epoch: Option<u64>) -> Result<(), Refused> {
+        let folder = self.folder(state);
+        let checkpoint = step.zip(folder.as_deref());
+        let unusable = |error: CheckpointError| refused(Code::NoCheckpoint, error.to_string());
+        let header = match checkpoint {
+            Some((step, folder)) => read_header(folder, step).map_err(unusable)?,
+            None => Header::start(),
         };
         let left: Vec<Option<u64>> = header.progress.iter().map(|(_, left)| *left).collect();
+        let mode = state.steps.mode();
+        if (mode == Mode::Sync || checkpoint.is_none())
+            && let Some(trainer) = state.steps.finished_but_needed(&left)
+        {
+            return Err(self.cannot_repeat(checkpoint.map(|(step, _)| step), trainer));
+        }
+        state.pending.iter_mut().for_each(Vec::clear);
+        if let Some((step, folder)) = checkpoint {
+            self.load(folder, step, header.base, state).map_err(unusable)?;
+        }
+        let epoch = epoch.unwrap_or(header.epoch);
         if state.steps.epoch() == epoch {
-            state.steps = Steps::new(state.steps.mode(), self.config.trainers, 0);
+            state.steps = self.config.steps(mode, 0);
         }
         state.steps.roll_back(epoch, header.step, &left);
-        if state.steps.mode() != Mode::Sync {
+        if mode != Mode::Sync {
             let next: Vec<u64> = header.progress.iter().map(|(next, _)| *next).collect();
             state.steps.restore_progress(&next);
         }
@@ -275,18 +277,38 @@ impl Server {
         Ok(())
     }
 
-    fn load(&self, folder: &Path, step: u64, state: &mut State) -> Result<Header, CheckpointError> {
+    /// Why training cannot go back to a checkpoint, or to its start.
+    fn cannot_repeat(&self, checkpoint: Option<u64>, trainer: u32) -> Refused {
+        let index = self.config.index;
+        let message = match checkpoint {
+            None => format!(
+                "parameter server {index} was lost and there is no checkpoint; training cannot begin again, because \
+                 trainer {trainer} has finished. Submit the job again, with `connect(checkpoint_every=...)`"
+            ),
+            Some(step) => format!(
+                "parameter server {index} was lost; training cannot go back to the checkpoint of step {step}, because \
+                 trainer {trainer}, which took part in the steps after it, has finished. Submit the job again"
+            ),
+        };
+        refused(Code::NoCheckpoint, message)
+    }
+
+    fn load(
+        &self,
+        folder: &Path,
+        step: u64,
+        base: Option<u64>,
+        state: &mut State,
+    ) -> Result<(), CheckpointError> {
         for tensor in self.all_tensors() {
             if let Tensor::Table(table) = tensor {
                 table.clear();
             }
         }
-        let header = read_header(folder, step)?;
-        if let Some(base) = header.base {
+        if let Some(base) = base {
             self.load_files(folder, base, state, true)?;
         }
-        self.load_files(folder, step, state, false)?;
-        Ok(header)
+        self.load_files(folder, step, state, false)
     }
 
     fn load_files(
@@ -456,50 +478,6 @@ fn decode_table(head: &mut Reader<'_>) -> Result<(TableSpec, TensorId, Progress,
         first: head.u32()?,
     };
     Ok((spec, place, Progress::decode(head)?, head.u32()?))
-}
-
-impl Header {
-    fn encode(&self) -> Vec<u8> {
-        let mut head = Writer::new();
-        head.u64(self.step)
-            .u8(u8::from(self.base.is_some()))
-            .u64(self.base.unwrap_or(0))
-            .u32(self.progress.len() as u32);
-        for (next, left) in &self.progress {
-            head.u64(*next)
-                .u8(u8::from(left.is_some()))
-                .u64(left.unwrap_or(0));
-        }
-        head.finish()
-    }
-
-    fn decode(head: &[u8]) -> Result<Header, WireError> {
-        let mut head = Reader::new(head);
-        let step = head.u64()?;
-        let (has_base, base) = (head.flag("a base")?, head.u64()?);
-        let count = head.count("the trainers of a checkpoint", 17)?;
-        let progress = (0..count).map(|_| {
-            let (next, has_left, left) = (head.u64()?, head.flag("`left`")?, head.u64()?);
-            Ok((next, has_left.then_some(left)))
-        });
-        Ok(Header {
-            step,
-            base: has_base.then_some(base),
-            progress: progress.collect::<Result<_, WireError>>()?,
-        })
-    }
-}
-
-fn read_header(folder: &Path, step: u64) -> Result<Header, CheckpointError> {
-    let first = files(folder, step)?.into_iter().next();
-    let first = first.ok_or_else(|| CheckpointError::None(folder.to_owned()))?;
-    let mut reader = FileReader::open(&first)?;
-    match reader.next()? {
-        Some(record) if record.kind == kind::HEADER => {
-            Header::decode(&record.head).map_err(|error| reader.damaged(error))
-        }
-        _ => Err(reader.damaged("it has no header")),
-    }
 }
 
 /// All files of a complete checkpoint.

@@ -2,6 +2,7 @@
 
 mod leaving;
 mod opening;
+mod pushing;
 mod recorded;
 mod replies;
 mod rows;
@@ -13,7 +14,7 @@ use crate::dense::Dense;
 use crate::hello::{Identity, OBSERVER};
 use crate::message::{Code, Refused, Request, Session, reply};
 use crate::placement::BLOCK;
-use crate::steps::{Mode, Sender, Steps, Verdict};
+use crate::steps::{Mode, Sender, Verdict};
 use crate::stream::write_vectored;
 use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
 
@@ -22,7 +23,6 @@ pub(super) use recorded::serve_bytes;
 use replies::{describe, encode_rollback, encode_standing, names, no_values, waits_for};
 
 use super::checkpoints::Rollback;
-use super::gradient::Pushed;
 use super::{Server, State, refused};
 
 /// Maximum bytes that a trainer saves with a checkpoint.
@@ -168,23 +168,9 @@ impl<S: Read + Write> Connection<S> {
                 let text = server.stat();
                 self.done_with(&mut Writer::new(), &[text.as_bytes()])
             }
-            Request::Discard { epoch, step } => {
-                self.expect_body(0)?;
-                let mut state = server.state();
-                let sender = self.sender(epoch);
-                if state.steps.discard(sender, step)? {
-                    state.pending[sender.trainer as usize].clear();
-                }
-                drop(state);
-                self.done(&mut Writer::new())
-            }
+            Request::Discard { epoch, step } => self.discard(epoch, step),
             Request::Keep { epoch, .. } => self.keep(epoch),
-            Request::Kept => {
-                self.expect_body(0)?;
-                let trainer = self.identity.trainer as usize;
-                let kept = server.state().kept.get(trainer).cloned().unwrap_or_default();
-                self.done_with(&mut Writer::new(), &[&kept])
-            }
+            Request::Kept => self.kept(),
             Request::Recover {
                 above,
                 seen,
@@ -220,7 +206,7 @@ impl<S: Read + Write> Connection<S> {
         match &state.session {
             None => {
                 let epoch = state.steps.epoch();
-                state.steps = Steps::new(session.mode, self.server.config.trainers, epoch);
+                state.steps = self.server.config.steps(session.mode, epoch);
                 state.session = Some(session);
             }
             Some(known) if *known != session => {
@@ -262,74 +248,6 @@ impl<S: Read + Write> Connection<S> {
         // Pulls check for initial values under the state's lock: taking it once ensures that none misses the notification.
         drop(self.server.state());
         self.server.changed.notify_all();
-        self.done(&mut Writer::new())
-    }
-
-    fn push(
-        &mut self,
-        epoch: u64,
-        step: u64,
-        part: u32,
-        entries: Vec<crate::message::Entry>,
-    ) -> Result<(), Fault> {
-        let server = Arc::clone(&self.server);
-        let sender = self.sender(epoch);
-        // First: after a rollback its tensors may be gone.
-        server.state().steps.check(sender)?;
-        let expected = entries
-            .into_iter()
-            .map(|entry| server.expect(entry))
-            .collect::<Result<Vec<_>, _>>()?;
-        self.expect_body(expected.iter().map(|entry| entry.bytes).sum())?;
-        let mut pushed = Vec::with_capacity(expected.len());
-        for entry in expected {
-            let bytes = entry.bytes;
-            let mut gradient = entry.allocate(&server.budget)?;
-            gradient.read(&mut self.stream).map_err(broken)?;
-            self.unread -= bytes;
-            pushed.push(gradient);
-        }
-        if let Some(bad) = pushed.iter().find(|gradient| !gradient.is_finite()) {
-            return Err(self.not_finite(bad.tensor_name()).into());
-        }
-        let trainer = sender.trainer as usize;
-        let mut apply_now = false;
-        // A gradient pushed before the initial values are set would be overwritten by them.
-        let unready = || pushed.iter().find(|gradient| !gradient.has_target());
-        self.wait(
-            |state| {
-                // After a rollback nobody sets the values of these tensors.
-                state.steps.check(sender)?;
-                Ok(match unready() {
-                    Some(_) => Verdict::Wait,
-                    None => Verdict::Accept,
-                })
-            },
-            |_| no_values(unready().map_or("", Pushed::tensor_name)),
-        )?;
-        let is_sync = server.state().steps.mode() == Mode::Sync;
-        // Taken only now: a checkpoint waits for holders of the gate, and trainer 0 waits for the checkpoint.
-        let gate = (!is_sync).then(|| server.gate.read().unwrap_or_else(PoisonError::into_inner));
-        self.wait(
-            |state| {
-                let verdict = state.steps.push(sender, step, part)?;
-                if verdict == Verdict::Accept {
-                    state.pushes += 1;
-                    match state.steps.mode() {
-                        Mode::Sync => state.pending[trainer].append(&mut pushed),
-                        Mode::Async | Mode::Bounded(_) => apply_now = true,
-                    }
-                }
-                Ok(verdict)
-            },
-            |state| waits_for(state.steps.awaited(step), step),
-        )?;
-        if apply_now {
-            for gradient in &pushed {
-                gradient.apply(server.config.cores);
-            }
-        }
-        drop(gate);
         self.done(&mut Writer::new())
     }
 
@@ -443,6 +361,13 @@ impl<S: Read + Write> Connection<S> {
         state.kept[trainer] = bytes;
         drop(state);
         self.done(&mut Writer::new())
+    }
+
+    fn kept(&mut self) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let trainer = self.identity.trainer as usize;
+        let kept = self.server.state().kept.get(trainer).cloned();
+        self.done_with(&mut Writer::new(), &[&kept.unwrap_or_default()])
     }
 
     fn barrier(&mut self, epoch: u64, at: (u64, u32)) -> Result<(), Fault> {

@@ -36,6 +36,8 @@ pub struct Config {
     pub trainers: u32,
     /// The attempt number of this worker. From the second attempt on, earlier tensors are lost.
     pub attempt: u32,
+    /// Trainers that had succeeded when this attempt was started: they never join again.
+    pub finished: Vec<u32>,
     /// The number of threads for large updates; the number of shards of a table depends on it.
     pub cores: usize,
     /// Bytes for tensors, their state and gradients in flight.
@@ -52,11 +54,18 @@ impl Default for Config {
             servers: 1,
             trainers: 1,
             attempt: 1,
+            finished: Vec::new(),
             cores: 1,
             memory: u64::MAX,
             secret: None,
             patience: Duration::from_secs(30),
         }
+    }
+}
+
+impl Config {
+    fn steps(&self, mode: Mode, epoch: u64) -> Steps {
+        Steps::new(mode, self.trainers, epoch, &self.finished)
     }
 }
 
@@ -134,7 +143,7 @@ impl Server {
     pub fn new(config: Config) -> Arc<Server> {
         // Epoch 0 after a restart: the tensors are lost, and no trainer's message is about the current ones.
         let epoch = u64::from(config.attempt <= 1);
-        let steps = Steps::new(Mode::Sync, config.trainers, epoch);
+        let steps = config.steps(Mode::Sync, epoch);
         let mut incarnation = [0; 8];
         incarnation.copy_from_slice(&random()[..8]);
         Arc::new(Server {

@@ -27,6 +27,8 @@ struct Fragile {
     checkpoint_every: u64,
     /// Where checkpoints are, if not in `folder`.
     checkpoints: Option<PathBuf>,
+    /// Trainers that have finished when a server is started again.
+    finished: Vec<u32>,
 }
 
 impl Fragile {
@@ -40,6 +42,7 @@ impl Fragile {
             limits: Limits::default(),
             checkpoint_every: 5,
             checkpoints: None,
+            finished: Vec::new(),
         };
         for index in 0..servers {
             let listening = job.start(index, 1);
@@ -55,6 +58,7 @@ impl Fragile {
             servers: self.addresses.len() as u32,
             trainers: self.trainers,
             attempt,
+            finished: self.finished.clone(),
             secret: Some(RunSecret::new("test")),
             ..server::Config::default()
         });
@@ -82,6 +86,16 @@ impl Fragile {
         listening.stop();
         *attempt += 1;
         *listening = self.start(index, *attempt);
+    }
+
+    /// Waits until all servers have written their checkpoint of this step.
+    fn wait_for_checkpoint(&self, step: u64) {
+        let servers = self.addresses.len();
+        let folder = self.folder.path().join(format!("step-{step:012}"));
+        let is_written = |server| folder.join(format!("server-{server}-of-{servers}")).exists();
+        while !(0..servers).all(is_written) {
+            thread::yield_now();
+        }
     }
 
     fn connect(&self, trainer: u32) -> Client {
@@ -182,10 +196,8 @@ fn compare_with_crashes(limits: Limits) {
         let mut crashes = crashes.lock().unwrap();
         if crashes.last().is_some_and(|(at, _)| *at == step) {
             // The checkpoint of step 0 may still be on its way to the disk.
-            let first = job.folder.path().join("step-000000000000");
-            let is_written = |server| first.join(format!("server-{server}-of-2")).exists();
-            while step < 5 && !(0..2).all(is_written) {
-                thread::yield_now();
+            if step < 5 {
+                job.wait_for_checkpoint(0);
             }
             job.crash(crashes.pop().unwrap().1);
         }
@@ -216,12 +228,6 @@ fn an_asynchronous_push_after_a_base_is_in_the_next_checkpoint() {
     for client in [&mut first, &mut second] {
         client.create_table(table("emb")).unwrap();
     }
-    let wait_for = |step: u64| {
-        let file = job.folder.path().join(format!("step-{step:012}/server-0-of-1"));
-        while !file.exists() {
-            thread::yield_now();
-        }
-    };
     let mut start = [0.0; 3];
     for step in 0..5 {
         first.lookup("emb", &[1], true, &mut [0.0; 3]).unwrap();
@@ -230,12 +236,12 @@ fn an_asynchronous_push_after_a_base_is_in_the_next_checkpoint() {
         }
         first.finish_step(&mut []).unwrap();
     }
-    wait_for(5);
+    job.wait_for_checkpoint(5);
     second.push_rows("emb", &[7], &[1.0; 3], rate(1.0)).unwrap();
     for _ in 5..10 {
         first.finish_step(&mut []).unwrap();
     }
-    wait_for(10);
+    job.wait_for_checkpoint(10);
     job.crash(0);
     let mut row = [0.0; 3];
     first.lookup("emb", &[7], false, &mut row).unwrap();
@@ -266,20 +272,22 @@ fn a_push_that_waits_for_initial_values_holds_nobody_up() {
     assert_eq!(values, [-1.0; 3]);
 }
 
-#[test]
-fn an_asynchronous_server_goes_on_from_its_checkpoint() {
+/// `began_again`: once before, a server was lost when there was no checkpoint.
+fn goes_on_from_its_checkpoint(began_again: bool) {
     let job = Fragile::new(2, 1, Mode::Async);
     let mut client = job.connect(0);
+    if began_again {
+        begin(&mut client, 1.0);
+        job.crash(1);
+        client = job.connect_as(0, 2);
+    }
     client
         .create_dense(dense("w", 200_000, Rule::Sgd), &vec![0.0; 200_000])
         .unwrap();
     let mut values = vec![0.0; 200_000];
     for step in 0..12 {
         if step == 7 {
-            let written = job.folder.path().join("step-000000000005/server-1-of-2");
-            while !written.exists() {
-                thread::yield_now();
-            }
+            job.wait_for_checkpoint(5);
             job.crash(1);
         }
         client.push(&[("w", &vec![1.0; 200_000])], rate(1.0)).unwrap();
@@ -294,14 +302,108 @@ fn an_asynchronous_server_goes_on_from_its_checkpoint() {
 }
 
 #[test]
+fn an_asynchronous_server_goes_on_from_its_checkpoint() {
+    goes_on_from_its_checkpoint(false);
+    goes_on_from_its_checkpoint(true);
+}
+
+/// Trains up to a step, with gradients of 1.
+fn train_to(client: &mut Client, step: u64) -> Result<(), ClientError> {
+    while client.step() < step {
+        read(client)?;
+        client.push(&[("w", &vec![1.0; 65_537])], rate(1.0))?;
+        client.finish_step(&mut [])?;
+    }
+    Ok(())
+}
+
+#[test]
+fn without_a_checkpoint_training_does_not_wait_for_a_trainer_that_has_finished() {
+    for mode in [Mode::Sync, Mode::Async] {
+        let mut job = Fragile::new(2, 2, mode);
+        job.checkpoint_every = 0;
+        job.finished = vec![0];
+        let (mut first, mut second) = (job.connect(0), job.connect(1));
+        begin(&mut first, 1.0);
+        begin(&mut second, 1.0);
+        first.leave().unwrap();
+        drop(first);
+        job.crash(1);
+        train_to(&mut second, 5).unwrap_err();
+        for attempt in 2..4 {
+            let error = job.try_connect(1, attempt).err().unwrap().to_string();
+            assert_eq!(
+                error,
+                "parameter server 1 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has \
+                 finished. Submit the job again, with `connect(checkpoint_every=...)`"
+            );
+        }
+    }
+}
+
+/// Trainer 0 finishes after step 7; a server is lost once a checkpoint of step `at` is there.
+fn loses_a_server_after_a_trainer_finished(mode: Mode, at: u64) -> Result<(), ClientError> {
+    let mut job = Fragile::new(2, 2, mode);
+    job.finished = vec![0];
+    let (mut first, mut second) = (job.connect(0), job.connect(1));
+    begin(&mut first, 1.0);
+    begin(&mut second, 1.0);
+    thread::scope(|scope| {
+        let train = scope.spawn(|| train_to(&mut second, 7));
+        train_to(&mut first, 7).unwrap();
+        train.join().unwrap().unwrap();
+    });
+    first.leave().unwrap();
+    drop(first);
+    train_to(&mut second, at + 1).unwrap();
+    job.wait_for_checkpoint(at);
+    job.crash(1);
+    loop {
+        match train_to(&mut second, 20).and_then(|()| second.leave()) {
+            Ok(()) => return second.wait_for_end(),
+            Err(error) if error.rolled_back_to().is_some() => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[test]
+fn training_goes_back_to_a_checkpoint_only_if_no_finished_trainer_is_needed() {
+    let error = loses_a_server_after_a_trainer_finished(Mode::Sync, 5).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "parameter server 1 was lost; training cannot go back to the checkpoint of step 5, because trainer 0, which took part \
+         in the steps after it, has finished. Submit the job again"
+    );
+    loses_a_server_after_a_trainer_finished(Mode::Sync, 10).unwrap();
+}
+
+/// Its checkpoint is from before the trainer left.
+#[test]
+fn an_asynchronous_server_that_was_lost_does_not_wait_for_a_trainer_that_has_finished() {
+    loses_a_server_after_a_trainer_finished(Mode::Async, 5).unwrap();
+    loses_a_server_after_a_trainer_finished(Mode::Bounded(3), 5).unwrap();
+}
+
+/// The server that is lost forgets that the trainer has left.
+#[test]
+fn an_asynchronous_trainer_does_not_wait_for_itself_at_the_end() {
+    let job = Fragile::new(2, 1, Mode::Async);
+    let mut client = job.connect(0);
+    begin(&mut client, 1.0);
+    train_to(&mut client, 6).unwrap();
+    client.leave().unwrap();
+    job.wait_for_checkpoint(5);
+    job.crash(1);
+    client.wait_for_end().unwrap();
+}
+
+#[test]
 fn a_checkpoint_loads_on_another_number_of_servers_and_damaged_ones_are_skipped() {
     let job = Fragile::new(3, 1, Mode::Sync);
     let model = job.train(15, |_| {});
+    job.wait_for_checkpoint(15);
     let newest = job.folder.path().join("step-000000000015");
-    let is_written = |server| newest.join(format!("server-{server}-of-3")).exists();
-    while !(0..3).all(is_written) {
-        thread::yield_now();
-    }
     std::fs::write(newest.join("server-1-of-3"), b"damaged").unwrap();
     let other = Fragile {
         folder: job.folder,

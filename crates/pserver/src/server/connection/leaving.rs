@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 
 use super::replies::names;
 use super::{Connection, Fault};
-use crate::steps::Verdict;
 use crate::wire::Writer;
 
 impl<S: Read + Write> Connection<S> {
@@ -23,17 +22,11 @@ impl<S: Read + Write> Connection<S> {
 
     pub(super) fn finish(&mut self, epoch: u64) -> Result<(), Fault> {
         self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        self.server.state().steps.finish(sender)?;
+        self.server.changed.notify_all();
         self.wait(
-            |state| {
-                if state.steps.epoch() != epoch {
-                    let step = state.steps.step();
-                    return Err(crate::steps::Refusal::RolledBack { step }.into());
-                }
-                Ok(match state.steps.all_left() {
-                    true => Verdict::Accept,
-                    false => Verdict::Wait,
-                })
-            },
+            |state| Ok(state.steps.finish(sender)?),
             |state| format!("the end waits for {}", names(&state.steps.still_training())),
         )?;
         self.done(&mut Writer::new())

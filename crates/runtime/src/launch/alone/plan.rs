@@ -61,6 +61,7 @@ pub fn of(assembly: &Assembly, container: &Container, team: &Team, role: Role, c
                 index,
                 name: format!("{role}-{index}"),
                 address: address.to_string(),
+                finished: false,
                 env: BTreeMap::new(),
             })
         })
@@ -269,6 +270,7 @@ mod tests {
             index,
             name: format!("{role}-{index}"),
             address: address.into(),
+            finished: false,
             env: BTreeMap::new(),
         })
         .into();

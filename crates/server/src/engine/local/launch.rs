@@ -224,6 +224,7 @@ fn plan_of(inner: &Inner, job: &Job, site: &Site, worker: WorkerKey) -> Option<p
             index: worker.key.index,
             name: worker.name.clone(),
             address: worker.address.clone(),
+            finished: worker.succeeded(),
             env: own_entries(inner, job, at, worker),
         })
         .collect();

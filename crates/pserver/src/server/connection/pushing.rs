@@ -1,0 +1,109 @@
+//! Requests that carry gradients, or take back those of a step that is repeated.
+
+use std::io::{Read, Write};
+use std::sync::{Arc, PoisonError};
+
+use crate::message::Entry;
+use crate::steps::{Mode, Sender, Verdict};
+use crate::wire::Writer;
+
+use super::super::gradient::Pushed;
+use super::replies::{no_values, waits_for};
+use super::{Connection, Fault, broken};
+
+impl<S: Read + Write> Connection<S> {
+    pub(super) fn push(
+        &mut self,
+        epoch: u64,
+        step: u64,
+        part: u32,
+        entries: Vec<Entry>,
+    ) -> Result<(), Fault> {
+        let sender = self.sender(epoch);
+        // First: after a rollback its tensors may be gone.
+        self.server.state().steps.check(sender)?;
+        let pushed = self.receive(entries)?;
+        self.wait_for_initial_values(sender, &pushed)?;
+        self.count(sender, step, part, pushed)?;
+        self.done(&mut Writer::new())
+    }
+
+    /// Reads gradients and checks them; nothing takes effect.
+    fn receive(&mut self, entries: Vec<Entry>) -> Result<Vec<Pushed>, Fault> {
+        let expected = entries
+            .into_iter()
+            .map(|entry| self.server.expect(entry))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.expect_body(expected.iter().map(|entry| entry.bytes).sum())?;
+        let mut pushed = Vec::with_capacity(expected.len());
+        for entry in expected {
+            let bytes = entry.bytes;
+            let mut gradient = entry.allocate(&self.server.budget)?;
+            gradient.read(&mut self.stream).map_err(broken)?;
+            self.unread -= bytes;
+            pushed.push(gradient);
+        }
+        match pushed.iter().find(|gradient| !gradient.is_finite()) {
+            Some(bad) => Err(self.not_finite(bad.tensor_name()).into()),
+            None => Ok(pushed),
+        }
+    }
+
+    /// A gradient that takes effect before the initial values are set would be overwritten by them.
+    fn wait_for_initial_values(&mut self, sender: Sender, pushed: &[Pushed]) -> Result<(), Fault> {
+        let unready = || pushed.iter().find(|gradient| !gradient.has_target());
+        self.wait(
+            |state| {
+                // After a rollback nobody sets the values of these tensors.
+                state.steps.check(sender)?;
+                Ok(match unready() {
+                    Some(_) => Verdict::Wait,
+                    None => Verdict::Accept,
+                })
+            },
+            |_| no_values(unready().map_or("", Pushed::tensor_name)),
+        )
+    }
+
+    /// Counts a part once. Synchronous gradients wait for their step; others change the model now.
+    fn count(&mut self, sender: Sender, step: u64, part: u32, mut pushed: Vec<Pushed>) -> Result<(), Fault> {
+        let server = Arc::clone(&self.server);
+        let is_sync = server.state().steps.mode() == Mode::Sync;
+        // Taken only now: a checkpoint waits for holders of the gate, and trainer 0 waits for the checkpoint.
+        let _gate = (!is_sync).then(|| server.gate.read().unwrap_or_else(PoisonError::into_inner));
+        let mut apply_now = false;
+        self.wait(
+            |state| {
+                let verdict = state.steps.push(sender, step, part)?;
+                if verdict == Verdict::Accept {
+                    state.pushes += 1;
+                    match is_sync {
+                        true => state.pending[sender.trainer as usize].append(&mut pushed),
+                        false => apply_now = true,
+                    }
+                }
+                Ok(verdict)
+            },
+            |state| waits_for(state.steps.awaited(step), step),
+        )?;
+        if apply_now {
+            for gradient in &pushed {
+                gradient.apply(server.config.cores);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back the parts of an earlier attempt: the step is repeated.
+    pub(super) fn discard(&mut self, epoch: u64, step: u64) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        {
+            let mut state = self.server.state();
+            if state.steps.discard(sender, step)? {
+                state.pending[sender.trainer as usize].clear();
+            }
+        }
+        self.done(&mut Writer::new())
+    }
+}
