@@ -9,7 +9,6 @@ mod backend;
 mod content;
 mod digests;
 mod error;
-mod fitting;
 mod fsck;
 mod housekeeping;
 mod list;

@@ -205,7 +205,7 @@ impl Files {
     }
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
-        let room = self.reserve_at(&reached, amount(&plan), reached.replaced()?)?;
+        let room = self.reserve(&reached.place.space, amount(&plan))?;
         let staging = reached.root.staging();
         // A file system of size 0 does not report its free space: CephFS in its first seconds.
         let (free, size) = staging.free_space().map_err(reached.failed())?;
@@ -253,7 +253,7 @@ impl Files {
         // The package is not checked and published meanwhile.
         let _package = reached.package_tree()?;
         let replaced = reached.replaced()?;
-        let room = self.reserve_at(reached, asked, replaced)?;
+        let room = self.reserve(&reached.place.space, asked)?;
         let announced = AnnouncedFile {
             digest,
             size: request.size,
@@ -465,10 +465,6 @@ impl Files {
     ) -> Result<(Meta, Amount), FilesError> {
         let _package = live.reached.package_tree()?;
         let replaced = live.reached.replaced()?;
-        let plan = live.assembly.plan();
-        // The file to replace may be smaller now, or gone, and its space used by another write.
-        let rooms = &self.0.uploads.rooms;
-        rooms.fit(live.assembly.id(), amount(plan), replaced)?;
         self.make_parent(&live.reached)?;
         let root = &live.reached.root;
         let committed = root.commit(&live.assembly, digest, existing);
