@@ -17,7 +17,7 @@ pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter, Out
 pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};
-pub use self::hash::{Hashing, hash_file};
+pub use self::hash::hash_file;
 pub use self::index::{FileIndex, IndexedFile};
 pub use self::moved::Moved;
 pub use self::reuse::{AnnouncedFile, is_stored, reuse};
