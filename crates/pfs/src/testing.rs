@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::content::index::LARGE;
 use crate::content::{FileIndex, IndexedFile, Moved};
 use crate::digest::Digest;
 use crate::entry::Mtime;
@@ -163,15 +162,6 @@ impl FileIndex for MemoryIndex {
             rows.files.get(&Place { space, path }).copied()
         };
         Ok(paths.iter().map(find).collect())
-    }
-
-    fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>> {
-        let all = self.all()?.into_iter();
-        let found = all.filter(|file| file.digest == digest && file.stamp.size > LARGE);
-        Ok(found
-            .filter(|file| spaces.contains(&file.place.space))
-            .take(most)
-            .collect())
     }
 
     fn forget(&self, place: &Place) -> io::Result<()> {

@@ -9,7 +9,6 @@ pub mod index;
 mod journal;
 mod moved;
 mod ranges;
-mod reuse;
 mod rolling;
 mod stat_cache;
 
@@ -20,5 +19,4 @@ pub use self::delta::{Op, Signature, SignatureError};
 pub use self::hash::hash_file;
 pub use self::index::{FileIndex, IndexedFile};
 pub use self::moved::Moved;
-pub use self::reuse::{AnnouncedFile, is_stored, reuse};
 pub use self::stat_cache::StatCache;

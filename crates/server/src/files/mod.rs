@@ -208,15 +208,6 @@ impl Files {
             Space::Public => Vec::new(),
         }))
     }
-
-    /// The spaces a caller may read: content in them need not be sent again.
-    fn readable(&self, caller: &Caller) -> Result<Vec<(Space, OpenSpace)>, FilesError> {
-        let spaces = [Space::Home(owner_of(caller)?), Space::Public];
-        spaces
-            .into_iter()
-            .map(|space| Ok((space.clone(), self.space(&space)?)))
-            .collect()
-    }
 }
 
 impl Reached {

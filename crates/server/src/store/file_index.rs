@@ -12,7 +12,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use paddlecloud_pfs::content::index::LARGE;
 use paddlecloud_pfs::content::{FileIndex, IndexedFile, Moved};
 use paddlecloud_pfs::root::Stamp;
 use paddlecloud_pfs::staging::StagedId;
@@ -126,23 +125,6 @@ impl FileIndex for SqliteIndex {
             }));
         }
         Ok(found)
-    }
-
-    fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>> {
-        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-        // A literal: with a parameter, SQLite could not know that the partial index contains all such files.
-        query.push(format_args!(" WHERE size > {LARGE} AND digest = "));
-        query
-            .push_bind(digest.as_bytes().to_vec())
-            .push(" AND space IN (");
-        let mut list = query.separated(", ");
-        for space in spaces {
-            list.push_bind(space_name(space));
-        }
-        query
-            .push(") LIMIT ")
-            .push_bind(i64::try_from(most).unwrap_or(i64::MAX));
-        self.fetch(query.build(), read_file)
     }
 
     fn forget(&self, place: &Place) -> io::Result<()> {
