@@ -50,12 +50,19 @@ impl Finding {
     /// Replaces the row by what was found, unless the row has changed since. The row of a damaged file stays: it has the digest
     /// of the correct bytes.
     pub fn settle(&self, index: &dyn FileIndex) -> io::Result<()> {
-        let found = match (self.verdict, self.found) {
-            (Verdict::RemovedOutside, _) => None,
-            (Verdict::Touched | Verdict::ChangedOutside, Some(found)) => Some(found),
-            _ => return Ok(()),
-        };
-        index.replace(&self.indexed, found)
+        let IndexedFile { place, stamp, digest } = &self.indexed;
+        let rows = index.find(&place.space, std::slice::from_ref(&place.path))?;
+        if rows != [Some((*stamp, *digest))] {
+            return Ok(());
+        }
+        match (self.verdict, self.found) {
+            (Verdict::RemovedOutside, _) => index.forget(place),
+            (Verdict::Touched | Verdict::ChangedOutside, Some((stamp, digest))) => {
+                let place = place.clone();
+                index.record(&[IndexedFile { place, stamp, digest }])
+            }
+            _ => Ok(()),
+        }
     }
 }
 

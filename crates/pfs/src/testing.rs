@@ -195,17 +195,6 @@ impl FileIndex for MemoryIndex {
         self.record(&rows.collect::<Vec<_>>())
     }
 
-    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
-        let files = &mut self.0.lock().unwrap().files;
-        if files.get(&read.place) == Some(&(read.stamp, read.digest)) {
-            match found {
-                Some(found) => files.insert(read.place.clone(), found),
-                None => files.remove(&read.place),
-            };
-        }
-        Ok(())
-    }
-
     fn all(&self) -> io::Result<Vec<IndexedFile>> {
         Ok(self.0.lock().unwrap().files.iter().map(row).collect())
     }

@@ -37,9 +37,6 @@ pub trait FileIndex: Send + Sync {
     /// Moves the rows of a renamed file or folder to its new place; replaces the rows there.
     fn moved(&self, moved: &Moved) -> io::Result<()>;
 
-    /// Replaces the row that a check has read by what it found, or removes it. A row that changed since stays.
-    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()>;
-
     /// Every row.
     fn all(&self) -> io::Result<Vec<IndexedFile>>;
 

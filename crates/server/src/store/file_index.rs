@@ -164,31 +164,6 @@ impl FileIndex for SqliteIndex {
         })
     }
 
-    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
-        let change = match found {
-            Some(_) => {
-                "UPDATE file SET device = ?, inode = ?, size = ?, mtime = ?, ctime = ?, digest = ? \
-                 WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ? \
-                 AND digest = ?"
-            }
-            None => {
-                "DELETE FROM file \
-                 WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ? \
-                 AND digest = ?"
-            }
-        };
-        let mut query = sqlx::query(change);
-        if let Some((stamp, digest)) = found {
-            query = numbers(&stamp).into_iter().fold(query, Query::bind);
-            query = query.bind(digest.as_bytes().to_vec());
-        }
-        query = query
-            .bind(space_name(&read.place.space))
-            .bind(read.place.path.as_bytes());
-        query = numbers(&read.stamp).into_iter().fold(query, Query::bind);
-        self.execute(query.bind(&read.digest.as_bytes()[..]))
-    }
-
     fn all(&self) -> io::Result<Vec<IndexedFile>> {
         self.fetch(sqlx::query(COLUMNS), read_file)
     }

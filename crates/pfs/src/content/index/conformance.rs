@@ -10,11 +10,10 @@ use crate::root::Stamp;
 
 /// Runs the whole suite.
 pub fn check(index: &dyn FileIndex) {
-    let parts: [fn(&dyn FileIndex); 5] = [
+    let parts: [fn(&dyn FileIndex); 4] = [
         the_last_record_of_a_file_is_found,
         many_files_are_recorded_and_found_at_once,
         rows_follow_a_move_and_replace_what_was_there,
-        a_check_replaces_only_the_row_it_has_read,
         a_key_names_one_upload_until_that_is_gone,
     ];
     for part in parts {
@@ -136,18 +135,6 @@ fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
     let mut expected = public("f", 9);
     expected.digest = file("x", 3).digest;
     assert_eq!(rows(index), [file("e/sub/b", 2), expected]);
-}
-
-fn a_check_replaces_only_the_row_it_has_read(index: &dyn FileIndex) {
-    record(index, &["a", "b", "c", "d"].map(|path| file(path, 1)));
-    record(index, &["c", "d"].map(|path| file(path, 2)));
-    let found = Some((file("x", 3).stamp, file("x", 3).digest));
-    for (path, found) in [("a", found), ("b", None), ("c", found), ("d", None)] {
-        index
-            .replace(&file(path, 1), found)
-            .expect("rows can be replaced");
-    }
-    assert_eq!(rows(index), [file("a", 3), file("c", 2), file("d", 2)]);
 }
 
 fn a_key_names_one_upload_until_that_is_gone(index: &dyn FileIndex) {
