@@ -17,6 +17,7 @@ mod old;
 mod packs;
 mod shares;
 mod sound;
+mod takes;
 #[cfg(test)]
 mod testing;
 mod tree;
@@ -46,6 +47,7 @@ pub use housekeeping::{KEEP_UNFINISHED, Swept};
 pub use list::Lister;
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut};
+pub use takes::Takes;
 pub use tree::DigestWanted;
 pub use uploads::{ChunkIn, RangeIn};
 

@@ -22,8 +22,9 @@ use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, Place, Rel
 use super::content::PIECE;
 use super::digests::logged;
 use super::tree::existing;
-use super::{Files, FilesError, Reached};
+use super::{Files, FilesError, Reached, Takes};
 use crate::auth::Caller;
+use crate::queue::Class;
 
 /// The most bytes of content in a pack.
 const MOST_BYTES: u64 = 1 << 30;
@@ -94,9 +95,12 @@ impl Files {
     }
 }
 
-impl PackIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+impl Takes for PackIn {
+    type Done = PackReply;
+    /// Files are synced, or sent to a remote store.
+    const END: Option<Class> = Some(Class::End);
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         let _acting = self.files.act(&self.folder.place.space)?;
         self.parser.feed(bytes).map_err(|error| {
             let error = FilesError::from(error).explained(&self.folder.root);
@@ -106,7 +110,7 @@ impl PackIn {
     }
 
     /// Aborts the pack and removes its staged files. Whole files of a package stay, unless the disk is full.
-    pub fn discard(self) {
+    fn discard(self) {
         let acting = self.files.act(&self.folder.place.space);
         if let Err(error) = &acting {
             return tracing::warn!(%error, "a staged pack could not be removed");
@@ -124,29 +128,8 @@ impl PackIn {
         }
     }
 
-    /// Ends a pack whose files are in their package now, or as many of them as arrived.
-    fn end_in_package(self) -> Result<PackReply, FilesError> {
-        let (files, folder) = (self.files, self.folder);
-        let _acting = files.act(&folder.place.space)?;
-        // Only a measurement shows what arrived.
-        let checked =
-            check(self.parser, &folder).inspect_err(|_| files.forget_measure(&folder.place.space));
-        let (arrived, totals) = checked?;
-        if let Some(room) = self.room {
-            let written = Amount {
-                bytes: totals.bytes,
-                files: arrived.len() as u64,
-            };
-            room.settle(written, Amount::default());
-        }
-        Ok(PackReply {
-            stored: totals.entries,
-            ..PackReply::default()
-        })
-    }
-
     /// Checks the pack and publishes its files. Durable when it returns.
-    pub fn finish(self) -> Result<PackReply, FilesError> {
+    fn finish(self) -> Result<PackReply, FilesError> {
         if self.folder.package().is_some() {
             return self.end_in_package();
         }
@@ -207,6 +190,29 @@ impl PackIn {
             stored: totals.entries - merged.kept.len() as u64 - failed.len() as u64,
             kept: merged.kept,
             failed,
+        })
+    }
+}
+
+impl PackIn {
+    /// Ends a pack whose files are in their package now, or as many of them as arrived.
+    fn end_in_package(self) -> Result<PackReply, FilesError> {
+        let (files, folder) = (self.files, self.folder);
+        let _acting = files.act(&folder.place.space)?;
+        // Only a measurement shows what arrived.
+        let checked =
+            check(self.parser, &folder).inspect_err(|_| files.forget_measure(&folder.place.space));
+        let (arrived, totals) = checked?;
+        if let Some(room) = self.room {
+            let written = Amount {
+                bytes: totals.bytes,
+                files: arrived.len() as u64,
+            };
+            room.settle(written, Amount::default());
+        }
+        Ok(PackReply {
+            stored: totals.entries,
+            ..PackReply::default()
         })
     }
 }
