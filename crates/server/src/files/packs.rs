@@ -203,6 +203,7 @@ impl PackIn {
         let checked =
             check(self.parser, &folder).inspect_err(|_| files.forget_measure(&folder.place.space));
         let (arrived, totals) = checked?;
+        files.received(&folder, arrived.iter().map(|file| (file.stamp, file.digest)));
         if let Some(room) = self.room {
             let written = Amount {
                 bytes: totals.bytes,

@@ -386,7 +386,7 @@ impl Files {
         let recorded = digest.filter(|_| live.assembly.plan().mtime.is_some());
         match (live.reached.package(), recorded) {
             // The package moves to its own place.
-            (Some(_), _) => {}
+            (Some(_), _) => self.received(&live.reached, digest.map(|digest| (meta.stamp, digest))),
             (None, Some(digest)) => self.record(&live.reached.place, meta.stamp, digest),
             (None, None) => self.forget(&live.reached.place),
         }
