@@ -273,10 +273,8 @@ impl App {
         caller: &Caller,
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
-        self.with_room(caller, move |files, caller| {
-            files.upload_begin(caller, &request)
-        })
-        .await
+        self.with_room(caller, move |files, caller| files.upload_begin(caller, &request))
+            .await
     }
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
@@ -423,10 +421,8 @@ impl App {
         let spaces: Vec<Space> = homes.map(Space::Home).chain([Space::Public]).collect();
         let files = self.files.clone();
         let swept = tokio::task::spawn_blocking(move || files.sweep(&spaces)).await;
-        if let Ok(swept) = swept
-            && swept.expired > 0
-        {
-            tracing::info!(expired = swept.expired, "expired uploads were dropped");
+        if let Ok(expired @ 1..) = swept {
+            tracing::info!(expired, "expired uploads were dropped");
         }
     }
 }

@@ -43,7 +43,7 @@ pub use backend::StoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
-pub use housekeeping::{KEEP_UNFINISHED, Swept};
+pub use housekeeping::KEEP_UNFINISHED;
 pub use list::Lister;
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut};
@@ -249,7 +249,7 @@ impl Reached {
             RootError::Spared(_) => FilesError::Ours(self.shown.clone()),
             source => FilesError::Storage {
                 path: Box::new(self.shown.clone()),
-                source: self.root.explain(source),
+                source,
             },
         }
     }

@@ -79,7 +79,7 @@ impl Live {
     ) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
-            Err(error) => FilesError::from(error).explained(&self.reached.root),
+            Err(error) => FilesError::from(error),
         };
         let is_over = matches!(
             error,
@@ -201,8 +201,7 @@ impl Files {
         if size > 0 && free < plan.size {
             return Err(reached.failed()(RootError::NoSpace(plan.path)));
         }
-        let assembly = Assembly::create(staging, plan)
-            .map_err(|error| FilesError::from(error).explained(&reached.root))?;
+        let assembly = Assembly::create(staging, plan)?;
         if let Some(room) = room {
             self.0.uploads.rooms.keep(assembly.id(), room);
         }
