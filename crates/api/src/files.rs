@@ -19,14 +19,11 @@ pub use self::uploads::{CommitRequest, ReuseRequest, UnfinishedUpload, UploadRep
 /// Prefix of all routes of the file service, below [`crate::PREFIX`].
 pub const FILES: &str = "/pfs";
 
-/// Contains the version of a file's content, or asks for it (`if-match`).
-pub const VERSION_OF_FILE: &str = "etag";
-
 /// Contains the digest of a whole file, if the server knows it.
 pub const DIGEST_HEADER: &str = "pfs-digest";
 
 /// Files up to this size are sent in packs; larger ones in chunks.
-pub const SMALL_FILE: u64 = paddlecloud_pfs::content::index::LARGE;
+pub const SMALL_FILE: u64 = 1 << 20;
 
 /// Approximate bytes of content in one pack: the most that a lost connection costs.
 pub const PACK_BYTES: u64 = 16 << 20;

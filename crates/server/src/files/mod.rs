@@ -9,7 +9,6 @@ mod backend;
 mod content;
 mod digests;
 mod error;
-mod fitting;
 mod fsck;
 mod housekeeping;
 mod list;
@@ -18,6 +17,7 @@ mod old;
 mod packs;
 mod shares;
 mod sound;
+mod takes;
 #[cfg(test)]
 mod testing;
 mod tree;
@@ -31,11 +31,11 @@ use paddlecloud_core::access::Scope;
 use paddlecloud_pfs::content::FileIndex;
 use paddlecloud_pfs::pack::StagedTree;
 use paddlecloud_pfs::package::PackageId;
-use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::root::{Meta, Stamp};
 use paddlecloud_pfs::staging::in_package;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
-    Access, Caller as PfsCaller, CallerRole, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
+    Access, Caller as PfsCaller, CallerRole, Digest, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
 };
 
 pub use accounts::MEASURED_AGAIN;
@@ -43,10 +43,11 @@ pub use backend::StoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
-pub use housekeeping::{KEEP_UNFINISHED, Swept};
+pub use housekeeping::KEEP_UNFINISHED;
 pub use list::Lister;
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut};
+pub use takes::Takes;
 pub use tree::DigestWanted;
 pub use uploads::{ChunkIn, RangeIn};
 
@@ -138,6 +139,15 @@ impl Files {
         Ok(reached)
     }
 
+    /// Notes what was written into the staged tree of a package.
+    fn received(&self, reached: &Reached, files: impl IntoIterator<Item = (Stamp, Digest)>) {
+        if let (Some(package), Space::Home(owner)) = (reached.package(), &reached.place.space)
+            && let Ok(user) = owner.as_str().parse()
+        {
+            self.0.owners.locks(&user).receive(package, files);
+        }
+    }
+
     /// Where a node really is. A path that cannot be resolved stands for itself: using it reports the reason.
     fn real_place(&self, reached: &Reached) -> Result<RelPath, FilesError> {
         let _acting = self.act(&reached.place.space)?;
@@ -209,15 +219,6 @@ impl Files {
             Space::Public => Vec::new(),
         }))
     }
-
-    /// The spaces a caller may read: content in them need not be sent again.
-    fn readable(&self, caller: &Caller) -> Result<Vec<(Space, OpenSpace)>, FilesError> {
-        let spaces = [Space::Home(owner_of(caller)?), Space::Public];
-        spaces
-            .into_iter()
-            .map(|space| Ok((space.clone(), self.space(&space)?)))
-            .collect()
-    }
 }
 
 impl Reached {
@@ -248,7 +249,7 @@ impl Reached {
             RootError::Spared(_) => FilesError::Ours(self.shown.clone()),
             source => FilesError::Storage {
                 path: Box::new(self.shown.clone()),
-                source: self.root.explain(source),
+                source,
             },
         }
     }
