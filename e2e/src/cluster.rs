@@ -348,6 +348,28 @@ impl ClusterServer {
         self.server = Some(server);
     }
 
+    /// Runs `paddlecloud-server WHAT FILE` as the server's user: a backup, or a restore while the server is stopped.
+    #[track_caller]
+    pub fn maintain(&self, what: &str, file: &Path) {
+        let (uid, gid) = (format!("--reuid={UID}"), format!("--regid={UID}"));
+        let output = Command::new("setpriv")
+            .args([&uid, &gid, "--clear-groups"])
+            .arg(self.path("bin").join("paddlecloud-server"))
+            .args([what, "--config"])
+            .arg(self.path("config.yaml"))
+            .arg(file)
+            .env_clear()
+            .output()
+            .expect("`setpriv` can be run");
+        let problem = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{what}: {problem}");
+    }
+
+    /// Every line of the server's log so far.
+    pub fn log(&mut self) -> &[String] {
+        self.server.as_mut().expect("it runs").lines_so_far()
+    }
+
     /// The folder that a run's trainers write to.
     #[track_caller]
     pub fn output(&self, env: &TestEnvironment, user: usize, job: &str) -> PathBuf {

@@ -16,11 +16,22 @@ use crate::names;
 
 /// The attempt of a pod, if this server created the pod and the attempt is in its table.
 pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
-    let labels = pod.labels();
-    if labels.get(names::SERVER) != Some(&inner.settings.server) {
+    if !is_labelled(inner, pod) {
         return None;
     }
-    names::attempt_of(labels).filter(|attempt| inner.table().contains(attempt))
+    names::attempt_of(pod.labels()).filter(|attempt| inner.table().contains(attempt))
+}
+
+fn is_labelled(inner: &Inner, pod: &Pod) -> bool {
+    pod.labels().get(names::SERVER) == Some(&inner.settings.server)
+}
+
+/// The owner of a pod of this server that is in none of its records: they were lost, and a backup has not brought them
+/// back. A run that is being deleted has no records either.
+pub fn unknown_owner(inner: &Inner, pod: &Pod) -> Option<(String, String)> {
+    let is_left = is_labelled(inner, pod) && pod.metadata.deletion_timestamp.is_none();
+    let owner = pod.owner_references().first().filter(|_| is_left)?;
+    Some((pod.namespace()?, owner.name.clone()))
 }
 
 /// Updates the state of a pod's attempt and reports what concerns the job.

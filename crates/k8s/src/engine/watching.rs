@@ -18,7 +18,7 @@ use paddlecloud_core::ports::{AttemptKey, EngineEvent};
 use paddlecloud_core::scheduler::NodeChange;
 use tokio::sync::oneshot;
 
-use super::own_pods::{begin_to_settle, own_attempt, own_pod_changed};
+use super::own_pods::{begin_to_settle, own_attempt, own_pod_changed, unknown_owner};
 use super::pods::{self, PodView};
 use super::settle::PodFate;
 use super::table::Attempt;
@@ -225,6 +225,8 @@ struct PodWatch {
     /// Seen since the list began: foreign pods by uid, ours by attempt.
     foreign: HashSet<String>,
     ours: HashSet<AttemptKey>,
+    /// Owners of pods that this server must have created and does not know.
+    unknown: BTreeSet<(String, String)>,
     /// Whether the attempts of earlier servers were compared with the cluster.
     compared: bool,
 }
@@ -236,6 +238,7 @@ impl PodWatch {
             namespace,
             foreign: HashSet::new(),
             ours: HashSet::new(),
+            unknown: BTreeSet::new(),
             compared: false,
         }
     }
@@ -270,6 +273,9 @@ impl Watch<Pod> for PodWatch {
 
     fn seen(&mut self, pod: &Pod) {
         let Some(attempt) = own_attempt(&self.inner, pod) else {
+            if !self.compared {
+                self.unknown.extend(unknown_owner(&self.inner, pod));
+            }
             return self.set_foreign(pod);
         };
         self.ours.insert(attempt.clone());
@@ -304,6 +310,13 @@ impl Watch<Pod> for PodWatch {
             }
         }
         let first = !std::mem::replace(&mut self.compared, true);
+        for (namespace, secret) in std::mem::take(&mut self.unknown) {
+            tracing::warn!(
+                namespace,
+                secret,
+                "pods of a run that this server does not know; deleting this secret deletes them"
+            );
+        }
         for (attempt, created) in self.unseen() {
             match created {
                 true => begin_to_settle(inner, attempt, PodFate::Deleted),

@@ -183,27 +183,26 @@ fn a_webhook_that_hangs_delays_no_kill() {
         return;
     };
     let package = env.package("hung").file("train.sh", "echo begun\nsleep 1000\n");
-    let flags = [
-        "-entry",
-        "sh train.sh",
-        "-cpu",
-        "1m",
-        "-memory",
-        "4Mi",
-        "-pservers",
-        "0",
-    ];
-    let small = ["-cpu", "50m", "-memory", "32Mi"];
-    env.submit("other", &package, &[&flags[..], &small].concat());
+    let submit = |job: &str, cpu: &str, pods: usize| {
+        let flags = [
+            "-entry",
+            "sh train.sh",
+            "-memory",
+            "16Mi",
+            "-pservers",
+            "0",
+            "-cpu",
+            cpu,
+        ];
+        let pods = pods.to_string();
+        env.submit(job, &package, &[&flags[..], &["-parallelism", &pods]].concat());
+    };
+    submit("other", "50m", 1);
     env.wait_for_status("other", "Running");
     // More pods than the server may have calls in flight. All are refused once; the webhook hangs when they are retried.
     let pods = 70;
     proxy.strike(Fault::Webhook, pods);
-    env.submit(
-        "hung",
-        &package,
-        &[&flags[..], &["-parallelism", &pods.to_string()]].concat(),
-    );
+    submit("hung", "1m", pods);
     wait_until("every pod must be refused", || {
         (proxy.faults_left() == 0).then_some(())
     });

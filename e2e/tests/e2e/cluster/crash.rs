@@ -1,4 +1,4 @@
-//! Workers outlive their server, and no report or output is lost meanwhile.
+//! Workers outlive their server and a lost database, and no report or output is lost meanwhile.
 
 use e2e::cluster::{Cluster, ClusterServer};
 use e2e::{TestEnvironment, wait_until};
@@ -39,5 +39,80 @@ fn a_worker_goes_on_while_its_server_is_away_and_its_log_is_complete() {
     let logs = env.logs("lasting");
     let numbered = logs.iter().filter(|line| line.contains("line ")).count();
     assert_eq!(numbered, 2000);
+    server.wait_until_empty(0);
+}
+
+/// Starts a job that never ends by itself; gives its id.
+fn start_endless(env: &TestEnvironment, job: &str) -> String {
+    let package = env.package(job).file("train.sh", "echo begun\nsleep 1000\n");
+    env.submit(job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    env.wait_for_status(job, "Running");
+    let described = env.describe(job);
+    described["job"]["id"]
+        .as_str()
+        .expect("a job has an id")
+        .to_owned()
+}
+
+/// Loses the database, and brings back what the backup has.
+fn lose_and_restore(server: &ClusterServer) {
+    for name in ["server.db", "server.db-wal", "server.db-shm"] {
+        let _ = std::fs::remove_file(server.data().join(name));
+    }
+    server.maintain("restore", &server.data().join("backup"));
+}
+
+#[test]
+fn a_restored_backup_forgets_no_pod_of_a_newer_run() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let mut server = ClusterServer::start(&mut env, &cluster, "");
+    server.configure(&env, 0);
+    let old = start_endless(&env, "old");
+    server.maintain("backup", &server.data().join("backup"));
+    let newer = start_endless(&env, "newer");
+    let label = |id: &str| format!("cloud.paddlepaddle.org/run={id}");
+    server.crash();
+    lose_and_restore(&server);
+    server.revive(&env);
+    server.configure(&env, 0);
+    // The job that the backup has runs on; nobody could ever kill the other.
+    let namespace = server.namespace(0).to_owned();
+    let pods = |id: &str| cluster.kubectl(&["get", "pods", "-n", &namespace, "-l", &label(id), "-o", "name"]);
+    wait_until("the pods of the newer run must go", || {
+        pods(&newer).is_empty().then_some(())
+    });
+    assert_eq!(env.status("old"), "Running");
+    assert!(!pods(&old).is_empty());
+    let files = server.home(0).join(".paddlecloud/runs").join(&newer);
+    assert!(files.exists() && server.data().join("attempts").join(&newer).exists());
+
+    // Without the records of attempts, the server says which pods it does not know.
+    let lost = start_endless(&env, "lost");
+    server.crash();
+    let attempts = server.data().join("attempts");
+    std::fs::remove_dir_all(attempts.join(&lost)).expect("it has records");
+    lose_and_restore(&server);
+    server.revive(&env);
+    server.configure(&env, 0);
+    let named = server
+        .log()
+        .iter()
+        .find(|line| line.contains("does not know"))
+        .cloned();
+    let named = named.expect("the pods of the lost run are named");
+    let secret = named
+        .split("secret=")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let secret = secret.expect("the line names the secret").trim_matches('"');
+    assert!(!pods(&lost).is_empty());
+    cluster.kubectl(&["delete", "secret", "-n", &namespace, secret]);
+    wait_until("the pods must go with it", || {
+        pods(&lost).is_empty().then_some(())
+    });
+    assert_eq!(env.status("old"), "Running");
+    env.paddlectl(&["kill", "old"]).ok();
+    env.wait_for_status("old", "Killed");
     server.wait_until_empty(0);
 }
