@@ -55,13 +55,15 @@ def main(folder):
     server.table("weights", 1, ps.Adagrad(0.1), init=ps.Zero())
     samples = share(folder, server.trainer, server.trainers)
     batches = len(samples) // BATCH
-    start = time.monotonic()
+    seen, seconds, start = 0, 1.0, time.monotonic()
     for step in server.steps(passes * batches):
         number, at = divmod(step, batches)
         loss = train_batch(server, samples[at * BATCH:(at + 1) * BATCH])
         if at % REPORT_EVERY == 0:
             print(f"pass {number} batch {at:3} loss {loss:.6f}", flush=True)
-    print(f"{passes * batches * BATCH / (time.monotonic() - start):.0f} samples/s", flush=True)
+        # Up to the last batch: after it, this trainer waits for the others.
+        seen, seconds = seen + BATCH, time.monotonic() - start
+    print(f"{seen / seconds:.0f} samples/s", flush=True)
 
     if server.trainer == 0:
         test = read(Path(folder) / "test")

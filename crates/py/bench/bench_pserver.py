@@ -333,7 +333,7 @@ class Cloud:
         return self.call("logs", "--raw", job)
 
 
-# One pass takes a second; the trainers do not start at the same moment, and wait for each other at the end.
+# One pass takes a second, and the trainers do not start at the same moment. With more passes the example overfits and fails its check.
 PASSES = 4
 
 
@@ -341,6 +341,7 @@ def ctr(options):
     if shutil.which("paddlectl") is None:
         print("\nctr: there is no `paddlectl`; this wheel was built without it", flush=True)
         return
+    # A trainer's rate is that from its first batch to its last one.
     print("\nctr through `paddlectl`, 2 parameter servers\n  trainers   samples/s", flush=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         cloud = Cloud(home)
