@@ -66,6 +66,7 @@ pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
         .paddle_home()
         .map(|home| TokenFile::of(&home, datacenter));
     let kept = file.as_ref().and_then(TokenFile::read);
+    let is_configured = datacenter.token.is_some();
     let login = datacenter.username.clone().zip(datacenter.password.clone());
     let client = Client::new(datacenter.endpoint.clone())
         .with_tls(tls_options(datacenter, environment))
@@ -75,7 +76,15 @@ pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
         });
     match file {
         // A token that cannot be saved costs a login next time, nothing more.
-        Some(file) => client.on_new_token(Box::new(move |token| drop(file.write(token)))),
+        Some(file) => {
+            let saved = file.clone();
+            let client = client.on_new_token(Box::new(move |token| drop(file.write(token))));
+            match is_configured {
+                // Its owner would not find the new one in the configuration.
+                true => client,
+                false => client.with_saved_token(Box::new(move || saved.read())),
+            }
+        }
         None => client,
     }
 }

@@ -27,11 +27,13 @@ pub enum Limit {
     SlowReader,
     /// Large bodies that waited too long for the memory that others hold.
     LargeBodies,
+    /// Tokens of one user.
+    Tokens,
 }
 
 impl Limit {
     /// All limits with their label in the metrics, in the order of their declaration.
-    pub const ALL: [(Limit, &'static str); 14] = [
+    pub const ALL: [(Limit, &'static str); 15] = [
         (Limit::RequestsPerUser, "requests_per_user"),
         (Limit::RequestsBeforeLogin, "requests_before_login"),
         (Limit::Connections, "connections"),
@@ -46,6 +48,7 @@ impl Limit {
         (Limit::SlowBody, "slow_body"),
         (Limit::SlowReader, "slow_reader"),
         (Limit::LargeBodies, "large_bodies"),
+        (Limit::Tokens, "tokens"),
     ];
 
     /// The limit that a reply of this status reports, if the status alone says it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use e2e::{Background, PASSWORD, Ran, Shared, TestEnvironment};
+use e2e::{Background, PASSWORD, Ran, Shared, TestEnvironment, wait_until};
 
 /// The folder of the provider's scripts.
 fn scripts() -> PathBuf {
@@ -214,6 +214,49 @@ fn a_user_logs_in_with_a_provider_until_the_provider_removes_them() {
         assert!(log.contains(action), "{action} in\n{log}");
     }
     admin.paddlectl(&["admin", "audit", "--verify"]).ok();
+}
+
+/// The token that `paddlectl login` has saved.
+fn saved_token(env: &TestEnvironment) -> String {
+    let folder = env.home().join(".paddle/tokens");
+    let mut files = std::fs::read_dir(folder).expect("a login saves a token");
+    let file = files
+        .next()
+        .expect("a login saves a token")
+        .expect("it can be read");
+    std::fs::read_to_string(file.path()).expect("it can be read")
+}
+
+#[test]
+fn a_login_that_is_used_renews_itself_until_the_provider_ends_it() {
+    let (mut env, admin) = (TestEnvironment::new(), TestEnvironment::new());
+    let Some(provider) = Provider::start(&mut env, "ES256") else {
+        return;
+    };
+    let more = "  create_accounts: true\n  token_lifetime: 20s\n";
+    let shared = Shared::start(&env, &provider.settings(more), "  admin: true\n");
+    shared.configure(&admin, PASSWORD);
+    configure(&env, &shared);
+    let (done, said) = log_in(&env, "ann", "");
+    assert!(done, "{said}");
+    let first = saved_token(&env);
+    wait_until("the token is past half of its life", || {
+        env.paddlectl(&["whoami"]).ok();
+        (saved_token(&env) != first).then_some(())
+    });
+    env.paddlectl(&["whoami"]).ok();
+    let audit = admin.paddlectl(&["admin", "audit"]).ok().stdout;
+    assert!(audit.contains("token.renew"), "{audit}");
+
+    provider.control(r#"{"remove": "ann"}"#);
+    let error = wait_until("the next renewal asks the provider", || {
+        let ran = env.paddlectl(&["whoami"]);
+        (ran.code != Some(0)).then_some(ran.stderr)
+    });
+    assert!(error.contains("the token is not valid"), "{error}");
+    assert!(error.contains("paddlectl login"), "{error}");
+    let audit = admin.paddlectl(&["admin", "audit"]).ok().stdout;
+    assert!(audit.contains("login.end"), "{audit}");
 }
 
 #[test]

@@ -244,11 +244,11 @@ impl Client {
     pub(super) async fn respond(&self, call: &Call) -> Result<(Response<Incoming>, Channel), Attempt> {
         let token = self.token_to_send().await?;
         let (response, channel) = self.send_json(call, token.as_deref()).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || self.login.is_none() {
+        if response.status() != StatusCode::UNAUTHORIZED || !self.replace_token(token.as_deref()).await? {
+            self.exchange_token(token.as_deref(), response.headers()).await;
             return self.success(response, channel).await;
         }
         drop(channel);
-        self.replace_token(token.as_deref()).await?;
         let (response, channel) = self.send_json(call, self.token.get().as_deref()).await?;
         self.success(response, channel).await
     }
@@ -342,9 +342,9 @@ impl Client {
             }
         };
         self.note_server(&response);
-        if response.status() == StatusCode::UNAUTHORIZED && self.login.is_some() {
+        let is_rejected = response.status() == StatusCode::UNAUTHORIZED;
+        if is_rejected && self.replace_token(token.as_deref()).await.map_err(told)? {
             drop(channel);
-            self.replace_token(token.as_deref()).await.map_err(told)?;
             // The body is used up; the caller must send it again.
             return Err(self.broken("rejected the token during an upload; a new one was fetched"));
         }

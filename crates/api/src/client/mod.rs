@@ -1,6 +1,6 @@
 //! The typed client: one method per route, over TCP, TLS or a Unix socket.
 //!
-//! It retries what can be retried, renews a rejected token once and names what went wrong. It reads no configuration
+//! It retries what can be retried, renews a token that is old or rejected and names what went wrong. It reads no configuration
 //! files and prints nothing. The client of the file service is a crate of its own, `transfer`, built on the calls that
 //! are public here.
 
@@ -38,6 +38,9 @@ pub use self::waiting::Waiting;
 
 /// Called with every token the server issues, so that it can be saved.
 pub type TokenSink = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Reads the saved token, which another process of the same user may have replaced.
+pub type TokenSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Restarts a server that does not answer; its error says why it cannot.
 pub type Reviver = Box<dyn Fn() -> Revival + Send + Sync>;
@@ -87,6 +90,7 @@ pub struct Client {
     login: Option<(String, String)>,
     limits: Limits,
     on_token: Option<Arc<TokenSink>>,
+    saved_token: Option<Arc<TokenSource>>,
     reviver: Option<Arc<Reviver>>,
     seen: waiting::LastSeen,
     /// Shared by all clients of this caller: one renews it for all.
@@ -112,6 +116,7 @@ impl Client {
             login: None,
             limits: Limits::default(),
             on_token: None,
+            saved_token: None,
             reviver: None,
             seen: waiting::LastSeen::default(),
             token: token::Token::default(),
@@ -141,6 +146,12 @@ impl Client {
         self
     }
 
+    /// The token is a saved one: it is renewed in time, and read again if it is rejected.
+    pub fn with_saved_token(mut self, source: TokenSource) -> Client {
+        self.saved_token = Some(Arc::new(source));
+        self
+    }
+
     /// `reviver` is called whenever no server answers; calls continue with the server it starts.
     pub fn with_reviver(mut self, reviver: Reviver) -> Client {
         self.reviver = Some(Arc::new(reviver));
@@ -156,6 +167,7 @@ impl Client {
             login: self.login.clone(),
             limits: self.limits,
             on_token: self.on_token.clone(),
+            saved_token: self.saved_token.clone(),
             reviver: self.reviver.clone(),
             seen: self.seen.clone(),
             token: self.token.clone(),

@@ -1,16 +1,20 @@
-//! The caller's token, and how to get a new one when it is rejected.
+//! The caller's token, and how to get a new one when it is rejected or past half of its life.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::Method;
+use hyper::header::HeaderMap;
 
 use super::Client;
 use super::ClientError;
 use super::call::{Attempt, Call, Replay};
 use super::query::Target;
+use crate::admin::NewTokenReply;
 use crate::device_login::{DeviceLogin, DeviceLoginRequest, DeviceLoginState};
 use crate::error::ErrorBody;
 use crate::server::{TokenReply, TokenRequest};
+use crate::{Envelope, RENEW_HEADER};
 
 /// Where name and password are exchanged for a token.
 const LOGIN: &str = "/api-token-auth";
@@ -21,6 +25,8 @@ pub(super) struct Token {
     known: Arc<Mutex<Option<String>>>,
     /// Held while one connection gets a new token: the others need not.
     renewing: Arc<tokio::sync::Mutex<()>>,
+    /// Whether an exchange was tried. Once is enough for a command; the token is still valid.
+    exchanged: Arc<AtomicBool>,
 }
 
 impl Token {
@@ -28,6 +34,7 @@ impl Token {
         Token {
             known: Arc::new(Mutex::new(token)),
             renewing: Arc::default(),
+            exchanged: Arc::default(),
         }
     }
 
@@ -53,13 +60,57 @@ impl Client {
         Ok(self.token.get())
     }
 
-    /// Another token than the rejected one: one that another connection got meanwhile, or a new one.
-    pub(super) async fn replace_token(&self, refused: Option<&str>) -> Result<(), Attempt> {
+    /// Gets another token than the rejected one: one that another connection or process got meanwhile, or a new one. Returns false
+    /// if there is none.
+    pub(super) async fn replace_token(&self, refused: Option<&str>) -> Result<bool, Attempt> {
         let _alone = self.token.renewing.lock().await;
-        match self.token.get() {
-            Some(now) if Some(now.as_str()) != refused => Ok(()),
-            _ => self.renew_token().await,
+        let is_other = |token: &String| Some(token.as_str()) != refused;
+        if self.token.get().as_ref().is_some_and(is_other) {
+            return Ok(true);
         }
+        if let Some(saved) = self.saved().filter(is_other) {
+            self.token.set(saved);
+            return Ok(true);
+        }
+        self.renew_token().await?;
+        Ok(self.login.is_some())
+    }
+
+    fn saved(&self) -> Option<String> {
+        self.saved_token.as_ref().and_then(|source| source())
+    }
+
+    /// Exchanges a saved token if the server's reply says that it is time to. A failure is no error: the token is still valid.
+    pub(super) async fn exchange_token(&self, token: Option<&str>, headers: &HeaderMap) {
+        let is_due = self.saved_token.is_some() && headers.contains_key(RENEW_HEADER);
+        let (true, Some(token)) = (is_due, token) else {
+            return;
+        };
+        if self.token.exchanged.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let _alone = self.token.renewing.lock().await;
+        match self.saved() {
+            Some(saved) if saved != token => self.token.set(saved),
+            // Logged out meanwhile.
+            None => {}
+            Some(_) => {
+                if let Ok(reply) = self.exchange(token).await {
+                    self.take_token(&reply.token);
+                }
+            }
+        }
+    }
+
+    async fn exchange(&self, token: &str) -> Result<NewTokenReply, Attempt> {
+        let target = Target::new("/tokens").word("renew").maybe("keep_old", Some(true));
+        let call = Call::post(target, &serde_json::json!({}));
+        let (response, channel) = self.send_json(&call, Some(token)).await?;
+        let (response, channel) = self.success(response, channel).await?;
+        let bytes = self.whole(response).await?;
+        self.keep(channel);
+        let reply: Envelope<NewTokenReply> = self.read(&bytes).map_err(Attempt::Final)?;
+        Ok(reply.msg)
     }
 
     /// Exchanges name and password for a token.

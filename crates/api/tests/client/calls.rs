@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::Method;
-use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::client::{
     Call, Client, ClientError, Credentials, JobFilter, Limits, UploadBody, upload_channel,
 };
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, KillOptions};
+use paddlecloud_api::{ALIVE_HEADER, RENEW_HEADER};
 
 use crate::scripted::{Reply, begun_early, json, serve};
 
@@ -171,6 +171,70 @@ async fn a_refused_token_is_renewed_once_and_handed_to_the_keeper() {
     client.jobs_list(&JobFilter::default()).await.unwrap();
     assert_eq!(*kept.lock().unwrap(), ["fresh"]);
     assert_eq!(log.lock().unwrap().len(), 4, "refused, token, two lists");
+}
+
+/// The server of these tests: `old` is past half of its life, `new` is not, others are rejected.
+fn of_two_tokens(line: &str, token: Option<&str>) -> Reply {
+    let new = r#"{"code":200,"msg":{"token":"new","id":"1","name":"login","user":"me","scopes":"read",
+        "created":"2026-01-01T00:00:00Z","expires":"2026-01-02T00:00:00Z"}}"#;
+    match token {
+        Some("Token old") if line.contains("/tokens/renew?keep_old=true") => Reply::Keep(json(200, new)),
+        Some("Token old") => {
+            let due = String::from_utf8(json(200, PAGE)).unwrap();
+            let due = due.replacen("\r\n", &format!("\r\n{RENEW_HEADER}: 1\r\n"), 1);
+            Reply::Keep(due.into_bytes())
+        }
+        Some("Token new") => Reply::Keep(json(200, PAGE)),
+        _ => Reply::Keep(json(401, REFUSED)),
+    }
+}
+
+#[tokio::test]
+async fn a_saved_token_is_exchanged_when_the_server_says_so_and_another_one_is_not() {
+    let (endpoint, log) = serve(|_, seen| of_two_tokens(&seen.line, seen.header("authorization"))).await;
+    let saved = Arc::new(Mutex::new("old".to_owned()));
+    let with_old = || {
+        client(&endpoint).with_credentials(Credentials {
+            login: None,
+            token: Some("old".into()),
+        })
+    };
+    let configured = with_old();
+    for _ in 0..2 {
+        configured.jobs_list(&JobFilter::default()).await.unwrap();
+    }
+    assert_eq!(log.lock().unwrap().len(), 2);
+    let (to, from) = (saved.clone(), saved.clone());
+    let renewing = with_old()
+        .on_new_token(Box::new(move |token| *to.lock().unwrap() = token.to_owned()))
+        .with_saved_token(Box::new(move || Some(from.lock().unwrap().clone())));
+    for _ in 0..2 {
+        renewing.jobs_list(&JobFilter::default()).await.unwrap();
+    }
+    assert_eq!(*saved.lock().unwrap(), "new");
+    assert_eq!(
+        log.lock().unwrap().len(),
+        5,
+        "two lists and the exchange between them"
+    );
+}
+
+#[tokio::test]
+async fn a_rejected_token_that_another_process_has_replaced_is_read_again() {
+    let (endpoint, log) = serve(|_, seen| of_two_tokens(&seen.line, seen.header("authorization"))).await;
+    let with_saved = |saved: &'static str| {
+        let credentials = Credentials {
+            login: None,
+            token: Some("expired".into()),
+        };
+        let client = client(&endpoint).with_credentials(credentials);
+        client.with_saved_token(Box::new(move || Some(saved.to_owned())))
+    };
+    with_saved("new").jobs_list(&JobFilter::default()).await.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 2);
+    let refused = with_saved("expired").jobs_list(&JobFilter::default()).await;
+    assert_eq!(refused.unwrap_err().refusal(), Some(ErrorName::Unauthorized));
+    assert_eq!(log.lock().unwrap().len(), 3, "the same token is not sent twice");
 }
 
 #[tokio::test]

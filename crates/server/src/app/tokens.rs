@@ -9,7 +9,7 @@ use paddlecloud_core::access::Scopes;
 
 use super::accounts::{audit, hashed, user_name};
 use super::{App, internal, store_failed};
-use crate::auth::{Action, AuthError, Caller, Login, NewToken, TokenAsked};
+use crate::auth::{Action, AuthError, Caller, LOGIN, Login, NewToken, OldToken, TokenAsked};
 use crate::store::TokenRow;
 use crate::users::{Account, Record};
 
@@ -35,6 +35,10 @@ impl App {
         if name.is_empty() || name.chars().count() > MOST_NAME || name.chars().any(char::is_control) {
             let problem = format!("`name` must have 1 to {MOST_NAME} characters");
             return Err(ErrorBody::new(ErrorName::BadRequest, problem));
+        }
+        if name == LOGIN {
+            let problem = format!("`{LOGIN}` is the name of tokens that logins make");
+            return Err(ErrorBody::new(ErrorName::BadRequest, problem).with_hint("choose another name"));
         }
         let own = caller.scopes.within(account.scopes);
         let scopes = match request.scopes.as_deref() {
@@ -84,7 +88,11 @@ impl App {
         }
     }
 
-    pub async fn token_renew(self: &Arc<Self>, login: &Login) -> Result<NewTokenReply, ErrorBody> {
+    pub async fn token_renew(
+        self: &Arc<Self>,
+        login: &Login,
+        old_token: OldToken,
+    ) -> Result<NewTokenReply, ErrorBody> {
         if !login.session.is_token() {
             let problem = "this login is no token, so there is nothing to renew";
             return Err(ErrorBody::new(ErrorName::BadRequest, problem));
@@ -92,7 +100,10 @@ impl App {
         let (app, login) = (Arc::clone(self), login.clone());
         let renew = async move {
             app.provider_renew(&login).await?;
-            app.auth.token_renew(&login).await.map_err(token_failed)
+            app.auth
+                .token_renew(&login, old_token)
+                .await
+                .map_err(token_failed)
         };
         match App::carry_out(renew).await? {
             Some(new) => Ok(reply(new)),
@@ -166,6 +177,8 @@ fn token_failed(error: AuthError) -> ErrorBody {
     match error {
         AuthError::Store(error) => store_failed(error),
         AuthError::WrongToken => ErrorBody::new(ErrorName::Unauthorized, error.to_string()),
+        AuthError::TooManyTokens { .. } => ErrorBody::new(ErrorName::QuotaExceeded, error.to_string())
+            .with_hint("`paddlectl token list` lists them; end some with `paddlectl token revoke ID`"),
         other => {
             tracing::error!(error = %other, "a token was not handed out");
             internal()

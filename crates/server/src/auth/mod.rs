@@ -31,7 +31,7 @@ pub use password::hash_password;
 pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
 pub use session::{Login, Session};
-pub use tokens::{NewToken, TokenAsked};
+pub use tokens::{LOGIN, NewToken, OldToken, TokenAsked};
 
 use crate::config::{RateLimits, TokenLimits};
 use crate::connections::Connection;
@@ -98,6 +98,8 @@ pub enum AuthError {
     TooManyRequests(Duration),
     #[error("`{0}` has too many connections")]
     TooManyConnections(UserName),
+    #[error("`{user}` already has {most} tokens")]
+    TooManyTokens { user: UserName, most: usize },
     #[error("the token is not valid, or not any more")]
     WrongToken,
     #[error("the certificate belongs to `{0}`, who is no user of this server")]
@@ -276,6 +278,7 @@ impl Authenticator {
             token: None,
             certificate: None,
             expires: None,
+            renew_from: None,
             limit: None,
         };
         Login { caller, session }
@@ -300,7 +303,12 @@ impl Authenticator {
         let rest = Duration::from_secs(left.unsigned_abs());
         login.session.token = Some(note.clone());
         login.session.expires = Some(Instant::now() + rest);
-        login.session.limit = Some(row.since.saturating_add(self.max_age()));
+        let limit = row.since.saturating_add(self.max_age());
+        login.session.limit = Some(limit);
+        login.session.renew_from = (limit > row.expires).then(|| {
+            let early = left.saturating_sub((row.expires - row.created) / 2).max(0);
+            Instant::now() + Duration::from_secs(early.unsigned_abs())
+        });
         self.remembered
             .put(seen, version, login.clone(), rest.min(REMEMBER));
         // The token may have been revoked during the lookup.

@@ -31,6 +31,8 @@ pub struct Session {
     /// The digest of the certificate, if the server's own authority issued it.
     pub(super) certificate: Option<String>,
     pub(super) expires: Option<Instant>,
+    /// When a client should exchange the token: after half of its life, if a new one would be valid for longer.
+    pub(super) renew_from: Option<Instant>,
     /// Unix seconds: no token issued with this login outlives this. `None` if there is no limit, as for a password.
     pub(super) limit: Option<i64>,
 }
@@ -39,6 +41,11 @@ impl Session {
     /// Whether the login used a token.
     pub fn is_token(&self) -> bool {
         self.token.is_some()
+    }
+
+    /// Whether the client should exchange its token for a new one.
+    pub fn is_due_for_renewal(&self) -> bool {
+        self.renew_from.is_some_and(|from| from <= Instant::now())
     }
 
     /// A session of this user that never ends.
@@ -51,6 +58,7 @@ impl Session {
             token: None,
             certificate: None,
             expires: None,
+            renew_from: None,
             limit: None,
         }
     }

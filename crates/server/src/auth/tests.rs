@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 
 use super::{
-    AuthError, Authenticator, Caller, ClientCertificate, Peer, Secret, TokenAsked, digest, hash_password,
+    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, Secret, TokenAsked, digest,
+    hash_password,
 };
 use crate::config::{Config, DatabaseUrl, SystemUsers, TokenLimits};
 use crate::store::{Store, TokenRow};
@@ -323,6 +324,7 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
     let auth = stage.authenticator("secret").with_token_limits(TokenLimits {
         lifetime: Duration::from_secs(500),
         max_age: Duration::from_secs(1000),
+        ..TokenLimits::default()
     });
     let now = Timestamp::now().as_second();
     let account = auth.users().find(&me().user).unwrap();
@@ -338,7 +340,7 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
         expires: now + 100,
         ..TokenRow::default()
     };
-    let save = stage.store.token_save(old, now, None, Default::default());
+    let save = stage.store.token_save(old, now, Vec::new(), Default::default());
     save.await.unwrap();
     let login = auth
         .log_in(&Peer::default(), Some(b"Token pct_old"))
@@ -361,8 +363,57 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
         .log_in(&Peer::default(), Some(child.as_bytes()))
         .await
         .unwrap();
-    let renewed = auth.token_renew(&child).await.unwrap().unwrap();
+    let renewed = auth
+        .token_renew(&child, OldToken::Revoked)
+        .await
+        .unwrap()
+        .unwrap();
     assert!(renewed.row.expires <= now + 100, "{:?}", renewed.row);
+}
+
+#[tokio::test]
+async fn a_token_is_due_for_renewal_after_half_of_its_life_if_that_extends_it() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret").with_token_limits(TokenLimits {
+        max_age: Duration::from_secs(1000),
+        ..TokenLimits::default()
+    });
+    let now = Timestamp::now().as_second();
+    let account = auth.users().find(&me().user).unwrap();
+    for (age, life, chain, is_due) in [
+        (10, 200, 0, false),
+        (110, 200, 0, true),
+        // It expires when the chain of renewals ends.
+        (110, 200, 800, false),
+    ] {
+        let token = format!("pct_{age}_{chain}");
+        let row = TokenRow {
+            digest: digest(&token),
+            id: token.clone(),
+            name: "login".into(),
+            owner: "me".into(),
+            credential: auth.fingerprint(&account),
+            scopes: Scopes::all().to_string(),
+            created: now - age,
+            since: now - age - chain,
+            expires: now - age + life,
+            ..TokenRow::default()
+        };
+        let save = stage.store.token_save(row, now, Vec::new(), Default::default());
+        save.await.unwrap();
+        let old = format!("Token {token}");
+        let login = auth.log_in(&Peer::default(), Some(old.as_bytes())).await.unwrap();
+        assert_eq!(login.session.is_due_for_renewal(), is_due, "{age} of {life}");
+        if is_due {
+            let kept = auth.token_renew(&login, OldToken::Kept).await.unwrap().unwrap();
+            let new = format!("Token {}", kept.secret);
+            for token in [&old, &new] {
+                auth.log_in(&Peer::default(), Some(token.as_bytes()))
+                    .await
+                    .unwrap();
+            }
+        }
+    }
 }
 
 /// Renewals ask the login provider; making one token with another must not get around that.
@@ -384,7 +435,7 @@ async fn a_token_of_a_providers_user_gives_no_token_that_outlives_it() {
         expires: now + 100,
         ..TokenRow::default()
     };
-    let save = stage.store.token_save(own, now, None, Default::default());
+    let save = stage.store.token_save(own, now, Vec::new(), Default::default());
     save.await.unwrap();
     let login = auth
         .log_in(&Peer::default(), Some(b"Token pct_own"))
@@ -421,7 +472,7 @@ async fn tokens_from_before_the_accounts_have_an_id_and_can_be_revoked() {
         expires: now + 100,
         ..TokenRow::default()
     };
-    let save = stage.store.token_save(old, now, None, Default::default());
+    let save = stage.store.token_save(old, now, Vec::new(), Default::default());
     save.await.unwrap();
     let listed = auth.token_list(&account).await.unwrap();
     let id = listed[0].id.clone();

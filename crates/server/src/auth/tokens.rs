@@ -8,8 +8,12 @@ use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 
 use super::{AuthError, Authenticator, Login, Peer, TOKEN_PREFIX, digest, hex, request_id, secret};
+use crate::refusals::Limit;
 use crate::store::{AuditEntry, TokenRow};
 use crate::users::Account;
+
+/// The name of tokens that logins create.
+pub const LOGIN: &str = "login";
 
 /// A request for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +25,21 @@ pub struct TokenAsked {
     pub lifetime: Option<i64>,
     /// The client's address, for the audit log.
     pub address: Option<IpAddr>,
+}
+
+/// What becomes of a token that is exchanged for a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldToken {
+    Revoked,
+    /// It stays valid until it expires, for commands of the same user that are using it.
+    Kept,
+}
+
+/// The digests of tokens that end when a new one is stored.
+#[derive(Default)]
+struct Replaced {
+    renewed: Option<String>,
+    oldest_logins: Vec<String>,
 }
 
 /// An issued token. The secret is shown only once.
@@ -49,7 +68,7 @@ impl Authenticator {
             }
         };
         let asked = TokenAsked {
-            name: "login".to_owned(),
+            name: LOGIN.to_owned(),
             scopes: scopes.within(account.scopes),
             lifetime: None,
             address: peer.address,
@@ -102,14 +121,34 @@ impl Authenticator {
         let usual = seconds(self.token_limits.lifetime);
         let lifetime = asked.lifetime.unwrap_or(usual).clamp(1, most);
         let actor = &login.caller.user;
-        self.store_token(account, actor, action, now, since, lifetime, asked, None)
+        let replaces = self.make_room(account, &asked.name).await?;
+        self.store_token(account, actor, action, now, since, lifetime, asked, replaces)
             .await
+    }
+
+    /// Checks the number of the account's tokens. Returns the tokens that a new one replaces: a login is never refused, it ends the
+    /// oldest logins. Requests that run at the same time may exceed the number by one each.
+    async fn make_room(&self, account: &Account, name: &str) -> Result<Replaced, AuthError> {
+        let mut rows = self.token_list(account).await?;
+        rows.retain(|row| (row.name == LOGIN) == (name == LOGIN));
+        let most = self.token_limits.per_user;
+        if name != LOGIN && rows.len() >= most {
+            self.refusals.count(Limit::Tokens);
+            let user = account.name.clone();
+            return Err(AuthError::TooManyTokens { user, most });
+        }
+        // The latest are first.
+        let oldest = rows.into_iter().skip(most - 1);
+        Ok(Replaced {
+            oldest_logins: oldest.map(|row| row.digest).collect(),
+            ..Replaced::default()
+        })
     }
 
     /// Issues a token to a user whom the login provider has authenticated.
     pub async fn token_create_for(&self, peer: &Peer, account: &Account) -> Result<NewToken, AuthError> {
         let asked = TokenAsked {
-            name: "login".to_owned(),
+            name: LOGIN.to_owned(),
             scopes: account.scopes,
             lifetime: None,
             address: peer.address,
@@ -130,9 +169,13 @@ impl Authenticator {
         seconds(self.token_limits.max_age)
     }
 
-    /// Exchanges the session's token for a new one with the same name and scopes, and revokes the old one. Returns `None` if the
-    /// login did not use a token, or if its chain of renewals has reached the maximum age.
-    pub async fn token_renew(&self, login: &Login) -> Result<Option<NewToken>, AuthError> {
+    /// Exchanges the session's token for a new one with the same name and scopes. The old one is revoked, or stays valid until it
+    /// expires. Returns `None` if the login did not use a token, or if its chain of renewals has reached the maximum age.
+    pub async fn token_renew(
+        &self,
+        login: &Login,
+        old_token: OldToken,
+    ) -> Result<Option<NewToken>, AuthError> {
         let Some(old) = &login.session.token else {
             return Ok(None);
         };
@@ -155,6 +198,13 @@ impl Authenticator {
             address: None,
         };
         let actor = account.name.clone();
+        let replaces = match old_token {
+            OldToken::Revoked => Replaced {
+                renewed: Some(old.digest.clone()),
+                ..Replaced::default()
+            },
+            OldToken::Kept => self.make_room(&account, &row.name).await?,
+        };
         let new = self.store_token(
             &account,
             &actor,
@@ -163,11 +213,9 @@ impl Authenticator {
             row.since,
             lifetime,
             asked,
-            Some(old.digest.clone()),
+            replaces,
         );
-        let new = new.await?;
-        self.in_use.revoke(&old.digest);
-        Ok(Some(new))
+        Ok(Some(new.await?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "one row has this many columns")]
@@ -180,11 +228,17 @@ impl Authenticator {
         since: i64,
         lifetime: i64,
         asked: TokenAsked,
-        replaces: Option<String>,
+        replaces: Replaced,
     ) -> Result<NewToken, AuthError> {
-        let from = asked
+        let mut more = asked
             .address
             .map_or_else(String::new, |_| format!(", {}", from(asked.address)));
+        if !replaces.oldest_logins.is_empty() {
+            more.push_str(&format!(
+                ", ends the {} oldest logins",
+                replaces.oldest_logins.len()
+            ));
+        }
         let token = format!("{TOKEN_PREFIX}{}", hex(&secret::random()));
         let id: String = hex(&secret::random()).chars().take(12).collect();
         let row = TokenRow {
@@ -203,10 +257,18 @@ impl Authenticator {
             actor: actor.to_string(),
             action: action.to_owned(),
             subject: account.name.to_string(),
-            detail: format!("token {id} `{}`, scopes {}{from}", row.name, row.scopes),
+            detail: format!("token {id} `{}`, scopes {}{more}", row.name, row.scopes),
             request: request_id::current(),
         };
-        self.store.token_save(row.clone(), now, replaces, entry).await?;
+        let ended: Vec<String> = replaces
+            .renewed
+            .into_iter()
+            .chain(replaces.oldest_logins)
+            .collect();
+        self.store
+            .token_save(row.clone(), now, ended.clone(), entry)
+            .await?;
+        ended.iter().for_each(|digest| self.in_use.revoke(digest));
         Ok(NewToken { secret: token, row })
     }
 

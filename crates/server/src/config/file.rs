@@ -3,6 +3,7 @@
 //! Every key is listed here; an unknown one is an error.
 
 use std::fmt::Display;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -171,6 +172,7 @@ struct TokensEntry {
     lifetime: Option<Span>,
     #[serde(deserialize_with = "parsed_option")]
     max_age: Option<Span>,
+    per_user: Option<NonZero<usize>>,
 }
 
 impl TokensEntry {
@@ -181,6 +183,7 @@ impl TokensEntry {
         TokenLimits {
             lifetime: lifetime.min(max_age),
             max_age,
+            per_user: self.per_user.map_or(default.per_user, NonZero::get),
         }
     }
 }

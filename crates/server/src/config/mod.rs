@@ -99,6 +99,8 @@ pub struct TokenLimits {
     pub lifetime: Duration,
     /// The time from a login to the expiry of its last renewed token; also the longest lifetime of one token.
     pub max_age: Duration,
+    /// The most valid tokens of one account: those of logins, and the others.
+    pub per_user: usize,
 }
 
 impl Default for TokenLimits {
@@ -107,6 +109,7 @@ impl Default for TokenLimits {
         TokenLimits {
             lifetime: 30 * DAY,
             max_age: 365 * DAY,
+            per_user: 1000,
         }
     }
 }

@@ -146,6 +146,7 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::TooManyLogins(_) => "wait, then try again; tokens keep working",
         AuthError::TooManyConnections(_) => "close some of them, for example commands that follow logs",
         AuthError::Revoked => "log in again, or ask an administrator",
+        AuthError::TooManyTokens { .. } => "revoke some with `paddlectl token revoke ID`",
         AuthError::WrongToken => "get a new one, for example with `paddlectl login`",
         AuthError::UnknownCertificate(_) => "ask an administrator to add the user",
         AuthError::RevokedCertificate => {

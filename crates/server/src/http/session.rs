@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use paddlecloud_api::RENEW_HEADER;
 use paddlecloud_api::error::ErrorName;
 
 use super::Shared;
@@ -98,12 +100,16 @@ pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: 
         let session = slot.session().await;
         app.auth.ended(&session).await;
     };
-    let response = tokio::select! {
+    let mut response = tokio::select! {
         // A reply that is ready counts, also that of the request which ended its own session.
         biased;
         response = next.run(request) => response,
         () = ended => return refused(AuthError::Revoked).into_response(),
     };
+    if slot.0.session.get().is_some_and(Session::is_due_for_renewal) {
+        let name = HeaderName::from_static(RENEW_HEADER);
+        response.headers_mut().insert(name, HeaderValue::from_static("1"));
+    }
     let is_forbidden = response.extensions().get() == Some(&ErrorName::Forbidden);
     if let Some(session) = slot.0.session.get().filter(|_| is_forbidden) {
         app.record_refusal(&session.user, &asked).await;

@@ -15,7 +15,7 @@ use super::reply::{Reply, envelope};
 use super::request::{Body, Named};
 use super::scope::refused;
 use super::{Shared, scope};
-use crate::auth::Peer;
+use crate::auth::{OldToken, Peer};
 
 /// Exchanges a user name and a password for a token.
 #[utoipa::path(
@@ -116,15 +116,30 @@ pub(super) async fn token_revoke(
     Ok(envelope("OK".to_owned()))
 }
 
-/// Exchanges the token of this request for a new one, up to the server's `tokens.max_age` after the login.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RenewParams {
+    /// Keep the old token until it expires. Left out: it is revoked.
+    keep_old: bool,
+}
+
+/// Exchanges the token of this request for a new one, up to the server's `tokens.max_age` after the login. A reply with the header
+/// `paddlecloud-renew` says that the token is past half of its life.
 #[utoipa::path(
-    post, path = "/api/v1/tokens/renew", tag = "login", responses((status = 200, body = Envelope<NewTokenReply>))
+    post, path = "/api/v1/tokens/renew", tag = "login", params(RenewParams),
+    responses((status = 200, body = Envelope<NewTokenReply>))
 )]
 pub(super) async fn token_renew(
     State(app): Shared,
     scope::EndingLogin(login): scope::EndingLogin,
+    Asked(params): Asked<RenewParams>,
 ) -> Reply<Envelope<NewTokenReply>> {
-    Ok(envelope(app.token_renew(&login).await?))
+    let old_token = match params.keep_old {
+        true => OldToken::Kept,
+        false => OldToken::Revoked,
+    };
+    Ok(envelope(app.token_renew(&login, old_token).await?))
 }
 
 /// Revokes the token of this request.

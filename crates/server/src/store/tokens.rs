@@ -35,16 +35,16 @@ pub struct TokenRow {
 const COLUMNS: &str = "digest, id, name, owner, account, credential, scopes, created, since, expires";
 
 impl Store {
-    /// Stores a token, and removes the one it replaces and those that expired before `now`.
+    /// Stores a token, and removes those that it replaces and those that expired before `now`.
     pub async fn token_save(
         &self,
         token: TokenRow,
         now: i64,
-        replaces: Option<String>,
+        replaces: Vec<String>,
         entry: AuditEntry,
     ) -> Result<(), StoreError> {
         let mut rows = vec![Row::RemoveTokensBefore(now), Row::SaveToken(token)];
-        rows.extend(replaces.map(Row::RemoveToken));
+        rows.extend(replaces.into_iter().map(Row::RemoveToken));
         rows.push(Row::Audit(AuditRow::new(entry)));
         self.write(rows).await
     }

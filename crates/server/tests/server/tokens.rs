@@ -55,6 +55,66 @@ async fn a_token_never_exceeds_its_maker() {
 }
 
 #[tokio::test]
+async fn a_user_has_so_many_tokens_and_a_login_ends_the_oldest_login() {
+    let stage = Stage::with("tokens: {per_user: 2}\n").await;
+    let (id, _) = create(&stage, &basic("you"), json!({"name": "one"})).await;
+    create(&stage, &basic("you"), json!({"name": "two"})).await;
+    let three = json!({"name": "three"});
+    let refused = call(&stage, "POST", "/api/v1/tokens", &basic("you"), three.clone()).await;
+    assert_eq!(
+        (refused.status, refused.json()["msg"].as_str()),
+        (403, Some("`you` already has 2 tokens"))
+    );
+    let text = stage.app.metrics_text();
+    assert!(
+        text.contains("paddlecloud_limit_refusals_total{limit=\"tokens\"} 1\n"),
+        "{text}"
+    );
+    create(&stage, &basic("me"), three.clone()).await;
+    let mut logins = Vec::new();
+    for _ in 0..3 {
+        let password = json!({"username": "you", "password": "secret"});
+        let reply = Request::new("POST", "/api-token-auth")
+            .json(password)
+            .send(&stage.address)
+            .await;
+        logins.push(format!("Token {}", reply.json()["token"].as_str().unwrap()));
+    }
+    let listed = call(&stage, "GET", "/api/v1/tokens", &basic("you"), json!({}))
+        .await
+        .json();
+    assert_eq!(listed["msg"].as_array().unwrap().len(), 4, "{listed}");
+    let mut works = Vec::new();
+    for login in &logins {
+        works.push(
+            call(&stage, "GET", "/api/v1/whoami", login, json!({}))
+                .await
+                .status,
+        );
+    }
+    works.sort_unstable();
+    // Those of one second are equally old.
+    assert_eq!(works, [200, 200, 401]);
+    let login = json!({"name": "login"});
+    assert_eq!(
+        call(&stage, "POST", "/api/v1/tokens", &basic("you"), login)
+            .await
+            .status,
+        400
+    );
+    call(
+        &stage,
+        "DELETE",
+        &format!("/api/v1/tokens/{id}"),
+        &basic("you"),
+        json!({}),
+    )
+    .await;
+    create(&stage, &basic("you"), three).await;
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn a_revoked_token_ends_its_streams_within_a_second() {
     let stage = Stage::new().await;
     let (id, login) = create(&stage, &basic("you"), json!({"name": "follow"})).await;

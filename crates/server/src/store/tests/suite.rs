@@ -125,7 +125,7 @@ async fn tokens(store: Store) {
         ..TokenRow::default()
     };
     let save = async |token, now, replaces: Option<&str>| {
-        let replaces = replaces.map(str::to_owned);
+        let replaces = replaces.map(str::to_owned).into_iter().collect();
         let entry = AuditEntry::default();
         store.token_save(token, now, replaces, entry).await.unwrap();
     };
@@ -172,7 +172,10 @@ async fn accounts(store: Store) {
         expires: 100,
         ..TokenRow::default()
     };
-    store.token_save(token, 0, None, entry("token")).await.unwrap();
+    store
+        .token_save(token, 0, Vec::new(), entry("token"))
+        .await
+        .unwrap();
     ann.deleted = true;
     let heir = Heir {
         from: user("Ann"),
