@@ -20,7 +20,7 @@ use crate::hello::{RunSecret, random};
 use crate::message::{Code, DenseSpec, Refused, Session, TableSpec, TensorId};
 use crate::saving::Saving;
 use crate::sparse::Table;
-use crate::steps::{Mode, Refusal, Steps};
+use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
 
 use checkpoints::CheckpointsLock;
 use gradient::{Gradients, Pushed};
@@ -312,6 +312,16 @@ impl Server {
         tensors.by_name.insert(name.to_owned(), place.id);
         tensors.blocks += blocks;
         Ok(tensor)
+    }
+
+    /// Whether a trainer may see the model of its step. Wakes the others if it is further than this server knew.
+    fn pull(&self, state: &mut State, sender: Sender, step: u64) -> Result<Verdict, Refusal> {
+        let before = state.steps.step();
+        let verdict = state.steps.pull(sender, step)?;
+        if state.steps.step() != before {
+            self.changed.notify_all();
+        }
+        Ok(verdict)
     }
 
     /// Commits the current step if all participants are ready. The model changes before any trainer is notified.
