@@ -27,6 +27,9 @@ use gradient::{Gradients, Pushed};
 pub use listen::{Admission, ListenError, Listening, listen};
 pub use metrics::serve_metrics;
 
+/// The least rows that a shard of a limited table may have.
+const ROWS_PER_SHARD: u64 = 64;
+
 /// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -38,7 +41,7 @@ pub struct Config {
     pub attempt: u32,
     /// Trainers that had succeeded when this attempt was started: they never join again.
     pub finished: Vec<u32>,
-    /// The number of threads for large updates; the number of shards of a table depends on it.
+    /// The number of threads for large updates; a table has at least twice as many shards.
     pub cores: usize,
     /// Bytes for tensors, their state and gradients in flight.
     pub memory: u64,
@@ -66,6 +69,17 @@ impl Default for Config {
 impl Config {
     fn steps(&self, mode: Mode, epoch: u64) -> Steps {
         Steps::new(mode, self.trainers, epoch, &self.finished)
+    }
+
+    /// The shards of a table: several even on one core, since trainers that look up rows at the same time wait for
+    /// each other's shard. A table with a limit has `ROWS_PER_SHARD` in each, or the shards would fill too unevenly.
+    fn shards(&self, spec: &TableSpec) -> usize {
+        let shards = (2 * self.cores).clamp(8, 128);
+        let fit = spec.limits.rows / u64::from(self.servers) / ROWS_PER_SHARD;
+        match spec.limits.rows {
+            0 => shards,
+            _ => shards.min(fit.max(1) as usize),
+        }
     }
 }
 
@@ -255,7 +269,7 @@ impl Server {
     fn create_table(&self, spec: TableSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let (name, row) = (spec.name.clone(), spec.row);
         self.create(&name, place, 0, |place| {
-            let shards = self.config.cores.clamp(1, 64) * 2;
+            let shards = self.config.shards(&spec);
             let table = Table::new(
                 spec,
                 place,
