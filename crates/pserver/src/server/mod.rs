@@ -19,7 +19,7 @@ use crate::dense::Dense;
 use crate::hello::{RunSecret, random};
 use crate::message::{Code, DenseSpec, Refused, Session, TableSpec, TensorId};
 use crate::saving::Saving;
-use crate::sparse::Table;
+use crate::sparse::{SLAB_BYTES, Table};
 use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
 
 use checkpoints::CheckpointsLock;
@@ -41,7 +41,7 @@ pub struct Config {
     pub attempt: u32,
     /// Trainers that had succeeded when this attempt was started: they never join again.
     pub finished: Vec<u32>,
-    /// The number of threads for large updates; a table has at least twice as many shards.
+    /// The number of threads for large updates; the number of shards of a table depends on it.
     pub cores: usize,
     /// Bytes for tensors, their state and gradients in flight.
     pub memory: u64,
@@ -72,14 +72,16 @@ impl Config {
     }
 
     /// The shards of a table: several even on one core, since trainers that look up rows at the same time wait for
-    /// each other's shard. A table with a limit has `ROWS_PER_SHARD` in each, or the shards would fill too unevenly.
+    /// each other's shard. But the first slabs of all shards take at most an eighth of the memory, and a shard of a table
+    /// with a limit has at least `ROWS_PER_SHARD`: shards do not fill evenly.
     fn shards(&self, spec: &TableSpec) -> usize {
-        let shards = (2 * self.cores).clamp(8, 128);
-        let fit = spec.limits.rows / u64::from(self.servers) / ROWS_PER_SHARD;
-        match spec.limits.rows {
-            0 => shards,
-            _ => shards.min(fit.max(1) as usize),
-        }
+        let wanted = (2 * self.cores as u64).clamp(8, 128);
+        let by_memory = self.memory / 8 / SLAB_BYTES as u64;
+        let by_limit = match spec.limits.rows {
+            0 => wanted,
+            rows => rows / u64::from(self.servers) / ROWS_PER_SHARD,
+        };
+        wanted.min(by_memory).min(by_limit).max(1) as usize
     }
 }
 
