@@ -17,7 +17,8 @@ use crate::optimizer::{Pace, Progress, Update};
 use crate::placement::mix;
 use crate::saving::{Piece, Saving};
 use initial::InitialValues;
-use shard::{CANDIDATE_BYTES, Candidate, FIRST_SLOTS, RowShape, SLAB_BYTES, Shard};
+pub(crate) use shard::SLAB_BYTES;
+use shard::{CANDIDATE_BYTES, Candidate, FIRST_SLOTS, RowShape, Shard};
 
 /// A full shard evicts one in this many of its rows at once, the least recently used.
 const EVICTED_SHARE: usize = 16;

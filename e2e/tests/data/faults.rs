@@ -334,7 +334,8 @@ fn a_server_that_is_lost_after_a_trainer_has_finished_fails_the_job_and_nothing_
         workers.find(|worker| worker["role"] == "trainer" && worker["status"] == "Succeeded")?;
         Some(())
     });
-    find(&env, "pserver-1").end();
+    // The one that holds `w`.
+    find(&env, "pserver-0").end();
     gate.open();
     // The next attempts find no gate.
     fs::remove_file(gate.path()).unwrap();
@@ -343,7 +344,7 @@ fn a_server_that_is_lost_after_a_trainer_has_finished_fails_the_job_and_nothing_
     let why = env.paddlectl(&["why", "late"]).ok().stdout;
     assert!(
         why.contains(
-            "parameter server 1 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has finished"
+            "parameter server 0 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has finished"
         ),
         "{why}"
     );

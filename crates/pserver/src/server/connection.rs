@@ -283,9 +283,10 @@ impl<S: Read + Write> Connection<S> {
             // First: after a rollback its tensors may be gone.
             self.server.state().steps.check(sender)?;
         }
+        let server = Arc::clone(&self.server);
         let tensors = tensors
             .iter()
-            .map(|id| self.server.dense(*id))
+            .map(|id| server.dense(*id))
             .collect::<Result<Vec<_>, _>>()?;
         self.wait(
             |state| {
@@ -298,7 +299,7 @@ impl<S: Read + Write> Connection<S> {
                 }
                 match is_observer {
                     true => Ok(Verdict::Accept),
-                    false => Ok(state.steps.pull(sender, step)?),
+                    false => Ok(server.pull(state, sender, step)?),
                 }
             },
             |state| match tensors.iter().find(|dense| !dense.progress().assigned) {

@@ -19,13 +19,16 @@ use crate::dense::Dense;
 use crate::hello::{RunSecret, random};
 use crate::message::{Code, DenseSpec, Refused, Session, TableSpec, TensorId};
 use crate::saving::Saving;
-use crate::sparse::Table;
-use crate::steps::{Mode, Refusal, Steps};
+use crate::sparse::{SLAB_BYTES, Table};
+use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
 
 use checkpoints::CheckpointsLock;
 use gradient::{Gradients, Pushed};
 pub use listen::{Admission, ListenError, Listening, listen};
 pub use metrics::serve_metrics;
+
+/// The least rows that a shard of a limited table may have.
+const ROWS_PER_SHARD: u64 = 64;
 
 /// The configuration of a server.
 #[derive(Debug, Clone)]
@@ -66,6 +69,19 @@ impl Default for Config {
 impl Config {
     fn steps(&self, mode: Mode, epoch: u64) -> Steps {
         Steps::new(mode, self.trainers, epoch, &self.finished)
+    }
+
+    /// The shards of a table: several even on one core, since trainers that look up rows at the same time wait for
+    /// each other's shard. But the first slabs of all shards take at most an eighth of the memory, and a shard of a table
+    /// with a limit has at least `ROWS_PER_SHARD`: shards do not fill evenly.
+    fn shards(&self, spec: &TableSpec) -> usize {
+        let wanted = (2 * self.cores as u64).clamp(8, 128);
+        let by_memory = self.memory / 8 / SLAB_BYTES as u64;
+        let by_limit = match spec.limits.rows {
+            0 => wanted,
+            rows => rows / u64::from(self.servers) / ROWS_PER_SHARD,
+        };
+        wanted.min(by_memory).min(by_limit).max(1) as usize
     }
 }
 
@@ -255,7 +271,7 @@ impl Server {
     fn create_table(&self, spec: TableSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let (name, row) = (spec.name.clone(), spec.row);
         self.create(&name, place, 0, |place| {
-            let shards = self.config.cores.clamp(1, 64) * 2;
+            let shards = self.config.shards(&spec);
             let table = Table::new(
                 spec,
                 place,
@@ -312,6 +328,16 @@ impl Server {
         tensors.by_name.insert(name.to_owned(), place.id);
         tensors.blocks += blocks;
         Ok(tensor)
+    }
+
+    /// Whether a trainer may see the model of its step. Wakes the others if it is further than this server knew.
+    fn pull(&self, state: &mut State, sender: Sender, step: u64) -> Result<Verdict, Refusal> {
+        let before = state.steps.step();
+        let verdict = state.steps.pull(sender, step)?;
+        if state.steps.step() != before {
+            self.changed.notify_all();
+        }
+        Ok(verdict)
     }
 
     /// Commits the current step if all participants are ready. The model changes before any trainer is notified.

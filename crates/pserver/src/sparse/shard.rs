@@ -11,7 +11,7 @@ use crate::saving::{Piece, Saving};
 
 /// The approximate bytes of rows in a slab, the unit in which a table grows. Larger slabs waste less of their last
 /// page, smaller ones waste less in a small table.
-pub(super) const SLAB_BYTES: usize = 512 * 1024;
+pub(crate) const SLAB_BYTES: usize = 512 * 1024;
 /// Slots of a new shard's index.
 pub(super) const FIRST_SLOTS: usize = 1024;
 /// Bytes counted for an id that waits for admission.

@@ -1,6 +1,7 @@
 //! Requests about the rows of sparse tables.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use crate::sparse::Purpose;
 use crate::steps::{Mode, Verdict};
@@ -57,9 +58,10 @@ impl<S: Read + Write> Connection<S> {
         let mut is_done = false;
         let once_per_step = self.server.state().steps.mode() == Mode::Sync;
         let purpose = Purpose::Train { once_per_step };
+        let server = Arc::clone(&self.server);
         self.wait(
             |state| {
-                let verdict = state.steps.pull(sender, step)?;
+                let verdict = server.pull(state, sender, step)?;
                 if verdict != Verdict::Wait {
                     // Under the lock, so that a lookup of a step that was rolled back in the meantime has no effect.
                     table.set_clock(step);
