@@ -288,7 +288,13 @@ impl ClusterServer {
             fs::create_dir(self.path(name)).expect("a folder in a fresh one");
         }
         let program = self.path("program");
-        fs::copy(program::built(), &program).expect("the program can be copied");
+        // Written by another process: a child that a test beside this one forks meanwhile would keep the file open for
+        // writing, and no program can be started from it then.
+        let copied = Command::new("cp").arg(program::built()).arg(&program).status();
+        assert!(
+            copied.is_ok_and(|status| status.success()),
+            "the program can be copied"
+        );
         program::link_names_to(&program, &self.path("bin"));
         let kubeconfig = difference.kubeconfig.as_ref().unwrap_or(&self.cluster.kubeconfig);
         fs::copy(kubeconfig, self.path("kubeconfig")).expect("a kubeconfig can be copied");

@@ -20,8 +20,8 @@ const BACKLOG: usize = 100;
 
 pub fn measure(cluster: &Cluster, rounds: usize) -> Vec<Row> {
     let site = Site::start(cluster);
-    // `date` reads the clock and prints at once.
-    let script = "while true; do date +%s%N; sleep 0.02; done\n";
+    // `ts` reads the clock and prints it at once, with microseconds, which `date` of busybox may not.
+    let script = "while true; do echo | ts %.s; sleep 0.02; done\n";
     let package = site.env.package("lag").file("train.sh", script);
     site.env.submit(
         "lag",
@@ -99,8 +99,8 @@ impl Follower {
         let lags = thread::spawn(move || {
             let lines = stdout.lines().map_while(Result::ok);
             let lags = lines.filter_map(|line| {
-                let printed: i128 = line.trim().parse().ok()?;
-                Some((now() - printed) as f64 / 1e6)
+                let printed: f64 = line.trim().parse().ok()?;
+                Some((now() - printed) * 1e3)
             });
             // Everything printed before the follower came arrives late; wait until it has caught up.
             let fresh = lags.skip_while(|lag| *lag > 1000.0).skip(BACKLOG);
@@ -117,7 +117,8 @@ impl Follower {
     }
 }
 
-fn now() -> i128 {
+/// Seconds since 1970.
+fn now() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    i128::try_from(now.expect("it is after 1970").as_nanos()).expect("it is before the year 3000")
+    now.expect("it is after 1970").as_secs_f64()
 }

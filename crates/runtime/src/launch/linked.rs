@@ -303,14 +303,24 @@ impl Launcher {
         };
         match report {
             Report::Grown { offset } => {
-                running.log.grown(offset);
-                running.watch().await;
+                running.log.end = running.log.end.max(offset);
+                self.show().await;
             }
             Report::Exited(exit) => self.on_end(exit),
             report => {
                 running.note(&report);
                 self.send(&FromLauncher::Report(report));
             }
+        }
+    }
+
+    /// Sends new output to the server, whose followers wait for it, and only then copies it to stdout.
+    async fn show(&mut self) {
+        self.ship();
+        tokio::task::yield_now().await;
+        if let WorkerState::Running(running) = &mut self.worker {
+            running.log.grown(running.log.end);
+            running.watch().await;
         }
     }
 
