@@ -26,7 +26,7 @@ pub const VERSION_OF_FILE: &str = "etag";
 pub const DIGEST_HEADER: &str = "pfs-digest";
 
 /// Files up to this size are sent in packs; larger ones in chunks.
-pub const SMALL_FILE: u64 = paddlecloud_pfs::content::index::LARGE;
+pub const SMALL_FILE: u64 = 1 << 20;
 
 /// Approximate bytes of content in one pack: the most that a lost connection costs.
 pub const PACK_BYTES: u64 = 16 << 20;

@@ -13,7 +13,7 @@ use paddlecloud_pfs::content::{
     Assembly, AssemblyPlan, CHUNK, ChunkTable, Op, Signature, StatCache, hash_file,
 };
 use paddlecloud_pfs::pack::{PackLimits, StagedTree, write_pack};
-use paddlecloud_pfs::package::{Reading, ScanOptions, scan};
+use paddlecloud_pfs::package::{ScanOptions, scan};
 use paddlecloud_pfs::root::Durability;
 use paddlecloud_pfs::{Digest, Existing, RelPath, Root};
 
@@ -153,11 +153,12 @@ fn small_files(work: &Path) -> Outcome<()> {
             noise(SMALL_SIZE, index as u64),
         )?;
     }
-    let quick = ScanOptions {
-        reading: Reading::Nothing,
-        ..ScanOptions::default()
-    };
-    let listed = files("list 10,000 files", || Ok(scan(&source, &quick)?))?;
+    let root = Root::open(&source)?;
+    let listed = files("list 10,000 files", || {
+        let walked: Result<Vec<_>, _> = root.walk(&RelPath::root()).collect();
+        let entries = walked?.into_iter().map(|found| found.into_entry());
+        Ok(entries.collect::<Result<Vec<_>, _>>().map_err(|path| path.to_string())?)
+    })?;
     let cache = StatCache::new();
     let reading = ScanOptions {
         known: Some(&cache),
@@ -169,9 +170,8 @@ fn small_files(work: &Path) -> Outcome<()> {
         Ok(scan(&source, &reading)?)
     })?;
 
-    let root = Root::open(&source)?;
     let (stream, _) = files("pack them", || {
-        Ok(write_pack(&root, &listed.entries, Vec::new())?)
+        Ok(write_pack(&root, &listed, Vec::new())?)
     })?;
     let target = work.join("unpacked");
     fs::create_dir(&target)?;

@@ -6,15 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
-use std::time::Instant;
 
-use crate::content::{FileIndex, Hashing, IndexedFile};
+use crate::content::{FileIndex, IndexedFile, hash_file};
 use crate::digest::Digest;
 use crate::path::Space;
 use crate::relpath::RelPath;
 use crate::root::{RootError, Stamp};
-use crate::store::{OpenSpace, ReadAt};
+use crate::store::OpenSpace;
 
 /// How often to read a file that changes during the read.
 const ATTEMPTS: usize = 3;
@@ -52,22 +50,20 @@ impl Finding {
     /// Replaces the row by what was found, unless the row has changed since. The row of a damaged file stays: it has the digest
     /// of the correct bytes.
     pub fn settle(&self, index: &dyn FileIndex) -> io::Result<()> {
-        let found = match (self.verdict, self.found) {
-            (Verdict::RemovedOutside, _) => None,
-            (Verdict::Touched | Verdict::ChangedOutside, Some(found)) => Some(found),
-            _ => return Ok(()),
-        };
-        index.replace(&self.indexed, found)
+        let IndexedFile { place, stamp, digest } = &self.indexed;
+        let rows = index.find(&place.space, std::slice::from_ref(&place.path))?;
+        if rows != [Some((*stamp, *digest))] {
+            return Ok(());
+        }
+        match (self.verdict, self.found) {
+            (Verdict::RemovedOutside, _) => index.forget(place),
+            (Verdict::Touched | Verdict::ChangedOutside, Some((stamp, digest))) => {
+                let place = place.clone();
+                index.record(&[IndexedFile { place, stamp, digest }])
+            }
+            _ => Ok(()),
+        }
     }
-}
-
-/// The progress of a check.
-#[derive(Debug)]
-pub enum Step {
-    /// A file was read completely, or is unreadable.
-    Checked(Box<Finding>),
-    /// The deadline passed in the middle of a file.
-    Busy,
 }
 
 /// Reads indexed files one after the other, ordered by their places. An error in one file does not affect the others.
@@ -75,7 +71,6 @@ pub struct Checker {
     files: std::vec::IntoIter<IndexedFile>,
     /// `None` for a space that cannot be opened.
     spaces: BTreeMap<Space, Option<OpenSpace>>,
-    reading: Option<Reading>,
 }
 
 impl Checker {
@@ -92,38 +87,28 @@ impl Checker {
         Ok(Self {
             spaces: spaces.collect(),
             files: files.into_iter(),
-            reading: None,
         })
     }
 
-    /// Continues until a file is checked or the deadline passes, with some progress each time; `None` after the last file.
-    pub fn next(&mut self, index: &dyn FileIndex, until: Instant) -> Option<Step> {
-        let mut reading = match self.reading.take() {
-            Some(reading) => reading,
-            None => self.next_file(index)?,
-        };
-        let Some((verdict, found)) = reading.go_on(until) else {
-            self.reading = Some(reading);
-            return Some(Step::Busy);
-        };
-        Some(Step::Checked(Box::new(Finding {
-            indexed: reading.indexed,
-            verdict,
-            found,
-        })))
-    }
-
-    fn next_file(&mut self, index: &dyn FileIndex) -> Option<Reading> {
+    /// Reads the next file; `None` after the last.
+    pub fn next(&mut self, index: &dyn FileIndex) -> Option<Finding> {
         loop {
-            let file = self.files.next()?;
-            match self.spaces.get(&file.place.space)? {
+            let indexed = self.files.next()?;
+            let (verdict, found) = match self.spaces.get(&indexed.place.space)? {
                 // A link may point elsewhere later, and its target has its own row.
-                Some(space) if lies_behind_a_link(space, &file.place.path) => {
+                Some(space) if lies_behind_a_link(space, &indexed.place.path) => {
                     // If removing the row fails, the next check removes it.
-                    let _ = index.forget(&file.place);
+                    let _ = index.forget(&indexed.place);
+                    continue;
                 }
-                space => return Some(Reading::new(file, space.clone())),
-            }
+                Some(space) => read(space, &indexed),
+                None => (Verdict::Unreadable, None),
+            };
+            return Some(Finding {
+                indexed,
+                verdict,
+                found,
+            });
         }
     }
 }
@@ -134,87 +119,30 @@ fn lies_behind_a_link(root: &OpenSpace, path: &RelPath) -> bool {
     matches!(opened, Err(RootError::ThroughLink(_))) && root.stat_link(path).is_ok_and(|meta| meta.is_file())
 }
 
-/// A file that is being read.
-struct Reading {
-    indexed: IndexedFile,
-    /// `None` if the space cannot be opened.
-    space: Option<OpenSpace>,
-    attempts: usize,
-    open: Option<Open>,
-}
-
-struct Open {
-    file: Arc<dyn ReadAt>,
-    hashing: Box<Hashing>,
-}
-
-type Outcome = (Verdict, Option<(Stamp, Digest)>);
-
-impl Reading {
-    fn new(indexed: IndexedFile, space: Option<OpenSpace>) -> Self {
-        Self {
-            indexed,
-            space,
-            attempts: ATTEMPTS,
-            open: None,
-        }
-    }
-
-    /// Reads until the verdict is known; `None` if the deadline passes first.
-    fn go_on(&mut self, until: Instant) -> Option<Outcome> {
-        loop {
-            if let Some(outcome) = self.read_on() {
-                return Some(outcome);
-            }
-            if Instant::now() >= until {
-                return None;
-            }
-        }
-    }
-
-    /// Reads one stretch of the file.
-    fn read_on(&mut self) -> Option<Outcome> {
-        let Some(space) = &self.space else {
-            return Some((Verdict::Unreadable, None));
+fn read(space: &OpenSpace, indexed: &IndexedFile) -> (Verdict, Option<(Stamp, Digest)>) {
+    let path = &indexed.place.path;
+    for _ in 0..ATTEMPTS {
+        let file = match space.open_no_links(path) {
+            Ok(file) => file,
+            Err(error) if is_no_file(&error) => return (Verdict::RemovedOutside, None),
+            Err(_) => return (Verdict::Unreadable, None),
         };
-        let path = &self.indexed.place.path;
-        let mut open = match self.open.take() {
-            Some(open) => open,
-            None => match space.open_no_links(path) {
-                Ok(file) => Open {
-                    file,
-                    hashing: Box::default(),
-                },
-                Err(error) if is_no_file(&error) => return Some((Verdict::RemovedOutside, None)),
-                Err(_) => return Some((Verdict::Unreadable, None)),
-            },
+        let Ok(digest) = hash_file(&*file) else {
+            return (Verdict::Unreadable, None);
         };
-        let digest = match open.hashing.read_on(&*open.file) {
-            Err(_) => return Some((Verdict::Unreadable, None)),
-            Ok(None) => {
-                self.open = Some(open);
-                return None;
-            }
-            Ok(Some(digest)) => digest,
-        };
-        let stamp = open.file.meta().stamp;
+        let stamp = file.meta().stamp;
         // Stamp and digest belong together only if the file was not written during the read.
         if space.stat_link(path).is_ok_and(|after| after.stamp == stamp) {
-            return Some(self.compare(stamp, digest));
+            let verdict = match (stamp == indexed.stamp, digest == indexed.digest) {
+                (true, true) => Verdict::Sound,
+                (true, false) => Verdict::Damaged,
+                (false, true) => Verdict::Touched,
+                (false, false) => Verdict::ChangedOutside,
+            };
+            return (verdict, Some((stamp, digest)));
         }
-        self.attempts -= 1;
-        (self.attempts == 0).then_some((Verdict::Changing, None))
     }
-
-    fn compare(&self, stamp: Stamp, digest: Digest) -> Outcome {
-        let verdict = match (stamp == self.indexed.stamp, digest == self.indexed.digest) {
-            (true, true) => Verdict::Sound,
-            (true, false) => Verdict::Damaged,
-            (false, true) => Verdict::Touched,
-            (false, false) => Verdict::ChangedOutside,
-        };
-        (verdict, Some((stamp, digest)))
-    }
+    (Verdict::Changing, None)
 }
 
 fn is_no_file(error: &RootError) -> bool {
@@ -232,7 +160,6 @@ fn is_no_file(error: &RootError) -> bool {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
 
     use super::*;
     use crate::path::Place;
@@ -260,13 +187,7 @@ mod tests {
 
     fn findings(index: &MemoryIndex, root: Option<&Root>) -> Vec<Finding> {
         let mut checker = Checker::new(index, |_| root.map(|root| root.clone().into())).unwrap();
-        let long = Instant::now() + Duration::from_secs(3600);
-        let steps = std::iter::from_fn(|| checker.next(index, long));
-        let checked = steps.map(|step| match step {
-            Step::Checked(finding) => *finding,
-            Step::Busy => panic!("an hour is not over"),
-        });
-        checked.collect()
+        std::iter::from_fn(|| checker.next(index)).collect()
     }
 
     fn told(findings: &[Finding]) -> Vec<(String, Verdict)> {
@@ -331,27 +252,6 @@ mod tests {
         known(&index, &root, "f", b"sent anew");
         found[0].settle(&index).unwrap();
         assert_eq!(index.all().unwrap().len(), 1, "the new file stays known");
-    }
-
-    #[test]
-    fn a_large_file_is_read_in_stretches_between_which_others_can_be_told_that_it_goes_on() {
-        let (_folder, root) = scratch();
-        let index = MemoryIndex::default();
-        let content = vec![7; 9 << 20];
-        root.write_file(&rel("large"), &content, Existing::Keep).unwrap();
-        known(&index, &root, "large", &content);
-        let mut checker = Checker::new(&index, |_| Some(root.clone().into())).unwrap();
-        let mut busy = 0;
-        let verdict = loop {
-            match checker.next(&index, Instant::now()) {
-                Some(Step::Busy) => busy += 1,
-                Some(Step::Checked(finding)) => break finding.verdict,
-                None => panic!("it was known"),
-            }
-        };
-        assert!(busy >= 2, "{busy} stretches before the last");
-        assert_eq!(verdict, Verdict::Sound);
-        assert!(checker.next(&index, Instant::now()).is_none());
     }
 
     #[test]

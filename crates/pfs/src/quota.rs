@@ -1,15 +1,15 @@
 //! Limits and usage of each space; exact for writes through the service.
 //!
-//! A write reserves its size before its first byte, and a reservation that is not settled is released. A write that replaces a
-//! file reserves only what it adds. Files that jobs write directly are found by measuring and entered with [`Ledger::measured`].
+//! A write reserves its whole size before its first byte, also one that replaces a file: both exist until it is published. A
+//! reservation that is not settled is released. Files that jobs write directly are found by measuring and entered with
+//! [`Ledger::measured`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::path::{Place, Space};
-use crate::relpath::RelPath;
+use crate::path::Space;
 use crate::root::Usage;
 
 /// Limits of a space; `None` means unlimited.
@@ -55,14 +55,6 @@ impl Amount {
             files,
         }
     }
-
-    /// The minimum of both, for bytes and files separately.
-    pub fn common(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.min(other.bytes),
-            files: self.files.min(other.files),
-        }
-    }
 }
 
 /// A write that does not fit.
@@ -92,29 +84,12 @@ fn refused(asked: &u64, what: &str) -> String {
     }
 }
 
-impl QuotaError {
-    /// Reports the error as if the write's own reservation had been requested just now, with the rest.
-    fn counting_as_asked(mut self, own: Amount) -> Self {
-        let (asked, used, own) = match &mut self {
-            Self::Bytes { asked, used, .. } => (asked, used, own.bytes),
-            Self::Files { asked, used, .. } => (asked, used, own.files),
-        };
-        *asked = asked.saturating_add(own);
-        *used = used.saturating_sub(own);
-        self
-    }
-}
-
 #[derive(Debug, Default)]
 struct Account {
     quota: Quota,
     used: Amount,
     /// Reserved by running writes.
     reserved: Amount,
-    /// What running writes write in addition, without being charged, because it replaces something counted in `used`.
-    instead: Amount,
-    /// Files that a running write will replace.
-    giving_way: HashSet<RelPath>,
     /// Total ever written; shows what a measurement may have missed.
     written: Amount,
     /// Total ever reserved; shows what writes may have staged during a measurement.
@@ -126,18 +101,9 @@ impl Account {
         self.used.plus(self.reserved)
     }
 
-    /// The part of an amount that is credited to a new write: none if another write already replaces the file.
-    fn given_way(&self, place: &Place, amount: Amount) -> Amount {
-        match self.giving_way.contains(&place.path) {
-            true => Amount::default(),
-            false => amount,
-        }
-    }
-
-    fn begin(&mut self, amount: Amount, instead: Amount) {
+    fn begin(&mut self, amount: Amount) {
         self.reserved = self.reserved.plus(amount);
-        self.instead = self.instead.plus(instead);
-        self.allowed = self.allowed.plus(amount).plus(instead);
+        self.allowed = self.allowed.plus(amount);
     }
 }
 
@@ -172,7 +138,7 @@ impl Ledger {
         Measuring {
             written: account.written,
             allowed: account.allowed,
-            open: account.reserved.plus(account.instead),
+            open: account.reserved,
         }
     }
 
@@ -200,65 +166,34 @@ impl Ledger {
             .unwrap_or_default()
     }
 
-    /// Whether a space is over its limit; then no new write starts.
-    pub fn is_over(&self, space: &Space) -> bool {
+    /// Fails if a space is over its limit.
+    pub fn not_over(&self, space: &Space) -> Result<(), QuotaError> {
         let (quota, used) = self.report(space);
-        quota.bytes.is_some_and(|limit| used.bytes > limit)
-            || quota.files.is_some_and(|limit| used.files > limit)
+        check(space, quota, used, Amount::default())
     }
 
     /// Reserves an amount for a write; fails if it does not fit.
     pub fn reserve(&self, space: &Space, asked: Amount) -> Result<Reservation, QuotaError> {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
-        check(space, account.quota, account.counted(), asked, Amount::default())?;
-        account.begin(asked, Amount::default());
-        Ok(self.reservation(space, asked))
-    }
-
-    /// Like [`Self::reserve`] for a write that replaces `old` at a place: only what it adds is charged.
-    ///
-    /// Of concurrent writes to one file, the first is charged the difference and the others in full, so that staged bytes exceed
-    /// the limit by no more than the existing file.
-    ///
-    /// `old` is credited only as far as it was measured, and not at all over the limit: a job can create a file of any length
-    /// that takes no disk space.
-    pub fn reserve_at(&self, place: &Place, asked: Amount, old: Amount) -> Result<Reservation, QuotaError> {
-        let mut accounts = self.lock();
-        let account = accounts.entry(place.space.clone()).or_default();
-        let counts = account.used.minus(account.instead);
-        let instead = account.given_way(place, asked.common(old)).common(counts);
-        let (quota, used) = (account.quota, account.counted());
-        check(&place.space, quota, used, asked.minus(instead), instead)?;
-        Ok(self.begin_at(account, place, asked.minus(instead), instead))
+        if asked != Amount::default() {
+            check(space, account.quota, account.counted(), asked)?;
+        }
+        Ok(self.begin(account, space, asked))
     }
 
     /// Reserves an amount for a write that began earlier, even if it does not fit.
-    pub fn claim_at(&self, place: &Place, amount: Amount, old: Amount) -> Reservation {
+    pub fn claim(&self, space: &Space, amount: Amount) -> Reservation {
         let mut accounts = self.lock();
-        let account = accounts.entry(place.space.clone()).or_default();
-        let instead = account.given_way(place, amount.common(old));
-        self.begin_at(account, place, amount.minus(instead), instead)
+        self.begin(accounts.entry(space.clone()).or_default(), space, amount)
     }
 
-    fn begin_at(&self, account: &mut Account, place: &Place, amount: Amount, instead: Amount) -> Reservation {
-        account.begin(amount, instead);
-        let mut reservation = self.reservation(&place.space, amount);
-        if instead != Amount::default() {
-            account.giving_way.insert(place.path.clone());
-            reservation.instead = instead;
-            reservation.replaces = Some(place.path.clone());
-        }
-        reservation
-    }
-
-    fn reservation(&self, space: &Space, amount: Amount) -> Reservation {
+    fn begin(&self, account: &mut Account, space: &Space, amount: Amount) -> Reservation {
+        account.begin(amount);
         Reservation {
             ledger: self.clone(),
             space: space.clone(),
             amount,
-            instead: Amount::default(),
-            replaces: None,
         }
     }
 
@@ -274,20 +209,13 @@ impl Ledger {
     }
 }
 
-/// Checks whether `asked` fits, together with `instead`, which replaces something.
-fn check(
-    space: &Space,
-    quota: Quota,
-    used: Amount,
-    asked: Amount,
-    instead: Amount,
-) -> Result<(), QuotaError> {
-    let written = asked.plus(instead);
+/// Checks whether `asked` fits.
+fn check(space: &Space, quota: Quota, used: Amount, asked: Amount) -> Result<(), QuotaError> {
     let after = used.plus(asked);
     match quota {
         Quota {
             bytes: Some(limit), ..
-        } if after.bytes > limit && written.bytes > 0 => Err(QuotaError::Bytes {
+        } if after.bytes > limit => Err(QuotaError::Bytes {
             space: space.clone(),
             asked: asked.bytes,
             used: used.bytes,
@@ -295,7 +223,7 @@ fn check(
         }),
         Quota {
             files: Some(limit), ..
-        } if after.files > limit && written.files > 0 => Err(QuotaError::Files {
+        } if after.files > limit => Err(QuotaError::Files {
             space: space.clone(),
             asked: asked.files,
             used: used.files,
@@ -311,9 +239,6 @@ pub struct Reservation {
     ledger: Ledger,
     space: Space,
     amount: Amount,
-    /// What is written in addition, in place of existing bytes and files.
-    instead: Amount,
-    replaces: Option<RelPath>,
 }
 
 impl Reservation {
@@ -322,27 +247,9 @@ impl Reservation {
         &self.space
     }
 
-    /// The total that may be written, including the part that is not charged because it replaces something.
-    pub fn whole(&self) -> Amount {
-        self.amount.plus(self.instead)
-    }
-
-    fn grow_beside(&mut self, more: Amount, instead: Amount) -> Result<(), QuotaError> {
-        let mut accounts = self.ledger.lock();
-        let account = accounts.entry(self.space.clone()).or_default();
-        check(&self.space, account.quota, account.counted(), more, instead)?;
-        account.begin(more, Amount::default());
-        self.amount = self.amount.plus(more);
-        Ok(())
-    }
-
-    /// Ensures, just before publishing, that everything the write adds is reserved: the file to replace may have been removed or
-    /// become smaller, and its space taken by another write.
-    pub fn fit(&mut self, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
-        let own = self.amount;
-        let beyond = written.minus(own);
-        let grown = self.grow_beside(beyond.minus(replaced), beyond.common(replaced));
-        grown.map_err(|refused| refused.counting_as_asked(own))
+    /// What may be written.
+    pub fn amount(&self) -> Amount {
+        self.amount
     }
 
     /// Ends the write: charges what was actually written and releases what it replaced.
@@ -350,27 +257,17 @@ impl Reservation {
         let ledger = self.ledger.clone();
         let mut accounts = ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();
-        self.give_back(account);
+        account.reserved = account.reserved.minus(std::mem::take(&mut self.amount));
         account.used = account.used.plus(written).minus(replaced);
         account.written = account.written.plus(written);
-    }
-
-    /// Releases the reservation; a second call does nothing.
-    fn give_back(&mut self, account: &mut Account) {
-        account.reserved = account.reserved.minus(std::mem::take(&mut self.amount));
-        account.instead = account.instead.minus(std::mem::take(&mut self.instead));
-        if let Some(path) = self.replaces.take() {
-            account.giving_way.remove(&path);
-        }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let ledger = self.ledger.clone();
-        let mut accounts = ledger.lock();
+        let mut accounts = self.ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();
-        self.give_back(account);
+        account.reserved = account.reserved.minus(self.amount);
     }
 }
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::content::index::LARGE;
 use crate::content::{FileIndex, IndexedFile, Moved};
 use crate::digest::Digest;
 use crate::entry::Mtime;
@@ -165,15 +164,6 @@ impl FileIndex for MemoryIndex {
         Ok(paths.iter().map(find).collect())
     }
 
-    fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>> {
-        let all = self.all()?.into_iter();
-        let found = all.filter(|file| file.digest == digest && file.stamp.size > LARGE);
-        Ok(found
-            .filter(|file| spaces.contains(&file.place.space))
-            .take(most)
-            .collect())
-    }
-
     fn forget(&self, place: &Place) -> io::Result<()> {
         self.0
             .lock()
@@ -203,17 +193,6 @@ impl FileIndex for MemoryIndex {
             Some(IndexedFile { place, stamp, ..file })
         });
         self.record(&rows.collect::<Vec<_>>())
-    }
-
-    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
-        let files = &mut self.0.lock().unwrap().files;
-        if files.get(&read.place) == Some(&(read.stamp, read.digest)) {
-            match found {
-                Some(found) => files.insert(read.place.clone(), found),
-                None => files.remove(&read.place),
-            };
-        }
-        Ok(())
     }
 
     fn all(&self) -> io::Result<Vec<IndexedFile>> {

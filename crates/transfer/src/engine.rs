@@ -19,16 +19,6 @@ use super::{FileClient, TransferError, TransferOptions};
 /// How often progress is reported.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Bytes of a reply that are handed to a blocking thread at once: each handover costs as much as hashing some ten kilobytes.
-const AT_ONCE: usize = 512 << 10;
-
-/// Pieces of a reply that arrived together.
-pub(super) struct Batch {
-    pub(super) pieces: Vec<Bytes>,
-    /// How the reply ended, if it did.
-    pub(super) end: Option<Result<(), ClientError>>,
-}
-
 /// Counts incoming bytes and limits their rate.
 pub(super) struct Arrivals {
     bytes: Arc<AtomicU64>,
@@ -154,35 +144,6 @@ impl<'a> Engine<'a> {
                 }
                 Err(_) => tell(),
             }
-        }
-    }
-
-    /// The next pieces of a reply, counted. Pieces that arrived before an error are returned with it.
-    pub(super) async fn receive(&self, reply: &mut Opened, flow: &mut Flow<'_>) -> Batch {
-        let mut batch = Batch {
-            pieces: Vec::new(),
-            end: None,
-        };
-        let mut bytes = 0;
-        while bytes < AT_ONCE && batch.end.is_none() {
-            match reply.piece(self.files.client).await {
-                Ok(Some(piece)) => {
-                    bytes += piece.len();
-                    flow.passed_on(piece.len() as u64);
-                    self.hold_back(piece.len() as u64).await;
-                    batch.pieces.push(piece);
-                }
-                Ok(None) => batch.end = Some(Ok(())),
-                Err(error) => batch.end = Some(Err(error)),
-            }
-        }
-        batch
-    }
-
-    /// Waits if bytes arrived too fast.
-    async fn hold_back(&self, bytes: u64) {
-        if let Some(throttle) = &self.throttle {
-            tokio::time::sleep(throttle.delay(bytes)).await;
         }
     }
 

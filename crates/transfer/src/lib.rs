@@ -33,7 +33,6 @@ pub use self::fsck::Fsck;
 pub use self::listing::Listing;
 pub use self::local::{Walked, walk};
 pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
-pub use self::paced::Throttle;
 pub use self::patience::Patience;
 pub use self::real::space_of;
 pub use self::stretch::Stretch;

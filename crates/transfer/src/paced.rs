@@ -14,14 +14,14 @@ use tokio::time::{Instant, Sleep};
 
 /// A rate limit shared by all connections of a transfer. Unused time is not made up for.
 #[derive(Debug)]
-pub struct Throttle {
+pub(super) struct Throttle {
     bytes_per_second: u64,
     /// When everything admitted so far will have been sent at that rate.
     busy_until: Mutex<Instant>,
 }
 
 impl Throttle {
-    pub fn new(bytes_per_second: u64) -> Throttle {
+    pub(super) fn new(bytes_per_second: u64) -> Throttle {
         Throttle {
             bytes_per_second: bytes_per_second.max(1),
             busy_until: Mutex::new(Instant::now()),
@@ -29,7 +29,7 @@ impl Throttle {
     }
 
     /// Admits bytes and returns how long to wait first.
-    pub fn delay(&self, bytes: u64) -> Duration {
+    pub(super) fn delay(&self, bytes: u64) -> Duration {
         let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let start = (*busy_until).max(now);

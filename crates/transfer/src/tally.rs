@@ -30,7 +30,6 @@ impl<'a> Tally<'a> {
         Flow {
             tally: self,
             content,
-            passed: 0,
             told: 0,
         }
     }
@@ -97,24 +96,17 @@ impl<'a> Tally<'a> {
 pub(super) struct Flow<'a> {
     tally: &'a Tally<'a>,
     content: u64,
-    passed: u64,
     told: u64,
 }
 
 impl Flow<'_> {
     /// This many bytes have passed since the start.
     pub(super) fn passed(&mut self, bytes: u64) {
-        self.passed = bytes;
         let now = bytes.min(self.content);
         if now > self.told {
             self.tally.moved(now - self.told);
             self.told = now;
         }
-    }
-
-    /// This many more bytes have passed.
-    pub(super) fn passed_on(&mut self, bytes: u64) {
-        self.passed(self.passed + bytes);
     }
 
     /// The request failed: only this many bytes of content are kept.
@@ -134,7 +126,7 @@ mod tests {
         let tally = Tally::new(&());
         let mut broken = tally.flow(100);
         broken.passed(30);
-        broken.passed_on(30);
+        broken.passed(60);
         broken.broke_but(40);
         let mut whole = tally.flow(60);
         // Framing passes too.

@@ -3,8 +3,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -29,7 +27,6 @@ pub struct UploadWriter {
 /// The reading half: the body of a request.
 pub struct UploadBody {
     pieces: mpsc::Receiver<Piece>,
-    sent: Arc<AtomicU64>,
     ended: bool,
 }
 
@@ -42,17 +39,9 @@ pub fn upload_channel() -> (UploadWriter, UploadBody) {
     };
     let body = UploadBody {
         pieces: receiver,
-        sent: Arc::default(),
         ended: false,
     };
     (writer, body)
-}
-
-impl UploadBody {
-    /// Counts the bytes that were passed to the network, while the request runs.
-    pub fn progress(&self) -> Arc<AtomicU64> {
-        self.sent.clone()
-    }
 }
 
 impl UploadWriter {
@@ -101,10 +90,7 @@ impl Body for UploadBody {
             return Poll::Ready(None);
         }
         match ready!(self.pieces.poll_recv(context)) {
-            Some(Piece::Data(bytes)) => {
-                self.sent.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
-            }
+            Some(Piece::Data(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
             Some(Piece::End) => {
                 self.ended = true;
                 Poll::Ready(None)

@@ -20,22 +20,17 @@ pub struct UploadRequest {
     pub mtime: Option<Mtime>,
     /// Identifies this version of this file on the sender's side: the same key resumes where the last attempt ended.
     pub key: String,
-    /// The content's digest if known: an identical existing file need not be sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub digest: Option<Digest>,
     #[serde(default)]
     pub no_overwrite: bool,
 }
 
 /// The state of an upload.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UploadReply {
-    /// Identifies the upload in all further requests; omitted if nothing is left to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub id: Option<StagedId>,
+    /// Identifies the upload in all further requests.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub id: StagedId,
     /// Missing ranges, `[from, to)`, ascending.
     pub missing: Vec<(u64, u64)>,
     /// Size of the file to be replaced; parts that the new file shares with it need not be sent.

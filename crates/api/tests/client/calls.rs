@@ -314,8 +314,8 @@ async fn a_port_nobody_listens_on_is_unreachable() {
 }
 
 async fn put(client: &Client, body: UploadBody) -> Result<Bytes, ClientError> {
-    let (call, progress) = (Call::new(Method::PUT, "/x".to_owned()), body.progress());
-    client.send_body(&call, body.boxed_unsync(), &progress).await
+    let call = Call::new(Method::PUT, "/x".to_owned());
+    client.send_body(&call, body.boxed_unsync(), &AtomicU64::default()).await
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Remote, settle};
-use crate::transfer::{Printing, print_files};
+use crate::transfer::print_files;
 
 /// Print files
 #[derive(Debug, clap::Args)]
@@ -32,9 +32,5 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let range = (!is_whole).then_some(args.offset..end);
     let session = context.session().await?;
     settle(&session, &mut paths).await?;
-    let printing = Printing {
-        range,
-        ..Printing::default()
-    };
-    print_files(&session, &paths, &printing, context.world).await
+    print_files(&session, &paths, range, context.world).await
 }

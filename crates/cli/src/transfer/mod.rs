@@ -31,7 +31,7 @@ use self::filter::Selection;
 use self::location::{Location, settle};
 pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
-pub use self::pipe::{Printing, print_files};
+pub use self::pipe::print_files;
 use self::progress::{Line, REFRESH, Watch};
 use self::report::{Lost, TransferTotals, counted, foreseen};
 use self::rules::{Landing, RuleError, Style, TransferSource};
@@ -62,13 +62,7 @@ pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>
     settle(&session, ends.filter_map(Location::as_remote_mut)).await?;
     let way = Way::of(&copy)?;
     if let Way::PipeDown(sources) = &way {
-        let printing = Printing {
-            selection,
-            bwlimit: args.bwlimit,
-            dry_run: args.dry_run,
-            ..Printing::default()
-        };
-        return print_files(&session, sources, &printing, context.world).await;
+        return print_files(&session, sources, None, context.world).await;
     }
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     let copied = match &way {
@@ -121,18 +115,14 @@ impl<'a> Way<'a> {
 impl Way<'_> {
     /// Refuses flags that have no effect on a pipe: the caller expects one.
     fn must_suit(&self, args: &TransferArgs) -> Result<(), CliError> {
-        let means_nothing =
-            |flag: &str, why: &str| Err(CliError::usage(format!("`{flag}` cannot be used {why}")));
-        match self {
-            Way::PipeUp(_) if args.filter.is_given() => means_nothing(
-                "--exclude`, `--include` or `--files-from",
-                "if the source is `-`: data from a pipe has no name",
-            ),
-            Way::PipeDown(_) => match args.given_for_files_only() {
-                Some(flag) => means_nothing(flag, "if the destination is `-`"),
-                None => Ok(()),
-            },
-            _ => Ok(()),
+        let (flag, end) = match self {
+            Way::PipeUp(_) => (args.unfit_for_stdin(), "source"),
+            Way::PipeDown(_) => (args.unfit_for_stdout(), "destination"),
+            _ => return Ok(()),
+        };
+        match flag {
+            Some(flag) => Err(CliError::usage(format!("`{flag}` cannot be used if the {end} is `-`"))),
+            None => Ok(()),
         }
     }
 }

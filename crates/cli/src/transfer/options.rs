@@ -35,16 +35,25 @@ pub struct TransferArgs {
 }
 
 impl TransferArgs {
-    /// The first flag that was given and says something about files that are there, or about many at a time.
-    pub fn given_for_files_only(&self) -> Option<&'static str> {
+    /// The first given flag that chooses files or foresees what happens to them.
+    pub fn unfit_for_stdin(&self) -> Option<&'static str> {
+        match (self.filter.is_given(), self.dry_run) {
+            (true, _) => Some("--exclude`, `--include` or `--files-from"),
+            (false, true) => Some("--dry-run"),
+            (false, false) => None,
+        }
+    }
+
+    /// The same with flags for writing files.
+    pub fn unfit_for_stdout(&self) -> Option<&'static str> {
         let flags = [
             (self.no_clobber, "-n"),
             (self.checksum, "--checksum"),
             (self.transfers.is_some(), "--transfers"),
+            (self.bwlimit.is_some(), "--bwlimit"),
         ];
-        flags
-            .into_iter()
-            .find_map(|(is_given, flag)| is_given.then_some(flag))
+        let given = flags.into_iter().find(|(is_given, _)| *is_given);
+        given.map_or_else(|| self.unfit_for_stdin(), |(_, flag)| Some(flag))
     }
 
     pub fn options(&self) -> TransferOptions {

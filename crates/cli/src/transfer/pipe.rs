@@ -5,13 +5,12 @@ use std::io;
 use std::ops::Range;
 
 use paddlecloud_pfs::PfsPath;
-use paddlecloud_transfer::{FileClient, FileService, Throttle};
+use paddlecloud_transfer::{FileClient, FileService};
 
 use super::Transfer;
-use super::filter::Selection;
-use super::location::{Remote, name_of};
+use super::location::Remote;
 use super::remote;
-use super::report::{Lost, TransferTotals, foreseen};
+use super::report::TransferTotals;
 use super::rules::Target;
 use crate::error::CliError;
 use crate::session::Session;
@@ -29,9 +28,6 @@ impl Transfer<'_> {
         let Some(place) = self.file_behind_link("-", dest.path.clone()).await? else {
             return Ok(());
         };
-        if self.options.dry_run {
-            return self.foresee_pipe(there);
-        }
         let kept = keep_stdin().map_err(|error| CliError::refused(format!("cannot read stdin: {error}")))?;
         if !self.make_parent(&place).await? {
             return Ok(());
@@ -41,15 +37,6 @@ impl Transfer<'_> {
         let summary = self.show("Uploading -", &watch, work).await?;
         self.settle(summary, &watch)
     }
-
-    fn foresee_pipe(&mut self, there: Target) -> Result<(), CliError> {
-        if self.options.no_overwrite && there != Target::Missing {
-            self.tally.kept += 1;
-            return self.world.out.line("keep -");
-        }
-        self.tally.transferred += 1;
-        self.world.out.line("copy -")
-    }
 }
 
 fn keep_stdin() -> io::Result<File> {
@@ -58,42 +45,23 @@ fn keep_stdin() -> io::Result<File> {
     Ok(kept)
 }
 
-/// How files are printed, and which.
-#[derive(Debug, Default)]
-pub struct Printing {
-    /// The part of each that is wanted; all of it when left out.
-    pub range: Option<Range<u64>>,
-    pub selection: Selection,
-    /// Bytes per second.
-    pub bwlimit: Option<u64>,
-    pub dry_run: bool,
-}
-
-/// Prints files, one after the other.
+/// Prints files, one after the other: this part of each, or all of it.
 pub async fn print_files(
     session: &Session,
     sources: &[Remote],
-    printing: &Printing,
+    range: Option<Range<u64>>,
     world: &mut World,
 ) -> Result<u8, CliError> {
     let files = session.client.files().patient();
     let mut tally = TransferTotals::default();
-    let pace = printing.bwlimit.map(Pace::of);
     for view in remote::find_all(&files, sources, &mut tally).await? {
         let path = &view.path.0;
-        if !printing.selection.takes_file(name_of(path).unwrap_or_default()) {
-            continue;
-        }
-        let printed = match printing.dry_run {
-            true => foresee(&files, path, &mut tally, world).await,
-            false => print_file(&files, path, printing.range.clone(), pace.as_ref(), world).await,
-        };
-        match printed {
+        match print_file(&files, path, range.clone(), world).await {
             Ok(()) => {}
             Err(CliError::Client(error)) if remote::is_about_one_path(&error) => {
                 tally.refuse(path.to_string(), &error);
                 if view.meta.is_folder() {
-                    tally.hint(FOLDERS);
+                    tally.hint("`ls` lists a folder, `cp -r` downloads it");
                 }
             }
             Err(error) => {
@@ -102,34 +70,13 @@ pub async fn print_files(
             }
         }
     }
-    if printing.dry_run {
-        world.err.line(foreseen(&tally.foreseen()));
-    }
     tally.end("print", world)
-}
-
-const FOLDERS: &str = "`ls` lists a folder, `cp -r` downloads it";
-
-async fn foresee(
-    files: &FileClient<'_>,
-    path: &PfsPath,
-    tally: &mut TransferTotals,
-    world: &mut World,
-) -> Result<(), CliError> {
-    if files.stat(path).await?.is_folder() {
-        tally.lose(Lost::new(path.to_string(), "it is a folder"));
-        tally.hint(FOLDERS);
-        return Ok(());
-    }
-    tally.transferred += 1;
-    world.out.line(format!("copy {path}"))
 }
 
 async fn print_file(
     files: &FileClient<'_>,
     path: &PfsPath,
     range: Option<Range<u64>>,
-    pace: Option<&Pace>,
     world: &mut World,
 ) -> Result<(), CliError> {
     let mut content = match range {
@@ -137,46 +84,7 @@ async fn print_file(
         None => files.cat(path).await?,
     };
     while let Some(piece) = content.next().await? {
-        let Some(pace) = pace else {
-            world.out.bytes(&piece)?;
-            continue;
-        };
-        for some in piece.chunks(pace.at_once) {
-            tokio::time::sleep(pace.throttle.delay(some.len() as u64)).await;
-            world.out.bytes(some)?;
-            world.out.flush()?;
-        }
+        world.out.bytes(&piece)?;
     }
     Ok(())
-}
-
-/// Bytes that go on while the next are held back.
-const AT_ONCE: u64 = 64 << 10;
-
-/// Limits a stream to this many bytes per second.
-struct Pace {
-    throttle: Throttle,
-    /// Bytes to hand out in one go: a slow pace is kept in small steps.
-    at_once: usize,
-}
-
-impl Pace {
-    fn of(rate: u64) -> Pace {
-        Pace {
-            throttle: Throttle::new(rate),
-            at_once: (rate / 10).clamp(1, AT_ONCE) as usize,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slow_pace_is_kept_in_small_steps() {
-        assert_eq!(Pace::of(1_000_000).at_once, 64 << 10);
-        assert_eq!(Pace::of(50).at_once, 5);
-        assert_eq!(Pace::of(1).at_once, 1);
-    }
 }

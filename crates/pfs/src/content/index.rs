@@ -23,9 +23,6 @@ pub struct IndexedFile {
     pub digest: Digest,
 }
 
-/// Files up to this size are not found by their digest: there are many, and sending one again is cheap.
-pub const LARGE: u64 = 1 << 20;
-
 /// The file index. Each method is one transaction.
 pub trait FileIndex: Send + Sync {
     /// Records files; replaces existing rows.
@@ -34,17 +31,11 @@ pub trait FileIndex: Send + Sync {
     /// The rows of some files of a space, in the order of `paths`.
     fn find(&self, space: &Space, paths: &[RelPath]) -> io::Result<Vec<Option<(Stamp, Digest)>>>;
 
-    /// Up to `most` files larger than [`LARGE`] with this content in one of these spaces.
-    fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>>;
-
     /// Removes the row of a file, or of all files below a folder.
     fn forget(&self, place: &Place) -> io::Result<()>;
 
     /// Moves the rows of a renamed file or folder to its new place; replaces the rows there.
     fn moved(&self, moved: &Moved) -> io::Result<()>;
-
-    /// Replaces the row that a check has read by what it found, or removes it. A row that changed since stays.
-    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()>;
 
     /// Every row.
     fn all(&self) -> io::Result<Vec<IndexedFile>>;
@@ -60,13 +51,4 @@ pub trait FileIndex: Send + Sync {
 
     /// Removes the keys of uploads that no longer exist.
     fn forget_uploads(&self, gone: &[StagedId]) -> io::Result<()>;
-}
-
-impl dyn FileIndex + '_ {
-    /// The digest of one file, if the file still has the recorded stamp.
-    pub fn digest_of(&self, place: &Place, stamp: &Stamp) -> io::Result<Option<Digest>> {
-        let found = self.find(&place.space, std::slice::from_ref(&place.path))?;
-        let known = found.into_iter().flatten().find(|(seen, _)| seen == stamp);
-        Ok(known.map(|(_, digest)| digest))
-    }
 }

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 use super::chunk::{ChunkName, Layout};
 use crate::sys::FileExt;
@@ -16,8 +17,6 @@ pub(crate) enum Record {
     Chunk { index: u64, name: ChunkName },
     /// Bytes that are not checked yet.
     Range { offset: u64, len: u64 },
-    /// A chunk that is no longer valid and must be sent again.
-    Gone { index: u64 },
 }
 
 pub(crate) const RECORD: usize = 64;
@@ -25,16 +24,22 @@ pub(crate) const RECORD: usize = 64;
 /// The size of ranges on connections that break often.
 const SMALLEST_RANGE: u64 = 64 << 10;
 
-const CHUNK_TAG: u64 = 1;
+// Not 1: in former journals, chunks with that tag could lose their names again.
+const CHUNK_TAG: u64 = 4;
 const RANGE_TAG: u64 = 2;
-const GONE_TAG: u64 = 3;
 
 impl Record {
+    pub fn of(range: Range<u64>) -> Self {
+        Self::Range {
+            offset: range.start,
+            len: range.end - range.start,
+        }
+    }
+
     pub fn encode(self) -> [u8; RECORD] {
         let (tag, a, b, name) = match self {
             Self::Chunk { index, name } => (CHUNK_TAG, index, 0, *name.as_bytes()),
             Self::Range { offset, len } => (RANGE_TAG, offset, len, [0; 32]),
-            Self::Gone { index } => (GONE_TAG, index, 0, [0; 32]),
         };
         let mut record = [0; RECORD];
         record[..8].copy_from_slice(&tag.to_le_bytes());
@@ -65,7 +70,6 @@ impl Record {
                 offset: number(8),
                 len: number(16),
             }),
-            GONE_TAG => Some(Self::Gone { index: number(8) }),
             _ => None,
         }
     }
@@ -118,13 +122,13 @@ mod tests {
 
     use super::*;
 
-    fn records() -> [Record; 3] {
+    fn records() -> [Record; 2] {
         let name = ChunkName::from_bytes([7; 32]);
         let range = Record::Range {
             offset: 9,
             len: u64::MAX,
         };
-        [Record::Chunk { index: 3, name }, range, Record::Gone { index: 3 }]
+        [Record::Chunk { index: 3, name }, range]
     }
 
     fn read(file: &File, layout: Layout) -> io::Result<Vec<Record>> {
@@ -147,12 +151,12 @@ mod tests {
     fn many_records_come_back_and_holes_are_nothing() {
         let mut file = tempfile::tempfile().unwrap();
         for index in 0..5000 {
-            file.write_all(&Record::Gone { index }.encode()).unwrap();
+            file.write_all(&Record::of(index..index + 1).encode()).unwrap();
         }
         file.set_len(file.metadata().unwrap().len() + (1 << 20)).unwrap();
         let found = read(&file, Layout::of(5)).unwrap();
         assert_eq!(found.len(), 5000);
-        assert_eq!(found[4999], Record::Gone { index: 4999 });
+        assert_eq!(found[4999], Record::of(4999..5000));
     }
 
     /// As `truncate -s 16T` makes it: the file takes no space, but reading it would take all memory.

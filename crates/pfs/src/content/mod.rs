@@ -9,7 +9,6 @@ pub mod index;
 mod journal;
 mod moved;
 mod ranges;
-mod reuse;
 mod rolling;
 mod stat_cache;
 
@@ -17,8 +16,7 @@ pub use self::assembly::{Assembly, AssemblyError, AssemblyPlan, ChunkWriter, Out
 pub use self::buffers::{Buffer, Buffers};
 pub use self::chunk::{CHUNK, ChunkHasher, ChunkName, ChunkTable, Layout, name_chunk};
 pub use self::delta::{Op, Signature, SignatureError};
-pub use self::hash::{Hashing, hash_file};
+pub use self::hash::hash_file;
 pub use self::index::{FileIndex, IndexedFile};
 pub use self::moved::Moved;
-pub use self::reuse::{AnnouncedFile, is_stored, reuse};
 pub use self::stat_cache::StatCache;

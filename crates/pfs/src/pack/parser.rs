@@ -226,10 +226,10 @@ impl<S: PackSink> PackParser<S> {
             },
             mtime,
         };
-        self.begin(&entry)?;
-        self.links.insert(entry.path, target);
+        self.links.insert(entry.path.clone(), target);
         within("links", self.links.len() as u64, self.limits.links)?;
         within("bytes of links", self.links.bytes(), self.limits.link_bytes)?;
+        self.begin(&entry)?;
         Ok(State::Head)
     }
 

@@ -9,23 +9,32 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::entry::{Entry, LinkTarget, Mtime, Node};
-use crate::package::{Names, Reading, Scan, ScanOptions, scan};
+use crate::package::Manifest;
 use crate::testing::{leftovers, make_executable, picture, plant, rel, scratch};
 use crate::{Existing, Root};
 
-fn scanned(folder: &Path, reading: Reading) -> Scan {
-    let options = ScanOptions {
-        reading,
-        names: Names::Bytes,
-        take_all: true,
-        ..ScanOptions::default()
-    };
-    scan(folder, &options).unwrap()
+#[derive(Clone, Copy, PartialEq)]
+enum Reading {
+    Digests,
+    Nothing,
+}
+
+fn scanned(folder: &Path, reading: Reading) -> Vec<Entry> {
+    let entries = Root::open(folder).unwrap().walk(&rel("")).map(|found| {
+        let mut entry = found.unwrap().into_entry().unwrap();
+        if let Node::File { digest, .. } = &mut entry.node
+            && reading == Reading::Digests
+        {
+            let content = fs::read(entry.path.in_folder(folder).unwrap()).unwrap();
+            *digest = Some(crate::Digest::of(&content));
+        }
+        entry
+    });
+    entries.collect()
 }
 
 fn packed(folder: &Path, reading: Reading) -> Vec<u8> {
-    let scan = scanned(folder, reading);
-    write_pack(&Root::open(folder).unwrap(), &scan.entries, Vec::new())
+    write_pack(&Root::open(folder).unwrap(), &scanned(folder, reading), Vec::new())
         .unwrap()
         .0
 }
@@ -337,10 +346,10 @@ fn a_refused_stream_stays_refused() {
 fn a_file_that_changed_since_the_scan_is_not_sent() {
     let source = tempfile::tempdir().unwrap();
     plant(source.path(), &[("a", "before")]);
-    let scan = scanned(source.path(), Reading::Digests);
+    let entries = scanned(source.path(), Reading::Digests);
     fs::write(source.path().join("a"), "afterwards").unwrap();
     let root = Root::open(source.path()).unwrap();
-    let error = write_pack(&root, &scan.entries, Vec::new()).unwrap_err();
+    let error = write_pack(&root, &entries, Vec::new()).unwrap_err();
     assert!(
         matches!(&error, PackError::Changed(path) if *path == rel("a")),
         "{error}"
@@ -362,7 +371,7 @@ fn a_file_that_shrinks_while_it_is_sent_breaks_the_stream() {
 #[test]
 fn what_a_broken_stream_brought_need_not_come_again() {
     let source = sample();
-    let manifest = scanned(source.path(), Reading::Digests).manifest().unwrap();
+    let manifest = Manifest::new(scanned(source.path(), Reading::Digests)).unwrap();
     let stream = packed(source.path(), Reading::Digests);
     let (target, root) = scratch();
 
@@ -396,7 +405,7 @@ fn what_a_broken_stream_brought_need_not_come_again() {
 #[test]
 fn digest_and_stamp_of_every_file_are_noted_where_somebody_wants_to_know() {
     let source = sample();
-    let scan = scanned(source.path(), Reading::Digests);
+    let entries = scanned(source.path(), Reading::Digests);
     let (_target, root) = scratch();
     let tree = StagedTree::create(&root).unwrap();
     let unpacker = Unpacker::new(tree.tree().clone()).noting();
@@ -404,7 +413,7 @@ fn digest_and_stamp_of_every_file_are_noted_where_somebody_wants_to_know() {
     parser.feed(&packed(source.path(), Reading::Digests)).unwrap();
     let (unpacker, _) = parser.finish().unwrap();
     let noted = unpacker.end_noting().unwrap();
-    let files = scan.entries.iter().filter(|entry| entry.is_file());
+    let files = entries.iter().filter(|entry| entry.is_file());
     let expected: Vec<_> = files.map(|entry| (entry.path.clone(), entry.digest())).collect();
     let found: Vec<_> = noted
         .iter()

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use super::{ScanError, ScanOptions};
+use super::ScanError;
 use crate::content::{StatCache, hash_file};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
@@ -23,12 +23,12 @@ pub(super) fn fill_digests(
     root: &Root,
     entries: &mut [Entry],
     stamps: &[Stamp],
-    options: &ScanOptions<'_>,
+    known: Option<&StatCache>,
 ) -> Result<usize, ScanError> {
     let mut slots = Vec::new();
     for (entry, stamp) in entries.iter_mut().zip(stamps) {
         if let Node::File { digest, .. } = &mut entry.node {
-            *digest = options.known.and_then(|known| known.get(stamp));
+            *digest = known.and_then(|known| known.get(stamp));
             if digest.is_none() {
                 slots.push(Mutex::new(entry));
             }
@@ -38,12 +38,12 @@ pub(super) fn fill_digests(
     let work = || -> Result<(), ScanError> {
         while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut entry = slot.try_lock().expect("each slot is taken by one thread only");
-            read_entry(root, &mut entry, options.known)?;
+            read_entry(root, &mut entry, known)?;
         }
         Ok(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..thread_count(options, slots.len()))
+        let threads: Vec<_> = (0..thread_count(slots.len()))
             .map(|_| scope.spawn(work))
             .collect();
         threads
@@ -53,13 +53,9 @@ pub(super) fn fill_digests(
     Ok(slots.len())
 }
 
-fn thread_count(options: &ScanOptions<'_>, files: usize) -> usize {
+fn thread_count(files: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    options
-        .threads
-        .map_or(cores, |threads| threads.get())
-        .min(files.div_ceil(8))
-        .max(1)
+    cores.min(files.div_ceil(8)).max(1)
 }
 
 fn read_entry(root: &Root, entry: &mut Entry, known: Option<&StatCache>) -> Result<(), ScanError> {

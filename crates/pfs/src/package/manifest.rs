@@ -67,11 +67,6 @@ impl Manifest {
         &self.entries
     }
 
-    /// Total size of all files.
-    pub fn total_bytes(&self) -> u64 {
-        self.entries.iter().map(Entry::size).fold(0, u64::saturating_add)
-    }
-
     /// The entry at a path.
     pub fn get(&self, path: &RelPath) -> Option<&Entry> {
         Entry::find(&self.entries, path)
@@ -187,19 +182,6 @@ mod tests {
         let back: Manifest = serde_json::from_slice(&manifest.to_json()).unwrap();
         assert_eq!(back, manifest);
         assert_eq!(back.to_json(), manifest.to_json());
-    }
-
-    #[test]
-    fn sizes_that_nobody_can_have_do_not_wrap_around() {
-        let huge = |path| {
-            let mut entry = file(path, b"", 1);
-            if let Node::File { size, .. } = &mut entry.node {
-                *size = u64::MAX;
-            }
-            entry
-        };
-        let manifest = Manifest::new(vec![huge("a"), huge("b")]).unwrap();
-        assert_eq!(manifest.total_bytes(), u64::MAX);
     }
 
     #[test]

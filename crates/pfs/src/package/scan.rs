@@ -16,36 +16,10 @@ use crate::root::{DirEntry, Root, RootError, STAGING, Stamp};
 /// Options for a scan. The default is what `submit` uses.
 #[derive(Debug, Clone, Default)]
 pub struct ScanOptions<'a> {
-    pub names: Names,
-    pub reading: Reading,
-    /// Ignores the ignore files and includes everything, even `.git`.
-    pub take_all: bool,
     /// A file or folder to leave out regardless of the rules.
     pub without: Option<RelPath>,
     /// Digests from earlier scans; unchanged files are not read again.
     pub known: Option<&'a StatCache>,
-    /// Number of reading threads; by default one per core.
-    pub threads: Option<std::num::NonZeroUsize>,
-}
-
-/// Which file names are acceptable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Names {
-    /// Only UTF-8, which every backend and program can open.
-    #[default]
-    Utf8,
-    /// Any bytes; for backends that are plain file systems.
-    Bytes,
-}
-
-/// Whether file contents are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Reading {
-    /// Every file gets its digest.
-    #[default]
-    Digests,
-    /// Only names, sizes and times are collected.
-    Nothing,
 }
 
 /// The contents of a folder; every folder precedes its contents.
@@ -134,11 +108,9 @@ pub fn scan_root(root: &Root, options: &ScanOptions<'_>) -> Result<Scan, ScanErr
     };
     collector.collect_folders()?;
     let Collector { mut scan, stamps, .. } = collector;
-    check_names(&scan, options)?;
+    check_names(&scan)?;
     check_links(&scan)?;
-    if options.reading == Reading::Digests {
-        scan.read = fill_digests(root, &mut scan.entries, &stamps, options)?;
-    }
+    scan.read = fill_digests(root, &mut scan.entries, &stamps, options.known)?;
     scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
     Ok(scan)
 }
@@ -196,10 +168,8 @@ impl Collector<'_> {
         // Staged files of an interrupted download are not part of the folder.
         entries.retain(|entry| entry.path.name() != Some(STAGING.as_bytes()));
         entries.retain(|entry| self.options.without.as_ref() != Some(&entry.path));
-        if !self.options.take_all {
-            self.rules.enter(self.root, folder, &entries)?;
-            entries.retain(|entry| self.belongs(entry));
-        }
+        self.rules.enter(self.root, folder, &entries)?;
+        entries.retain(|entry| self.belongs(entry));
         Ok(entries.into_iter())
     }
 
@@ -225,10 +195,8 @@ impl Collector<'_> {
     }
 }
 
-fn check_names(scan: &Scan, options: &ScanOptions<'_>) -> Result<(), ScanError> {
-    if options.names == Names::Bytes {
-        return Ok(());
-    }
+/// Every backend and program can open names in UTF-8.
+fn check_names(scan: &Scan) -> Result<(), ScanError> {
     let bad: Vec<RelPath> = scan
         .entries
         .iter()

@@ -194,23 +194,6 @@ fn a_broken_pattern_is_named_with_its_line() {
 }
 
 #[test]
-fn take_all_leaves_nothing_out() {
-    let folder = tempfile::tempdir().unwrap();
-    plant(
-        folder.path(),
-        &[(".gitignore", "*"), ("a", ""), (".git/config", "")],
-    );
-    let options = ScanOptions {
-        take_all: true,
-        ..ScanOptions::default()
-    };
-    assert_eq!(
-        paths(&scan(folder.path(), &options).unwrap()),
-        [".git", ".git/config", ".gitignore", "a"]
-    );
-}
-
-#[test]
 fn links_inside_are_kept_and_links_outside_refused() {
     let kept = scanned(&[
         ("a/b", "x"),
@@ -243,20 +226,11 @@ fn an_ignored_link_to_the_outside_does_no_harm() {
 }
 
 #[test]
-fn names_that_are_not_utf8_are_spelled_out_or_taken_on_request() {
+fn names_that_are_not_utf8_are_spelled_out() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join(OsStr::from_bytes(b"caf\xe9")), "x").unwrap();
     let error = scan(folder.path(), &ScanOptions::default()).unwrap_err();
     assert_eq!(error.to_string(), r"a file name is not UTF-8: `caf\xe9`");
-    let options = ScanOptions {
-        names: Names::Bytes,
-        ..ScanOptions::default()
-    };
-    let taken = scan(folder.path(), &options).unwrap();
-    assert_eq!(taken.entries[0].path.as_bytes(), b"caf\xe9");
-    let json = taken.manifest().unwrap().to_json();
-    let back: Manifest = serde_json::from_slice(&json).unwrap();
-    assert_eq!(back.entries()[0].path.as_bytes(), b"caf\xe9");
 }
 
 #[test]
@@ -319,17 +293,4 @@ fn an_unchanged_file_is_not_read_again() {
         .map(|e| e.digest())
         .collect();
     assert_eq!(digests, [Some(Digest::of(b"another")), Some(planted)]);
-}
-
-#[test]
-fn a_scan_without_reading_has_no_digests_and_makes_no_manifest() {
-    let folder = tempfile::tempdir().unwrap();
-    plant(folder.path(), &[("a", "x")]);
-    let options = ScanOptions {
-        reading: Reading::Nothing,
-        ..ScanOptions::default()
-    };
-    let scan = scan(folder.path(), &options).unwrap();
-    assert_eq!(scan.entries[0].digest(), None);
-    assert_eq!(scan.manifest(), Err(ManifestError::NoDigest(rel("a"))));
 }

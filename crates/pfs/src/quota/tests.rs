@@ -10,13 +10,6 @@ fn amount(bytes: u64, files: u64) -> Amount {
     Amount { bytes, files }
 }
 
-fn at(path: &str) -> Place {
-    Place {
-        space: space(),
-        path: path.parse().unwrap(),
-    }
-}
-
 fn limited(bytes: u64, files: u64) -> Ledger {
     let ledger = Ledger::new();
     ledger.limit(
@@ -73,7 +66,7 @@ fn running_writes_count_and_broken_ones_are_given_back() {
 #[test]
 fn what_is_there_already_counts_even_where_it_does_not_fit() {
     let ledger = limited(100, 10);
-    let found = ledger.claim_at(&at("f"), amount(120, 1), amount(0, 0));
+    let found = ledger.claim(&space(), amount(120, 1));
     assert_eq!(ledger.report(&space()).1, amount(120, 1));
     assert!(ledger.reserve(&space(), amount(1, 0)).is_err());
     drop(found);
@@ -81,7 +74,7 @@ fn what_is_there_already_counts_even_where_it_does_not_fit() {
 }
 
 #[test]
-fn replacing_counts_the_difference_and_removing_frees() {
+fn what_is_replaced_or_removed_is_free_then() {
     let ledger = limited(100, 10);
     ledger.measured(&space(), ledger.measure(&space()), amount(50, 1));
     ledger
@@ -94,80 +87,17 @@ fn replacing_counts_the_difference_and_removing_frees() {
 }
 
 #[test]
-fn at_a_full_quota_a_file_is_replaced_by_one_that_is_not_larger_than_it_and_what_is_free() {
-    let ledger = limited(100, 2);
-    ledger.measured(&space(), ledger.measure(&space()), amount(90, 2));
-    let refused = ledger.reserve_at(&at("f"), amount(51, 1), amount(40, 1));
+fn a_file_that_replaces_another_needs_room_for_both() {
+    let ledger = limited(100, 10);
+    ledger.measured(&space(), ledger.measure(&space()), amount(60, 1));
+    let refused = ledger.reserve(&space(), amount(60, 1)).unwrap_err();
     assert_eq!(
-        refused.unwrap_err().to_string(),
-        "11 more bytes do not fit: 90 of 100 bytes are used in home/ann"
+        refused.to_string(),
+        "60 more bytes do not fit: 60 of 100 bytes are used in home/ann"
     );
-    let new = ledger.reserve_at(&at("f"), amount(50, 1), amount(40, 1)).unwrap();
-    assert_eq!(new.whole(), amount(50, 1));
-    assert_eq!(ledger.report(&space()).1, amount(100, 2), "with what it adds");
-    new.settle(amount(50, 1), amount(40, 1));
-    assert_eq!(ledger.report(&space()).1, amount(100, 2));
-}
-
-#[test]
-fn what_gives_way_makes_room_for_one_writer_at_a_time() {
-    let ledger = limited(100, 10);
-    ledger.measured(&space(), ledger.measure(&space()), amount(90, 1));
-    let first = ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
-    assert!(ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).is_err());
-    drop(first);
-    assert_eq!(ledger.report(&space()).1, amount(90, 1));
-    ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
-}
-
-#[test]
-fn a_file_longer_than_all_that_may_be_stored_is_no_permit_for_another() {
-    let ledger = limited(100, 10);
-    ledger.measured(&space(), ledger.measure(&space()), amount(60, 2));
-    let refused = ledger.reserve_at(&at("sparse"), amount(1000, 1), amount(1000, 1));
-    assert!(refused.is_err(), "nobody measured it yet");
-    let mut begun = ledger.reserve_at(&at("f"), amount(60, 1), amount(60, 1)).unwrap();
-    ledger.measured(&space(), ledger.measure(&space()), amount(1060, 3));
-    for size in [1, 1000] {
-        let refused = ledger.reserve_at(&at("sparse"), amount(size, 1), amount(1000, 1));
-        assert_eq!(
-            refused.unwrap_err().to_string(),
-            "nothing may be written until something is removed: 1060 of 100 bytes are used in home/ann",
-            "{size}"
-        );
-    }
-    assert!(begun.fit(amount(60, 1), amount(60, 1)).is_err());
-    ledger.measured(&space(), ledger.measure(&space()), amount(100, 10));
-    begun.fit(amount(60, 1), amount(60, 1)).unwrap();
-    drop(begun);
-    ledger
-        .reserve_at(&at("f"), amount(100, 1), amount(100, 1))
-        .unwrap();
-}
-
-#[test]
-fn who_set_all_of_it_aside_is_done_even_if_others_filled_the_space() {
-    let ledger = limited(100, 10);
-    let mut new = ledger.reserve(&space(), amount(60, 1)).unwrap();
-    ledger.measured(&space(), ledger.measure(&space()), amount(90, 1));
-    new.fit(amount(60, 1), amount(20, 1)).unwrap();
-}
-
-#[test]
-fn what_was_to_give_way_and_is_gone_must_have_left_its_room() {
-    let ledger = limited(100, 10);
-    ledger.measured(&space(), ledger.measure(&space()), amount(90, 1));
-    let mut new = ledger.reserve_at(&at("f"), amount(90, 1), amount(90, 1)).unwrap();
-    ledger.removed(&space(), amount(90, 1));
-    let other = ledger.reserve(&space(), amount(20, 1)).unwrap();
-    assert_eq!(
-        new.fit(amount(90, 1), amount(0, 0)).unwrap_err().to_string(),
-        "90 more bytes do not fit: 20 of 100 bytes are used in home/ann"
-    );
-    drop(other);
-    new.fit(amount(90, 1), amount(0, 0)).unwrap();
-    new.settle(amount(90, 1), amount(0, 0));
-    assert_eq!(ledger.report(&space()).1, amount(90, 1));
+    let new = ledger.reserve(&space(), amount(40, 1)).unwrap();
+    new.settle(amount(40, 1), amount(60, 1));
+    assert_eq!(ledger.report(&space()).1, amount(40, 1));
 }
 
 #[test]
@@ -175,7 +105,7 @@ fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
     let ledger = limited(100, 10);
     ledger.measured(&space(), ledger.measure(&space()), amount(40, 1));
     let (_new, _more) = (
-        ledger.reserve_at(&at("f"), amount(40, 1), amount(40, 1)).unwrap(),
+        ledger.reserve(&space(), amount(40, 1)).unwrap(),
         ledger.reserve(&space(), amount(10, 1)).unwrap(),
     );
     let measuring = ledger.measure(&space());
@@ -191,13 +121,13 @@ fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
 fn a_space_filled_by_jobs_refuses_new_writes_until_it_fits_again() {
     let ledger = limited(100, 10);
     ledger.measured(&space(), ledger.measure(&space()), amount(500, 1));
-    assert!(ledger.is_over(&space()));
+    assert!(ledger.not_over(&space()).is_err());
     assert!(ledger.reserve(&space(), amount(1, 0)).is_err());
     ledger
         .reserve(&space(), amount(0, 0))
         .expect("what adds nothing, such as a rename, still works");
     ledger.measured(&space(), ledger.measure(&space()), amount(10, 1));
-    assert!(!ledger.is_over(&space()));
+    ledger.not_over(&space()).unwrap();
 }
 
 #[test]

@@ -108,11 +108,6 @@ impl Root {
 }
 
 impl StagedFile {
-    /// The attributes that the file will have.
-    pub fn attributes(&self) -> FileAttributes {
-        self.attributes
-    }
-
     /// The open file, for reading and writing.
     pub fn file(&self) -> &File {
         &self.file

@@ -202,19 +202,6 @@ impl OpenSpace {
         }
     }
 
-    /// Publishes a staged file in this space.
-    pub fn publish_staged(
-        &self,
-        staged: StagedFile,
-        path: &RelPath,
-        existing: Existing,
-    ) -> Result<Meta, RootError> {
-        match self {
-            Self::Folder(_) => staged.publish(path, existing),
-            Self::Remote(remote) => remote.publish(staged.file(), path, staged.attributes(), existing),
-        }
-    }
-
     /// Checks an assembled file and publishes it in this space.
     pub fn commit(
         &self,

@@ -85,15 +85,9 @@ impl App {
     /// home is measured again first, and the work retried.
     pub(super) async fn with_room<T: Send + 'static>(
         &self,
-        class: Option<Class>,
         caller: &Caller,
         work: impl Fn(&Files, &Caller) -> Result<T, FilesError> + Clone + Send + 'static,
     ) -> Result<T, ErrorBody> {
-        if class.is_some() {
-            // Measure within this turn: by the next one, the measurement would be old again.
-            let measuring = move |files: &Files, caller: &Caller| files.measured(|| work(files, caller));
-            return self.in_turn(class, caller, measuring).await;
-        }
         for _ in 0..MEASURED_AGAIN {
             let work = work.clone();
             let tried = self.with_store(caller, move |files, caller| match work(files, caller) {
@@ -234,7 +228,7 @@ impl App {
 
     /// Refuses a caller whose home exceeds its limit.
     pub async fn file_check_room(&self, caller: &Caller) -> Result<(), ErrorBody> {
-        self.with_room(None, caller, |files, caller| files.check_room(caller))
+        self.with_room(caller, |files, caller| files.check_room(caller))
             .await
     }
 
@@ -263,7 +257,7 @@ impl App {
         no_overwrite: bool,
     ) -> Result<Taking<PackIn>, ErrorBody> {
         let path = parse(path)?;
-        let pack = self.with_room(None, caller, move |files, caller| {
+        let pack = self.with_room(caller, move |files, caller| {
             files.pack_in(caller, &path, announced, no_overwrite)
         });
         Ok(self.taking(caller, pack.await?))
@@ -279,9 +273,7 @@ impl App {
         caller: &Caller,
         request: UploadRequest,
     ) -> Result<UploadReply, ErrorBody> {
-        // A request with the file's digest may need no upload: a file with this content is then copied.
-        let class = request.digest.map(|_| Class::Long);
-        self.with_room(class, caller, move |files, caller| {
+        self.with_room(caller, move |files, caller| {
             files.upload_begin(caller, &request)
         })
         .await

@@ -91,7 +91,7 @@ impl App {
 
     pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), ErrorBody> {
         let path = parse(path)?;
-        self.with_room(None, caller, move |files, caller| {
+        self.with_room(caller, move |files, caller| {
             files.old_touch(caller, &path, size)
         })
         .await

@@ -42,7 +42,7 @@ pub use files::ListQuery as FileListQuery;
 pub use info::DisksChecked;
 pub use jobs::{ListQuery, WaitEnd};
 pub use logs::LogReaders;
-pub use taking::{Takes, Taking};
+pub use taking::Taking;
 
 use crate::accounts::Accounts;
 use crate::auth::{Authenticator, request_id};

@@ -2,29 +2,14 @@
 
 use bytes::Bytes;
 use paddlecloud_api::error::ErrorBody;
-use paddlecloud_api::files::PackReply;
 use paddlecloud_core::names::UserName;
 
 use super::files::{blocking, told};
 use super::{App, internal};
 use crate::auth::Caller;
-use crate::files::{ChunkIn, FilesError, PackIn, RangeIn};
+use crate::files::Takes;
 use crate::lane;
-use crate::queue::{Class, Queue};
-
-/// A blocking receiver of bytes.
-pub trait Takes: Send + 'static {
-    type Done: Send + 'static;
-    /// The queue class of `finish`; `None` if it is short.
-    const END: Option<Class>;
-
-    /// Receives the next bytes.
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
-    /// Accepts the received data.
-    fn finish(self) -> Result<Self::Done, FilesError>;
-    /// Discards the received data.
-    fn discard(self);
-}
+use crate::queue::Queue;
 
 impl App {
     pub(super) fn taking<T: Takes>(&self, caller: &Caller, taker: T) -> Taking<T> {
@@ -90,54 +75,4 @@ impl<T: Takes> Drop for Kept<T> {
             drop(tokio::task::spawn_blocking(move || taker.discard()));
         }
     }
-}
-
-impl Takes for PackIn {
-    type Done = PackReply;
-    /// Files are synced, or sent to a remote store.
-    const END: Option<Class> = Some(Class::End);
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        PackIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<PackReply, FilesError> {
-        PackIn::finish(self)
-    }
-
-    fn discard(self) {
-        PackIn::discard(self);
-    }
-}
-
-impl Takes for ChunkIn {
-    type Done = ();
-    const END: Option<Class> = None;
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        ChunkIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<(), FilesError> {
-        ChunkIn::finish(self)
-    }
-
-    /// An incomplete chunk does not count, so there is nothing to remove.
-    fn discard(self) {}
-}
-
-impl Takes for RangeIn {
-    type Done = ();
-    const END: Option<Class> = None;
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
-        RangeIn::feed(self, bytes)
-    }
-
-    fn finish(self) -> Result<(), FilesError> {
-        RangeIn::finish(self)
-    }
-
-    /// Received data is kept.
-    fn discard(self) {}
 }

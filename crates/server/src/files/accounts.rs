@@ -1,7 +1,7 @@
 //! How much each user may store, and how much they store.
 //!
-//! Writes through the service are counted as they happen; a write that replaces a file counts only what it adds. What jobs write
-//! is found by measuring, including files they put into the staging folder. Only spaces with a limit are counted.
+//! Writes through the service are counted as they happen. What jobs write is found by measuring, including files they put into the
+//! staging folder. Only spaces with a limit are counted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use paddlecloud_pfs::staging::package_place;
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::unfinished::beside;
-use super::{Files, FilesError, Reached, owner_of};
+use super::{Files, FilesError, owner_of};
 use crate::auth::Caller;
 use crate::users::Users;
 
@@ -90,21 +90,9 @@ impl Accounts {
         account.map(|account| account.storage).unwrap_or_default()
     }
 
-    /// Reserves space based on the last measurement.
-    pub(super) fn reserve_at(
-        &self,
-        reached: &Reached,
-        asked: Amount,
-        old: Amount,
-    ) -> Result<Reservation, QuotaError> {
-        let (place, old) = giving_way(reached, old);
-        self.ledger.reserve_at(&place, asked, old)
-    }
-
     /// Counts what is already stored, whether it fits or not.
-    pub(super) fn claim_at(&self, reached: &Reached, amount: Amount, old: Amount) -> Reservation {
-        let (place, old) = giving_way(reached, old);
-        self.ledger.claim_at(&place, amount, old)
+    pub(super) fn claim(&self, space: &Space, amount: Amount) -> Reservation {
+        self.ledger.claim(space, amount)
     }
 
     fn age(&self, space: &Space) -> Option<Duration> {
@@ -165,18 +153,13 @@ impl Accounts {
 impl Files {
     /// Reserves space for a write. Otherwise reports limit and usage, or that the space must be measured first.
     pub(super) fn reserve(&self, space: &Space, asked: Amount) -> Result<Option<Reservation>, FilesError> {
-        self.reserve_by(space, |ledger| ledger.reserve(space, asked))
-    }
-
-    /// The same for a write that replaces `old`: only what it adds must fit.
-    pub(super) fn reserve_at(
-        &self,
-        reached: &Reached,
-        asked: Amount,
-        old: Amount,
-    ) -> Result<Option<Reservation>, FilesError> {
-        let (place, old) = giving_way(reached, old);
-        self.reserve_by(&place.space, |ledger| ledger.reserve_at(&place, asked, old))
+        let accounts = &self.0.accounts;
+        if !accounts.is_limited(space) {
+            return Ok(None);
+        }
+        accounts
+            .answer(space, |ledger| ledger.reserve(space, asked))
+            .map(Some)
     }
 
     /// Calls `reserve` and measures first where that is due. Only for threads that may run long.
@@ -190,18 +173,6 @@ impl Files {
             }
         }
         reserve()
-    }
-
-    fn reserve_by(
-        &self,
-        space: &Space,
-        reserve: impl FnOnce(&Ledger) -> Result<Reservation, QuotaError>,
-    ) -> Result<Option<Reservation>, FilesError> {
-        let accounts = &self.0.accounts;
-        if !accounts.is_limited(space) {
-            return Ok(None);
-        }
-        accounts.answer(space, reserve).map(Some)
     }
 
     /// Reserves what a package will add to the caller's home. What its unfinished uploads will add is reserved already.
@@ -324,40 +295,9 @@ impl Files {
     pub fn check_room(&self, caller: &Caller) -> Result<(), FilesError> {
         let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
         match accounts.is_limited(&space) {
-            true => accounts.answer(&space, |ledger| not_over(ledger, &space)),
+            true => accounts.answer(&space, |ledger| ledger.not_over(&space)),
             false => Ok(()),
         }
-    }
-}
-
-fn not_over(ledger: &Ledger, space: &Space) -> Result<(), QuotaError> {
-    let (quota, used) = ledger.report(space);
-    if let Some(limit) = quota.bytes.filter(|limit| used.bytes > *limit) {
-        return Err(QuotaError::Bytes {
-            space: space.clone(),
-            asked: 0,
-            used: used.bytes,
-            limit,
-        });
-    }
-    if let Some(limit) = quota.files.filter(|limit| used.files > *limit) {
-        return Err(QuotaError::Files {
-            space: space.clone(),
-            asked: 0,
-            used: used.files,
-            limit,
-        });
-    }
-    Ok(())
-}
-
-/// The real location of the file to be replaced. Links can name one file by many paths, but replacing it frees its space only
-/// once. A path that cannot be resolved frees nothing.
-fn giving_way(reached: &Reached, old: Amount) -> (Place, Amount) {
-    let space = reached.place.space.clone();
-    match reached.root.real_place(&reached.place.path) {
-        Ok(path) => (Place { space, path }, old),
-        Err(_) => (reached.place.clone(), Amount::default()),
     }
 }
 

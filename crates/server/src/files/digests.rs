@@ -1,27 +1,16 @@
-//! Digests of files: as recorded in the index, and computed from the disk, at once or step by step.
+//! Digests of files: as recorded in the index, and computed from the disk.
 //!
 //! A caller who asks for a digest gets that of the bytes on disk; the index only says whether they are what was stored.
 
 use std::io;
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use paddlecloud_api::files::SMALL_FILE;
-use paddlecloud_pfs::content::{FileIndex, Hashing, IndexedFile};
+use paddlecloud_pfs::content::{FileIndex, IndexedFile, hash_file};
 use paddlecloud_pfs::root::Stamp;
-use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Digest, Mtime, Place, RelPath, RootError, Space};
 
 use super::{Files, FilesError, Reached};
-
-/// A file that is being read for its digest.
-pub(super) struct Reading {
-    reached: Reached,
-    pub(super) file: Arc<dyn ReadAt>,
-    indexed: Option<(Stamp, Digest)>,
-    hashing: Hashing,
-    began: Mtime,
-}
 
 impl Files {
     pub(super) fn index(&self) -> &dyn FileIndex {
@@ -64,61 +53,27 @@ impl Files {
         reached: &Reached,
         indexed: Option<(Stamp, Digest)>,
     ) -> Result<Option<Digest>, FilesError> {
-        let Some(mut reading) = self.begin_reading(reached, indexed)? else {
-            return Ok(None);
-        };
-        loop {
-            if let Some(digest) = reading.read_on(self)? {
-                return Ok(Some(digest));
-            }
-        }
-    }
-
-    /// The same for a caller that reads step by step.
-    pub(super) fn begin_reading(
-        &self,
-        reached: &Reached,
-        indexed: Option<(Stamp, Digest)>,
-    ) -> Result<Option<Box<Reading>>, FilesError> {
-        let file = match reached.root.open_file(&reached.place.path) {
+        let path = &reached.place.path;
+        let file = match reached.root.open_file(path) {
             Err(RootError::IsAFolder(_) | RootError::NotAFile(_)) => return Ok(None),
             other => other.map_err(reached.failed())?,
         };
-        Ok(Some(Box::new(Reading {
-            reached: reached.clone(),
-            file,
-            indexed,
-            hashing: Hashing::default(),
-            began: Mtime::from(SystemTime::now()),
-        })))
-    }
-}
-
-impl Reading {
-    /// Reads until the deadline, at least one step. Returns the digest at the end of the file.
-    pub(super) fn read_until(&mut self, files: &Files, until: Instant) -> Result<Option<Digest>, FilesError> {
-        loop {
-            let read = self.read_on(files)?;
-            if read.is_some() || Instant::now() >= until {
-                return Ok(read);
-            }
-        }
-    }
-
-    fn read_on(&mut self, files: &Files) -> Result<Option<Digest>, FilesError> {
-        let read = self.hashing.read_on(&*self.file);
-        let Some(digest) = read.map_err(|error| FilesError::Disk(error, "read"))? else {
-            return Ok(None);
-        };
-        let stamp = self.file.meta().stamp;
-        let indexed = self
-            .indexed
+        let began = Mtime::from(SystemTime::now());
+        let digest = hash_file(&*file).map_err(|error| {
+            reached.failed()(match error.kind() {
+                // The file was truncated.
+                io::ErrorKind::UnexpectedEof => RootError::Changing(path.clone()),
+                _ => RootError::io("read", path, error),
+            })
+        })?;
+        let stamp = file.meta().stamp;
+        let indexed = indexed
             .filter(|(seen, _)| *seen == stamp)
             .map(|(_, digest)| digest);
-        let is_sound = files.is_sound(&self.reached, &stamp, indexed, &digest)?;
+        let is_sound = self.is_sound(reached, &stamp, indexed, &digest)?;
         // Reading a small file again is faster than recording it.
-        if is_sound && indexed.is_none() && stamp.size > SMALL_FILE && stamp.is_settled(self.began) {
-            files.record(&self.reached.place, stamp, digest);
+        if is_sound && indexed.is_none() && stamp.size > SMALL_FILE && stamp.is_settled(began) {
+            self.record(&reached.place, stamp, digest);
         }
         Ok(Some(digest))
     }

@@ -1,9 +1,8 @@
 //! A listing, a few lines at a time: memory does not grow with the folder.
 //!
-//! The client receives something every few seconds, even while a large file is hashed.
+//! The reply (`http::files`) sends a sign of life while a large file is hashed.
 
-use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{FileMeta, ListEntry, ListLine, UnreadEntry};
@@ -11,7 +10,6 @@ use paddlecloud_pfs::root::{DirEntry, Kind, Stamp};
 use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, Digest, PfsPath, RelPath, RootError};
 
-use super::digests::Reading;
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 use crate::queue::SIGN_OF_LIFE;
@@ -38,9 +36,6 @@ pub struct Lister {
     digests: bool,
     /// Entries up to this one are skipped: an earlier listing sent them.
     after: Option<RelPath>,
-    /// The entry that is being hashed.
-    reading: Option<(ListEntry, Box<Reading>)>,
-    pause: Duration,
     count: u64,
     ended: bool,
 }
@@ -73,8 +68,6 @@ impl Files {
             page: Vec::new().into_iter(),
             digests,
             after: None,
-            reading: None,
-            pause: SIGN_OF_LIFE,
             count: 0,
             ended: false,
         })
@@ -88,20 +81,20 @@ impl Lister {
         self
     }
 
-    /// The next lines; `None` after the last. While none is ready, a blank, which JSON ignores before a line.
+    /// The next lines; `None` after the last. A blank, which JSON ignores before a line, if there were none for a while.
     pub fn next_lines(&mut self) -> Option<Vec<u8>> {
         if self.ended {
             return None;
         }
         let acting = self.files.act(&self.base.place.space);
         let mut lines = Vec::with_capacity(LINES + 1024);
-        let until = Instant::now() + self.pause;
+        let until = Instant::now() + SIGN_OF_LIFE;
         while lines.len() < LINES && !self.ended {
             let line = match &acting {
-                Ok(_) => self.next_line(until),
+                Ok(_) => self.next_line(),
                 Err(error) => Some(ListLine::Error(error.refusal())),
             };
-            // `None`: skipped, still being hashed, or removed after it was listed.
+            // `None`: skipped, or removed after it was listed.
             if let Some(line) = line {
                 match line {
                     ListLine::Entry(_) => self.count += 1,
@@ -121,29 +114,21 @@ impl Lister {
         Some(lines)
     }
 
-    fn next_line(&mut self, until: Instant) -> Option<ListLine> {
-        let line = match self.reading.take() {
-            Some((entry, reading)) => self.read_on(entry, reading, until),
-            None => match self.next_entry() {
-                Some((Ok(entry), indexed)) => self.line(entry, indexed, until),
-                Some((Err(error), _)) => Err(self.about(error)),
-                None => return Some(ListLine::End(self.count)),
-            },
+    fn next_line(&mut self) -> Option<ListLine> {
+        let line = match self.next_entry() {
+            Some((Ok(entry), indexed)) => self.line(entry, indexed),
+            Some((Err(error), _)) => Err(self.about(error)),
+            None => return Some(ListLine::End(self.count)),
         };
-        match line {
-            Ok(line) => line,
-            Err(FilesError::Storage { path, source }) if is_about_one(&source) => {
-                let error = FilesError::Storage {
-                    path: path.clone(),
-                    source,
-                };
-                Some(ListLine::Unread(UnreadEntry {
-                    path: (*path).into(),
+        line.unwrap_or_else(|error| {
+            Some(match about_one(&error) {
+                Some(path) => ListLine::Unread(UnreadEntry {
+                    path: path.into(),
                     error: error.refusal(),
-                }))
-            }
-            Err(error) => Some(ListLine::Error(error.refusal())),
-        }
+                }),
+                None => ListLine::Error(error.refusal()),
+            })
+        })
     }
 
     /// The next entry. If digests are wanted, the index is asked about a page of entries at a time.
@@ -175,28 +160,6 @@ impl Lister {
         }
     }
 
-    /// Reports an unreadable file; the listing continues.
-    fn unread(&self, path: &RelPath, error: FilesError) -> Result<ListLine, FilesError> {
-        let node = self.base.below(path)?;
-        let inside = node.place.path.clone();
-        let error = match error {
-            FilesError::Disk(source, _) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                // The file was truncated.
-                node.failed()(RootError::Changing(inside))
-            }
-            FilesError::Disk(source, action) => node.failed()(RootError::Io {
-                action,
-                path: inside,
-                source,
-            }),
-            other => other,
-        };
-        Ok(ListLine::Unread(UnreadEntry {
-            path: node.shown.into(),
-            error: error.refusal(),
-        }))
-    }
-
     /// All entries at once, for clients that cannot stream them.
     pub fn collect(mut self) -> Result<Vec<ListEntry>, ErrorBody> {
         let mut entries = Vec::new();
@@ -210,8 +173,7 @@ impl Lister {
                 Err(error) if is_about_one(&error) => continue,
                 other => other.map_err(|error| self.about(error).refusal())?,
             };
-            // Without digests, nothing is read, so the deadline does not matter.
-            let line = self.line(entry, None, Instant::now());
+            let line = self.line(entry, None);
             if let Some(ListLine::Entry(entry)) = line.map_err(|error| error.refusal())? {
                 entries.push(entry);
             }
@@ -227,7 +189,6 @@ impl Lister {
         &mut self,
         entry: DirEntry,
         indexed: Option<(Stamp, Digest)>,
-        until: Instant,
     ) -> Result<Option<ListLine>, FilesError> {
         let below = entry.path.strip_prefix(&self.base.place.path);
         let path = below.expect("what is listed lies below what was asked for");
@@ -235,38 +196,28 @@ impl Lister {
             return Ok(None);
         }
         let is_file = entry.meta.kind == Kind::File;
-        let entry = ListEntry {
+        let mut entry = ListEntry {
             path,
             meta: FileMeta::of(&entry.meta),
         };
         if self.digests && is_file {
             let reached = self.base.below(&entry.path)?;
-            match self.files.begin_reading(&reached, indexed) {
-                Ok(Some(reading)) => return self.read_on(entry, reading, until),
-                Ok(None) => {}
+            match self.files.digest(&reached, indexed) {
+                Ok(digest) => entry.meta.digest = digest,
                 Err(FilesError::Storage { source, .. }) if source.is_not_found() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
         Ok(Some(ListLine::Entry(entry)))
     }
+}
 
-    /// Continues to hash an entry; returns its line once the digest is known.
-    fn read_on(
-        &mut self,
-        mut entry: ListEntry,
-        mut reading: Box<Reading>,
-        until: Instant,
-    ) -> Result<Option<ListLine>, FilesError> {
-        entry.meta.digest = match reading.read_until(&self.files, until) {
-            Ok(digest) => digest,
-            Err(error) => return self.unread(&entry.path, error).map(Some),
-        };
-        if entry.meta.digest.is_none() {
-            self.reading = Some((entry, reading));
-            return Ok(None);
-        }
-        Ok(Some(ListLine::Entry(entry)))
+/// The path of the one entry that an error concerns; the rest can still be listed.
+fn about_one(error: &FilesError) -> Option<PfsPath> {
+    match error {
+        FilesError::Storage { path, source } if is_about_one(source) => Some((**path).clone()),
+        FilesError::DamagedThere(path) => Some((**path).clone()),
+        _ => None,
     }
 }
 
@@ -277,26 +228,17 @@ fn is_about_one(error: &RootError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use paddlecloud_pfs::Source;
-    use paddlecloud_pfs::root::Meta;
-    use paddlecloud_pfs::store::ReadAt;
+    use paddlecloud_api::error::ErrorName;
+    use paddlecloud_pfs::{Place, Root, Space};
 
     use super::*;
     use crate::files::testing::{files, home, me};
 
-    /// A listing whose deadline has always passed.
-    fn lister(files: &Files, digests: bool) -> Lister {
+    fn lines(files: &Files, digests: bool) -> Vec<ListLine> {
         let path = "/pfs/dc/home/me".parse().unwrap();
         let mut lister = files.list(&me(), &path, true, digests).unwrap();
-        lister.pause = Duration::ZERO;
-        lister
-    }
-
-    fn pieces(files: &Files, digests: bool) -> Vec<Vec<u8>> {
-        let mut lister = lister(files, digests);
-        std::iter::from_fn(|| lister.next_lines()).collect()
+        let text: Vec<u8> = std::iter::from_fn(|| lister.next_lines()).flatten().collect();
+        parsed(&text)
     }
 
     /// JSON ignores the blanks.
@@ -308,73 +250,20 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_the_digest_of_a_large_file_hears_something_meanwhile() {
+    fn a_damaged_file_does_not_end_the_listing() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
         let home = home(folder.path());
-        let large = vec![7; 18 << 20];
-        for (name, content) in [("a", &b"1"[..]), ("b", &large), ("c", b"2")] {
-            std::fs::write(home.join(name), content).unwrap();
+        for name in ["a", "b", "c"] {
+            std::fs::write(home.join(name), name).unwrap();
         }
-        let told = pieces(&files, true);
-        let is_line = |piece: &&Vec<u8>| piece.ends_with(b"\n");
-        assert_eq!(told.iter().filter(is_line).count(), 4, "three files and the end");
-        let (first, second) = (1, told.iter().rposition(|piece| piece.len() == 1).unwrap() + 1);
-        let waits = &told[first..second];
-        assert!(waits.len() >= 4, "{} signs of life", waits.len());
-        assert!(
-            waits.iter().all(|piece| piece == b" "),
-            "nothing but signs of life"
-        );
-
-        let lines = parsed(&told.concat());
-        let digests: Vec<Digest> = lines
-            .iter()
-            .filter_map(|line| match line {
-                ListLine::Entry(entry) => entry.meta.digest,
-                _ => None,
-            })
-            .collect();
-        assert_eq!(digests, [Digest::of(b"1"), Digest::of(&large), Digest::of(b"2")]);
-        assert!(matches!(lines.last(), Some(ListLine::End(3))));
-    }
-
-    /// A disk that fails every read of a file.
-    struct BadDisk(Meta);
-
-    impl ReadAt for BadDisk {
-        fn meta(&self) -> &Meta {
-            &self.0
-        }
-    }
-
-    impl Source for BadDisk {
-        fn len(&self) -> io::Result<u64> {
-            Ok(self.0.size)
-        }
-
-        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-            Err(io::Error::other("a bad sector"))
-        }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_to_its_end_does_not_end_the_listing() {
-        let folder = tempfile::tempdir().unwrap();
-        let files = files(folder.path());
-        let home = home(folder.path());
-        for (name, size) in [("a", 1), ("b", 18 << 20), ("c", 1)] {
-            std::fs::write(home.join(name), vec![7; size]).unwrap();
-        }
-        let mut lister = lister(&files, true);
-        let mut told = Vec::new();
-        while let Some(piece) = lister.next_lines() {
-            if let Some((_, reading)) = &mut lister.reading {
-                reading.file = Arc::new(BadDisk(reading.file.meta().clone()));
-            }
-            told.extend(piece);
-        }
-        let lines = parsed(&told);
+        let place = Place {
+            space: Space::Home("me".parse().unwrap()),
+            path: "b".parse().unwrap(),
+        };
+        let stamp = Root::open(&home).unwrap().stat(&place.path).unwrap().stamp;
+        files.record(&place, stamp, Digest::of(b"what was stored"));
+        let lines = lines(&files, true);
         let [
             ListLine::Entry(a),
             ListLine::Unread(b),
@@ -384,18 +273,18 @@ mod tests {
         else {
             panic!("{lines:?}");
         };
-        assert_eq!((a.path.to_string(), c.path.to_string()), ("a".into(), "c".into()));
+        let digests = [a.meta.digest, c.meta.digest];
+        assert_eq!(digests, [Some(Digest::of(b"a")), Some(Digest::of(b"c"))]);
         assert_eq!(b.path.0.to_string(), "/pfs/dc/home/me/b");
-        assert_eq!(b.error.msg, "cannot read `/pfs/dc/home/me/b`");
+        assert_eq!(b.error.error, ErrorName::Damaged);
     }
 
     #[test]
     fn without_digests_nothing_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
-        let large = home(folder.path()).join("large");
-        std::fs::write(large, vec![7; 9 << 20]).unwrap();
-        let told = pieces(&files, false);
-        assert!(told.iter().all(|piece| piece.ends_with(b"\n")));
+        std::fs::write(home(folder.path()).join("f"), "x").unwrap();
+        let lines = lines(&files, false);
+        assert!(matches!(&lines[0], ListLine::Entry(entry) if entry.meta.digest.is_none()));
     }
 }

@@ -9,7 +9,6 @@ mod backend;
 mod content;
 mod digests;
 mod error;
-mod fitting;
 mod fsck;
 mod housekeeping;
 mod list;
@@ -18,6 +17,7 @@ mod old;
 mod packs;
 mod shares;
 mod sound;
+mod takes;
 #[cfg(test)]
 mod testing;
 mod tree;
@@ -47,6 +47,7 @@ pub use housekeeping::{KEEP_UNFINISHED, Swept};
 pub use list::Lister;
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut};
+pub use takes::Takes;
 pub use tree::DigestWanted;
 pub use uploads::{ChunkIn, RangeIn};
 
@@ -208,15 +209,6 @@ impl Files {
             Space::Home(_) => vec![ours()],
             Space::Public => Vec::new(),
         }))
-    }
-
-    /// The spaces a caller may read: content in them need not be sent again.
-    fn readable(&self, caller: &Caller) -> Result<Vec<(Space, OpenSpace)>, FilesError> {
-        let spaces = [Space::Home(owner_of(caller)?), Space::Public];
-        spaces
-            .into_iter()
-            .map(|space| Ok((space.clone(), self.space(&space)?)))
-            .collect()
     }
 }
 

@@ -151,7 +151,7 @@ impl Files {
         };
         let usage = usage.map_err(from.failed())?;
         let replaced = to.replaced()?;
-        let reserve = || self.reserve_at(&to, usage.into(), replaced);
+        let reserve = || self.reserve(&to.place.space, usage.into());
         let mut room = reserve();
         for _ in 0..MEASURED_AGAIN {
             let Err(FilesError::Unmeasured(space)) = &room else {

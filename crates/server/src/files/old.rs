@@ -52,7 +52,6 @@ impl Files {
             executable: false,
             mtime: None,
             key: KEY.to_owned(),
-            digest: None,
             no_overwrite: false,
         };
         let begun = self.upload_begin(caller, &request).map_err(|error| match error {
@@ -62,8 +61,8 @@ impl Files {
             } => FilesError::BadRequest("directory already exist".to_owned()),
             error => error,
         })?;
-        match begun.id {
-            Some(id) if size == 0 => self.end_upload(caller, &id, None, false).map(drop),
+        match size {
+            0 => self.end_upload(caller, &begun.id, None, false).map(drop),
             _ => Ok(()),
         }
     }

@@ -14,17 +14,17 @@ use paddlecloud_pfs::pack::{
     Merged, PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacked, Unpacker,
 };
 use paddlecloud_pfs::quota::{Amount, Reservation};
-use paddlecloud_pfs::root::Stamp;
+use paddlecloud_pfs::root::{Stamp, Usage};
 use paddlecloud_pfs::staging::in_package;
 use paddlecloud_pfs::store::ReadAt;
 use paddlecloud_pfs::{Access, Digest, Entry, Existing, Node, PfsPath, Place, RelPath, RootError};
 
 use super::content::PIECE;
 use super::digests::logged;
-use super::fitting::{Fitting, Tight};
 use super::tree::existing;
-use super::{Files, FilesError, Reached};
+use super::{Files, FilesError, Reached, Takes};
 use crate::auth::Caller;
+use crate::queue::Class;
 
 /// The most bytes of content in a pack.
 const MOST_BYTES: u64 = 1 << 30;
@@ -36,7 +36,7 @@ pub struct PackIn {
     files: Files,
     folder: Reached,
     staged: StagedTree,
-    parser: PackParser<Fitting>,
+    parser: PackParser<Unpacker>,
     room: Option<Reservation>,
     existing: Existing,
     /// No space was left for it.
@@ -68,26 +68,21 @@ impl Files {
             bytes: announced.bytes,
             files: announced.entries,
         };
-        let (room, tight) = match self.reserve(&folder.place.space, asked) {
-            Ok(room) => (room, None),
-            Err(FilesError::Quota(_)) => {
-                let tight = Tight::new(self.clone(), folder.clone(), existing(no_overwrite));
-                (None, Some(tight))
-            }
-            Err(error) => return Err(error),
-        };
+        let room = self.reserve(&folder.place.space, asked)?;
         let _acting = self.act(&folder.place.space)?;
         let staged = match folder.package_tree()? {
             Some(tree) => tree,
             None => StagedTree::create(folder.root.staging()).map_err(folder.failed())?,
         };
+        let usual = PackLimits::default();
         let limits = PackLimits {
             entries: announced.entries,
             bytes: announced.bytes,
-            ..PackLimits::default()
+            // A package gets its links from its manifest, when all files have come.
+            links: if folder.package().is_some() { 0 } else { usual.links },
+            ..usual
         };
-        let unpacker = Unpacker::new(staged.tree().clone());
-        let parser = PackParser::new(Fitting::new(unpacker, tight, folder.package().is_some()), limits);
+        let parser = PackParser::new(Unpacker::new(staged.tree().clone()).noting(), limits);
         Ok(PackIn {
             files: self.clone(),
             folder,
@@ -100,23 +95,22 @@ impl Files {
     }
 }
 
-impl PackIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+impl Takes for PackIn {
+    type Done = PackReply;
+    /// Files are synced, or sent to a remote store.
+    const END: Option<Class> = Some(Class::End);
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         let _acting = self.files.act(&self.folder.place.space)?;
-        let fed = self.parser.feed(bytes);
-        match self.parser.sink().refusal() {
-            Some(refused) => Err(refused),
-            None => fed.map_err(|error| {
-                let error = FilesError::from(error).explained(&self.folder.root);
-                self.is_full |= error.is_full();
-                error
-            }),
-        }
+        self.parser.feed(bytes).map_err(|error| {
+            let error = FilesError::from(error).explained(&self.folder.root);
+            self.is_full |= error.is_full();
+            error
+        })
     }
 
     /// Aborts the pack and removes its staged files. Whole files of a package stay, unless the disk is full.
-    pub fn discard(self) {
+    fn discard(self) {
         let acting = self.files.act(&self.folder.place.space);
         if let Err(error) = &acting {
             return tracing::warn!(%error, "a staged pack could not be removed");
@@ -134,24 +128,8 @@ impl PackIn {
         }
     }
 
-    /// Ends a pack whose files are in their package now, or as many of them as arrived.
-    fn end_in_package(self) -> Result<PackReply, FilesError> {
-        let (files, folder) = (self.files, self.folder);
-        let _acting = files.act(&folder.place.space)?;
-        let checked = check(self.parser, &self.staged, self.room, &folder);
-        // Only a measurement shows what arrived.
-        let checked = checked.inspect_err(|_| files.forget_measure(&folder.place.space))?;
-        if let Some(room) = checked.rooms.into_iter().next() {
-            room.settle(checked.usage, Amount::default());
-        }
-        Ok(PackReply {
-            stored: checked.totals.entries,
-            ..PackReply::default()
-        })
-    }
-
     /// Checks the pack and publishes its files. Durable when it returns.
-    pub fn finish(self) -> Result<PackReply, FilesError> {
+    fn finish(self) -> Result<PackReply, FilesError> {
         if self.folder.package().is_some() {
             return self.end_in_package();
         }
@@ -169,15 +147,19 @@ impl PackIn {
             Ok(true) => Err(folder
                 .below(&super::ours())
                 .map_or_else(|error| error, |ours| FilesError::Ours(ours.shown))),
-            Ok(false) => check(parser, &staged, room, &folder),
+            Ok(false) => check(parser, &folder),
             Err(error) => Err(folder.failed()(error)),
         };
-        let checked = match checked {
+        let (arrived, totals) = match checked {
             Ok(checked) => checked,
             Err(refused) => {
                 staged.discard().map_err(folder.failed())?;
                 return Err(refused);
             }
+        };
+        let written = match room {
+            Some(_) => staged.tree().usage(&RelPath::root()).unwrap_or_default(),
+            None => Usage::default(),
         };
         let merged = folder.root.merge(staged, &folder.place.path, existing);
         let merged = merged.map_err(|error| {
@@ -185,16 +167,13 @@ impl PackIn {
             files.forget_measure(&folder.place.space);
             folder.failed()(error)
         })?;
-        let mut rooms = checked.rooms.into_iter();
-        if let Some(room) = rooms.next() {
-            room.settle(checked.usage, merged.replaced.into());
+        if let Some(room) = room {
+            room.settle(written.into(), merged.replaced.into());
         }
-        drop(rooms);
         if !merged.kept.is_empty() || !merged.failed.is_empty() {
             files.forget_measure(&folder.place.space);
         }
-        files.record_pack(&folder, &merged, checked.files);
-        let total = checked.totals.entries;
+        files.record_pack(&folder, &merged, arrived);
         let failed = merged.failed.into_iter().map(|(path, error)| {
             let shown = folder.below(&path);
             let error = match shown {
@@ -208,9 +187,32 @@ impl PackIn {
         });
         let failed: Vec<PackFailure> = failed.collect();
         Ok(PackReply {
-            stored: total - merged.kept.len() as u64 - failed.len() as u64,
+            stored: totals.entries - merged.kept.len() as u64 - failed.len() as u64,
             kept: merged.kept,
             failed,
+        })
+    }
+}
+
+impl PackIn {
+    /// Ends a pack whose files are in their package now, or as many of them as arrived.
+    fn end_in_package(self) -> Result<PackReply, FilesError> {
+        let (files, folder) = (self.files, self.folder);
+        let _acting = files.act(&folder.place.space)?;
+        // Only a measurement shows what arrived.
+        let checked =
+            check(self.parser, &folder).inspect_err(|_| files.forget_measure(&folder.place.space));
+        let (arrived, totals) = checked?;
+        if let Some(room) = self.room {
+            let written = Amount {
+                bytes: totals.bytes,
+                files: arrived.len() as u64,
+            };
+            room.settle(written, Amount::default());
+        }
+        Ok(PackReply {
+            stored: totals.entries,
+            ..PackReply::default()
         })
     }
 }
@@ -225,45 +227,10 @@ fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> 
     Ok(would_be_ours && staged.tree().exists(&super::ours())?)
 }
 
-/// A complete pack that fits.
-struct Checked {
-    totals: PackTotals,
-    files: Vec<Unpacked>,
-    usage: Amount,
-    /// All reservations; one of them settles what was written.
-    rooms: Vec<Reservation>,
-}
-
-fn check(
-    parser: PackParser<Fitting>,
-    staged: &StagedTree,
-    room: Option<Reservation>,
-    folder: &Reached,
-) -> Result<Checked, FilesError> {
-    let (fitting, totals) = parser.finish()?;
-    let (files, tight) = fitting.complete().map_err(folder.failed())?;
-    let usage = match room.is_some() || tight.is_some() {
-        true if folder.package().is_some() => Amount {
-            bytes: files.iter().map(|file| file.stamp.size).sum(),
-            files: files.len() as u64,
-        },
-        true => staged
-            .tree()
-            .usage(&RelPath::root())
-            .map_err(folder.failed())?
-            .into(),
-        false => Amount::default(),
-    };
-    let rooms = match tight {
-        Some(tight) => tight.fit()?,
-        None => room.into_iter().collect(),
-    };
-    Ok(Checked {
-        totals,
-        files,
-        usage,
-        rooms,
-    })
+/// Accepts a complete pack and returns its files.
+fn check(parser: PackParser<Unpacker>, folder: &Reached) -> Result<(Vec<Unpacked>, PackTotals), FilesError> {
+    let (unpacker, totals) = parser.finish()?;
+    Ok((unpacker.end_noting().map_err(folder.failed())?, totals))
 }
 
 impl Files {

@@ -1,17 +1,16 @@
 //! Unfinished uploads, and the space that is reserved for each until it is complete, discarded or expired.
 //!
-//! The whole size counts from the first byte (or what it adds to the file that it replaces), also after a restart of the server,
-//! so that a resumed upload fits.
+//! The whole size counts from the first byte, also after a restart of the server, so that a resumed upload fits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_api::files::{UnfinishedUpload, below};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, Outline};
-use paddlecloud_pfs::quota::{Amount, QuotaError, Reservation};
+use paddlecloud_pfs::quota::{Amount, Reservation};
 use paddlecloud_pfs::staging::{self, StagedId, Unfinished};
 use paddlecloud_pfs::store::OpenSpace;
-use paddlecloud_pfs::{Place, RelPath, RootError, Space};
+use paddlecloud_pfs::{RelPath, RootError, Space};
 
 use super::uploads::amount;
 use super::{Files, FilesError, Reached, owner_of};
@@ -44,20 +43,12 @@ impl Rooms {
         self.lock().remove(id)
     }
 
-    /// Checks that an upload has space for all it adds, just before it is published.
-    pub(super) fn fit(&self, id: &StagedId, written: Amount, replaced: Amount) -> Result<(), QuotaError> {
-        match self.lock().get_mut(id) {
-            Some(room) => room.fit(written, replaced),
-            None => Ok(()),
-        }
-    }
-
     /// What all uploads to a space may store beside their content.
     pub(super) fn beside(&self, space: &Space) -> Amount {
         let held = self.lock();
         let rooms = held.values().filter(|room| room.space() == space);
         rooms.fold(Amount::default(), |all, room| {
-            all.plus(beside(room.whole().bytes))
+            all.plus(beside(room.amount().bytes))
         })
     }
 
@@ -85,23 +76,7 @@ impl Files {
             return Ok(());
         }
         for (unfinished, outline) in outlines_in(space, root)? {
-            let path = outline.plan.path.clone();
-            let Ok(shown) = below(&self.name_of(space), &path) else {
-                continue;
-            };
-            let reached = Reached {
-                root: root.clone(),
-                place: Place {
-                    space: space.clone(),
-                    path,
-                },
-                shown,
-            };
-            let replaced = reached.replaced().unwrap_or_default();
-            let room = self
-                .0
-                .accounts
-                .claim_at(&reached, amount(&outline.plan), replaced);
+            let room = self.0.accounts.claim(space, amount(&outline.plan));
             rooms.keep(&unfinished.id, room);
         }
         *was_looked_at = true;
@@ -200,8 +175,7 @@ impl Files {
 /// Whether a failed commit can never succeed: the client must start over.
 pub(super) fn is_over(error: &FilesError) -> bool {
     match error {
-        FilesError::Quota(_) | FilesError::Ours(_) => true,
-        FilesError::Assembly(AssemblyError::WrongDigest { .. }) => true,
+        FilesError::Ours(_) | FilesError::Assembly(AssemblyError::WrongDigest { .. }) => true,
         other => other.storage().is_some_and(is_final),
     }
 }

@@ -13,11 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, UploadReply, UploadRequest,
 };
-use paddlecloud_pfs::content::{
-    AnnouncedFile, Assembly, AssemblyError, AssemblyPlan, ChunkName, Op, is_stored, reuse,
-};
+use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName, Op};
 use paddlecloud_pfs::quota::Amount;
-use paddlecloud_pfs::root::{FileAttributes, Kind, Meta};
+use paddlecloud_pfs::root::{Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::{OpenSpace, ReadAt};
 use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space};
@@ -143,13 +141,12 @@ impl Files {
         };
         let key = upload_key(&reached.place, &request.key);
         let known = self.keyed_upload(&reached.place, &request.key);
-        let reply = self.begin_or_go_on(caller, reached, plan, known.as_ref(), request)?;
-        let fresh = reply.id.as_ref().filter(|id| known.as_ref() != Some(id));
-        if let Some(id) = fresh
-            && let Err(error) = self.index().record_upload(&key, id)
+        let reply = self.begin_or_go_on(reached, plan, known.as_ref(), request)?;
+        if known.as_ref() != Some(&reply.id)
+            && let Err(error) = self.index().record_upload(&key, &reply.id)
         {
             // Without its key the upload could not be found again.
-            self.upload_discard(caller, id)?;
+            self.upload_discard(caller, &reply.id)?;
             return Err(FilesError::Disk(error, "record an upload"));
         }
         Ok(reply)
@@ -162,7 +159,6 @@ impl Files {
 
     fn begin_or_go_on(
         &self,
-        caller: &Caller,
         reached: Reached,
         plan: AssemblyPlan,
         known: Option<&StagedId>,
@@ -194,18 +190,11 @@ impl Files {
             });
         }
         self.give_up_superseded(&reached, None);
-        if self.reuse_known(caller, &reached, request)? {
-            return Ok(UploadReply {
-                id: None,
-                old_size,
-                ..UploadReply::default()
-            });
-        }
         Ok(reply(&*self.create(reached, plan)?, old_size))
     }
 
     fn create(&self, reached: Reached, plan: AssemblyPlan) -> Result<Arc<Live>, FilesError> {
-        let room = self.reserve_at(&reached, amount(&plan), reached.replaced()?)?;
+        let room = self.reserve(&reached.place.space, amount(&plan))?;
         let staging = reached.root.staging();
         // A file system of size 0 does not report its free space: CephFS in its first seconds.
         let (free, size) = staging.free_space().map_err(reached.failed())?;
@@ -230,54 +219,6 @@ impl Files {
         let id = live.assembly.id().clone();
         // Two concurrent requests may open the same upload.
         self.0.uploads.lock().entry(id).or_insert(live).clone()
-    }
-
-    /// Reuses a stored file with the same content, if the caller may read one.
-    fn reuse_known(
-        &self,
-        caller: &Caller,
-        reached: &Reached,
-        request: &UploadRequest,
-    ) -> Result<bool, FilesError> {
-        let Some(digest) = request.digest else {
-            return Ok(false);
-        };
-        let readable = self.readable(caller)?;
-        if !is_stored(self.index(), digest, request.size, &readable) {
-            return Ok(false);
-        }
-        let asked = Amount {
-            bytes: request.size,
-            files: 1,
-        };
-        // The package is not checked and published meanwhile.
-        let _package = reached.package_tree()?;
-        let replaced = reached.replaced()?;
-        let room = self.reserve_at(reached, asked, replaced)?;
-        let announced = AnnouncedFile {
-            digest,
-            size: request.size,
-            attributes: FileAttributes {
-                executable: request.executable,
-                mtime: request.mtime,
-            },
-        };
-        self.make_parent(reached)?;
-        let (root, path) = (&reached.root, &reached.place.path);
-        let existing = existing(request.no_overwrite);
-        let made = reuse(self.index(), &announced, &readable, (root, path), existing);
-        let made = made.map_err(reached.failed())?;
-        let Some(made) = made else {
-            return Ok(false);
-        };
-        if let Some(room) = room {
-            room.settle(asked, replaced);
-        }
-        // A package moves to its own place.
-        if request.mtime.is_some() && reached.package().is_none() {
-            self.record(&reached.place, made.stamp, digest);
-        }
-        Ok(true)
     }
 
     /// Finds an upload of the caller, also one from before a restart.
@@ -465,10 +406,6 @@ impl Files {
     ) -> Result<(Meta, Amount), FilesError> {
         let _package = live.reached.package_tree()?;
         let replaced = live.reached.replaced()?;
-        let plan = live.assembly.plan();
-        // The file to replace may be smaller now, or gone, and its space used by another write.
-        let rooms = &self.0.uploads.rooms;
-        rooms.fit(live.assembly.id(), amount(plan), replaced)?;
         self.make_parent(&live.reached)?;
         let root = &live.reached.root;
         let committed = root.commit(&live.assembly, digest, existing);
@@ -529,10 +466,11 @@ pub(super) fn amount(plan: &AssemblyPlan) -> Amount {
 fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
     let missing = live.assembly.missing();
     UploadReply {
-        id: Some(live.assembly.id().clone()),
+        id: live.assembly.id().clone(),
         missing: missing.into_iter().map(|gap| (gap.start, gap.end)).collect(),
         old_size,
-        ..UploadReply::default()
+        names: Vec::new(),
+        age_ms: None,
     }
 }
 

@@ -12,7 +12,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use paddlecloud_pfs::content::index::LARGE;
 use paddlecloud_pfs::content::{FileIndex, IndexedFile, Moved};
 use paddlecloud_pfs::root::Stamp;
 use paddlecloud_pfs::staging::StagedId;
@@ -128,23 +127,6 @@ impl FileIndex for SqliteIndex {
         Ok(found)
     }
 
-    fn with_digest(&self, digest: Digest, spaces: &[Space], most: usize) -> io::Result<Vec<IndexedFile>> {
-        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-        // A literal: with a parameter, SQLite could not know that the partial index contains all such files.
-        query.push(format_args!(" WHERE size > {LARGE} AND digest = "));
-        query
-            .push_bind(digest.as_bytes().to_vec())
-            .push(" AND space IN (");
-        let mut list = query.separated(", ");
-        for space in spaces {
-            list.push_bind(space_name(space));
-        }
-        query
-            .push(") LIMIT ")
-            .push_bind(i64::try_from(most).unwrap_or(i64::MAX));
-        self.fetch(query.build(), read_file)
-    }
-
     fn forget(&self, place: &Place) -> io::Result<()> {
         self.run(async |connection| {
             let mut change = connection.begin().await?;
@@ -180,31 +162,6 @@ impl FileIndex for SqliteIndex {
             }
             change.commit().await
         })
-    }
-
-    fn replace(&self, read: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
-        let change = match found {
-            Some(_) => {
-                "UPDATE file SET device = ?, inode = ?, size = ?, mtime = ?, ctime = ?, digest = ? \
-                 WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ? \
-                 AND digest = ?"
-            }
-            None => {
-                "DELETE FROM file \
-                 WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ? \
-                 AND digest = ?"
-            }
-        };
-        let mut query = sqlx::query(change);
-        if let Some((stamp, digest)) = found {
-            query = numbers(&stamp).into_iter().fold(query, Query::bind);
-            query = query.bind(digest.as_bytes().to_vec());
-        }
-        query = query
-            .bind(space_name(&read.place.space))
-            .bind(read.place.path.as_bytes());
-        query = numbers(&read.stamp).into_iter().fold(query, Query::bind);
-        self.execute(query.bind(&read.digest.as_bytes()[..]))
     }
 
     fn all(&self) -> io::Result<Vec<IndexedFile>> {

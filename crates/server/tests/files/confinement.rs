@@ -113,55 +113,6 @@ async fn the_servers_own_name_is_its_own_in_homes_only() {
     stage.finish().await;
 }
 
-#[tokio::test]
-async fn a_digest_is_no_key_to_another_users_file() {
-    let stage = Stage::new().await;
-    let local = tempfile::tempdir().unwrap();
-    let path = local.path().join("big");
-    std::fs::write(&path, crate::stage::noise(4, 3 << 20)).unwrap();
-    let digest = paddlecloud_pfs::Digest::of(&std::fs::read(&path).unwrap());
-    let upload = Upload::File {
-        local: path,
-        remote: "/pfs/dc/home/you/big".parse().unwrap(),
-    };
-    let sent = stage
-        .you
-        .files()
-        .upload(vec![upload], &TransferOptions::default(), &())
-        .await;
-    assert!(sent.failures.is_empty(), "{:?}", sent.failures);
-    let begin = async |user: &str| {
-        let body = serde_json::json!({
-            "path": format!("/pfs/dc/home/{user}/copy"), "size": 3 << 20, "key": "k", "digest": digest.to_string()
-        });
-        raw(
-            &stage,
-            user,
-            "POST",
-            "/api/v1/pfs/uploads",
-            body.to_string().as_bytes(),
-        )
-        .await
-    };
-    let (status, body) = begin("me").await;
-    assert_eq!(status, 200, "{body}");
-    assert!(
-        body.contains("\"id\""),
-        "another user is asked to send it all: {body}"
-    );
-    let (status, body) = begin("you").await;
-    assert_eq!(status, 200, "{body}");
-    assert!(
-        !body.contains("\"id\""),
-        "the owner need not send it again: {body}"
-    );
-    assert_eq!(
-        std::fs::read(stage.home("you").join("copy")).unwrap().len(),
-        3 << 20
-    );
-    stage.finish().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_swapped_in_by_a_job_leads_nowhere() {
     let stage = Stage::new().await;

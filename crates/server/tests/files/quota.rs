@@ -7,7 +7,7 @@ use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::Existing;
 use paddlecloud_transfer::{FileService, RemoveOptions, TransferError, TransferOptions, Upload};
 
-use crate::stage::{Stage, assert_tidy, entries, me, mine, noise, raw};
+use crate::stage::{Stage, assert_tidy, entries, me, mine, noise};
 
 const USERS: &str = "users:\n\
     - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
@@ -170,42 +170,6 @@ async fn moving_a_file_onto_itself_makes_no_room() {
         }
     }
     quota_error(&send("large", 2 << 20).await.failures[0].error);
-    stage.finish().await;
-}
-
-#[tokio::test]
-async fn known_content_takes_the_room_it_needs_whatever_size_is_named() {
-    let stage = Stage::with(USERS).await;
-    let local = tempfile::tempdir().unwrap();
-    let path = local.path().join("a");
-    std::fs::write(&path, noise(2, 3 << 20)).unwrap();
-    let digest = paddlecloud_pfs::Digest::of(&noise(2, 3 << 20));
-    let upload = Upload::File {
-        local: path,
-        remote: mine("a"),
-    };
-    let sent = stage
-        .me
-        .files()
-        .upload(vec![upload], &TransferOptions::default(), &())
-        .await;
-    assert!(sent.failures.is_empty(), "{:?}", sent.failures);
-    let begin = async |size: u64| {
-        let body = serde_json::json!({
-            "path": "/pfs/dc/home/me/copy", "size": size, "key": "k", "digest": digest.to_string()
-        });
-        let body = body.to_string();
-        raw(&stage, "me", "POST", "/api/v1/pfs/uploads", body.as_bytes()).await
-    };
-    for size in [0, 1000] {
-        let (status, body) = begin(size).await;
-        assert_eq!(status, 200, "{body}");
-        assert!(body.contains("\"id\""), "it is to be sent: {body}");
-        assert!(!stage.home("me").join("copy").exists());
-    }
-    let (status, body) = begin(3 << 20).await;
-    assert_eq!(status, 403, "two of them do not fit: {body}");
-    assert!(body.contains("quota-exceeded"), "{body}");
     stage.finish().await;
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use paddlecloud_api::client::{Client, Credentials, Limits};
 use paddlecloud_api::files::UploadRequest;
-use paddlecloud_pfs::package::{Names, Reading, ScanOptions, scan};
-use paddlecloud_pfs::{Entry, PfsPath};
+use paddlecloud_pfs::{Digest, Entry, Node, PfsPath};
 use paddlecloud_server::app::App;
 use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::Server;
+use paddlecloud_transfer::walk;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -114,7 +114,6 @@ pub fn begin(name: &str, size: u64) -> UploadRequest {
         executable: false,
         mtime: None,
         key: name.to_owned(),
-        digest: None,
         no_overwrite: false,
     }
 }
@@ -126,13 +125,7 @@ pub fn mine(path: &str) -> PfsPath {
 
 /// Everything in a folder, as a transfer wants it.
 pub fn entries(folder: &Path) -> Vec<Entry> {
-    let options = ScanOptions {
-        names: Names::Bytes,
-        reading: Reading::Nothing,
-        take_all: true,
-        ..ScanOptions::default()
-    };
-    scan(folder, &options).unwrap().entries
+    walk(folder).unwrap().entries
 }
 
 /// Bytes that do not repeat and are the same for the same seed.
@@ -154,18 +147,16 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 /// Fails with what differs when two trees are not the same, times and bits included.
 pub fn assert_same(a: &Path, b: &Path) {
-    let options = ScanOptions {
-        names: Names::Bytes,
-        take_all: true,
-        ..ScanOptions::default()
-    };
     let strip = |folder: &Path| -> Vec<Entry> {
-        let mut entries = scan(folder, &options).unwrap().entries;
-        // The time of a folder changes with what is put into it.
-        entries
-            .iter_mut()
-            .filter(|entry| !entry.is_file())
-            .for_each(|entry| entry.mtime = Default::default());
+        let mut entries = entries(folder);
+        for entry in &mut entries {
+            let path = entry.path.in_folder(folder).unwrap();
+            match &mut entry.node {
+                Node::File { digest, .. } => *digest = Some(Digest::of(&std::fs::read(path).unwrap())),
+                // The time of a folder changes with what is put into it.
+                _ => entry.mtime = Default::default(),
+            }
+        }
         entries
     };
     let (a, b) = (strip(a), strip(b));

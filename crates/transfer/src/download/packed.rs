@@ -1,13 +1,12 @@
 //! Downloads many small files in one reply.
 
-use bytes::Bytes;
-use paddlecloud_api::client::{Call, Replay, Target};
+use paddlecloud_api::client::{Call, Client, Replay, Target};
 use paddlecloud_api::files::{FILES, PackRequest};
 use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacker};
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
-use crate::engine::{Engine, blocking};
+use crate::engine::{Arrivals, Engine};
 use crate::item::Item;
 use crate::{Outcome, TransferError};
 
@@ -39,37 +38,24 @@ impl Engine<'_> {
             path: (&items[0].tree.remote).into(),
             files: items.iter().map(|item| item.remote.clone()).collect(),
         };
-        let call = Call::post(Target::new(FILES).word("pack"), &request).replay(Replay::Safe);
-        let mut reply = self.files.client.open(&call).await?;
-        let root = items[0].tree.local.clone();
-        let staged = blocking(move || StagedTree::create(&root)).await?;
-        let mut parser = staged.unpacker(PackLimits::default());
-        let mut flow = self.tally.flow(items.iter().map(Item::size).sum());
-        let outcome = loop {
-            let batch = self.receive(&mut reply, &mut flow).await;
-            let (back, fed) = blocking(move || feed(parser, &batch.pieces)).await;
-            parser = back;
-            match (fed, batch.end) {
-                (Err(error), _) => break Err(TransferError::from(error)),
-                (Ok(()), Some(end)) => break end.map_err(TransferError::from),
-                (Ok(()), None) => {}
-            }
-        };
         let names: Vec<(RelPath, RelPath)> = items
             .iter()
             .map(|item| (item.remote.clone(), item.local.clone()))
             .collect();
-        let existing = self.existing();
-        let fetched = blocking(move || match outcome {
-            Ok(()) => place(staged, parser, &names, existing),
-            Err(error) => {
-                drop(parser);
-                // A staged tree that cannot be removed is cleared with other leftovers.
-                let _ = staged.discard();
-                Err(error)
+        let (root, existing) = (items[0].tree.local.clone(), self.existing());
+        let mut flow = self.tally.flow(items.iter().map(Item::size).sum());
+        let fetched = self.receiving(&mut flow, async move |client, arrivals| {
+            let staged = StagedTree::create(&root)?;
+            match receive(client, arrivals, &request, &staged).await {
+                Ok(parser) => place(staged, parser, &names, existing),
+                Err(error) => {
+                    // A staged tree that cannot be removed is cleared with other leftovers.
+                    let _ = staged.discard();
+                    Err(error)
+                }
             }
-        })
-        .await;
+        });
+        let fetched = fetched.await.flatten();
         if fetched.is_err() {
             flow.broke_but(0);
         }
@@ -109,9 +95,20 @@ impl Engine<'_> {
     }
 }
 
-fn feed(mut parser: PackParser<Unpacker>, pieces: &[Bytes]) -> (PackParser<Unpacker>, Result<(), PackError>) {
-    let fed = pieces.iter().try_for_each(|piece| parser.feed(piece));
-    (parser, fed)
+/// Requests a pack and unpacks it. Blocks on the disk.
+async fn receive(
+    client: &Client,
+    arrivals: &Arrivals,
+    request: &PackRequest,
+    staged: &StagedTree,
+) -> Result<PackParser<Unpacker>, TransferError> {
+    let call = Call::post(Target::new(FILES).word("pack"), request).replay(Replay::Safe);
+    let mut reply = client.open(&call).await?;
+    let mut parser = staged.unpacker(PackLimits::default());
+    while let Some(piece) = arrivals.piece(&mut reply, client).await? {
+        parser.feed(&piece)?;
+    }
+    Ok(parser)
 }
 
 /// Checks the whole pack and publishes its files.

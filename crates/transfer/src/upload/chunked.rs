@@ -99,11 +99,7 @@ impl Engine<'_> {
             }
             other => other?,
         };
-        let Some(id) = reply.id.clone() else {
-            self.tally.spared(sending.meta.size);
-            return Ok(Outcome::Transferred);
-        };
-        let sent = self.send_content(item, sending, &id, &reply).await;
+        let sent = self.send_content(item, sending, &reply).await;
         let sent = sent.map_err(|error| match error {
             // The upload was discarded, or another writer of the same file finished while this one was still reading.
             TransferError::Server(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
@@ -113,9 +109,9 @@ impl Engine<'_> {
         });
         if matches!(sent, Err(TransferError::Changed)) {
             // It cannot be resumed and holds its reservation. If it cannot be discarded now, it expires.
-            let _ = self.files.give_up(&id).await;
+            let _ = self.files.give_up(&reply.id).await;
         }
-        self.commit(sending, &id, sent?).await
+        self.commit(sending, &reply.id, sent?).await
     }
 
     /// Sends all missing chunks of one state of the file and returns the digest of the whole.
@@ -123,15 +119,14 @@ impl Engine<'_> {
         &self,
         item: Option<&Item>,
         sending: &Sending,
-        id: &StagedId,
         reply: &UploadReply,
     ) -> Result<Digest, TransferError> {
-        let mut names = self.spare_what_is_there(sending, id, reply).await?;
+        let mut names = self.spare_what_is_there(sending, reply).await?;
         for (index, name) in sending.named_before(reply) {
             self.tally.spared(sending.len_of(index));
             names.insert(index, name);
         }
-        let digest = self.send_missing(sending, id, names).await?;
+        let digest = self.send_missing(sending, &reply.id, names).await?;
         if let Some(item) = item {
             self.check_unchanged(item, sending).await?;
         }
@@ -148,7 +143,6 @@ impl Engine<'_> {
             executable: sending.meta.executable,
             mtime: Some(sending.meta.mtime),
             key: key.finalize().to_hex()[..32].to_owned(),
-            digest: None,
             no_overwrite: self.options.no_overwrite,
         }
     }
@@ -449,9 +443,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut sending = sending(&folder);
         let reply = UploadReply {
+            id: "a".repeat(32).parse().unwrap(),
+            missing: Vec::new(),
+            old_size: None,
             names: vec![(0, ChunkName::from_bytes([1; 32]))],
             age_ms: Some(60_000),
-            ..UploadReply::default()
         };
         assert_eq!(sending.named_before(&reply), [], "it changed after the try began");
         let long_ago = SystemTime::now() - Duration::from_secs(63);

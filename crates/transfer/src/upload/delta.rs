@@ -30,7 +30,6 @@ impl Engine<'_> {
     pub(super) async fn spare_what_is_there(
         &self,
         sending: &Sending,
-        id: &StagedId,
         reply: &UploadReply,
     ) -> Result<BTreeMap<u64, ChunkName>, TransferError> {
         let size = sending.meta.size;
@@ -42,7 +41,7 @@ impl Engine<'_> {
             return Ok(BTreeMap::new());
         };
         let names = self.name_all(sending).await?;
-        self.copy_matches(sending, id, old).await?;
+        self.copy_matches(sending, &reply.id, old).await?;
         Ok(names)
     }
 

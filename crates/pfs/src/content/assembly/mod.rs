@@ -218,20 +218,22 @@ impl Assembly {
         writer.finish(name)
     }
 
-    /// Receives bytes at any offset. They are checked when the file is complete.
+    /// Receives bytes at any offset. They are checked when the file is complete. A chunk that was checked on arrival is not written
+    /// again: the sender of the same file sends the same bytes.
     pub fn put_range(&self, offset: u64, bytes: &[u8]) -> Result<(), AssemblyError> {
         let len = bytes.len() as u64;
-        let claim = self.claim(offset, len)?;
+        let _claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
-        if self.0.is_named(&claim) && self.0.has_already(offset, bytes)? {
-            return Ok(());
+        for part in self.0.unchecked(offset, len) {
+            let from = usize::try_from(part.start - offset).expect("a part of what is in memory");
+            let len = usize::try_from(part.end - part.start).expect("a part of what is in memory");
+            self.0.write_at(&bytes[from..from + len], part.start)?;
+            self.0.note(Record::of(part))?;
         }
-        self.0.unname(&claim)?;
-        self.0.write_at(bytes, offset)?;
-        self.0.note(Record::Range { offset, len })
+        Ok(())
     }
 
-    /// Copies bytes from another file; `false` if that file is too short.
+    /// Copies bytes from another file, except into checked chunks; `false` if that file is too short.
     pub fn copy_from(
         &self,
         offset: u64,
@@ -239,19 +241,18 @@ impl Assembly {
         from: u64,
         len: u64,
     ) -> Result<bool, AssemblyError> {
-        let claim = self.claim(offset, len)?;
+        let _claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
-        if self.0.is_named(&claim) {
-            // Another sender of the same file sent these chunks with names; an unchecked copy is no improvement.
-            return Ok(true);
+        for part in self.0.unchecked(offset, len) {
+            let (from, len) = (from + (part.start - offset), part.end - part.start);
+            let copied = copy_source(other, from, &self.0.disk.data, part.start, len)
+                .map_err(|error| RootError::io("copy to", &self.0.plan.path, error))?;
+            if copied < len {
+                return Ok(false);
+            }
+            self.0.note(Record::of(part))?;
         }
-        self.0.unname(&claim)?;
-        let copied = copy_source(other, from, &self.0.disk.data, offset, len)
-            .map_err(|error| RootError::io("copy to", &self.0.plan.path, error))?;
-        if copied == len {
-            self.0.note(Record::Range { offset, len })?;
-        }
-        Ok(copied == len)
+        Ok(true)
     }
 
     /// Checks that all bytes arrived and match the digest, if one is given, then publishes the file.
@@ -401,34 +402,18 @@ impl Inner {
         written.map_err(|error| RootError::io("write", &self.plan.path, error))
     }
 
-    /// Whether all chunks of a claim were checked on arrival.
-    fn is_named(&self, claim: &Claim) -> bool {
-        let received = self.received();
-        claim
-            .chunks
-            .clone()
-            .all(|index| received.names().contains_key(&index))
-    }
-
-    /// Whether these bytes are already in the file.
-    fn has_already(&self, offset: u64, bytes: &[u8]) -> Result<bool, RootError> {
-        let mut here = vec![0; bytes.len()];
-        let read = self.disk.data.read_exact_at(&mut here, offset);
-        read.map_err(|error| RootError::io("read", &self.plan.path, error))?;
-        Ok(here == bytes)
-    }
-
-    /// Records that chunks lose their names before they are overwritten: a process that is killed during the write must not leave
-    /// a name for other bytes.
-    fn unname(&self, claim: &Claim) -> Result<(), AssemblyError> {
-        let named: Vec<u64> = {
-            let received = self.received();
-            let is_named = |index: &u64| received.names().contains_key(index);
-            claim.chunks.clone().filter(is_named).collect()
-        };
-        named
-            .into_iter()
-            .try_for_each(|index| self.note(Record::Gone { index }))
+    /// The parts of a range that lie in chunks that were not checked on arrival.
+    fn unchecked(&self, offset: u64, len: u64) -> Vec<Range<u64>> {
+        let (received, end) = (self.received(), offset + len);
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for index in touched(offset, end).filter(|index| !received.names().contains_key(index)) {
+            let part = offset.max(index * CHUNK)..end.min((index + 1) * CHUNK);
+            match parts.last_mut().filter(|last| last.end == part.start) {
+                Some(last) => last.end = part.end,
+                None => parts.push(part),
+            }
+        }
+        parts
     }
 
     /// Journals a record; call it only after the bytes were written.

@@ -32,22 +32,7 @@ impl Received {
             Record::Chunk { index, name } if layout.range(index).is_some() => {
                 self.names.insert(index, name);
             }
-            Record::Chunk { .. } => {}
-            Record::Gone { index } => {
-                self.names.remove(&index);
-            }
-            Record::Range { offset, len } => {
-                let end = offset.saturating_add(len).min(layout.size());
-                self.unname(touched(offset, end));
-            }
-        }
-    }
-
-    /// Costs as much as there are names, not as the range is long: an untrusted record may contain any length.
-    fn unname(&mut self, chunks: Range<u64>) {
-        while let Some((index, _)) = self.names.range(chunks.clone()).next() {
-            let index = *index;
-            self.names.remove(&index);
+            Record::Chunk { .. } | Record::Range { .. } => {}
         }
     }
 
@@ -93,7 +78,6 @@ fn add_to(ranges: &mut Ranges, layout: Layout, record: Record) {
     };
     match record {
         Record::Chunk { index, .. } => ranges.insert(chunk(index)),
-        Record::Gone { index } => ranges.remove(chunk(index)),
         Record::Range { offset, len } => {
             let end = offset.saturating_add(len).min(layout.size());
             ranges.insert(offset.min(end)..end);

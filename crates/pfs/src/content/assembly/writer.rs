@@ -74,10 +74,7 @@ impl ChunkWriter {
             return Ok(());
         }
         let _open = self.claim.inner.still_open()?;
-        self.claim.inner.note(Record::Range {
-            offset: start,
-            len: self.offset - start,
-        })
+        self.claim.inner.note(Record::of(start..self.offset))
     }
 
     fn finished_name(&self) -> Result<ChunkName, AssemblyError> {

@@ -1,6 +1,6 @@
 //! A suite for implementations of [`FileIndex`]. Expects an empty index and panics with the broken promise.
 
-use super::{FileIndex, IndexedFile, LARGE};
+use super::{FileIndex, IndexedFile};
 use crate::content::Moved;
 use crate::digest::Digest;
 use crate::entry::Mtime;
@@ -10,12 +10,10 @@ use crate::root::Stamp;
 
 /// Runs the whole suite.
 pub fn check(index: &dyn FileIndex) {
-    let parts: [fn(&dyn FileIndex); 6] = [
+    let parts: [fn(&dyn FileIndex); 4] = [
         the_last_record_of_a_file_is_found,
         many_files_are_recorded_and_found_at_once,
-        large_files_are_found_by_their_digest_in_the_spaces_asked_for,
         rows_follow_a_move_and_replace_what_was_there,
-        a_check_replaces_only_the_row_it_has_read,
         a_key_names_one_upload_until_that_is_gone,
     ];
     for part in parts {
@@ -60,12 +58,6 @@ fn file(path: &str, version: u64) -> IndexedFile {
     }
 }
 
-fn large(path: &str, version: u64) -> IndexedFile {
-    let mut file = file(path, version);
-    file.stamp.size += LARGE;
-    file
-}
-
 fn rows(index: &dyn FileIndex) -> Vec<IndexedFile> {
     let mut rows = index.all().expect("rows can be read");
     rows.sort_by(|one, other| one.place.cmp(&other.place));
@@ -91,14 +83,6 @@ fn the_last_record_of_a_file_is_found(index: &dyn FileIndex) {
     index.forget(&at(&ann(), b"d")).expect("rows can be forgotten");
     index.forget(&at(&bob(), b"a")).expect("rows can be forgotten");
     assert_eq!(rows(index).len(), 2);
-    let stale = Stamp {
-        inode: 9,
-        ..file("a", 3).stamp
-    };
-    assert_eq!(
-        index.digest_of(&file("a", 3).place, &stale).expect("an answer"),
-        None
-    );
 }
 
 fn many_files_are_recorded_and_found_at_once(index: &dyn FileIndex) {
@@ -110,25 +94,6 @@ fn many_files_are_recorded_and_found_at_once(index: &dyn FileIndex) {
     assert!(found.iter().all(Option::is_some));
     record(index, &[]);
     assert_eq!(index.find(&ann(), &[]).expect("an answer"), []);
-}
-
-fn large_files_are_found_by_their_digest_in_the_spaces_asked_for(index: &dyn FileIndex) {
-    let of_bob = IndexedFile {
-        place: at(&bob(), b"b"),
-        ..large("x", 1)
-    };
-    let small = file("small", 1);
-    record(index, &[large("a", 1), large("c", 2), of_bob.clone(), small]);
-    let found = |spaces: &[Space], most| {
-        let digest = large("a", 1).digest;
-        let mut found = index.with_digest(digest, spaces, most).expect("an answer");
-        found.sort_by(|one, other| one.place.cmp(&other.place));
-        found
-    };
-    assert_eq!(found(&[ann(), Space::Public], 9), [large("a", 1)]);
-    assert_eq!(found(&[ann(), bob()], 9), [large("a", 1), of_bob]);
-    assert_eq!(found(&[ann(), bob()], 1).len(), 1);
-    assert_eq!(found(&[], 9), []);
 }
 
 fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
@@ -170,18 +135,6 @@ fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
     let mut expected = public("f", 9);
     expected.digest = file("x", 3).digest;
     assert_eq!(rows(index), [file("e/sub/b", 2), expected]);
-}
-
-fn a_check_replaces_only_the_row_it_has_read(index: &dyn FileIndex) {
-    record(index, &["a", "b", "c", "d"].map(|path| file(path, 1)));
-    record(index, &["c", "d"].map(|path| file(path, 2)));
-    let found = Some((file("x", 3).stamp, file("x", 3).digest));
-    for (path, found) in [("a", found), ("b", None), ("c", found), ("d", None)] {
-        index
-            .replace(&file(path, 1), found)
-            .expect("rows can be replaced");
-    }
-    assert_eq!(rows(index), [file("a", 3), file("c", 2), file("d", 2)]);
 }
 
 fn a_key_names_one_upload_until_that_is_gone(index: &dyn FileIndex) {

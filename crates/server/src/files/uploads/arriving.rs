@@ -5,7 +5,7 @@ use std::sync::Arc;
 use paddlecloud_pfs::content::{ChunkName, ChunkWriter};
 
 use super::Live;
-use crate::files::{Files, FilesError};
+use crate::files::{Files, FilesError, Takes};
 
 /// A chunk that is being received; it counts only after `finish`.
 pub struct ChunkIn {
@@ -15,16 +15,17 @@ pub struct ChunkIn {
     pub(super) name: ChunkName,
 }
 
-impl ChunkIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+impl Takes for ChunkIn {
+    type Done = ();
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let written = self.writer.write(bytes);
         self.live.checked(&self.files, written)
     }
 
     /// Accepts the chunk if it is complete and has the announced name.
-    pub fn finish(self) -> Result<(), FilesError> {
+    fn finish(self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(self.name);
         self.live.come();
@@ -40,9 +41,10 @@ pub struct RangeIn {
     pub(super) left: u64,
 }
 
-impl RangeIn {
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
+impl Takes for RangeIn {
+    type Done = ();
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left =
             left.ok_or_else(|| FilesError::BadRequest("more bytes came than were announced".to_owned()))?;
@@ -54,7 +56,7 @@ impl RangeIn {
     }
 
     /// Checks that all announced bytes arrived.
-    pub fn finish(self) -> Result<(), FilesError> {
+    fn finish(self) -> Result<(), FilesError> {
         match self.left {
             0 => {
                 self.live.come();

@@ -21,7 +21,7 @@ pub(in crate::http) async fn file_fsck(
     scope::Admin(caller): scope::Admin,
 ) -> Result<Response, Refused> {
     let fsck = app.file_fsck(&caller).await?;
-    Ok(lines::reply_at_length(fsck, &app.queue, &caller.user))
+    Ok(lines::reply(fsck, Some((app.queue.clone(), caller.user))))
 }
 
 impl lines::Lines for Fsck {

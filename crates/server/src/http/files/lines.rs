@@ -12,41 +12,25 @@ use crate::queue::{Class, Queue, SIGN_OF_LIFE};
 
 /// A blocking producer of lines.
 pub(super) trait Lines: Send + 'static {
-    /// The next lines, or a space if none is ready, which means nothing at the start of a line; `None` after the last.
-    /// Returns within seconds.
+    /// The next lines; `None` after the last.
     fn next(&mut self) -> Option<Vec<u8>>;
 }
 
-/// Lines of JSON, and nothing at the end. A slow reader slows down the producer.
+/// Lines of JSON, and nothing at the end. A slow reader slows down the producer. While no line is ready, a space is sent now and
+/// then, which means nothing at the start of a line.
 ///
-/// Produced on other threads than the connection's own, even if that may block (see [`crate::lane`]): otherwise lines
-/// that are ready would not be sent while the rest takes its time, and the client would give up.
-pub(super) fn reply(source: impl Lines) -> Response {
-    respond(stream::try_unfold(source, |mut source| async move {
-        let made = spawn_blocking(move || (source.next(), source));
-        let (lines, source) = made.await?;
-        Ok::<_, JoinError>(lines.map(|lines| (Bytes::from(lines), source)))
-    }))
-}
-
-/// The same for lines for which much is read: every few of them wait for a turn of the user's.
-pub(super) fn reply_at_length(source: impl Lines, queue: &Queue, user: &UserName) -> Response {
-    let waiting = Waiting {
-        queue: queue.clone(),
-        user: user.clone(),
-        at: At::Rest(source),
-    };
-    respond(stream::try_unfold(waiting, Waiting::next))
-}
-
-fn respond(lines: impl futures_util::Stream<Item = Result<Bytes, JoinError>> + Send + 'static) -> Response {
+/// Produced on other threads than the connection's own, even if that may block (see [`crate::lane`]): otherwise nothing would be
+/// sent while lines take their time, and the client would give up. With `turns`, lines for which much is read wait for the
+/// user's turn.
+pub(super) fn reply(source: impl Lines, turns: Option<(Queue, UserName)>) -> Response {
+    let at = At::Rest(source);
+    let lines = stream::try_unfold(Waiting { turns, at }, Waiting::next);
     let headers = [(CONTENT_TYPE, "application/x-ndjson")];
     (headers, Stream::from_stream(lines)).into_response()
 }
 
 struct Waiting<T> {
-    queue: Queue,
-    user: UserName,
+    turns: Option<(Queue, UserName)>,
     at: At<T>,
 }
 
@@ -62,7 +46,7 @@ type Making<T> = JoinSet<Result<(Option<Vec<u8>>, T), JoinError>>;
 impl<T: Lines> Waiting<T> {
     async fn next(mut self) -> Result<Option<(Bytes, Waiting<T>)>, JoinError> {
         let mut making = match self.at {
-            At::Rest(source) => make(source, self.queue.clone(), self.user.clone()),
+            At::Rest(source) => make(source, self.turns.clone()),
             At::Work(making) => making,
         };
         let Ok(made) = tokio::time::timeout(SIGN_OF_LIFE, making.join_next()).await else {
@@ -75,11 +59,14 @@ impl<T: Lines> Waiting<T> {
     }
 }
 
-fn make<T: Lines>(mut source: T, queue: Queue, user: UserName) -> Making<T> {
+fn make<T: Lines>(mut source: T, turns: Option<(Queue, UserName)>) -> Making<T> {
     let mut making = Making::new();
+    let work = move || (source.next(), source);
     making.spawn(async move {
-        let made = queue.blocking(Class::Long, &user, move || (source.next(), source));
-        made.await
+        match turns {
+            Some((queue, user)) => queue.blocking(Class::Long, &user, work).await,
+            None => spawn_blocking(work).await,
+        }
     });
     making
 }
@@ -116,7 +103,7 @@ mod tests {
     async fn who_waits_for_a_turn_hears_something_meanwhile() {
         let queue = Queue::default();
         let others = all_turns(&queue).await;
-        let reply = reply_at_length(Numbers(1..3), &queue, &"me".parse().unwrap());
+        let reply = reply(Numbers(1..3), Some((queue.clone(), "me".parse().unwrap())));
         let mut pieces = reply.into_body().into_data_stream();
         for _ in 0..3 {
             assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
@@ -130,7 +117,7 @@ mod tests {
     async fn who_stops_reading_keeps_no_turn() {
         let queue = Queue::default();
         let others = all_turns(&queue).await;
-        let reply = reply_at_length(Numbers(1..3), &queue, &"me".parse().unwrap());
+        let reply = reply(Numbers(1..3), Some((queue.clone(), "me".parse().unwrap())));
         let mut pieces = reply.into_body().into_data_stream();
         assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
         drop(others);
@@ -143,7 +130,7 @@ mod tests {
     async fn who_goes_away_leaves_the_queue() {
         let queue = Queue::default();
         let others = all_turns(&queue).await;
-        let reply = reply_at_length(Numbers(1..3), &queue, &"me".parse().unwrap());
+        let reply = reply(Numbers(1..3), Some((queue.clone(), "me".parse().unwrap())));
         let mut pieces = reply.into_body().into_data_stream();
         assert_eq!(pieces.next().await.unwrap().unwrap(), " ");
         drop(pieces);

@@ -142,10 +142,8 @@ pub(super) async fn file_list(
         after: query.after,
     };
     let lister = app.file_list(&caller, &query.path, asked).await?;
-    Ok(match query.digest {
-        true => lines::reply_at_length(lister, &app.queue, &caller.user),
-        false => lines::reply(lister),
-    })
+    let turns = query.digest.then(|| (app.queue.clone(), caller.user));
+    Ok(lines::reply(lister, turns))
 }
 
 impl lines::Lines for Lister {

@@ -16,7 +16,8 @@ use paddlecloud_pfs::pack::PackTotals;
 use serde::Deserialize;
 
 use super::content::stream;
-use crate::app::{Takes, Taking};
+use crate::app::Taking;
+use crate::files::Takes;
 use crate::http::gather::Gathered;
 use crate::http::query::Asked;
 use crate::http::reply::{Refused, Reply, envelope};
