@@ -19,9 +19,6 @@ pub use self::uploads::{CommitRequest, ReuseRequest, UnfinishedUpload, UploadRep
 /// Prefix of all routes of the file service, below [`crate::PREFIX`].
 pub const FILES: &str = "/pfs";
 
-/// Contains the version of a file's content, or asks for it (`if-match`).
-pub const VERSION_OF_FILE: &str = "etag";
-
 /// Contains the digest of a whole file, if the server knows it.
 pub const DIGEST_HEADER: &str = "pfs-digest";
 

@@ -83,11 +83,6 @@ impl Messages {
         }
     }
 
-    /// Finishes a line when something was skipped.
-    pub fn done_but(&mut self, left_out: usize) {
-        self.line(format!("Done, {left_out} left out"));
-    }
-
     /// Finishes a line with an error.
     pub fn failed(&mut self) {
         self.line("Failed");

@@ -157,7 +157,9 @@ fn small_files(work: &Path) -> Outcome<()> {
     let listed = files("list 10,000 files", || {
         let walked: Result<Vec<_>, _> = root.walk(&RelPath::root()).collect();
         let entries = walked?.into_iter().map(|found| found.into_entry());
-        Ok(entries.collect::<Result<Vec<_>, _>>().map_err(|path| path.to_string())?)
+        Ok(entries
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|path| path.to_string())?)
     })?;
     let cache = StatCache::new();
     let reading = ScanOptions {
@@ -170,9 +172,7 @@ fn small_files(work: &Path) -> Outcome<()> {
         Ok(scan(&source, &reading)?)
     })?;
 
-    let (stream, _) = files("pack them", || {
-        Ok(write_pack(&root, &listed, Vec::new())?)
-    })?;
+    let (stream, _) = files("pack them", || Ok(write_pack(&root, &listed, Vec::new())?))?;
     let target = work.join("unpacked");
     fs::create_dir(&target)?;
     for durability in [Durability::Relaxed, Durability::Synced] {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn findings(index: &MemoryIndex, root: Option<&Root>) -> Vec<Finding> {
-        let mut checker = Checker::new(index, |_| root.map(|root| root.clone().into())).unwrap();
+        let mut checker = Checker::new(index, |_| root.map(|root| OpenSpace::Folder(root.clone()))).unwrap();
         std::iter::from_fn(|| checker.next(index)).collect()
     }
 

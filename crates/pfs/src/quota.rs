@@ -121,11 +121,6 @@ pub struct Measuring {
 pub struct Ledger(Arc<Mutex<HashMap<Space, Account>>>);
 
 impl Ledger {
-    /// A ledger without limits.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Sets the limits of a space.
     pub fn limit(&self, space: &Space, quota: Quota) {
         self.lock().entry(space.clone()).or_default().quota = quota;

@@ -71,7 +71,7 @@ fn upload(folder: &Path) {
     staging::clear_abandoned(&target).unwrap();
     step("cleared");
     upload_big(&folder.join("source/big"), &target, &folder.join("note"));
-    upload_small(&folder.join("source/small"), &OpenSpace::from(target));
+    upload_small(&folder.join("source/small"), &OpenSpace::Folder(target));
 }
 
 /// Goes on with the upload that was written down, or begins one and writes it down.

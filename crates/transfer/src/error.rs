@@ -64,7 +64,7 @@ impl TransferError {
             | TransferError::Assembly(AssemblyError::WrongDigest { .. }) => true,
             TransferError::Local(error) | TransferError::Assembly(AssemblyError::Storage(error)) => matches!(
                 error,
-                RootError::NoSpace(_) | RootError::FsQuota { .. } | RootError::Exists(_)
+                RootError::NoSpace(_) | RootError::FsQuota(_) | RootError::Exists(_)
             ),
             _ => false,
         }

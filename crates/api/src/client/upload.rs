@@ -5,11 +5,10 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::sync::mpsc;
 
-const PIECE: usize = 256 << 10;
 const PIECES_WAITING: usize = 8;
 
 enum Piece {
@@ -21,7 +20,6 @@ enum Piece {
 /// the server never mistakes a part of a stream for all of it.
 pub struct UploadWriter {
     pieces: mpsc::Sender<Piece>,
-    buffer: BytesMut,
 }
 
 /// The reading half: the body of a request.
@@ -33,10 +31,7 @@ pub struct UploadBody {
 /// Creates a writer and the body that carries what it writes.
 pub fn upload_channel() -> (UploadWriter, UploadBody) {
     let (sender, receiver) = mpsc::channel(PIECES_WAITING);
-    let writer = UploadWriter {
-        pieces: sender,
-        buffer: BytesMut::with_capacity(PIECE),
-    };
+    let writer = UploadWriter { pieces: sender };
     let body = UploadBody {
         pieces: receiver,
         ended: false,
@@ -45,36 +40,27 @@ pub fn upload_channel() -> (UploadWriter, UploadBody) {
 }
 
 impl UploadWriter {
-    /// Sends buffered bytes and marks the stream as complete.
-    pub fn finish(mut self) -> io::Result<()> {
-        io::Write::flush(&mut self)?;
+    /// Marks the stream as complete.
+    pub fn finish(self) -> io::Result<()> {
         self.send(Piece::End)
     }
 
-    fn send(&mut self, piece: Piece) -> io::Result<()> {
+    fn send(&self, piece: Piece) -> io::Result<()> {
         self.pieces
             .blocking_send(piece)
             .map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the server stopped reading"))
     }
 }
 
+/// Every write is a piece of the body, so writers buffer.
 impl io::Write for UploadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = PIECE - self.buffer.len();
-        let taken = bytes.len().min(room);
-        self.buffer.extend_from_slice(&bytes[..taken]);
-        if self.buffer.len() == PIECE {
-            self.flush()?;
-        }
-        Ok(taken)
+        self.send(Piece::Data(Bytes::copy_from_slice(bytes)))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let full = std::mem::replace(&mut self.buffer, BytesMut::with_capacity(PIECE));
-        self.send(Piece::Data(full.freeze()))
+        Ok(())
     }
 }
 

@@ -315,7 +315,9 @@ async fn a_port_nobody_listens_on_is_unreachable() {
 
 async fn put(client: &Client, body: UploadBody) -> Result<Bytes, ClientError> {
     let call = Call::new(Method::PUT, "/x".to_owned());
-    client.send_body(&call, body.boxed_unsync(), &AtomicU64::default()).await
+    client
+        .send_body(&call, body.boxed_unsync(), &Arc::default())
+        .await
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ fn by_class(class: &str, text: &str, path: &RelPath) -> Option<RootError> {
         "PathIsNotEmptyDirectoryException" => RootError::NotEmpty(at),
         "AccessControlException" => RootError::Denied(at),
         "DSQuotaExceededException" | "NSQuotaExceededException" | "QuotaByStorageTypeExceededException" => {
-            RootError::FsQuota { path: at, kept: None }
+            RootError::FsQuota(at)
         }
         "PathComponentTooLongException" | "InvalidPathException" => RootError::Unsupported {
             path: at,
@@ -87,7 +87,7 @@ mod tests {
         ));
         assert!(matches!(
             told("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException", ""),
-            RootError::FsQuota { .. }
+            RootError::FsQuota(_)
         ));
         let long = told(
             "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException",

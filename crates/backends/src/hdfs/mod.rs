@@ -22,7 +22,6 @@ use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, 
 
 use self::drafts::Drafts;
 use self::failure::told;
-use self::quota::Explained;
 use self::slots::Slots;
 use self::writing::NewHdfsFile;
 use crate::copy_through::copy_through;
@@ -60,7 +59,6 @@ struct Inner {
     replication: Option<u32>,
     slots: Slots,
     drafts: Drafts,
-    explained: Explained,
 }
 
 impl HdfsStore {
@@ -89,7 +87,6 @@ impl HdfsStore {
             replication: settings.replication,
             slots: Slots::new(WRITERS),
             drafts: Drafts::default(),
-            explained: Explained::default(),
             name,
         }));
         let folder = match store.0.folder.as_str() {
@@ -248,10 +245,9 @@ impl FileStore for HdfsStore {
 
     fn make_folder(&self, place: &Place) -> Result<(), RootError> {
         let key = self.new_key(place)?;
-        let made = self.ask("make the folder", &place.path, move |client| async move {
+        self.ask("make the folder", &place.path, move |client| async move {
             client.mkdirs(&key, 0o755, true).await
-        });
-        made.map_err(|error| self.explain(&place.space, error))
+        })
     }
 
     fn remove(&self, place: &Place) -> Result<(), RootError> {
@@ -272,12 +268,11 @@ impl FileStore for HdfsStore {
         // HDFS reports the same error for a missing source and a missing target folder.
         self.status(from)?;
         let (source, target) = (self.key(from)?, self.new_key(to)?);
-        let renamed = self.ask("rename", &to.path, move |client| async move {
+        self.ask("rename", &to.path, move |client| async move {
             client
                 .rename(&source, &target, existing == Existing::Replace)
                 .await
-        });
-        renamed.map_err(|error| self.explain(&to.space, error))
+        })
     }
 
     fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
@@ -403,7 +398,7 @@ impl FileStore for HdfsStore {
     }
 
     fn quota(&self, space: &Space) -> Result<Option<u64>, RootError> {
-        Ok(self.bytes_kept(space)?.map(|kept| kept.limit))
+        self.bytes_limit(space)
     }
 }
 

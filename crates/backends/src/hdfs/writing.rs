@@ -18,8 +18,6 @@ const BLOCK: u64 = 128 << 20;
 const GRAIN: u64 = 512;
 /// The number of block sizes to choose from: up to 32 MiB above the usual one.
 const SIZES: u64 = 1 << 16;
-/// The most that a cluster reserves for one replica of a file in progress.
-pub(super) const LARGEST_BLOCK: u64 = BLOCK + GRAIN * (SIZES - 1);
 
 /// Leaves a time unchanged: -1 for the name node. Clusters that record no access times refuse any other value.
 const AS_IT_IS: u64 = u64::MAX;
@@ -61,8 +59,7 @@ impl NewHdfsFile {
         let name = draft.path.clone();
         let writer = store.ask("begin", &place.path, move |client| async move {
             client.create(&name, options).await
-        });
-        let writer = writer.map_err(|error| store.explain(&place.space, error))?;
+        })?;
         Ok(NewHdfsFile {
             store: store.clone(),
             place: place.clone(),
@@ -88,12 +85,7 @@ impl NewHdfsFile {
         let writer = self.writer.take().ok_or_else(gone)?;
         let (writer, written) = self.store.0.waiter.wait(work(writer)).ok_or_else(gone)?;
         self.writer = Some(writer);
-        let told = |error| self.explained(told(action, &self.place.path, error));
-        written.map_err(told)
-    }
-
-    fn explained(&self, error: RootError) -> RootError {
-        self.store.explain(&self.place.space, error)
+        written.map_err(|error| told(action, &self.place.path, error))
     }
 }
 
@@ -131,7 +123,7 @@ impl NewFile for NewHdfsFile {
                 .await?;
             Ok(status)
         });
-        let status = named.map_err(|error| self.explained(error))?;
+        let status = named?;
         self.published = true;
         Ok(self.store.meta(&status))
     }

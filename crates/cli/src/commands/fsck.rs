@@ -81,18 +81,12 @@ fn print(
     }
     let mut table = Table::new(&["FOUND", "PATH"]);
     for finding in findings {
-        table.push(vec![word(finding.verdict).to_owned(), finding.path.clone()]);
+        table.push(vec![word(finding.verdict), finding.path.clone()]);
     }
     out.table(&table)
 }
 
-fn word(verdict: FsckVerdict) -> &'static str {
-    match verdict {
-        FsckVerdict::Damaged => "damaged",
-        FsckVerdict::ChangedOutside => "changed outside",
-        FsckVerdict::RemovedOutside => "removed outside",
-        FsckVerdict::Touched => "touched",
-        FsckVerdict::Unreadable => "unreadable",
-        FsckVerdict::Changing => "changing",
-    }
+fn word(verdict: FsckVerdict) -> String {
+    let word = serde_json::to_value(verdict).expect("a verdict is a word");
+    word.as_str().unwrap_or_default().replace('-', " ")
 }

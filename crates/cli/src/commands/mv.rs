@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::split_last;
 use paddlecloud_pfs::{Existing, PfsPath};
@@ -12,7 +11,7 @@ use super::Context;
 use crate::error::CliError;
 use crate::transfer::location::{Location, Remote, settle};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path, is_written_within};
-use crate::transfer::report::{Lost, TransferTotals, foreseen};
+use crate::transfer::report::{Lost, TransferTotals};
 use crate::transfer::rules::{self, Request, Style, Target};
 use crate::transfer::{into_itself, no_place, place_there};
 
@@ -29,10 +28,6 @@ pub struct Args {
     /// Never overwrite
     #[arg(long, short = 'n')]
     no_clobber: bool,
-
-    /// Print what would be moved, move nothing
-    #[arg(long)]
-    dry_run: bool,
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
@@ -48,11 +43,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .into_iter()
         .map(|view| remote::node(view.path.0, view.meta))
         .collect();
-    let places = places(&files, sources, dest, args, &mut tally).await?;
-    if args.dry_run {
-        foresee(&files, &places, args, context).await?;
-        return tally.end("move", context.world);
-    }
+    let places = places(&files, sources, dest, &mut tally).await?;
     let existing = match args.no_clobber {
         true => Existing::Keep,
         false => Existing::Replace,
@@ -70,37 +61,6 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     tally.end("move", context.world)
 }
 
-async fn foresee(
-    files: &FileClient<'_>,
-    places: &[(PfsPath, PfsPath)],
-    args: &Args,
-    context: &mut Context<'_>,
-) -> Result<(), CliError> {
-    let mut moved = 0;
-    for (source, place) in places {
-        let is_kept = args.no_clobber && is_there(files, place).await?;
-        moved += usize::from(!is_kept);
-        context.world.out.line(match is_kept {
-            true => format!("keep {place}"),
-            false => format!("move {source} {place}"),
-        })?;
-    }
-    let line = foreseen(&format!("{moved} would be moved"));
-    context.world.err.line(line);
-    Ok(())
-}
-
-/// Whether something exists at the destination; a broken link counts.
-async fn is_there(files: &FileClient<'_>, place: &PfsPath) -> Result<bool, ClientError> {
-    match files.stat_link(place).await {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.refusal(), Some(ErrorName::NotFound | ErrorName::BadRequest)) => {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
-}
-
 fn on_the_cluster(location: Location) -> Result<Remote, CliError> {
     match location {
         Location::Remote(remote) => Ok(remote),
@@ -114,7 +74,6 @@ async fn places(
     files: &FileClient<'_>,
     sources: Vec<RemoteSource>,
     dest: &Remote,
-    args: &Args,
     tally: &mut TransferTotals,
 ) -> Result<Vec<(PfsPath, PfsPath)>, CliError> {
     let request = Request {
@@ -139,7 +98,7 @@ async fn places(
             Err(reason) => tally.lose(Lost::new(source.source.shown, reason)),
         }
     }
-    if request.target == Target::Missing && !places.is_empty() && !args.dry_run {
+    if request.target == Target::Missing && !places.is_empty() {
         make_way(files, &dest.path, request.slash).await?;
     }
     Ok(places)

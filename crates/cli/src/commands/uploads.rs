@@ -1,7 +1,5 @@
 //! `pfs uploads [--drop]`: unfinished uploads.
 
-use std::ffi::OsString;
-
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_transfer::FileService;
@@ -10,7 +8,6 @@ use super::Context;
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::{rfc3339, size};
-use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::is_about_one_path;
 use crate::transfer::report::{Lost, TransferTotals};
 
@@ -21,8 +18,8 @@ use crate::transfer::report::{Lost, TransferTotals};
 /// sent. A package whose `submit` is running is kept.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Ids, or paths `/pfs/…` where the files would appear; default: all
-    uploads: Vec<OsString>,
+    /// Ids or paths, as they are listed; default: all
+    uploads: Vec<String>,
 
     /// Discard them and everything received
     #[arg(long)]
@@ -46,12 +43,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         return Err(CliError::usage("`--drop` needs an id, a path or `--all`")
             .with_hint("name them by id or path, or write `--drop --all`"));
     }
-    let mut wanted = parse(&args.uploads)?;
     let session = context.session().await?;
-    settle(&session, wanted.iter_mut().filter_map(UploadName::as_path)).await?;
     let files = session.client.files();
     let mut tally = TransferTotals::default();
-    let found = choose(files.unfinished().await?, &wanted, &mut tally);
+    let found = choose(files.unfinished().await?, &args.uploads, &mut tally);
     if !args.drop {
         print(&found, args, context)?;
         return tally.end("show", context.world);
@@ -82,60 +77,25 @@ fn kept_for(upload: &UnfinishedUpload) -> u64 {
     }
 }
 
-/// One of the named uploads.
-#[derive(Debug)]
-enum UploadName {
-    Id(String),
-    Path(Remote),
-}
-
-impl UploadName {
-    fn as_path(&mut self) -> Option<&mut Remote> {
-        match self {
-            UploadName::Path(remote) => Some(remote),
-            UploadName::Id(_) => None,
-        }
-    }
-
-    fn is(&self, upload: &UnfinishedUpload) -> bool {
-        match self {
-            UploadName::Id(id) => *id == upload.id.to_string(),
-            UploadName::Path(remote) => remote.path.place() == upload.path.0.place(),
-        }
-    }
-
-    fn shown(&self) -> String {
-        match self {
-            UploadName::Id(id) => id.clone(),
-            UploadName::Path(remote) => remote.path.to_string(),
-        }
-    }
-}
-
-fn parse(words: &[OsString]) -> Result<Vec<UploadName>, CliError> {
-    let wanted = |word: &OsString| match word.to_str().filter(|word| !word.contains('/')) {
-        Some(id) => Ok(UploadName::Id(id.to_owned())),
-        None => Remote::parse(word).map(UploadName::Path),
-    };
-    words.iter().map(wanted).collect()
+fn is_named(upload: &UnfinishedUpload, name: &str) -> bool {
+    upload.id.to_string() == name || upload.path.to_string() == name
 }
 
 /// The named uploads, or all; names without an upload are reported.
 fn choose(
     all: Vec<UnfinishedUpload>,
-    wanted: &[UploadName],
+    wanted: &[String],
     tally: &mut TransferTotals,
 ) -> Vec<UnfinishedUpload> {
     if wanted.is_empty() {
         return all;
     }
-    for missing in wanted
-        .iter()
-        .filter(|wanted| !all.iter().any(|one| wanted.is(one)))
-    {
-        tally.lose(Lost::new(missing.shown(), "there is no such unfinished upload"));
+    for name in wanted {
+        if !all.iter().any(|upload| is_named(upload, name)) {
+            tally.lose(Lost::new(name, "there is no such unfinished upload"));
+        }
     }
-    let is_wanted = |upload: &UnfinishedUpload| wanted.iter().any(|wanted| wanted.is(upload));
+    let is_wanted = |upload: &UnfinishedUpload| wanted.iter().any(|name| is_named(upload, name));
     all.into_iter().filter(is_wanted).collect()
 }
 

@@ -8,7 +8,7 @@ use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, links_outside};
 
 use super::clearing::what_is_there;
-use super::crossing::{Crossing, Look, Step, Steps};
+use super::crossing::{Crossing, Step, Steps};
 use super::location::Remote;
 use super::remote::{self, RemoteSource, is_about_one_path};
 use super::report::Lost;
@@ -128,21 +128,25 @@ impl Transfer<'_> {
             from: source.path,
             to,
             entry,
-            look: Look::Unknown,
+            is_compared: false,
         };
         Some((source.source.shown, step))
     }
 
     async fn copy_folder(&mut self, from: &PfsPath, to: &PfsPath) -> Result<(), CliError> {
         let there = remote::target(&self.files, to).await?;
-        let Some((mut wanted, completeness)) = self.look_through_there(from).await? else {
+        let compare = match there {
+            Target::Folder => self.compare(),
+            Target::File | Target::Missing => Compare::default(),
+        };
+        let Some((mut wanted, completeness)) = self.look_through_there(from, compare).await? else {
             return Ok(());
         };
         self.select(&mut wanted);
         let links = self.leave_links_outside(from, &mut wanted);
         let is_whole = [completeness, links] == [Completeness::Whole; 2] && self.selection.is_all();
         if is_whole && there == Target::Missing && !self.options.dry_run {
-            let steps = self.steps(from, to, &wanted, &[]);
+            let steps = self.steps(from, to, &wanted);
             let (crossing, watch) = (self.crossing(), self.watch());
             let work = crossing.whole(from, to, steps, &watch);
             let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
@@ -153,14 +157,17 @@ impl Transfer<'_> {
             return Ok(());
         }
         let held = match there {
-            Target::Folder => match remote::entries_to_compare(&self.files, to, Compare::default()).await {
-                Ok(listed) => listed.entries,
+            Target::Folder => match remote::entries_to_compare(&self.files, to, compare).await {
+                Ok(mut listed) => {
+                    listed.take_damaged(to);
+                    listed.entries
+                }
                 Err(error) => return self.refused(to, error),
             },
             Target::File | Target::Missing => Vec::new(),
         };
         let plan = self.plan_merge(to, &wanted, &held);
-        self.copy_plan(from, to, &plan, &held).await
+        self.copy_plan(from, to, &plan).await
     }
 
     /// Takes links that lead out of the folder from its entries, and tells them. Says whether there were none.
@@ -197,9 +204,8 @@ impl Transfer<'_> {
         from: &PfsPath,
         to: &PfsPath,
         plan: &SyncPlan,
-        held: &[Entry],
     ) -> Result<(), CliError> {
-        let steps = self.steps(from, to, &plan.send, held);
+        let steps = self.steps(from, to, &plan.send);
         if self.options.dry_run {
             for path in &plan.kept {
                 self.world.out.line(format!("keep {from}/{path}"))?;
@@ -216,8 +222,7 @@ impl Transfer<'_> {
         self.settle(summary, &watch)
     }
 
-    fn steps(&mut self, from: &PfsPath, to: &PfsPath, entries: &[Entry], held: &[Entry]) -> Steps {
-        let by_content = self.compare() == Compare::Digest;
+    fn steps(&mut self, from: &PfsPath, to: &PfsPath, entries: &[Entry]) -> Steps {
         let mut steps = Steps {
             into: Some(to.clone()),
             ..Steps::default()
@@ -236,18 +241,11 @@ impl Transfer<'_> {
                 steps.folders.push(to);
                 continue;
             }
-            let is_like = |other: &Entry| other.is_file() && other.size() == entry.size();
-            let look =
-                match by_content && entry.is_file() && Entry::find(held, &entry.path).is_some_and(is_like) {
-                    true => Look::SameSize,
-                    false => Look::Differs,
-                };
-            let entry = entry.clone();
             steps.files.push(Step {
                 from,
                 to,
-                entry,
-                look,
+                entry: entry.clone(),
+                is_compared: true,
             });
         }
         steps

@@ -31,18 +31,8 @@ pub(super) struct Step {
     pub to: PfsPath,
     /// What it is; its path is of no concern.
     pub entry: Entry,
-    pub look: Look,
-}
-
-/// What is known of the place a file goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    /// Nothing, or something else.
-    Differs,
-    /// A file of the same size: only contents tell.
-    SameSize,
-    /// Nobody has looked yet.
-    Unknown,
+    /// Whether it was compared with what is there.
+    pub is_compared: bool,
 }
 
 /// What takes the place of a folder that is copied.
@@ -176,13 +166,12 @@ impl Crossing<'_> {
 
     /// What becomes of a file that need not be copied.
     async fn judge(&self, step: &Step) -> Result<Option<Outcome>, ClientError> {
-        let there = match step.look {
-            Look::Differs => return Ok(None),
-            Look::SameSize => return self.judge_contents(step).await,
-            Look::Unknown => match self.files.stat(&step.to).await {
-                Err(error) if error.refusal() == Some(ErrorName::NotFound) => return Ok(None),
-                there => there?,
-            },
+        if step.is_compared {
+            return Ok(None);
+        }
+        let there = match self.files.stat(&step.to).await {
+            Err(error) if error.refusal() == Some(ErrorName::NotFound) => return Ok(None),
+            there => there?,
         };
         let Some(there) = at_the_same_path(&step.entry, there) else {
             return Ok(None);

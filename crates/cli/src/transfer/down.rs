@@ -83,7 +83,7 @@ impl Transfer<'_> {
     ) -> Result<Option<Download>, CliError> {
         let remote = source.path.clone();
         if source.source.kind == Kind::Folder {
-            let Some((mut entries, _)) = self.look_through_there(&remote).await? else {
+            let Some((mut entries, _)) = self.look_through_there(&remote, Compare::default()).await? else {
                 return Ok(None);
             };
             self.select(&mut entries);
@@ -103,8 +103,9 @@ impl Transfer<'_> {
     pub(super) async fn look_through_there(
         &mut self,
         folder: &PfsPath,
+        compare: Compare,
     ) -> Result<Option<(Vec<Entry>, Completeness)>, CliError> {
-        let listed = self.list_there(folder, Compare::default()).await?;
+        let listed = self.list_there(folder, compare).await?;
         Ok(listed.map(|listed| self.tell_what_stays(folder, listed)))
     }
 

@@ -125,7 +125,7 @@ impl Transfer<'_> {
             .make_room(side, &plan, &clearings, &held, completeness)
             .await?;
         leave_out(&mut plan.send, &stuck);
-        self.copy_plan(src, dest, &plan, &[]).await?;
+        self.copy_plan(src, dest, &plan).await?;
         self.clear_extra(side, &clearings, completeness).await
     }
 

@@ -121,7 +121,9 @@ impl Way<'_> {
             _ => return Ok(()),
         };
         match flag {
-            Some(flag) => Err(CliError::usage(format!("`{flag}` cannot be used if the {end} is `-`"))),
+            Some(flag) => Err(CliError::usage(format!(
+                "`{flag}` cannot be used if the {end} is `-`"
+            ))),
             None => Ok(()),
         }
     }
@@ -251,15 +253,15 @@ impl<'a> Transfer<'a> {
                     let arrived = summary.transferred + summary.unchanged + summary.kept;
                     let lost = summary.failures.len() + std::mem::take(&mut self.untold);
                     match (lost, arrived) {
-                        (0, _) => line.done(&mut self.world.err),
-                        (_, 0) => line.failed(&mut self.world.err),
-                        (lost, _) => line.done_but(lost, &mut self.world.err),
+                        (0, _) => line.end("Done", &mut self.world.err),
+                        (_, 0) => line.end("Failed", &mut self.world.err),
+                        (lost, _) => line.end(&format!("Done, {lost} left out"), &mut self.world.err),
                     }
                     return Ok(summary);
                 }
                 _ = tick.tick() => line.refresh(watch),
                 _ = &mut interrupt => {
-                    line.failed(&mut self.world.err);
+                    line.end("Failed", &mut self.world.err);
                     return Err(CliError::refused("interrupted")
                         .with_hint("run the same command again to resume"));
                 }

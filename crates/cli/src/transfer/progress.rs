@@ -142,33 +142,13 @@ impl Line {
         }
     }
 
-    pub fn done(self, messages: &mut Messages) {
+    /// Ends the line with this word.
+    pub fn end(self, how: &str, messages: &mut Messages) {
         match self.bar {
-            None => messages.done(&self.what),
+            None => messages.line(how),
             Some(bar) => {
                 bar.finish_and_clear();
-                messages.line(format!("{} ... Done", self.what));
-            }
-        }
-    }
-
-    /// Done, except for some files; the report at the end lists them.
-    pub fn done_but(self, left_out: usize, messages: &mut Messages) {
-        match self.bar {
-            None => messages.done_but(left_out),
-            Some(bar) => {
-                bar.finish_and_clear();
-                messages.line(format!("{} ... Done, {left_out} left out", self.what));
-            }
-        }
-    }
-
-    pub fn failed(self, messages: &mut Messages) {
-        match self.bar {
-            None => messages.failed(),
-            Some(bar) => {
-                bar.finish_and_clear();
-                messages.line(format!("{} ... Failed", self.what));
+                messages.line(format!("{} ... {how}", self.what));
             }
         }
     }

@@ -1,12 +1,15 @@
 //! A folder that is filled by one or more streams and published atomically.
 
+use std::collections::HashMap;
+
 use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
 use crate::content::hash_file;
+use crate::digest::Digest;
 use crate::entry::{Entry, Node};
 use crate::links::Links;
 use crate::package::Manifest;
 use crate::relpath::RelPath;
-use crate::root::{self, Existing, Kind, Root, RootError};
+use crate::root::{self, Existing, Kind, Root, RootError, Stamp};
 use crate::staging::{StagedId, remove_staged, staged_path};
 use crate::sys::{self, Mode};
 
@@ -70,11 +73,16 @@ impl StagedTree {
         unpack(&self.tree, stream, limits)
     }
 
-    /// The entries of a manifest that the tree lacks or has with differences. Contents are hashed.
-    pub fn missing<'a>(&self, manifest: &'a Manifest) -> Result<Vec<&'a Entry>, RootError> {
+    /// The entries of a manifest that the tree lacks or has with differences. Contents are hashed, except of files whose stamp is
+    /// known.
+    pub fn missing<'a>(
+        &self,
+        manifest: &'a Manifest,
+        known: &HashMap<Stamp, Digest>,
+    ) -> Result<Vec<&'a Entry>, RootError> {
         let mut missing = Vec::new();
         for entry in manifest.entries() {
-            if !holds(&self.tree, entry)? {
+            if !holds(&self.tree, entry, known)? {
                 missing.push(entry);
             }
         }
@@ -143,7 +151,7 @@ pub(super) fn check_links(tree: &Root) -> Result<(), RootError> {
 }
 
 /// Whether a tree contains exactly what an entry describes (except times).
-fn holds(tree: &Root, entry: &Entry) -> Result<bool, RootError> {
+fn holds(tree: &Root, entry: &Entry, known: &HashMap<Stamp, Digest>) -> Result<bool, RootError> {
     let meta = match tree.stat_link(&entry.path) {
         Ok(meta) => meta,
         Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => return Ok(false),
@@ -162,6 +170,9 @@ fn holds(tree: &Root, entry: &Entry) -> Result<bool, RootError> {
         ) => {
             if *size != meta.size || *executable != meta.executable {
                 return Ok(false);
+            }
+            if let Some(written) = known.get(&meta.stamp) {
+                return Ok(Some(*written) == *digest);
             }
             let (file, _) = tree.open_file_no_links(&entry.path)?;
             let found = hash_file(&file).map_err(|error| RootError::io("read", &entry.path, error))?;

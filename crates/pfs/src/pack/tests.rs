@@ -34,9 +34,13 @@ fn scanned(folder: &Path, reading: Reading) -> Vec<Entry> {
 }
 
 fn packed(folder: &Path, reading: Reading) -> Vec<u8> {
-    write_pack(&Root::open(folder).unwrap(), &scanned(folder, reading), Vec::new())
-        .unwrap()
-        .0
+    write_pack(
+        &Root::open(folder).unwrap(),
+        &scanned(folder, reading),
+        Vec::new(),
+    )
+    .unwrap()
+    .0
 }
 
 /// Encodes invented entries without the writer's checks.
@@ -382,7 +386,7 @@ fn what_a_broken_stream_brought_need_not_come_again() {
     fs::write(target.path().join(format!(".pfs-staging/{id}/w-big")), "half").unwrap();
 
     let missing: Vec<String> = tree
-        .missing(&manifest)
+        .missing(&manifest, &Default::default())
         .unwrap()
         .iter()
         .map(|e| e.path.to_string())
@@ -397,7 +401,7 @@ fn what_a_broken_stream_brought_need_not_come_again() {
         .unwrap()
         .0;
     tree.unpack(rest.as_slice(), PackLimits::default()).unwrap();
-    assert!(tree.missing(&manifest).unwrap().is_empty());
+    assert!(tree.missing(&manifest, &Default::default()).unwrap().is_empty());
     tree.publish(&rel("job"), Existing::Keep).unwrap();
     assert_eq!(picture(&target.path().join("job")), picture(source.path()));
 }

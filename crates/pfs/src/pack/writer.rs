@@ -95,6 +95,11 @@ impl<W: Write> PackWriter<W> {
         }
     }
 
+    /// The destination, for taking what was written so far.
+    pub fn get_mut(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Writes the end mark and returns the destination.
     pub fn finish(mut self) -> Result<(W, PackTotals), PackError> {
         self.put_sealed(&head::encode_end(self.totals))?;

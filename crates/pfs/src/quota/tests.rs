@@ -11,7 +11,7 @@ fn amount(bytes: u64, files: u64) -> Amount {
 }
 
 fn limited(bytes: u64, files: u64) -> Ledger {
-    let ledger = Ledger::new();
+    let ledger = Ledger::default();
     ledger.limit(
         &space(),
         Quota {

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::OwnQuota;
 use crate::relpath::{RelPath, RelPathError};
 use crate::sys::Errno;
 
@@ -31,8 +30,8 @@ pub enum RootError {
     Spared(RelPath),
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),
-    #[error("the file system's own quota leaves no room for `{path}`{}", in_numbers(kept))]
-    FsQuota { path: RelPath, kept: Option<OwnQuota> },
+    #[error("the file system's own quota leaves no room for `{0}`")]
+    FsQuota(RelPath),
     #[error("`{0}` is too long a path for this file system")]
     TooLong(RelPath),
     #[error("`{path}` cannot be kept in this storage: {reason}")]
@@ -83,7 +82,7 @@ impl RootError {
             Errno::LOOP => Self::ThroughLink(at),
             Errno::ACCESS | Errno::PERM => Self::Denied(at),
             Errno::NOSPC => Self::NoSpace(at),
-            Errno::DQUOT => Self::FsQuota { path: at, kept: None },
+            Errno::DQUOT => Self::FsQuota(at),
             Errno::NAMETOOLONG => Self::TooLong(at),
             Errno::ILSEQ => Self::NotNameable(at),
             // The error for opening a socket, or a pipe without a reader, with `O_NONBLOCK`.
@@ -114,7 +113,7 @@ impl RootError {
             | Self::NotNameable(path)
             | Self::Changing(path)
             | Self::Busy(path)
-            | Self::FsQuota { path, .. }
+            | Self::FsQuota(path)
             | Self::Unsupported { path, .. }
             | Self::Unreachable { path, .. }
             | Self::Io { path, .. }
@@ -141,11 +140,6 @@ impl RootError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::Escapes(_) | Self::Path(_))
     }
-}
-
-/// Limit and usage, if known.
-fn in_numbers(kept: &Option<OwnQuota>) -> String {
-    kept.map(|kept| format!(": {kept}")).unwrap_or_default()
 }
 
 /// Like [`if_there`]; the contents of an unreadable folder are `None` too.

@@ -22,7 +22,6 @@ use std::sync::Arc;
 pub use self::copy::Copied;
 pub use self::error::RootError;
 pub use self::glob::{GlobError, GlobPattern};
-pub use self::kept::{Counted, OwnQuota, in_the_way};
 pub use self::meta::{Kind, Meta, Stamp};
 use self::real::Spared;
 use self::resolve::{Follow, Resolver, Seen};

@@ -47,7 +47,7 @@ impl Root {
         path: &RelPath,
     ) -> Result<Option<(OwnedFd, String)>, RootError> {
         let grave = match staging_folder(self) {
-            Err(RootError::NoSpace(_) | RootError::FsQuota { .. }) => return Ok(None),
+            Err(RootError::NoSpace(_) | RootError::FsQuota(_)) => return Ok(None),
             other => other?,
         };
         let buried = fresh_name();

@@ -11,9 +11,7 @@ use super::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use crate::entry::Mtime;
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{
-    Copied, DirEntry, Durability, Existing, FileAttributes, Meta, Root, RootError, StagedFile, Usage,
-};
+use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootError, StagedFile, Usage};
 use crate::source::Source;
 
 /// The default backend.
@@ -30,14 +28,6 @@ impl LocalStore {
             shown: folder.as_ref().display().to_string(),
             root: Root::open(folder)?,
         })
-    }
-
-    /// Returns the store with another durability.
-    pub fn with_durability(self, durability: Durability) -> Self {
-        Self {
-            root: self.root.with_durability(durability),
-            ..self
-        }
     }
 
     /// The confined folder of a space, created on first use.
@@ -113,11 +103,8 @@ impl FileStore for LocalStore {
     }
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
-        let space = self.space(&place.space)?;
-        let staged = space.stage_file(attributes);
         Ok(Box::new(NewLocalFile {
-            staged: staged.map_err(|error| space.explain(error))?,
-            space,
+            staged: self.space(&place.space)?.stage_file(attributes)?,
             path: place.path.clone(),
         }))
     }
@@ -208,7 +195,6 @@ impl ReadAt for OpenFile {
 }
 
 struct NewLocalFile {
-    space: Root,
     staged: StagedFile,
     path: RelPath,
 }
@@ -217,12 +203,11 @@ impl NewFile for NewLocalFile {
     fn append(&mut self, bytes: &[u8]) -> Result<(), RootError> {
         self.staged
             .write_all(bytes)
-            .map_err(|error| self.space.explain(RootError::io("write", &self.path, error)))
+            .map_err(|error| RootError::io("write", &self.path, error))
     }
 
     fn publish(self: Box<Self>, existing: Existing) -> Result<Meta, RootError> {
-        let published = self.staged.publish(&self.path, existing);
-        published.map_err(|error| self.space.explain(error))
+        self.staged.publish(&self.path, existing)
     }
 }
 
@@ -245,9 +230,7 @@ mod tests {
     #[test]
     fn a_link_in_one_home_does_not_lead_to_another() {
         let folder = tempfile::tempdir().unwrap();
-        let store = LocalStore::open(folder.path())
-            .unwrap()
-            .with_durability(Durability::Relaxed);
+        let store = LocalStore::open(folder.path()).unwrap();
         let space = |user: &str| Space::Home(user.parse().unwrap());
         let bob = store.space(&space("bob")).unwrap();
         bob.write_file(&"secret".parse().unwrap(), b"x", Existing::Keep)

@@ -204,17 +204,6 @@ impl RemoteSpace {
         paths.iter().map(look).collect()
     }
 
-    pub(super) fn write_file(
-        &self,
-        path: &RelPath,
-        content: &[u8],
-        existing: Existing,
-    ) -> Result<(), RootError> {
-        let mut file = self.store.begin(&self.at(path), FileAttributes::default())?;
-        file.append(content)?;
-        file.publish(existing).map(drop)
-    }
-
     /// Sends a complete file from the spool, in order. It is durable on return.
     pub(super) fn publish(
         &self,

@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::pack::{Merged, StagedTree};
 use crate::path::Space;
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Existing, GlobPattern, Meta, Root, RootError, StagedFile, Usage};
+use crate::root::{DirEntry, Existing, GlobPattern, Meta, Root, RootError, Usage};
 
 /// An opened space; cheap to clone.
 #[derive(Clone)]
@@ -25,12 +25,6 @@ pub enum OpenSpace {
 
 /// Everything below a folder, in order.
 pub type Entries = Box<dyn Iterator<Item = Result<DirEntry, RootError>> + Send>;
-
-impl From<Root> for OpenSpace {
-    fn from(root: Root) -> Self {
-        Self::Folder(root)
-    }
-}
 
 impl OpenSpace {
     /// Opens a space of a store. Uploads to a remote store are staged in `spool`.
@@ -62,15 +56,6 @@ impl OpenSpace {
         match self {
             Self::Folder(root) => Self::Folder(root.sparing_all_but(path)),
             remote => remote,
-        }
-    }
-
-    /// Adds limit and usage to an error, if it comes from a quota of the storage that reports them.
-    pub fn explain(&self, error: RootError) -> RootError {
-        match self {
-            Self::Folder(root) => root.explain(error),
-            // A remote store has added them itself.
-            Self::Remote(_) => error,
         }
     }
 
@@ -191,14 +176,6 @@ impl OpenSpace {
         match self {
             Self::Folder(root) => root.usage_behind(path),
             Self::Remote(remote) => remote.usage(path),
-        }
-    }
-
-    /// Writes a small file at once.
-    pub fn write_file(&self, path: &RelPath, content: &[u8], existing: Existing) -> Result<(), RootError> {
-        match self {
-            Self::Folder(root) => root.write_file(path, content, existing),
-            Self::Remote(remote) => remote.write_file(path, content, existing),
         }
     }
 

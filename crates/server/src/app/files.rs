@@ -415,10 +415,8 @@ impl App {
         let spaces: Vec<Space> = homes.map(Space::Home).chain([Space::Public]).collect();
         let files = self.files.clone();
         let swept = tokio::task::spawn_blocking(move || files.sweep(&spaces)).await;
-        if let Ok(swept) = swept
-            && swept.expired > 0
-        {
-            tracing::info!(expired = swept.expired, "expired uploads were dropped");
+        if let Ok(expired @ 1..) = swept {
+            tracing::info!(expired, "expired uploads were dropped");
         }
     }
 }

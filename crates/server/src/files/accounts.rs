@@ -63,7 +63,7 @@ impl Accounts {
     pub(super) fn new(users: Users) -> Accounts {
         Accounts {
             users,
-            ledger: Ledger::new(),
+            ledger: Ledger::default(),
             looks: Mutex::default(),
         }
     }

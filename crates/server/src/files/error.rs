@@ -6,7 +6,6 @@ use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::quota::QuotaError;
 use paddlecloud_pfs::root::GlobError;
 use paddlecloud_pfs::share::ShareError;
-use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{AccessError, PfsPath, RootError, Space};
 
 /// Why a request about files failed.
@@ -86,7 +85,7 @@ impl FilesError {
     pub fn is_full(&self) -> bool {
         match (self, self.storage()) {
             (FilesError::Disk(error, _), _) => is_no_space(error),
-            (_, source) => matches!(source, Some(RootError::NoSpace(_) | RootError::FsQuota { .. })),
+            (_, source) => matches!(source, Some(RootError::NoSpace(_) | RootError::FsQuota(_))),
         }
     }
 
@@ -97,21 +96,6 @@ impl FilesError {
             | FilesError::Assembly(AssemblyError::Storage(source))
             | FilesError::Pack(PackError::Storage(source)) => Some(source),
             _ => None,
-        }
-    }
-
-    /// Adds limit and usage if a quota of the storage itself is the cause.
-    pub(super) fn explained(self, space: &OpenSpace) -> FilesError {
-        match self {
-            FilesError::Storage { path, source } => FilesError::Storage {
-                path,
-                source: space.explain(source),
-            },
-            FilesError::Assembly(AssemblyError::Storage(source)) => {
-                AssemblyError::Storage(space.explain(source)).into()
-            }
-            FilesError::Pack(PackError::Storage(source)) => PackError::Storage(space.explain(source)).into(),
-            other => other,
         }
     }
 }

@@ -9,26 +9,20 @@ use paddlecloud_pfs::{Mtime, Space};
 
 use super::{Files, FilesError};
 
-/// The result of a sweep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Swept {
-    /// Uploads that expired.
-    pub expired: u64,
-}
-
 impl Files {
-    /// Removes what was not touched for long, and the keys of uploads that are gone. Safe while requests run.
-    pub fn sweep(&self, users: &[Space]) -> Swept {
+    /// Removes what was not touched for long, and the keys of uploads that are gone. Safe while requests run. Returns how many
+    /// uploads expired.
+    pub fn sweep(&self, users: &[Space]) -> u64 {
         self.sweep_at(users, Mtime::from(SystemTime::now()))
     }
 
     /// A sweep at a given time, for tests.
-    pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> Swept {
+    pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> u64 {
         let age = KEEP_UNFINISHED;
         self.0.uploads.put_down_idle(now);
         // Read the keys first: uploads that begin later are not among them.
         let mut gone = self.index().uploads().unwrap_or_default();
-        let mut swept = Swept::default();
+        let mut swept = 0;
         let mut alive: HashSet<StagedId> = HashSet::new();
         let mut all_seen = true;
         for space in spaces {
@@ -66,7 +60,7 @@ impl Files {
                 Ok(expired.len() as u64 + drafts)
             });
             match expired {
-                Ok(expired) => swept.expired += expired,
+                Ok(expired) => swept += expired,
                 Err(error) => {
                     all_seen = false;
                     tracing::warn!(%space, error = crate::error_chain::chain_of(&error), "unfinished uploads were not swept");

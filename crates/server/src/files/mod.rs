@@ -31,11 +31,11 @@ use paddlecloud_core::access::Scope;
 use paddlecloud_pfs::content::FileIndex;
 use paddlecloud_pfs::pack::StagedTree;
 use paddlecloud_pfs::package::PackageId;
-use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::root::{Meta, Stamp};
 use paddlecloud_pfs::staging::in_package;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
-    Access, Caller as PfsCaller, CallerRole, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
+    Access, Caller as PfsCaller, CallerRole, Digest, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
 };
 
 pub use accounts::MEASURED_AGAIN;
@@ -43,7 +43,7 @@ pub use backend::StoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
-pub use housekeeping::{KEEP_UNFINISHED, Swept};
+pub use housekeeping::KEEP_UNFINISHED;
 pub use list::{Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
@@ -137,6 +137,15 @@ impl Files {
         let mut reached = self.admit(caller, path, Access::Write)?;
         reached.place.path = staged;
         Ok(reached)
+    }
+
+    /// Notes what was written into the staged tree of a package.
+    fn received(&self, reached: &Reached, files: impl IntoIterator<Item = (Stamp, Digest)>) {
+        if let (Some(package), Space::Home(owner)) = (reached.package(), &reached.place.space)
+            && let Ok(user) = owner.as_str().parse()
+        {
+            self.0.owners.locks(&user).receive(package, files);
+        }
     }
 
     /// Where a node really is. A path that cannot be resolved stands for itself: using it reports the reason.
@@ -240,7 +249,7 @@ impl Reached {
             RootError::Spared(_) => FilesError::Ours(self.shown.clone()),
             source => FilesError::Storage {
                 path: Box::new(self.shown.clone()),
-                source: self.root.explain(source),
+                source,
             },
         }
     }

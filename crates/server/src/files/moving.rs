@@ -9,7 +9,7 @@ use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Access, Existing, LinkTarget, RootError, Space};
 
 use super::tree::existing;
-use super::{Files, FilesError, MEASURED_AGAIN, Reached};
+use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 use crate::homes::Acting;
 
@@ -136,7 +136,7 @@ impl Files {
         let from = self.reach(caller, &request.from.0, Access::Read)?;
         let to = self.reach(caller, &request.to.0, Access::Write)?;
         to.not_the_space()?;
-        let mut acting = self.act_for_both(&from, &to)?;
+        let acting = self.act_for_both(&from, &to)?;
         let link = match from.stat_link()?.kind {
             Kind::Symlink(target) if request.keep_link => Some(target),
             _ => None,
@@ -151,19 +151,10 @@ impl Files {
         };
         let usage = usage.map_err(from.failed())?;
         let replaced = to.replaced()?;
-        let reserve = || self.reserve(&to.place.space, usage.into());
-        let mut room = reserve();
-        for _ in 0..MEASURED_AGAIN {
-            let Err(FilesError::Unmeasured(space)) = &room else {
-                break;
-            };
-            // With the server's own rights: files that a job made unreadable count, too.
-            drop(acting);
-            self.measure(space)?;
-            acting = self.act_for_both(&from, &to)?;
-            room = reserve();
-        }
-        let room = room?;
+        // Measured with the server's own rights: files that a job made unreadable count, too.
+        drop(acting);
+        let room = self.measured(|| self.reserve(&to.place.space, usage.into()))?;
+        let acting = self.act_for_both(&from, &to)?;
         if link.is_none() {
             self.sound_to_copy(&from)?;
         }
@@ -302,7 +293,7 @@ mod tests {
             write(name, "old");
         }
         let reached = Reached {
-            root: Root::open(folder.path()).unwrap().into(),
+            root: OpenSpace::Folder(Root::open(folder.path()).unwrap()),
             place: Place {
                 space: Space::Public,
                 path: "t".parse::<RelPath>().unwrap(),

@@ -4,8 +4,7 @@
 //! whole files stay there.
 
 use std::collections::HashSet;
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
 
 use bytes::Bytes;
 use paddlecloud_api::files::{PackRequest, SMALL_FILE};
@@ -117,7 +116,7 @@ impl Takes for PackIn {
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError> {
         let _acting = self.files.act(&self.folder.place.space)?;
         self.parser.feed(bytes).map_err(|error| {
-            let error = FilesError::from(error).explained(&self.folder.root);
+            let error = FilesError::from(error);
             self.is_full |= error.is_full();
             error
         })
@@ -213,6 +212,7 @@ impl PackIn {
         // Only a measurement shows what arrived.
         let checked = check(self.parser, &folder).inspect_err(|_| files.forget_measure(&folder.place.space));
         let (arrived, totals) = checked?;
+        files.received(&folder, arrived.iter().map(|file| (file.stamp, file.digest)));
         if let Some(room) = self.room {
             let written = Amount {
                 bytes: totals.bytes,
@@ -268,36 +268,9 @@ pub struct PackOut {
     folder: Reached,
     /// Each with its record in the index.
     files: std::iter::Zip<std::vec::IntoIter<RelPath>, std::vec::IntoIter<Option<(Stamp, Digest)>>>,
-    writer: Option<PackWriter<Buffer>>,
-    buffer: Buffer,
+    writer: Option<PackWriter<Vec<u8>>>,
     seen: HashSet<RelPath>,
     content: Vec<u8>,
-}
-
-/// Collects the writer's output until it is taken.
-#[derive(Clone, Default)]
-struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-impl Buffer {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        buffer.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Files {
@@ -324,13 +297,11 @@ impl Files {
             .collect();
         let places = places.map_err(|error| folder.failed()(error.into()))?;
         let indexed = self.indexed(&folder.place.space, &places);
-        let buffer = Buffer::default();
         Ok(PackOut {
             store: self.clone(),
             folder,
             files: request.files.into_iter().zip(indexed),
-            writer: Some(PackWriter::new(buffer.clone())?),
-            buffer,
+            writer: Some(PackWriter::new(Vec::new())?),
             seen: HashSet::from([RelPath::root()]),
             content: Vec::new(),
         })
@@ -344,20 +315,20 @@ impl PackOut {
             return Ok(None);
         };
         let _acting = self.store.act(&self.folder.place.space)?;
-        while self.buffer.len() < PIECE {
+        while writer.get_mut().len() < PIECE {
             let Some((path, indexed)) = self.files.next() else {
-                writer.finish()?;
-                return Ok(Some(self.buffer.take().into()));
+                return Ok(Some(writer.finish()?.0.into()));
             };
             self.add(&mut writer, path, indexed)?;
         }
+        let written = std::mem::take(writer.get_mut());
         self.writer = Some(writer);
-        Ok(Some(self.buffer.take().into()))
+        Ok(Some(written.into()))
     }
 
     fn add(
         &mut self,
-        writer: &mut PackWriter<Buffer>,
+        writer: &mut PackWriter<Vec<u8>>,
         path: RelPath,
         indexed: Option<(Stamp, Digest)>,
     ) -> Result<(), FilesError> {
@@ -441,7 +412,9 @@ fn read_full(file: &dyn ReadAt, buffer: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
+    use std::io::Write as _;
     use std::path::PathBuf;
+    use std::sync::Arc;
     use std::time::UNIX_EPOCH;
 
     use paddlecloud_pfs::Source;

@@ -79,7 +79,7 @@ impl Live {
     ) -> Result<T, FilesError> {
         let error = match result {
             Ok(value) => return Ok(value),
-            Err(error) => FilesError::from(error).explained(&self.reached.root),
+            Err(error) => FilesError::from(error),
         };
         let is_over = matches!(
             error,
@@ -201,8 +201,7 @@ impl Files {
         if size > 0 && free < plan.size {
             return Err(reached.failed()(RootError::NoSpace(plan.path)));
         }
-        let assembly = Assembly::create(staging, plan)
-            .map_err(|error| FilesError::from(error).explained(&reached.root))?;
+        let assembly = Assembly::create(staging, plan)?;
         if let Some(room) = room {
             self.0.uploads.rooms.keep(assembly.id(), room);
         }
@@ -386,7 +385,7 @@ impl Files {
         let recorded = digest.filter(|_| live.assembly.plan().mtime.is_some());
         match (live.reached.package(), recorded) {
             // The package moves to its own place.
-            (Some(_), _) => {}
+            (Some(_), _) => self.received(&live.reached, digest.map(|digest| (meta.stamp, digest))),
             (None, Some(digest)) => self.record(&live.reached.place, meta.stamp, digest),
             (None, None) => self.forget(&live.reached.place),
         }

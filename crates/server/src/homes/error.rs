@@ -37,7 +37,7 @@ impl StorageError {
 
     /// Whether the disk is full, or a quota of its file system is exhausted.
     pub fn is_full(&self) -> bool {
-        if let Self::Storage(RootError::NoSpace(_) | RootError::FsQuota { .. }) = self {
+        if let Self::Storage(RootError::NoSpace(_) | RootError::FsQuota(_)) = self {
             return true;
         }
         let reasons = std::iter::successors(Some(self as &(dyn std::error::Error + 'static)), |error| {

@@ -1,9 +1,12 @@
-//! Locks of one user's home.
+//! Locks of one user's home, and what is known of its staged packages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::Digest;
+use paddlecloud_pfs::package::PackageId;
+use paddlecloud_pfs::root::Stamp;
 use tokio::sync::RwLock;
 
 /// The locks of one user.
@@ -16,6 +19,29 @@ pub struct UserLocks {
     pub(crate) latest: Mutex<()>,
     /// Held while packages are published, or trees without a manifest are removed.
     pub publishing: Mutex<()>,
+    /// What this process wrote into staged packages: it need not be read again to publish them.
+    received: Mutex<HashMap<PackageId, Received>>,
+}
+
+/// The digests of files by their stamps.
+pub type Received = HashMap<Stamp, Digest>;
+
+/// Files of more staged packages than these are read again.
+const MOST_RECEIVED: usize = 8;
+
+impl UserLocks {
+    pub fn receive(&self, package: PackageId, files: impl IntoIterator<Item = (Stamp, Digest)>) {
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        if received.len() >= MOST_RECEIVED && !received.contains_key(&package) {
+            received.clear();
+        }
+        received.entry(package).or_default().extend(files);
+    }
+
+    pub fn take_received(&self, package: PackageId) -> Received {
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.remove(&package).unwrap_or_default()
+    }
 }
 
 /// The locks of all users.

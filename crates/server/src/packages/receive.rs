@@ -97,7 +97,8 @@ impl Announced<'_> {
 
     /// Adds what need not be sent. Links come last: nothing is uploaded through them.
     fn add_known(&self) -> Result<Completed, StorageError> {
-        let absent = self.staged.missing(self.manifest)?;
+        let received = self.locks.take_received(self.manifest.id());
+        let absent = self.staged.missing(self.manifest, &received)?;
         let (files, others): (Vec<&Entry>, Vec<&Entry>) =
             absent.into_iter().partition(|entry| entry.is_file());
         let sources = Sources::find(&self.home, &self.staged, self.manifest, &files)?;

@@ -13,7 +13,6 @@ mod links;
 mod prepare;
 mod pruning;
 
-use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use paddlecloud_core::job::Job;
@@ -201,29 +200,29 @@ impl Storage {
         }
     }
 
-    /// The path at which an uploaded package appears, unless the user's own file has that name.
-    pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
+    /// The path at which an uploaded package appears, and the link that the server makes there.
+    fn shown_link(&self, job: &Job) -> Option<(RelPath, String)> {
         job.spec.snapshot.as_ref()?;
         let shown = self.shown_at(job).ok()?;
-        let ours = format!("{OURS}/latest/{}", latest_key(&shown));
-        let meta = self.home(&job.user).ok()?.stat_link(&shown).ok()?;
-        matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == ours.as_bytes()).then_some(shown)
+        let link = format!("{OURS}/latest/{}", latest_key(&shown));
+        Some((shown, link))
+    }
+
+    /// The path at which an uploaded package appears, unless the user's own file has that name.
+    pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
+        let (shown, link) = self.shown_link(job)?;
+        let found = link_target(&*self.home(&job.user).ok()?, &shown)?;
+        (found == link).then_some(shown)
     }
 
     /// The path at which an uploaded package would appear, if the user's own file has that name.
     pub fn in_the_way(&self, job: &Job) -> Result<Option<RelPath>, StorageError> {
-        let Some(shown) = job.spec.snapshot.as_ref().and_then(|_| self.shown_at(job).ok()) else {
+        let Some((shown, link)) = self.shown_link(job) else {
             return Ok(None);
         };
-        let link = format!("{OURS}/latest/{}", latest_key(&shown));
-        match self.home(&job.user)?.stat_link(&shown) {
-            Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
-                Ok(None)
-            }
-            Ok(_) => Ok(Some(shown)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let home = self.home(&job.user)?;
+        let is_ours = || link_target(&home, &shown).is_some_and(|found| found == link);
+        Ok((home.exists(&shown)? && !is_ours()).then_some(shown))
     }
 
     /// The run that an uploaded package's path leads to, if the path is a link of the server.
@@ -244,7 +243,8 @@ impl Storage {
     }
 
     /// The working directory of a worker that sees only real paths.
-    pub fn real_workdir(&self, job: &Job, folders: &RunFolders) -> PathBuf {
+    #[cfg(test)]
+    fn real_workdir(&self, job: &Job, folders: &RunFolders) -> std::path::PathBuf {
         match &folders.workdir {
             WorkDir::Home(below) => self.home_path(&job.user).join(below.as_path()),
             WorkDir::Public(below) => self.public_path().join(below.as_path()),
@@ -322,6 +322,8 @@ fn is_prepared(home: &Root, mark: &RelPath, era: &str) -> Result<bool, StorageEr
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use std::fs;
     use std::sync::Arc;
 

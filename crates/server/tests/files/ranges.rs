@@ -65,7 +65,7 @@ async fn a_range_behind_the_end_is_refused_with_the_size() {
     std::fs::create_dir_all(stage.home("me")).unwrap();
     std::fs::write(stage.home("me").join("f"), "12345").unwrap();
     for target in ways(&stage).await {
-        for range in ["bytes=5-", "bytes=7-9", "bytes=-0", "bytes=99999999999999999999-"] {
+        for range in ["bytes=5-", "bytes=7-9", "bytes=99999999999999999999-"] {
             let headers = format!("range: {range}\r\n");
             let (status, reply) = raw_with(&stage, "me", "GET", &target, &headers, b"").await;
             let (head, body) = parts(&reply);
@@ -79,7 +79,7 @@ async fn a_range_behind_the_end_is_refused_with_the_size() {
             assert!(!reply.contains("/pfs/"), "a link tells no path: {reply}");
         }
         // What is no range is none, as HTTP has it.
-        for range in ["bytes=4-2", "bytes=x-", "pages=1-2"] {
+        for range in ["bytes=4-2", "bytes=x-", "bytes=-2", "pages=1-2"] {
             let headers = format!("range: {range}\r\n");
             let (status, reply) = raw_with(&stage, "me", "GET", &target, &headers, b"").await;
             assert_eq!((status, parts(&reply).1), (200, "12345"), "{range}: {reply}");

@@ -121,12 +121,15 @@ impl Engine<'_> {
         sending: &Sending,
         reply: &UploadReply,
     ) -> Result<Digest, TransferError> {
-        let mut names = self.spare_what_is_there(sending, reply).await?;
+        let (mut names, missing) = match self.spare_what_is_there(sending, reply).await? {
+            Some(names) => (names, self.missing(&reply.id).await?),
+            None => (BTreeMap::new(), reply.missing.clone()),
+        };
         for (index, name) in sending.named_before(reply) {
             self.tally.spared(sending.len_of(index));
             names.insert(index, name);
         }
-        let digest = self.send_missing(sending, &reply.id, names).await?;
+        let digest = self.send_missing(sending, &reply.id, &missing, names).await?;
         if let Some(item) = item {
             self.check_unchanged(item, sending).await?;
         }
@@ -160,11 +163,9 @@ impl Engine<'_> {
         &self,
         sending: &Sending,
         id: &StagedId,
+        missing: &[(u64, u64)],
         known: BTreeMap<u64, ChunkName>,
     ) -> Result<Digest, TransferError> {
-        let permit = self.permit().await;
-        let missing = self.missing(id).await?;
-        drop(permit);
         let wanted: BTreeSet<u64> = missing
             .iter()
             .flat_map(|(from, to)| from / CHUNK..to.div_ceil(CHUNK))

@@ -26,23 +26,23 @@ const SLOWEST_READ: u64 = 20 << 20;
 impl Engine<'_> {
     /// Reuses parts of the old file, if there is one and nothing was sent yet.
     ///
-    /// Returns the names of chunks that were computed for this.
+    /// Returns the names of chunks that were computed for this; `None` if there was nothing to reuse.
     pub(super) async fn spare_what_is_there(
         &self,
         sending: &Sending,
         reply: &UploadReply,
-    ) -> Result<BTreeMap<u64, ChunkName>, TransferError> {
+    ) -> Result<Option<BTreeMap<u64, ChunkName>>, TransferError> {
         let size = sending.meta.size;
         let is_fresh = reply.missing == [(0, size)];
         let old = reply
             .old_size
             .filter(|old| is_fresh && *old > SMALL_FILE && size > SMALL_FILE);
         let Some(old) = old else {
-            return Ok(BTreeMap::new());
+            return Ok(None);
         };
         let names = self.name_all(sending).await?;
         self.copy_matches(sending, &reply.id, old).await?;
-        Ok(names)
+        Ok(Some(names))
     }
 
     async fn name_all(&self, sending: &Sending) -> Result<BTreeMap<u64, ChunkName>, TransferError> {

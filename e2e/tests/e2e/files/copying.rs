@@ -339,12 +339,7 @@ fn inside_the_cluster_the_server_copies_and_moves() {
         .says("copied");
     env.paddlectl(&["check", &at("one"), &at("two")]).ok();
     env.paddlectl(&["cp", &at("one/a"), &at("one/a")]).refused(1);
-    for line in [
-        &["cp", "-r"][..],
-        &["cp", "-r", "--dry-run"],
-        &["mv"],
-        &["mv", "--dry-run"],
-    ] {
+    for line in [&["cp", "-r"][..], &["cp", "-r", "--dry-run"], &["mv"]] {
         let inner = at("one/new/inner");
         env.paddlectl(&[line, &[&at("one"), &inner]].concat())
             .refused(1)
@@ -355,11 +350,6 @@ fn inside_the_cluster_the_server_copies_and_moves() {
     }
     assert_eq!(env.paddlectl(&["ls", &at("one")]).ok().stdout, "a\nsub\n");
     let keeping = ["mv", "-n", &at("one/a"), &at("two/sub/b"), &at("two/")];
-    let foreseen = env.paddlectl(&[&keeping[..], &["--dry-run"]].concat()).ok();
-    assert_eq!(
-        foreseen.stdout,
-        format!("keep {}\nmove {} {}\n", at("two/a"), at("two/sub/b"), at("two/b"))
-    );
     env.paddlectl(&keeping)
         .ok()
         .says(&format!("note: `{}` is left unchanged", at("two/a")));

@@ -11,7 +11,7 @@ use e2e::{TestEnvironment, wait_until};
 use super::dice::seed;
 use super::network::Way;
 use super::site::Site;
-use super::{arg, home, make_pipe, noise, plant, staged};
+use super::{arg, home, make_pipe, noise, staged};
 
 const REMOTE: &str = "/pfs/cloud/home/ada/printed";
 

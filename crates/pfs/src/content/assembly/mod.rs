@@ -24,9 +24,11 @@ use super::journal::Record;
 use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::relpath::RelPath;
-use crate::root::{self, Existing, FileAttributes, Meta, Root, RootError, copy_source, timestamps};
+use crate::root::{
+    self, Durability, Existing, FileAttributes, Meta, Root, RootError, copy_source, timestamps,
+};
 use crate::source::Source;
-use crate::staging::{StagedId, remove_staged, staged_path};
+use crate::staging::{StagedId, in_package, remove_staged, staged_path};
 use crate::sys::{self, FileExt, Mode};
 
 /// A write of this many bytes takes longer than waking a sleeping thread.
@@ -457,7 +459,13 @@ impl Inner {
     }
 
     fn publish(&self, existing: Existing) -> Result<Meta, RootError> {
-        let Self { root, plan, disk, .. } = self;
+        let Self { plan, disk, .. } = self;
+        // A package is synced as a whole.
+        let durability = match in_package(&plan.path) {
+            Some(_) => Durability::Relaxed,
+            None => self.root.durability(),
+        };
+        let root = self.root.clone().with_durability(durability);
         let failed = |errno| RootError::errno("publish", &plan.path, errno);
         if let Some(mtime) = plan.mtime {
             sys::futimens(&disk.data, &timestamps(mtime)).map_err(failed)?;

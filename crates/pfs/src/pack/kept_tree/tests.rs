@@ -75,7 +75,7 @@ impl Stage {
         tree.tidy(&self.manifest).unwrap();
         tree.unpack(self.pack().as_slice(), PackLimits::default())
             .unwrap();
-        tree.missing(&self.manifest).unwrap().len()
+        tree.missing(&self.manifest, &Default::default()).unwrap().len()
     }
 
     fn publish(&self, tree: StagedTree) {
@@ -104,7 +104,7 @@ fn whole_files_of_a_pack_that_breaks_stay() {
     let stage = Stage::new();
     stage.send(200_000);
     let tree = stage.kept();
-    let missing = tree.missing(&stage.manifest).unwrap();
+    let missing = tree.missing(&stage.manifest, &Default::default()).unwrap();
     let missing: Vec<_> = missing.iter().map(|entry| entry.path.to_string()).collect();
     assert_eq!(missing, ["big", "l", "z"]);
     assert!(!stage.place().join("big").exists(), "nothing of it stays");
@@ -229,7 +229,10 @@ fn a_tree_steps_back_from_a_place_that_is_no_use_and_is_gone_on_with() {
         assert!(stage.folder.path().join("done/z").exists());
         tree.step_back(&rel("done")).unwrap();
         assert!(!stage.folder.path().join("done").exists());
-        assert_eq!(tree.missing(&stage.manifest).unwrap(), Vec::<&Entry>::new());
+        assert_eq!(
+            tree.missing(&stage.manifest, &Default::default()).unwrap(),
+            Vec::<&Entry>::new()
+        );
         stage.publish(tree);
     }
 }

@@ -133,7 +133,7 @@ fn a_tree_is_not_merged_through_a_link_into_what_is_spared() {
         tree.make_dirs(&rel(path).parent().unwrap()).unwrap();
         tree.write_file(&rel(path), b"new", Existing::Keep).unwrap();
     }
-    let space = OpenSpace::from(guarded);
+    let space = OpenSpace::Folder(guarded);
     let merged = space.merge(staged, &RelPath::root(), Existing::Replace).unwrap();
     let mut failed: Vec<String> = merged.failed.iter().map(|(path, _)| path.to_string()).collect();
     failed.sort();

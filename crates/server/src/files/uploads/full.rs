@@ -1,7 +1,6 @@
 //! Why an upload ran out of space, so that all its requests get the same error.
 
 use paddlecloud_pfs::content::AssemblyError;
-use paddlecloud_pfs::root::OwnQuota;
 use paddlecloud_pfs::{Place, RootError};
 
 use crate::files::FilesError;
@@ -10,15 +9,15 @@ use crate::files::FilesError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::files) enum Full {
     Disk,
-    /// A quota of the storage itself; with limit and usage if they are known.
-    Quota(Option<OwnQuota>),
+    /// A quota of the storage itself.
+    Quota,
 }
 
 impl Full {
     /// The cause, if an error is of this kind.
     pub(in crate::files) fn of(error: &FilesError) -> Option<Full> {
         match error.storage() {
-            Some(RootError::FsQuota { kept, .. }) => Some(Full::Quota(*kept)),
+            Some(RootError::FsQuota(_)) => Some(Full::Quota),
             _ => error.is_full().then_some(Full::Disk),
         }
     }
@@ -28,7 +27,7 @@ impl Full {
         let path = place.path.clone();
         let error = match self {
             Full::Disk => RootError::NoSpace(path),
-            Full::Quota(kept) => RootError::FsQuota { path, kept },
+            Full::Quota => RootError::FsQuota(path),
         };
         AssemblyError::Storage(error).into()
     }
@@ -37,7 +36,6 @@ impl Full {
 #[cfg(test)]
 mod tests {
     use paddlecloud_pfs::Space;
-    use paddlecloud_pfs::root::Counted;
 
     use super::*;
 
@@ -47,12 +45,6 @@ mod tests {
             space: Space::Public,
             path: "f".parse().unwrap(),
         };
-        let kept = Some(OwnQuota {
-            used: 7,
-            limit: 9,
-            counted: Counted::Bytes,
-            beside: "",
-        });
         let told = |source: RootError| {
             let first = FilesError::from(AssemblyError::Storage(source));
             let later = Full::of(&first).map(|full| full.told(&place).to_string());
@@ -61,7 +53,7 @@ mod tests {
         let path = || place.path.clone();
         for source in [
             RootError::NoSpace(path()),
-            RootError::FsQuota { path: path(), kept },
+            RootError::FsQuota(path()),
         ] {
             let (first, later) = told(source);
             assert_eq!(later, Some(first));

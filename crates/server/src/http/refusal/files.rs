@@ -100,7 +100,7 @@ fn storage_name(error: &RootError) -> ErrorName {
         RootError::Denied(_) | RootError::Spared(_) => ErrorName::Forbidden,
         RootError::NoSpace(_) => ErrorName::StorageFull,
         RootError::Unreachable { .. } | RootError::Busy(_) => ErrorName::Unavailable,
-        RootError::FsQuota { .. } => ErrorName::QuotaExceeded,
+        RootError::FsQuota(_) => ErrorName::QuotaExceeded,
         _ => ErrorName::Internal,
     }
 }
