@@ -89,15 +89,7 @@ mod tests {
                 user: "me".parse().unwrap(),
                 scopes: Scopes::user(),
             },
-            session: Session {
-                user: "me".parse().unwrap(),
-                account: 1,
-                credential: String::new(),
-                token: None,
-                certificate: None,
-                expires: None,
-                limit: None,
-            },
+            session: Session::of_user("me".parse().unwrap()),
         }
     }
 

@@ -51,10 +51,7 @@ mod tests {
             (first.to_string(), later)
         };
         let path = || place.path.clone();
-        for source in [
-            RootError::NoSpace(path()),
-            RootError::FsQuota(path()),
-        ] {
+        for source in [RootError::NoSpace(path()), RootError::FsQuota(path())] {
             let (first, later) = told(source);
             assert_eq!(later, Some(first));
         }
