@@ -321,7 +321,7 @@ async fn an_upload_goes_on_after_the_server_was_started_again() {
     };
     let caller = me();
     let begun = stage.app.upload_begin(&caller, request).await.unwrap();
-    let id = begun.id.unwrap().to_string();
+    let id = begun.id.to_string();
     let layout = paddlecloud_pfs::content::Layout::of(meta.size);
     for index in 0..2 {
         let (offset, len) = layout.range(index).unwrap();
@@ -371,7 +371,6 @@ async fn a_flipped_bit_is_found_before_it_counts() {
         .await
         .unwrap()
         .id
-        .unwrap()
         .to_string();
     let mut hasher = paddlecloud_pfs::content::Layout::of(3).hasher(0);
     hasher.update(b"abc");

@@ -9,7 +9,7 @@ use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Existing, PfsPath};
 use paddlecloud_transfer::{FileService, ListOptions, RemoveOptions, TransferOptions, Upload};
 
-use crate::stage::{Stage, entries, mine, raw};
+use crate::stage::{Stage, entries, mine};
 
 fn theirs(path: &str) -> PfsPath {
     format!("/pfs/dc/home/you/{path}").parse().unwrap()

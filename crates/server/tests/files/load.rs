@@ -84,7 +84,7 @@ fn who_reads_for_long_leaves_threads_to_who_looks() {
 async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
     let stage = Stage::new().await;
     let begun = stage.app.upload_begin(&me(), begin("f", 3)).await.unwrap();
-    let id = begun.id.unwrap();
+    let id = begun.id;
     let name = id.to_string();
     let mut taking = stage.app.upload_range(&me(), &name, 0, 3).await.unwrap();
     taking
@@ -141,7 +141,7 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
         .await
         .unwrap();
     let begun = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
-    let id = begun.id.unwrap().to_string();
+    let id = begun.id.to_string();
     let ranges = ReuseRequest {
         ops: vec![Op::Copy {
             to: 0,

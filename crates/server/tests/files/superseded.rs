@@ -49,7 +49,7 @@ fn request(name: &str, key: &str) -> UploadRequest {
 
 async fn begin(stage: &Stage, name: &str, key: &str) -> String {
     let begun = stage.app.upload_begin(&me(), request(name, key)).await.unwrap();
-    begun.id.unwrap().to_string()
+    begun.id.to_string()
 }
 
 async fn send_abc(stage: &Stage, id: &str) {
