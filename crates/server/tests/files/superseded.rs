@@ -193,7 +193,7 @@ async fn what_would_replace_a_pipe_is_refused_before_it_is_sent() {
     std::fs::create_dir_all(&home).unwrap();
     make_pipe(&home.join("pipe"));
     let refused = stage.app.upload_begin(&me(), request("pipe", "1")).await;
-    let refused = refused.unwrap_err();
+    let refused = ErrorBody::from(refused.unwrap_err());
     assert_eq!(refused.msg, "`/pfs/dc/home/me/pipe` is not a regular file");
     assert_tidy(&home);
     stage.finish().await;
