@@ -15,7 +15,7 @@ use paddlecloud_transfer::{FileService, Summary, TransferError, TransferOptions,
 use crate::stage::{Stage, assert_tidy, entries, mine, noise, raw};
 
 const USERS: &str = "users:\n\
-    - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
+    - {name: me, password_file: word, admin: true, system_user: a, quota: {storage: 4Mi, files: 20}}\n\
     - {name: you, password_file: word, system_user: b, quota: {storage: 4Mi}}\n";
 
 const MIB: usize = 1 << 20;
