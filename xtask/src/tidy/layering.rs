@@ -1,4 +1,4 @@
-//! Rules about which part of the code may name what: SQL, Kubernetes, stdout, the clock.
+//! Rules about which part of the code may name what: SQL, Kubernetes, errors of the wire, stdout, the clock.
 
 use super::rust_code::{code_only, lines_with_word};
 use super::{Finding, SourceFile};
@@ -32,6 +32,14 @@ const RESERVED: &[Reserved] = &[
         home: &["crates/k8s/"],
         binds_tests: true,
         advice: "only the crate `k8s` talks to Kubernetes: go through the `Engine` port",
+    },
+    Reserved {
+        rule: "wire-errors",
+        words: &["ErrorBody", "ErrorName", "paddlecloud_api::error"],
+        within: &["crates/server/src/"],
+        home: &["crates/server/src/http/", "crates/server/src/openapi.rs"],
+        binds_tests: true,
+        advice: "only `server::http` knows errors of the wire: return the error enum of the layer",
     },
     Reserved {
         rule: "stdout",
@@ -135,6 +143,30 @@ mod tests {
             ["kubernetes"]
         );
         assert_eq!(rules("crates/server/src/run.rs", "let kubeconfig = 1;"), [""; 0]);
+    }
+
+    #[test]
+    fn errors_of_the_wire_belong_to_http() {
+        for text in [
+            "use paddlecloud_api::error::ErrorBody;",
+            "use paddlecloud_api::{error::{ErrorName as Name}, Envelope};",
+            "use paddlecloud_api::error;",
+        ] {
+            assert!(
+                rules("crates/server/src/app/jobs.rs", text).contains(&"wire-errors"),
+                "{text}"
+            );
+            assert_eq!(rules("crates/server/src/http/refusal/jobs.rs", text), [""; 0]);
+            assert_eq!(rules("crates/server/src/openapi.rs", text), [""; 0]);
+            assert_eq!(rules("crates/server/tests/files/quota.rs", text), [""; 0]);
+            assert_eq!(rules("crates/cli/src/commands/rm.rs", text), [""; 0]);
+        }
+        let in_tests = "#[cfg(test)]\nmod tests {\n    use paddlecloud_api::error::ErrorName;\n}\n";
+        assert!(!rules("crates/server/src/files/list.rs", in_tests).is_empty());
+        assert_eq!(
+            rules("crates/server/src/app/jobs.rs", "use super::AppError;"),
+            [""; 0]
+        );
     }
 
     #[test]

@@ -319,6 +319,6 @@ fn a_walk_goes_as_in_a_folder() {
         |entries: super::Entries| -> Vec<RelPath> { entries.map(|entry| entry.unwrap().path).collect() };
     assert_eq!(
         walked(stage.space.walk(&RelPath::root())),
-        walked(OpenSpace::from(there).walk(&RelPath::root()))
+        walked(OpenSpace::Folder(there).walk(&RelPath::root()))
     );
 }

@@ -7,12 +7,11 @@ use jiff::Timestamp;
 use paddlecloud_api::admin::{
     AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UserDeleted, UserRequest, UserView,
 };
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::job::{Job, Phase};
-use paddlecloud_core::names::{JobRef, UserName};
+use paddlecloud_core::names::{JobRef, NameError, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
-use super::{App, internal, store_failed};
+use super::{App, AppError, What};
 use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
 use crate::reconcile::JobsError;
@@ -23,6 +22,36 @@ use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Rec
 const MOST_AUDIT: u32 = 1000;
 /// Jobs of the history to read at a time.
 const PAGE: usize = 500;
+/// Characters that a password must have.
+const LEAST_PASSWORD: usize = 8;
+
+/// Why an account is not made, changed or deleted as requested.
+#[derive(Debug, thiserror::Error)]
+pub enum UserRefusal {
+    #[error("`name`: {0}")]
+    Name(NameError),
+    #[error("`name` and `service` belong to a new account and do not change")]
+    FixedField,
+    #[error("a password has at least {LEAST_PASSWORD} characters")]
+    ShortPassword,
+    #[error("this user logs in with the login provider; remove `oidc_subject` before you set a password")]
+    HasProvider,
+    #[error("a user logs in with a password or with the login provider, not with both")]
+    PasswordAndProvider,
+    #[error("a service account cannot log in with the login provider")]
+    ServiceWithProvider,
+    #[error("this server has no login provider: `oidc` is not configured")]
+    NoProvider,
+    #[error("nobody can delete their own account")]
+    OwnAccount,
+    /// The home would stay and belong to the next account of this name.
+    #[error("accounts of a server whose files are in another storage system cannot be deleted")]
+    RemoteHome,
+    #[error("`to` must name the user who gets jobs and home")]
+    NoHeir,
+    #[error("`to` must be another user")]
+    HeirIsOwner,
+}
 
 /// What a request changes about the login provider's user of an account.
 enum ProviderChange {
@@ -43,16 +72,16 @@ impl App {
             .collect()
     }
 
-    pub async fn user_show(&self, name: &str) -> Result<UserView, ErrorBody> {
+    pub async fn user_show(&self, name: &str) -> Result<UserView, AppError> {
         let name = user_name(name)?;
         let account = self.auth.users().find(&name).ok_or_else(|| no_user(&name))?;
         let record = self.accounts.find(&name).await;
         Ok(user_view(&account, record.as_ref().filter(|_| account.id != 0)))
     }
 
-    pub async fn user_add(&self, caller: &Caller, request: UserRequest) -> Result<UserView, ErrorBody> {
+    pub async fn user_add(&self, caller: &Caller, request: UserRequest) -> Result<UserView, AppError> {
         let wanted = request.name.as_deref().unwrap_or_default();
-        let name: UserName = wanted.parse().map_err(|error| bad(format!("`name`: {error}")))?;
+        let name: UserName = wanted.parse().map_err(UserRefusal::Name)?;
         let provider = self.provider_of(None, &request)?;
         let hash = hashed(request.password.clone()).await?;
         let entry = audit(caller, "user.add", name.as_str(), &shown(&request));
@@ -70,23 +99,19 @@ impl App {
         &self,
         record: Option<Record>,
         request: &UserRequest,
-    ) -> Result<ProviderChange, ErrorBody> {
+    ) -> Result<ProviderChange, UserRefusal> {
         let is_service =
             request.service == Some(true) || record.as_ref().is_some_and(|record| record.service);
         let has_provider = record.is_some_and(|record| record.provider.is_some());
         match request.oidc_subject.as_deref() {
-            None if has_provider && request.password.is_some() => Err(bad(
-                "this user logs in with the login provider; remove `oidc_subject` before you set a password",
-            )),
+            None if has_provider && request.password.is_some() => Err(UserRefusal::HasProvider),
             None => Ok(ProviderChange::None),
             Some("") => Ok(ProviderChange::Remove),
-            Some(_) if request.password.is_some() => Err(bad(
-                "a user logs in with a password or with the login provider, not with both",
-            )),
-            Some(_) if is_service => Err(bad("a service account cannot log in with the login provider")),
+            Some(_) if request.password.is_some() => Err(UserRefusal::PasswordAndProvider),
+            Some(_) if is_service => Err(UserRefusal::ServiceWithProvider),
             Some(subject) => match &self.config.oidc {
                 Some(oidc) => Ok(ProviderChange::Set(ProviderUser::new(&oidc.issuer, subject))),
-                None => Err(bad("this server has no login provider: `oidc` is not configured")),
+                None => Err(UserRefusal::NoProvider),
             },
         }
     }
@@ -98,7 +123,7 @@ impl App {
         caller: &Caller,
         name: &str,
         request: UserRequest,
-    ) -> Result<UserView, ErrorBody> {
+    ) -> Result<UserView, AppError> {
         let (app, caller, name) = (Arc::clone(self), caller.clone(), user_name(name)?);
         App::carry_out(async move { app.user_change(&caller, name, request).await }).await
     }
@@ -108,11 +133,9 @@ impl App {
         caller: &Caller,
         name: UserName,
         request: UserRequest,
-    ) -> Result<UserView, ErrorBody> {
+    ) -> Result<UserView, AppError> {
         if request.name.is_some() || request.service.is_some() {
-            return Err(bad(
-                "`name` and `service` belong to a new account and do not change",
-            ));
+            return Err(UserRefusal::FixedField.into());
         }
         let provider = self.provider_of(self.accounts.find(&name).await, &request)?;
         let hash = hashed(request.password.clone()).await?;
@@ -150,7 +173,7 @@ impl App {
         name: &str,
         dispose: Dispose,
         heir: Option<&str>,
-    ) -> Result<UserDeleted, ErrorBody> {
+    ) -> Result<UserDeleted, AppError> {
         let name = user_name(name)?;
         let record = match self.accounts.find(&name).await {
             Some(record) => record,
@@ -162,19 +185,14 @@ impl App {
             }
         };
         if record.name == caller.user {
-            return Err(
-                ErrorBody::new(ErrorName::Conflict, "nobody can delete their own account")
-                    .with_hint("another administrator can"),
-            );
+            return Err(UserRefusal::OwnAccount.into());
         }
         if self.files.is_remote() {
-            // The home would stay and belong to the next account of this name.
-            let problem = "accounts of a server whose files are in another storage system cannot be deleted";
-            return Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("disable the account instead"));
+            return Err(UserRefusal::RemoteHome.into());
         }
         let heir = heir.map(|heir| self.heir(heir, &record.name)).transpose()?;
         let heir = match (dispose, heir) {
-            (Dispose::GiveTo, None) => return Err(bad("`to` must name the user who gets jobs and home")),
+            (Dispose::GiveTo, None) => return Err(UserRefusal::NoHeir.into()),
             (Dispose::GiveTo, heir) => heir,
             (Dispose::Keep | Dispose::Purge, _) => None,
         };
@@ -211,11 +229,11 @@ impl App {
         })
     }
 
-    fn heir(&self, name: &str, from: &UserName) -> Result<Arc<Account>, ErrorBody> {
+    fn heir(&self, name: &str, from: &UserName) -> Result<Arc<Account>, AppError> {
         let name = user_name(name)?;
         let heir = self.auth.users().enabled(&name).ok_or_else(|| no_user(&name))?;
         match heir.name == *from {
-            true => Err(bad("`to` must be another user")),
+            true => Err(UserRefusal::HeirIsOwner.into()),
             false => Ok(heir),
         }
     }
@@ -227,14 +245,14 @@ impl App {
     }
 
     /// Stops a job. One that was removed meanwhile is fine.
-    async fn stop_job(&self, job: &Job) -> Result<(), ErrorBody> {
+    async fn stop_job(&self, job: &Job) -> Result<(), AppError> {
         match self.jobs.kill(&job.user, JobRef::Id(job.id.clone()), false).await {
             Ok(_) | Err(JobsError::NoSuchJob) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn stop_jobs(&self, user: &UserName) -> Result<usize, ErrorBody> {
+    async fn stop_jobs(&self, user: &UserName) -> Result<usize, AppError> {
         let jobs = self.jobs_of(user);
         for job in &jobs {
             self.stop_job(job).await?;
@@ -246,7 +264,7 @@ impl App {
         Ok(jobs.len())
     }
 
-    async fn revoke_links(&self, user: &UserName) -> Result<(), ErrorBody> {
+    async fn revoke_links(&self, user: &UserName) -> Result<(), AppError> {
         let own = as_user(user);
         for share in self.share_list(&own).await? {
             self.share_revoke(&own, share.id).await?;
@@ -257,7 +275,7 @@ impl App {
         Ok(())
     }
 
-    async fn purge_jobs(&self, user: &UserName) -> Result<(), ErrorBody> {
+    async fn purge_jobs(&self, user: &UserName) -> Result<(), AppError> {
         let request = PageRequest {
             user: Some(user.clone()),
             name: None,
@@ -265,7 +283,7 @@ impl App {
             limit: PAGE,
         };
         loop {
-            let page = self.store.page(&request).await.map_err(store_failed)?;
+            let page = self.store.page(&request).await?;
             for job in &page.jobs {
                 self.jobs
                     .kill(&job.user, JobRef::Id(job.id.clone()), true)
@@ -297,7 +315,7 @@ impl App {
         caller: &Caller,
         name: &str,
         request: GroupRequest,
-    ) -> Result<GroupView, ErrorBody> {
+    ) -> Result<GroupView, AppError> {
         let limits = request.limits.iter();
         let limits = limits.map(|(name, value)| format!("{name}={value}"));
         let total = request.total.iter();
@@ -314,10 +332,10 @@ impl App {
         let all = self.group_list().await;
         all.into_iter()
             .find(|view| view.name == group.name)
-            .ok_or_else(internal)
+            .ok_or(AppError::Internal)
     }
 
-    pub async fn group_delete(&self, caller: &Caller, name: &str) -> Result<(), ErrorBody> {
+    pub async fn group_delete(&self, caller: &Caller, name: &str) -> Result<(), AppError> {
         let entry = audit(caller, "group.delete", name, "");
         Ok(self.accounts.group_remove(name, entry).await?)
     }
@@ -327,9 +345,9 @@ impl App {
         &self,
         before: Option<i64>,
         limit: Option<u32>,
-    ) -> Result<Vec<AuditView>, ErrorBody> {
+    ) -> Result<Vec<AuditView>, AppError> {
         let limit = limit.unwrap_or(100).clamp(1, MOST_AUDIT);
-        let records = self.store.audit_list(before, limit).await.map_err(store_failed)?;
+        let records = self.store.audit_list(before, limit).await?;
         let view = |record: crate::store::AuditRecord| AuditView {
             seq: record.seq,
             time: Timestamp::from_millisecond(record.at)
@@ -344,8 +362,8 @@ impl App {
         Ok(records.into_iter().map(view).collect())
     }
 
-    pub async fn audit_verify(&self) -> Result<AuditCheck, ErrorBody> {
-        let state = self.store.audit_verify().await.map_err(store_failed)?;
+    pub async fn audit_verify(&self) -> Result<AuditCheck, AppError> {
+        let state = self.store.audit_verify().await?;
         Ok(match state {
             AuditState::Sound { rows, digest } => AuditCheck {
                 sound: true,
@@ -389,17 +407,17 @@ fn shown(request: &UserRequest) -> String {
 }
 
 /// Hashes a password on a blocking thread, because it takes a while.
-pub(super) async fn hashed(password: Option<String>) -> Result<Option<String>, ErrorBody> {
+pub(super) async fn hashed(password: Option<String>) -> Result<Option<String>, AppError> {
     let Some(password) = password else {
         return Ok(None);
     };
-    if password.chars().count() < 8 {
-        return Err(bad("a password has at least 8 characters"));
+    if password.chars().count() < LEAST_PASSWORD {
+        return Err(UserRefusal::ShortPassword.into());
     }
     let hash = tokio::task::spawn_blocking(move || hash_password(&password)).await;
     match hash {
         Ok(Ok(hash)) => Ok(Some(hash)),
-        _ => Err(internal()),
+        _ => Err(AppError::Internal),
     }
 }
 
@@ -470,46 +488,13 @@ pub(super) fn as_user(user: &UserName) -> Caller {
 }
 
 /// Parses a user name. Text that is not a valid name means that the user does not exist.
-pub(super) fn user_name(text: &str) -> Result<UserName, ErrorBody> {
-    text.parse().map_err(|_| {
-        let problem = format!("there is no user `{}`", text.escape_default());
-        ErrorBody::new(ErrorName::NotFound, problem)
+pub(super) fn user_name(text: &str) -> Result<UserName, AppError> {
+    text.parse().map_err(|_| AppError::NoSuch {
+        what: What::User,
+        name: text.to_owned(),
     })
 }
 
-fn no_user(name: &UserName) -> ErrorBody {
+fn no_user(name: &UserName) -> AppError {
     AccountError::NotFound(name.clone()).into()
-}
-
-fn bad(problem: impl Into<String>) -> ErrorBody {
-    ErrorBody::new(ErrorName::BadRequest, problem)
-}
-
-impl From<AccountError> for ErrorBody {
-    fn from(error: AccountError) -> ErrorBody {
-        let problem = error.to_string();
-        match error {
-            AccountError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem)
-                .with_hint("`paddlectl admin user list` lists all of them"),
-            AccountError::NoGroup(_) => ErrorBody::new(ErrorName::NotFound, problem)
-                .with_hint("`paddlectl admin group set NAME` makes one"),
-            AccountError::Taken(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("names are the same in capital and small letters"),
-            AccountError::Configured(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("change `users` in the configuration and restart the server"),
-            AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
-                "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
-            ),
-            AccountError::SubjectTaken(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("a subject of the login provider has one account"),
-            AccountError::Guarantees { .. } => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("`paddlectl admin user list` shows who is guaranteed what"),
-            AccountError::SystemUser(error) => {
-                let hint = error.hint();
-                ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)
-            }
-            AccountError::Reserved | AccountError::GroupName(_) | AccountError::Limit(_) => bad(problem),
-            AccountError::Store(error) => store_failed(error),
-        }
-    }
 }

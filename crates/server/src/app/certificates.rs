@@ -5,13 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, CertificateView};
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 
 use super::accounts::{audit, user_name};
-use super::{App, internal};
+use super::{App, AppError, FieldRule, What};
 use crate::auth::{Caller, ClientCertificate};
-use crate::authority::AuthorityError;
-use crate::error_chain::chain_of;
 use crate::users::{Record, UserCertificate};
 
 /// Default lifetime of a certificate in seconds: one year.
@@ -29,36 +26,28 @@ impl App {
         self: &Arc<Self>,
         caller: &Caller,
         request: CertificateRequest,
-    ) -> Result<CertificateIssued, ErrorBody> {
+    ) -> Result<CertificateIssued, AppError> {
         let Some(authority) = &self.authority else {
-            let problem = "certificates are logins only over TLS, which this server does not offer";
-            return Err(
-                ErrorBody::new(ErrorName::Conflict, problem).with_hint("set `tls` in its configuration")
-            );
+            return Err(AppError::NoTls);
         };
-        let user = self.auth.users().enabled(&user_name(&request.user)?);
-        let account = user.ok_or_else(|| {
-            let problem = format!(
-                "there is no user `{}`, or they are disabled",
-                request.user.escape_default()
-            );
-            ErrorBody::new(ErrorName::NotFound, problem)
-        })?;
+        let user = user_name(&request.user)?;
+        let account = self.auth.users().enabled(&user);
+        let account = account.ok_or(AppError::NoEnabledUser(user))?;
         if account.certificates.len() >= MOST_OF_ONE {
-            let problem = format!("a user has at most {MOST_OF_ONE} certificates");
-            return Err(ErrorBody::new(ErrorName::QuotaExceeded, problem)
-                .with_hint("revoke some: `paddlectl admin cert list` lists them"));
+            return Err(AppError::TooManyCertificates { most: MOST_OF_ONE });
         }
         let user = account.name.clone();
         let lifetime = request.lifetime_seconds.unwrap_or(USUAL);
         if !(1..=MOST).contains(&lifetime) {
-            let problem = format!("`lifetime_seconds` must be 1 to {MOST}");
-            return Err(ErrorBody::new(ErrorName::BadRequest, problem));
+            return Err(AppError::BadField {
+                field: "lifetime_seconds",
+                rule: FieldRule::Between(1, MOST),
+            });
         }
         let now = Timestamp::now().as_second();
         let expires = now + lifetime;
         let signed = authority.sign(&request.request, user.as_str(), (now - EARLIER, expires));
-        let signed = signed.map_err(not_signed)?;
+        let signed = signed?;
         let own = UserCertificate {
             id: signed.serial,
             digest: ClientCertificate::digest_of(&signed.der),
@@ -96,13 +85,14 @@ impl App {
     }
 
     /// Revokes a certificate. Requests and streams that use it end.
-    pub async fn certificate_revoke(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
+    pub async fn certificate_revoke(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), AppError> {
         let (records, _) = self.accounts.list().await;
         let has_it = |record: &&Record| record.certificates.iter().any(|own| own.id == id);
         let Some(record) = records.iter().find(has_it) else {
-            let problem = format!("there is no certificate `{}`", id.escape_default());
-            return Err(ErrorBody::new(ErrorName::NotFound, problem)
-                .with_hint("`paddlectl admin cert list` lists all of them"));
+            return Err(AppError::NoSuch {
+                what: What::Certificate,
+                name: id.to_owned(),
+            });
         };
         let entry = audit(
             caller,
@@ -126,16 +116,5 @@ fn view(user: &str, own: &UserCertificate) -> CertificateView {
         user: user.to_owned(),
         created: time(own.created),
         expires: time(own.expires),
-    }
-}
-
-fn not_signed(error: AuthorityError) -> ErrorBody {
-    match error {
-        AuthorityError::Request => ErrorBody::new(ErrorName::BadRequest, format!("`request`: {error}"))
-            .with_hint("`paddlectl cert request` makes one"),
-        other => {
-            tracing::error!(error = chain_of(&other), "a certificate was not signed");
-            internal()
-        }
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{
     CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackRequest, RemoveRequest,
-    Removed, ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, UnfinishedUpload, UploadReply,
+    ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, UnfinishedUpload, UploadReply,
     UploadRequest, UsageView, WirePath,
 };
 use paddlecloud_pfs::content::ChunkName;
@@ -16,11 +15,11 @@ use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{PfsPath, RelPath, Space};
 use tokio::task::JoinError;
 
-use super::{App, Taking, internal};
+use super::{App, AppError, Taking};
 use crate::auth::Caller;
 use crate::files::{
     BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, MEASURED_AGAIN, Opened, PackIn,
-    PackOut, RangeIn,
+    PackOut, RangeIn, RemovedPath,
 };
 use crate::locks::Key;
 use crate::queue::Class;
@@ -40,7 +39,7 @@ impl App {
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         let (files, caller) = (self.files.clone(), caller.clone());
         blocking(move || work(&files, &caller)).await
     }
@@ -51,7 +50,7 @@ impl App {
         class: Option<Class>,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         let Some(class) = class else {
             return self.with_store(caller, work).await;
         };
@@ -68,7 +67,7 @@ impl App {
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         self.in_turn(Some(Class::Long), caller, work).await
     }
 
@@ -77,7 +76,7 @@ impl App {
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         self.in_turn(Some(Class::End), caller, work).await
     }
 
@@ -87,7 +86,7 @@ impl App {
         &self,
         caller: &Caller,
         work: impl Fn(&Files, &Caller) -> Result<T, FilesError> + Clone + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         for _ in 0..MEASURED_AGAIN {
             let work = work.clone();
             let tried = self.with_store(caller, move |files, caller| match work(files, caller) {
@@ -103,7 +102,7 @@ impl App {
     }
 
     /// Measures a space that has a limit, unless that was just done. Concurrent callers share one measurement.
-    async fn measure(&self, caller: &Caller, space: Space) -> Result<(), ErrorBody> {
+    async fn measure(&self, caller: &Caller, space: Space) -> Result<(), AppError> {
         let alone = self.locks.lock(Key::Space(space.clone())).await;
         if self.files.was_just_measured(&space) {
             return Ok(());
@@ -122,7 +121,7 @@ impl App {
         path: &str,
         link: bool,
         digest: DigestWanted,
-    ) -> Result<FileMeta, ErrorBody> {
+    ) -> Result<FileMeta, AppError> {
         let path = parse(path)?;
         let class = (digest == DigestWanted::Always).then_some(Class::Long);
         self.in_turn(class, caller, move |files, caller| {
@@ -135,18 +134,13 @@ impl App {
         &self,
         caller: &Caller,
         request: StatsRequest,
-    ) -> Result<Vec<Option<FileMeta>>, ErrorBody> {
+    ) -> Result<Vec<Option<FileMeta>>, AppError> {
         let class = request.digest.then_some(Class::Long);
         self.in_turn(class, caller, move |files, caller| files.stats(caller, &request))
             .await
     }
 
-    pub async fn file_list(
-        &self,
-        caller: &Caller,
-        path: &str,
-        query: ListQuery,
-    ) -> Result<Lister, ErrorBody> {
+    pub async fn file_list(&self, caller: &Caller, path: &str, query: ListQuery) -> Result<Lister, AppError> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| {
             let lister = files.list(caller, &path, query.recursive, query.digests)?;
@@ -155,12 +149,12 @@ impl App {
         .await
     }
 
-    pub async fn file_glob(&self, caller: &Caller, pattern: String) -> Result<Vec<FileView>, ErrorBody> {
+    pub async fn file_glob(&self, caller: &Caller, pattern: String) -> Result<Vec<FileView>, AppError> {
         self.with_store(caller, move |files, caller| files.glob(caller, &pattern))
             .await
     }
 
-    pub async fn file_mkdir(&self, caller: &Caller, request: MkdirRequest) -> Result<(), ErrorBody> {
+    pub async fn file_mkdir(&self, caller: &Caller, request: MkdirRequest) -> Result<(), AppError> {
         self.with_store(caller, move |files, caller| files.mkdir(caller, &request))
             .await
     }
@@ -169,7 +163,7 @@ impl App {
         &self,
         caller: &Caller,
         request: RemoveRequest,
-    ) -> Result<Vec<Removed>, ErrorBody> {
+    ) -> Result<Vec<RemovedPath>, AppError> {
         let live = self.live_runs(caller);
         let class = request.recursive.then_some(Class::Removal);
         self.in_turn(class, caller, move |files, caller| {
@@ -186,7 +180,7 @@ impl App {
             .collect()
     }
 
-    pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), ErrorBody> {
+    pub async fn file_rename(&self, caller: &Caller, request: MoveRequest) -> Result<(), AppError> {
         let live = self.live_runs(caller);
         let class = self.files.is_copied(&request).then_some(Class::Long);
         self.in_turn(class, caller, move |files, caller| {
@@ -195,18 +189,18 @@ impl App {
         .await
     }
 
-    pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, ErrorBody> {
+    pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, AppError> {
         self.at_length(caller, move |files, caller| files.copy(caller, &request))
             .await
     }
 
-    pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, ErrorBody> {
+    pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, AppError> {
         let path = parse(path)?;
         self.at_length(caller, move |files, caller| files.usage(caller, &path))
             .await
     }
 
-    pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, ErrorBody> {
+    pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, AppError> {
         self.file_storage_since(caller, Instant::now()).await
     }
 
@@ -215,8 +209,8 @@ impl App {
         &self,
         caller: &Caller,
         asked: Instant,
-    ) -> Result<StorageView, ErrorBody> {
-        let home = Files::home_of(caller).map_err(|error| error.refusal())?;
+    ) -> Result<StorageView, AppError> {
+        let home = Files::home_of(caller)?;
         let alone = self.locks.lock(Key::Space(home)).await;
         self.at_the_end(caller, move |files, caller| {
             let stored = files.storage(caller, asked);
@@ -227,7 +221,7 @@ impl App {
     }
 
     /// Refuses a caller whose home exceeds its limit.
-    pub async fn file_check_room(&self, caller: &Caller) -> Result<(), ErrorBody> {
+    pub async fn file_check_room(&self, caller: &Caller) -> Result<(), AppError> {
         self.with_room(caller, |files, caller| files.check_room(caller))
             .await
     }
@@ -237,13 +231,13 @@ impl App {
         caller: &Caller,
         path: &str,
         asked: BytesAsked,
-    ) -> Result<Opened, ErrorBody> {
+    ) -> Result<Opened, AppError> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| files.content(caller, &path, &asked))
             .await
     }
 
-    pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, ErrorBody> {
+    pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, AppError> {
         let path = parse(path)?;
         self.at_the_end(caller, move |files, caller| files.signature(caller, &path))
             .await
@@ -255,7 +249,7 @@ impl App {
         path: &str,
         announced: PackTotals,
         no_overwrite: bool,
-    ) -> Result<Taking<PackIn>, ErrorBody> {
+    ) -> Result<Taking<PackIn>, AppError> {
         let path = parse(path)?;
         let pack = self.with_room(caller, move |files, caller| {
             files.pack_in(caller, &path, announced, no_overwrite)
@@ -263,7 +257,7 @@ impl App {
         Ok(self.taking(caller, pack.await?))
     }
 
-    pub async fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, ErrorBody> {
+    pub async fn pack_out(&self, caller: &Caller, request: PackRequest) -> Result<PackOut, AppError> {
         self.with_store(caller, move |files, caller| files.pack_out(caller, request))
             .await
     }
@@ -272,12 +266,12 @@ impl App {
         &self,
         caller: &Caller,
         request: UploadRequest,
-    ) -> Result<UploadReply, ErrorBody> {
+    ) -> Result<UploadReply, AppError> {
         self.with_room(caller, move |files, caller| files.upload_begin(caller, &request))
             .await
     }
 
-    pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
+    pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, AppError> {
         // It may take a while to check files that a job has placed beside the uploads.
         let list = self.at_the_end(caller, |files, caller| files.upload_list(caller));
         let mut list = list.await?;
@@ -286,7 +280,7 @@ impl App {
         Ok(list)
     }
 
-    pub async fn upload_show(&self, caller: &Caller, id: &str) -> Result<UploadReply, ErrorBody> {
+    pub async fn upload_show(&self, caller: &Caller, id: &str) -> Result<UploadReply, AppError> {
         let id = upload_id(id)?;
         self.with_store(caller, move |files, caller| files.upload_show(caller, &id))
             .await
@@ -298,7 +292,7 @@ impl App {
         id: &str,
         index: u64,
         name: ChunkName,
-    ) -> Result<Taking<ChunkIn>, ErrorBody> {
+    ) -> Result<Taking<ChunkIn>, AppError> {
         let id = upload_id(id)?;
         let chunk = self.with_store(caller, move |files, caller| {
             files.upload_chunk(caller, &id, index, name)
@@ -312,7 +306,7 @@ impl App {
         id: &str,
         offset: u64,
         len: u64,
-    ) -> Result<Taking<RangeIn>, ErrorBody> {
+    ) -> Result<Taking<RangeIn>, AppError> {
         let id = upload_id(id)?;
         let range = self.with_store(caller, move |files, caller| {
             files.upload_range(caller, &id, offset, len)
@@ -325,7 +319,7 @@ impl App {
         caller: &Caller,
         id: &str,
         request: ReuseRequest,
-    ) -> Result<UploadReply, ErrorBody> {
+    ) -> Result<UploadReply, AppError> {
         let id = upload_id(id)?;
         self.at_the_end(caller, move |files, caller| {
             files.upload_reuse(caller, &id, &request)
@@ -338,7 +332,7 @@ impl App {
         caller: &Caller,
         id: &str,
         request: CommitRequest,
-    ) -> Result<FileMeta, ErrorBody> {
+    ) -> Result<FileMeta, AppError> {
         let id = upload_id(id)?;
         // A client that repeats a slow request waits without occupying a thread.
         let alone = self.locks.lock(Key::Upload(id.clone())).await;
@@ -355,7 +349,7 @@ impl App {
         &self,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         let class = match self.files.is_remote() {
             true => Class::Long,
             false => Class::End,
@@ -363,7 +357,7 @@ impl App {
         self.in_turn(Some(class), caller, work).await
     }
 
-    pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), ErrorBody> {
+    pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), AppError> {
         let id = upload_id(id)?;
         if self.package_give_up(caller, &id).await? {
             return Ok(());
@@ -377,26 +371,26 @@ impl App {
         .await
     }
 
-    pub async fn share_create(&self, caller: &Caller, request: ShareRequest) -> Result<ShareView, ErrorBody> {
+    pub async fn share_create(&self, caller: &Caller, request: ShareRequest) -> Result<ShareView, AppError> {
         if self.config.embedded {
-            return Err(nobody_could_read_it());
+            return Err(AppError::NoAddress);
         }
         self.with_store(caller, move |files, caller| files.share_create(caller, &request))
             .await
     }
 
-    pub async fn share_list(&self, caller: &Caller) -> Result<Vec<ShareView>, ErrorBody> {
+    pub async fn share_list(&self, caller: &Caller) -> Result<Vec<ShareView>, AppError> {
         self.with_store(caller, |files, caller| files.share_list(caller))
             .await
     }
 
-    pub async fn share_revoke(&self, caller: &Caller, id: String) -> Result<(), ErrorBody> {
+    pub async fn share_revoke(&self, caller: &Caller, id: String) -> Result<(), AppError> {
         self.with_store(caller, move |files, caller| files.share_revoke(caller, &id))
             .await
     }
 
     /// The file of a link. No login is needed: anyone with the link may read the file, but does not learn its path.
-    pub async fn share_read(&self, token: String, asked: BytesAsked) -> Result<(Opened, String), ErrorBody> {
+    pub async fn share_read(&self, token: String, asked: BytesAsked) -> Result<(Opened, String), AppError> {
         let files = self.files.clone();
         blocking(move || {
             let share = files.share_open(&token)?;
@@ -408,7 +402,7 @@ impl App {
         .await
     }
 
-    pub async fn file_fsck(&self, caller: &Caller) -> Result<Fsck, ErrorBody> {
+    pub async fn file_fsck(&self, caller: &Caller) -> Result<Fsck, AppError> {
         self.with_store(caller, |files, caller| files.fsck(caller)).await
     }
 
@@ -437,33 +431,23 @@ fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
     }
 }
 
-/// The embedded server listens on a local socket and has no address.
-fn nobody_could_read_it() -> ErrorBody {
-    let msg = "cannot publish: the embedded server has no address that others can reach";
-    ErrorBody::new(ErrorName::Forbidden, msg)
-        .with_hint("download the file with `paddlectl cp` and send it from this machine")
-        .with_hint("links work on a shared server: docs/guide/configuration.md")
-}
-
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
-) -> Result<T, ErrorBody> {
+) -> Result<T, AppError> {
     told(crate::lane::blocking(work).await)
 }
 
 /// Converts the result of work on another thread for the caller.
-pub(super) fn told<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, ErrorBody> {
-    done.map_err(|_| internal())?.map_err(|error| error.refusal())
+pub(super) fn told<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, AppError> {
+    Ok(done.map_err(|_| AppError::Internal)??)
 }
 
 /// Parses a path. Text that is not a path names nothing.
-pub(super) fn parse(path: &str) -> Result<PfsPath, ErrorBody> {
+pub(super) fn parse(path: &str) -> Result<PfsPath, AppError> {
     let path = path.parse::<WirePath>();
-    path.map(|path| path.0)
-        .map_err(|problem| ErrorBody::new(ErrorName::NotFound, format!("there is no such path: {problem}")))
+    path.map(|path| path.0).map_err(AppError::NoSuchPath)
 }
 
-fn upload_id(id: &str) -> Result<StagedId, ErrorBody> {
-    id.parse()
-        .map_err(|error| ErrorBody::new(ErrorName::NotFound, format!("{error}")))
+fn upload_id(id: &str) -> Result<StagedId, AppError> {
+    Ok(id.parse()?)
 }

@@ -1,11 +1,10 @@
 //! Use cases of the original file protocol, on top of ours.
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
 use paddlecloud_pfs::PfsPath;
 
 use super::files::{ListQuery, blocking, parse};
-use super::{App, internal};
+use super::{App, AppError};
 use crate::auth::Caller;
 use crate::files::{ByteRange, BytesAsked, Content, Opened, RangeSum};
 use crate::locks::Key;
@@ -23,10 +22,10 @@ impl App {
         caller: &Caller,
         pattern: &str,
         recursive: bool,
-    ) -> Result<Vec<OldEntry>, ErrorBody> {
+    ) -> Result<Vec<OldEntry>, AppError> {
         let found = self.file_glob(caller, pattern.to_owned()).await?;
         if found.is_empty() {
-            return Err(ErrorBody::new(ErrorName::NotFound, "no such file or directory"));
+            return Err(AppError::NothingMatches);
         }
         let mut entries = Vec::new();
         for view in found {
@@ -44,9 +43,9 @@ impl App {
                 ..ListQuery::default()
             };
             let lister = self.file_list(caller, &path.to_string(), query).await?;
-            let listed = blocking(move || Ok(lister.collect())).await??;
+            let listed = blocking(move || lister.collect()).await?;
             for entry in listed {
-                let inside = below(&path, &entry.path).map_err(|_| internal())?;
+                let inside = below(&path, &entry.path).map_err(|_| AppError::Internal)?;
                 entries.push(OldEntry {
                     path: inside,
                     meta: entry.meta,
@@ -56,7 +55,7 @@ impl App {
         Ok(entries)
     }
 
-    pub async fn old_mkdir(&self, caller: &Caller, path: &str) -> Result<(), ErrorBody> {
+    pub async fn old_mkdir(&self, caller: &Caller, path: &str) -> Result<(), AppError> {
         let request = MkdirRequest {
             path: parse(path)?.into(),
             parents: true,
@@ -70,7 +69,7 @@ impl App {
         caller: &Caller,
         pattern: &str,
         recursive: bool,
-    ) -> Result<Vec<PfsPath>, ErrorBody> {
+    ) -> Result<Vec<PfsPath>, AppError> {
         let found = self.file_glob(caller, pattern.to_owned()).await?;
         let request = RemoveRequest {
             paths: found.into_iter().map(|view| view.path).collect(),
@@ -81,15 +80,13 @@ impl App {
         let removed = self.file_remove(caller, request).await?;
         let mut gone = Vec::new();
         for one in removed {
-            match one.error {
-                None => gone.push(one.path.0),
-                Some(error) => return Err(error),
-            }
+            one.removed?;
+            gone.push(one.path);
         }
         Ok(gone)
     }
 
-    pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), ErrorBody> {
+    pub async fn old_touch(&self, caller: &Caller, path: &str, size: u64) -> Result<(), AppError> {
         let path = parse(path)?;
         self.with_room(caller, move |files, caller| files.old_touch(caller, &path, size))
             .await
@@ -102,7 +99,7 @@ impl App {
         path: &str,
         offset: u64,
         len: u64,
-    ) -> Result<RangeSum, ErrorBody> {
+    ) -> Result<RangeSum, AppError> {
         let path = parse(path)?;
         self.with_store(caller, move |files, caller| {
             files.old_range_sum(caller, &path, offset, len)
@@ -116,7 +113,7 @@ impl App {
         path: &str,
         offset: u64,
         len: u64,
-    ) -> Result<Content, ErrorBody> {
+    ) -> Result<Content, AppError> {
         let last = offset.saturating_add(len).saturating_sub(1);
         let asked = BytesAsked {
             range: ByteRange::From(offset, Some(last)),
@@ -124,10 +121,7 @@ impl App {
         };
         match self.file_content(caller, path, asked).await? {
             Opened::Content(content) => Ok(*content),
-            Opened::Outside { .. } => {
-                let problem = format!("the range has no byte in the file: `{path}`");
-                Err(ErrorBody::new(ErrorName::BadRequest, problem))
-            }
+            Opened::Outside { .. } => Err(AppError::OutsideFile(path.to_owned())),
         }
     }
 
@@ -138,7 +132,7 @@ impl App {
         path: &str,
         offset: u64,
         range: Vec<u8>,
-    ) -> Result<(), ErrorBody> {
+    ) -> Result<(), AppError> {
         let path = parse(path)?;
         let announced = path.clone();
         let id = self.with_store(caller, move |files, caller| files.old_upload(caller, &announced));

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 
 use super::accounts::audit;
-use super::{App, store_failed};
+use super::{AdminOnly, App, AppError};
 use crate::auth::{Action, Caller, request_id};
 use crate::error_chain::chain_of;
 use crate::nearest::nearest;
@@ -27,7 +26,7 @@ impl App {
         caller: &Caller,
         target: &JobRef,
         action: &str,
-    ) -> Result<Arc<Job>, ErrorBody> {
+    ) -> Result<Arc<Job>, AppError> {
         let found = match target {
             JobRef::Id(id) => match self.jobs.get(id) {
                 Some(job) => Ok(Some(job)),
@@ -37,7 +36,7 @@ impl App {
             JobRef::Of(user, name) => self.store.latest(user, Some(name)).await,
             JobRef::Latest => self.store.latest(&caller.user, None).await,
         };
-        let job = found.map_err(store_failed)?;
+        let job = found?;
         let own = job.filter(|job| caller.may(Action::UseOf(&job.user)));
         let job = own.ok_or_else(|| self.no_such_job(caller, target))?;
         if job.user != caller.user {
@@ -56,7 +55,7 @@ impl App {
         action: &str,
         subject: &str,
         detail: &str,
-    ) -> Result<(), ErrorBody> {
+    ) -> Result<(), AppError> {
         let entry = audit(caller, action, subject, detail);
         match self.store.audit(entry).await {
             Err(error) if action == KILL => {
@@ -68,7 +67,7 @@ impl App {
                 );
                 Ok(())
             }
-            recorded => recorded.map_err(store_failed),
+            recorded => Ok(recorded?),
         }
     }
 
@@ -87,28 +86,20 @@ impl App {
     }
 
     /// Allows only administrators to access all users' jobs and quotas, and records it.
-    pub(super) async fn check_all_users(&self, caller: &Caller, action: &str) -> Result<(), ErrorBody> {
+    pub(super) async fn check_all_users(&self, caller: &Caller, action: &str) -> Result<(), AppError> {
         if !caller.may(Action::Administer) {
-            let problem = "only administrators see the jobs and quotas of all users";
-            return Err(ErrorBody::new(ErrorName::Forbidden, problem)
-                .with_hint("leave out `--all-users` to see your own"));
+            return Err(AdminOnly::SeeAllUsers.into());
         }
         self.record_access(caller, action, "all users", "").await
     }
 
-    fn no_such_job(&self, caller: &Caller, target: &JobRef) -> ErrorBody {
-        let problem = match target {
-            JobRef::Latest => "there are no jobs yet".to_owned(),
-            other => format!("there is no job `{other}`"),
-        };
+    fn no_such_job(&self, caller: &Caller, target: &JobRef) -> AppError {
         let active = self.jobs.active();
         let own = active.iter().filter(|job| job.user == caller.user);
-        let near = nearest(&target.to_string(), own.map(|job| job.spec.name.as_str())).map(str::to_owned);
-        let hint = match (target, near) {
-            (JobRef::Latest, _) => "`paddlectl submit` starts one".to_owned(),
-            (_, Some(near)) => format!("did you mean `{near}`?"),
-            (_, None) => "`paddlectl get jobs -a` lists all of them".to_owned(),
-        };
-        ErrorBody::new(ErrorName::NotFound, problem).with_hint(hint)
+        let near = nearest(&target.to_string(), own.map(|job| job.spec.name.as_str()));
+        AppError::NoJob {
+            target: target.clone(),
+            near: near.map(str::to_owned),
+        }
     }
 }

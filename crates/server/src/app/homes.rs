@@ -7,13 +7,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::admin::Dispose;
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_pfs::{RelPath, Root, RootError};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{App, internal};
+use super::{App, AppError};
 use crate::auth::Caller;
 use crate::users::{Account, Record};
 
@@ -26,7 +25,7 @@ impl App {
         record: &Record,
         dispose: Dispose,
         heir: Option<&Account>,
-    ) -> Result<Option<String>, ErrorBody> {
+    ) -> Result<Option<String>, AppError> {
         let home = self.storage.home_path(&record.name);
         let (target, owner) = match (dispose, heir) {
             (Dispose::Purge, _) => (None, None),
@@ -50,11 +49,12 @@ impl App {
             None => remove_home(&home),
         };
         let done = tokio::task::spawn_blocking(work).await;
-        let found = done.map_err(|_| internal())?.map_err(|error| {
+        let found = done.map_err(|_| AppError::Internal)?.map_err(|error| {
             tracing::error!(user = %record.name, %error, "the home of a deleted user cannot be moved or removed");
-            let problem = format!("the home of `{}` cannot be moved or removed: {error}", record.name);
-            ErrorBody::new(ErrorName::Internal, problem)
-                .with_hint("the account is disabled; repair the storage and delete it again")
+            AppError::HomeStays {
+                user: record.name.clone(),
+                problem: error,
+            }
         })?;
         if let Some(heir) = heir {
             self.files.home_changed(&Caller {

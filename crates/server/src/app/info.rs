@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::server::{ServerInfo, WhoAmI};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 
-use super::{App, disk_is_full, internal, store_failed};
+use super::{AdminOnly, App, AppError};
 use crate::auth::{Action, Caller};
 
 /// Minimum time between two disk checks, however often clients ask.
@@ -15,7 +14,20 @@ const DISKS_EVERY: Duration = Duration::from_secs(2);
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// When the disks were last checked, and the result.
-pub type DisksChecked = tokio::sync::Mutex<Option<(Instant, Result<(), ErrorBody>)>>;
+pub type DisksChecked = tokio::sync::Mutex<Option<(Instant, Result<(), NotReady>)>>;
+
+/// Why the server cannot accept jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    #[error("the server is stopping")]
+    Stopping,
+    #[error("the server's disk is full")]
+    DiskFull,
+    #[error("the server cannot write to its disk")]
+    Disk,
+    #[error("a thread that checks the disks failed")]
+    Thread,
+}
 
 impl App {
     pub fn whoami(&self, caller: &Caller) -> WhoAmI {
@@ -63,26 +75,26 @@ impl App {
     }
 
     /// Whether the server can accept jobs.
-    pub async fn ready_check(&self) -> Result<(), ErrorBody> {
+    pub async fn ready_check(&self) -> Result<(), AppError> {
         if self.stop.is_cancelled() {
-            return Err(ErrorBody::new(ErrorName::Unavailable, "the server is stopping"));
+            return Err(NotReady::Stopping.into());
         }
-        self.store.ping().await.map_err(store_failed)?;
+        self.store.ping().await?;
         let mut latest = self.disks.lock().await;
         match &*latest {
-            Some((at, checked)) if at.elapsed() < DISKS_EVERY => checked.clone(),
+            Some((at, checked)) if at.elapsed() < DISKS_EVERY => Ok((*checked)?),
             _ => {
                 let checked = self.check_disks().await;
-                *latest = Some((Instant::now(), checked.clone()));
-                checked
+                *latest = Some((Instant::now(), checked));
+                Ok(checked?)
             }
         }
     }
 
     /// Writes to the disks that the server needs: a full or broken disk can often still be read.
-    async fn check_disks(&self) -> Result<(), ErrorBody> {
+    async fn check_disks(&self) -> Result<(), NotReady> {
         if !self.store.has_room() {
-            return Err(disk_is_full());
+            return Err(NotReady::DiskFull);
         }
         for folder in [&self.config.data, &self.config.storage] {
             let file = folder.join(".ready-check");
@@ -96,17 +108,14 @@ impl App {
             let problem = match written {
                 Ok(Ok(Ok(()))) => continue,
                 Ok(Ok(Err(error))) if error.kind() == std::io::ErrorKind::StorageFull => {
-                    return Err(disk_is_full());
+                    return Err(NotReady::DiskFull);
                 }
                 Ok(Ok(Err(error))) => error.to_string(),
-                Ok(Err(_)) => return Err(internal()),
+                Ok(Err(_)) => return Err(NotReady::Thread),
                 Err(_) => "it does not answer".to_owned(),
             };
             tracing::error!(folder = %folder.display(), problem, "a disk is not writable");
-            return Err(ErrorBody::new(
-                ErrorName::Unavailable,
-                "the server cannot write to its disk",
-            ));
+            return Err(NotReady::Disk);
         }
         Ok(())
     }
@@ -119,12 +128,9 @@ impl App {
     }
 
     /// Stops the server once its replies are sent. Workers keep running.
-    pub fn server_stop(&self, caller: &Caller) -> Result<(), ErrorBody> {
+    pub fn server_stop(&self, caller: &Caller) -> Result<(), AppError> {
         if !caller.may(Action::Administer) {
-            return Err(ErrorBody::new(
-                ErrorName::Forbidden,
-                "only an administrator may stop the server",
-            ));
+            return Err(AdminOnly::StopServer.into());
         }
         tracing::info!(user = %caller.user, "asked to stop");
         self.stop.cancel();

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillOptions, KillReply, WorkerView};
 use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::names::{JobId, JobName, JobRef};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
 use super::find::KILL;
-use super::{App, store_failed, view};
+use super::{App, AppError, What, view};
 use crate::auth::Caller;
 
 /// Default page size.
@@ -51,7 +50,7 @@ impl WaitEnd {
 
 impl App {
     /// One page of the caller's jobs, latest first.
-    pub async fn job_list(&self, caller: &Caller, query: &ListQuery) -> Result<JobPage, ErrorBody> {
+    pub async fn job_list(&self, caller: &Caller, query: &ListQuery) -> Result<JobPage, AppError> {
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MOST);
         if query.all_users {
             self.check_all_users(caller, "jobs.list").await?;
@@ -69,7 +68,7 @@ impl App {
     }
 
     /// A job with its workers and timeline.
-    pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, ErrorBody> {
+    pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, AppError> {
         let job = self.job_find(caller, target, "job.show").await?;
         Ok(self.job_told(&job).await)
     }
@@ -87,7 +86,7 @@ impl App {
         caller: &Caller,
         target: &JobRef,
         options: KillOptions,
-    ) -> Result<KillReply, ErrorBody> {
+    ) -> Result<KillReply, AppError> {
         let job = self.job_find(caller, target, KILL).await?;
         let id = JobRef::Id(job.id.clone());
         let reply = self.jobs.kill(&job.user, id, options.remove).await?;
@@ -103,7 +102,7 @@ impl App {
         caller: &Caller,
         target: &JobRef,
         limit: Option<Duration>,
-    ) -> Result<WaitEnd, ErrorBody> {
+    ) -> Result<WaitEnd, AppError> {
         let job = self.job_find(caller, target, "job.wait").await?;
         let id = job.id.clone();
         let pause = async {
@@ -115,19 +114,19 @@ impl App {
         tokio::select! {
             () = self.jobs.wait_final(&job.id) => {}
             () = pause => return Ok(WaitEnd::Timeout(self.job_now(&id).await?)),
-            () = self.stop.cancelled() => return Err(stopping()),
+            () = self.stop.cancelled() => return Err(AppError::Stopping),
         }
         Ok(WaitEnd::Final(self.job_now(&id).await?))
     }
 
     /// The current state of a job that the caller was just allowed to see.
-    async fn job_now(&self, id: &JobId) -> Result<JobDetail, ErrorBody> {
+    async fn job_now(&self, id: &JobId) -> Result<JobDetail, AppError> {
         match self.jobs.get_any(id).await? {
             Some(job) => Ok(self.job_told(&job).await),
-            None => Err(ErrorBody::new(
-                ErrorName::NotFound,
-                format!("there is no job `{id}`"),
-            )),
+            None => Err(AppError::NoSuch {
+                what: What::Job,
+                name: id.to_string(),
+            }),
         }
     }
 
@@ -138,7 +137,7 @@ impl App {
         caller: &Caller,
         target: Option<&JobRef>,
         all_users: bool,
-    ) -> Result<Vec<WorkerView>, ErrorBody> {
+    ) -> Result<Vec<WorkerView>, AppError> {
         if all_users {
             self.check_all_users(caller, "workers.list").await?;
         }
@@ -184,18 +183,14 @@ impl App {
         caller: &Caller,
         query: &ListQuery,
         limit: usize,
-    ) -> Result<(Vec<Arc<Job>>, bool), ErrorBody> {
+    ) -> Result<(Vec<Arc<Job>>, bool), AppError> {
         let request = PageRequest {
             user: (!query.all_users).then(|| caller.user.clone()),
             name: query.name.clone(),
             before: query.after.clone(),
             limit,
         };
-        let page = self.store.page(&request).await.map_err(store_failed)?;
+        let page = self.store.page(&request).await?;
         Ok((page.jobs, page.more))
     }
-}
-
-fn stopping() -> ErrorBody {
-    ErrorBody::new(ErrorName::Unavailable, "the server is stopping").with_hint("try again when it is back")
 }

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_core::names::{JobId, UserName};
 
-use super::{App, internal};
+use super::{App, AppError};
 use crate::auth::Caller;
+use crate::error_chain::chain_of;
 
 /// The maximum age of the measurement of a home.
 const MEASURED_WITHIN: Duration = Duration::from_secs(60);
@@ -34,29 +34,29 @@ impl App {
         }
         let mut logs = match self.logs_by_user().await {
             Ok(logs) => logs,
-            Err(error) => return tracing::warn!(%error, "logs cannot be measured"),
+            Err(error) => return tracing::warn!(error = chain_of(&error), "logs cannot be measured"),
         };
         for caller in limited {
             let Some(jobs) = logs.remove(&caller.user) else {
                 continue;
             };
             if let Err(error) = self.trim_logs_of(&caller, jobs).await {
-                tracing::warn!(user = %caller.user, %error, "logs cannot be compared with the storage quota");
+                tracing::warn!(user = %caller.user, error = chain_of(&error), "logs cannot be compared with the storage quota");
             }
         }
     }
 
     /// Bytes of a user's logs.
-    pub(super) async fn log_bytes(&self, user: &UserName) -> Result<u64, ErrorBody> {
+    pub(super) async fn log_bytes(&self, user: &UserName) -> Result<u64, AppError> {
         let jobs = self.logs_by_user().await?.remove(user).unwrap_or_default();
         Ok(self.logs.occupied(&jobs).await)
     }
 
-    async fn logs_by_user(&self) -> Result<HashMap<UserName, Vec<JobId>>, ErrorBody> {
+    async fn logs_by_user(&self) -> Result<HashMap<UserName, Vec<JobId>>, AppError> {
         let mut by_user: HashMap<UserName, Vec<JobId>> = HashMap::new();
         let listed = self.logs.jobs_with_logs().await.map_err(|error| {
             tracing::error!(%error, "logs cannot be listed");
-            internal()
+            AppError::Internal
         })?;
         for job in listed {
             if let Some(found) = self.jobs.get_any(&job).await? {
@@ -66,7 +66,7 @@ impl App {
         Ok(by_user)
     }
 
-    async fn trim_logs_of(&self, caller: &Caller, jobs: Vec<JobId>) -> Result<(), ErrorBody> {
+    async fn trim_logs_of(&self, caller: &Caller, jobs: Vec<JobId>) -> Result<(), AppError> {
         let since = Instant::now()
             .checked_sub(MEASURED_WITHIN)
             .unwrap_or_else(Instant::now);

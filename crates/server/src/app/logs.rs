@@ -3,16 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::names::{JobRef, UserName};
 use rustix::process::{Resource, getrlimit};
 
-use super::App;
+use super::{App, AppError};
 use crate::auth::Caller;
 use crate::refusals::Limit;
 
@@ -23,7 +21,7 @@ impl App {
         caller: &Caller,
         target: &JobRef,
         query: LogQuery,
-    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, ErrorBody> {
+    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, AppError> {
         let job = self.job_find(caller, target, "job.logs").await?;
         let reading = self.log_read_begin(caller, job.workers.len())?;
         let opened = self.logs.open(job, &query).await?;
@@ -40,30 +38,20 @@ impl App {
         caller: &Caller,
         target: &JobRef,
         query: LogQuery,
-    ) -> Result<String, ErrorBody> {
+    ) -> Result<String, AppError> {
         let job = self.job_find(caller, target, "job.logs").await?;
         let _reading = self.log_read_begin(caller, job.workers.len())?;
         Ok(self.logs.text(job, &query).await?)
     }
 
-    fn log_read_begin(&self, caller: &Caller, workers: usize) -> Result<Reading, ErrorBody> {
+    fn log_read_begin(&self, caller: &Caller, workers: usize) -> Result<Reading, AppError> {
         let reading = self.log_readers.begin(&caller.user, workers);
         reading.ok_or_else(|| {
             self.metrics.refusals.count(Limit::LogReaders);
-            too_many()
+            AppError::TooManyLogReaders
         })
     }
 }
-
-fn too_many() -> ErrorBody {
-    let problem = "you are reading too many logs at the same time";
-    ErrorBody::new(ErrorName::TooManyRequests, problem)
-        .with_hint("stop some of the commands that follow logs")
-        .after(READERS_END)
-}
-
-/// When to ask again: how long the others read is not known.
-const READERS_END: Duration = Duration::from_secs(5);
 
 /// Limits concurrent log reads: each takes file descriptors, and the server needs some for itself.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! A job as Kubernetes objects: those it has, and manifests that run it without this server.
 
 use jiff::Timestamp;
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobView, ObjectView, SubmitReply};
 use paddlecloud_core::job::Job;
 use paddlecloud_core::spec::JobSpec;
@@ -9,7 +8,7 @@ use paddlecloud_k8s::manifests::{self, PrintSettings};
 use paddlecloud_k8s::settings::PodIdentity;
 use serde_json::Value;
 
-use super::App;
+use super::{App, AppError};
 use crate::config::EngineKind;
 use crate::reconcile::Submission;
 
@@ -37,7 +36,7 @@ impl App {
         &self,
         mut submission: Submission,
         named: bool,
-    ) -> Result<SubmitReply, ErrorBody> {
+    ) -> Result<SubmitReply, AppError> {
         if submission.spec.snapshot.is_none() {
             self.package_check(&submission.user, &submission.spec).await?;
         }
@@ -58,7 +57,7 @@ impl App {
     }
 
     /// The manifests for `kubectl apply`. Without a cluster there is no volume, so the image must contain the package.
-    fn manifests(&self, submission: &Submission) -> Result<Vec<Value>, ErrorBody> {
+    fn manifests(&self, submission: &Submission) -> Result<Vec<Value>, AppError> {
         let settings = match &self.config.engine {
             EngineKind::Kubernetes(cluster) => PrintSettings {
                 launcher_image: Some(cluster.launcher_image.clone()),
@@ -74,27 +73,21 @@ impl App {
             _ => PrintSettings::default(),
         };
         let Submission { user, spec, .. } = submission;
-        manifests::manifests(&settings, user, &self.config.datacenter, spec).map_err(|error| {
-            ErrorBody::new(
-                ErrorName::BadRequest,
-                format!("cannot print manifests of `{}`: {error}", spec.name),
-            )
-            .with_hint(error.hint())
+        manifests::manifests(&settings, user, &self.config.datacenter, spec).map_err(|problem| {
+            AppError::NotPrinted {
+                job: spec.name.clone(),
+                problem,
+            }
         })
     }
 }
 
 /// Refuses secrets: manifests must not contain them.
-pub(super) fn refuse_secrets(spec: &JobSpec) -> Result<(), ErrorBody> {
-    let Some(secret) = spec.secrets.first() else {
-        return Ok(());
-    };
-    let problem = format!(
-        "manifests contain no secret, so `{}` cannot be in them",
-        secret.name
-    );
-    Err(ErrorBody::new(ErrorName::BadRequest, problem)
-        .with_hint("leave `-secret` out, and refer to a Secret of the cluster in the printed manifests"))
+pub(super) fn refuse_secrets(spec: &JobSpec) -> Result<(), AppError> {
+    match spec.secrets.first() {
+        None => Ok(()),
+        Some(secret) => Err(AppError::SecretInManifests(secret.name.clone())),
+    }
 }
 
 /// A note that the image pull secret must exist: manifests contain no password.

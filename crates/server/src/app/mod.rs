@@ -4,6 +4,7 @@
 
 mod accounts;
 mod certificates;
+mod error;
 mod files;
 mod files_old;
 mod find;
@@ -31,24 +32,25 @@ mod why;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobDetail, JobView};
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::ports::StoreError;
 use tokio_util::sync::CancellationToken;
 
+pub use accounts::UserRefusal;
+pub use error::{AdminOnly, AppError, FieldRule, What};
 pub use files::ListQuery as FileListQuery;
-pub use info::DisksChecked;
+pub use info::{DisksChecked, NotReady};
 pub use jobs::{ListQuery, WaitEnd};
 pub use logs::LogReaders;
+pub use provider_login::ProviderRefusal;
 pub use taking::Taking;
+pub use tokens::TokenRefusal;
 
 use crate::accounts::Accounts;
 use crate::auth::{Authenticator, request_id};
 use crate::authority::Authority;
 use crate::config::Config;
-use crate::error_chain::chain_of;
 use crate::files::Files;
 use crate::homes::{Storage, StorageError};
 use crate::locks::Locks;
@@ -58,7 +60,7 @@ use crate::oidc::Oidc;
 use crate::queue::{Class, Queue};
 use crate::reconcile::Jobs;
 use crate::secrets::Secrets;
-use crate::store::{self, Store};
+use crate::store::Store;
 
 /// The parts of a running server that its use cases need.
 pub struct App {
@@ -107,20 +109,20 @@ impl App {
 
     /// Completes a request's work even if the caller disconnects.
     async fn carry_out<T: Send + 'static>(
-        work: impl Future<Output = Result<T, ErrorBody>> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+        work: impl Future<Output = Result<T, AppError>> + Send + 'static,
+    ) -> Result<T, AppError> {
         let done = tokio::spawn(request_id::carried(work)).await;
-        done.map_err(|_| internal())?
+        done.map_err(|_| AppError::Internal)?
     }
 
     /// Runs short work on files on a blocking thread.
     async fn with_files<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Storage) -> Result<T, StorageError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         let storage = self.storage.clone();
         let done = tokio::task::spawn_blocking(move || work(&storage)).await;
-        done.map_err(|_| internal())?.map_err(packages::package_refused)
+        Ok(done.map_err(|_| AppError::Internal)??)
     }
 
     /// The same for long work: it is queued, so that threads remain for short work.
@@ -128,39 +130,12 @@ impl App {
         &self,
         user: &UserName,
         work: impl FnOnce(&Storage) -> Result<T, StorageError> + Send + 'static,
-    ) -> Result<T, ErrorBody> {
+    ) -> Result<T, AppError> {
         let storage = self.storage.clone();
         let done = self
             .queue
             .blocking(Class::Long, user, move || work(&storage))
             .await;
-        done.map_err(|_| internal())?.map_err(packages::package_refused)
+        Ok(done.map_err(|_| AppError::Internal)??)
     }
-}
-
-/// An internal error.
-pub(crate) fn internal() -> ErrorBody {
-    ErrorBody::new(ErrorName::Internal, "internal server error").with_hint("see the server's log")
-}
-
-/// Turns a failure of the store into an error for the caller; the log gets the details.
-pub(crate) fn store_failed(error: StoreError) -> ErrorBody {
-    let chain = chain_of(&error);
-    if store::is_full(&error) {
-        tracing::error!(error = chain, "the disk is full");
-        return disk_is_full();
-    }
-    tracing::error!(error = chain, "the job store failed");
-    if let Some(damaged) = store::damage(&error) {
-        tracing::error!(hint = damaged.hint(), "the server should be stopped");
-        return ErrorBody::new(ErrorName::Internal, "the server's database is damaged")
-            .with_hint("ask an administrator: the server's log names the file and how to recover");
-    }
-    ErrorBody::new(ErrorName::Unavailable, "the server cannot reach its job store")
-        .with_hint("try again; the server's log has the cause")
-}
-
-pub(crate) fn disk_is_full() -> ErrorBody {
-    ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-        .with_hint("free some space on the server, for example with `paddlectl prune`")
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
@@ -13,9 +12,8 @@ use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Digest, Node, RootError};
 
-use super::{App, internal};
+use super::{App, AppError};
 use crate::auth::Caller;
-use crate::error_chain::chain_of;
 use crate::files::Files;
 use crate::homes::{Storage, StorageError};
 use crate::queue::{Class, Turn};
@@ -25,7 +23,7 @@ const FREE_WITHIN: Duration = Duration::from_secs(30);
 
 impl App {
     /// Whether the caller's package is complete.
-    pub async fn package_has(&self, caller: &Caller, id: &str) -> Result<bool, ErrorBody> {
+    pub async fn package_has(&self, caller: &Caller, id: &str) -> Result<bool, AppError> {
         self.files_within_reach()?;
         let (user, id) = (caller.user.clone(), package_id(id)?);
         self.with_files(move |storage| storage.has_package(&user, id))
@@ -39,11 +37,11 @@ impl App {
         caller: &Caller,
         manifest: bytes::Bytes,
         turn: Option<Turn>,
-    ) -> Result<PackageReply, ErrorBody> {
+    ) -> Result<PackageReply, AppError> {
         self.files_within_reach()?;
         let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
         // The manifest, with its turn.
-        let mut held = (manifest.map_err(|_| internal())??, turn);
+        let mut held = (manifest.map_err(|_| AppError::Internal)??, turn);
         let id = held.0.id();
         let until = Instant::now() + FREE_WITHIN;
         let missing = loop {
@@ -54,10 +52,10 @@ impl App {
             // Received files are read and synced, even if the caller has disconnected.
             let end = self.queue.turn(Class::End, &caller.user).await;
             let ended = end.blocking(move || (complete(&files, &storage, &user, &held.0), held));
-            let (missing, kept) = ended.await.map_err(|_| internal())?;
+            let (missing, kept) = ended.await.map_err(|_| AppError::Internal)?;
             match missing? {
                 Ok(missing) => break missing,
-                Err(busy) if Instant::now() >= until => return Err(package_refused(busy)),
+                Err(busy) if Instant::now() >= until => return Err(busy.into()),
                 Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
             }
             held = kept;
@@ -74,7 +72,7 @@ impl App {
     pub(super) async fn packages_unfinished(
         &self,
         caller: &Caller,
-    ) -> Result<Vec<UnfinishedUpload>, ErrorBody> {
+    ) -> Result<Vec<UnfinishedUpload>, AppError> {
         if self.files_within_reach().is_err() {
             return Ok(Vec::new());
         }
@@ -94,7 +92,7 @@ impl App {
     }
 
     /// Drops an unfinished package; returns whether the id belongs to one.
-    pub(super) async fn package_give_up(&self, caller: &Caller, id: &StagedId) -> Result<bool, ErrorBody> {
+    pub(super) async fn package_give_up(&self, caller: &Caller, id: &StagedId) -> Result<bool, AppError> {
         if self.files_within_reach().is_err() {
             return Ok(false);
         }
@@ -108,20 +106,18 @@ impl App {
         let (user, storage) = (caller.user.clone(), self.storage.clone());
         let turn = self.queue.turn(Class::Removal, &caller.user).await;
         let gone = turn.blocking(move || storage.give_up_unfinished(&user, package));
-        match gone.await.map_err(|_| internal())? {
-            Err(StorageError::Storage(RootError::Busy(_))) => {
-                let problem = "the package is already being uploaded";
-                Err(ErrorBody::new(ErrorName::Conflict, problem).with_hint("stop that `submit` first"))
-            }
+        match gone.await.map_err(|_| AppError::Internal)? {
+            Err(StorageError::Storage(RootError::Busy(_))) => Err(AppError::PackageInUse),
             gone => {
                 self.files.home_changed(caller);
-                gone.map(|()| true).map_err(package_refused)
+                gone?;
+                Ok(true)
             }
         }
     }
 
     /// Resolves a path to an uploaded package's latest run to that package, as it was uploaded.
-    pub(super) async fn package_resolve(&self, user: &UserName, spec: &mut JobSpec) -> Result<(), ErrorBody> {
+    pub(super) async fn package_resolve(&self, user: &UserName, spec: &mut JobSpec) -> Result<(), AppError> {
         let (None, Some(path)) = (&spec.snapshot, spec.package.clone()) else {
             return Ok(());
         };
@@ -130,14 +126,14 @@ impl App {
             .with_files(move |storage| storage.run_behind(&owner, &path))
             .await?;
         if let Some(run) = run {
-            let job = self.store.get(&run).await.map_err(super::store_failed)?;
+            let job = self.store.get(&run).await?;
             spec.snapshot = job.and_then(|job| job.spec.snapshot.clone());
         }
         Ok(())
     }
 
     /// Checks that a job's package exists and that the user may run it.
-    pub(super) async fn package_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), ErrorBody> {
+    pub(super) async fn package_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), AppError> {
         let user = user.clone();
         match (&spec.snapshot, &spec.package) {
             (Some(snapshot), Some(package)) => {
@@ -167,15 +163,15 @@ fn complete(
     storage: &Storage,
     caller: &Caller,
     manifest: &Manifest,
-) -> Result<Result<Vec<Digest>, StorageError>, ErrorBody> {
+) -> Result<Result<Vec<Digest>, StorageError>, AppError> {
     let announced = match storage.announce(&caller.user, manifest) {
         Err(busy @ StorageError::Storage(RootError::Busy(_))) => return Ok(Err(busy)),
-        announced => announced.map_err(package_refused)?,
+        announced => announced?,
     };
     let held = Amount::from(announced.held());
     let room =
         files.measured(|| files.room_for_package(caller, manifest.id(), room_of(manifest).minus(held)));
-    let room = room.map_err(|error| error.refusal())?;
+    let room = room?;
     let completed = announced.complete();
     match (room, &completed) {
         (Some(room), Ok(completed)) => room.settle(completed.copied.into(), Amount::default()),
@@ -183,9 +179,7 @@ fn complete(
         (Some(_), Err(_)) => files.home_changed(caller),
         (None, _) => {}
     }
-    completed
-        .map(|completed| Ok(completed.missing))
-        .map_err(package_refused)
+    Ok(Ok(completed?.missing))
 }
 
 /// The id under which an unfinished package is listed among unfinished uploads: the first half of its own id.
@@ -193,11 +187,8 @@ fn shown_id(package: PackageId) -> Option<StagedId> {
     package.to_string().get(..32)?.parse().ok()
 }
 
-fn read_list(manifest: &[u8]) -> Result<Manifest, ErrorBody> {
-    serde_json::from_slice(manifest).map_err(|error| {
-        let problem = format!("the list of files cannot be read: {error}");
-        ErrorBody::new(ErrorName::BadRequest, problem)
-    })
+fn read_list(manifest: &[u8]) -> Result<Manifest, AppError> {
+    serde_json::from_slice(manifest).map_err(AppError::PackageList)
 }
 
 /// The final size of a package: all its files, whether they are sent or copied from an earlier one.
@@ -213,43 +204,6 @@ fn room_of(manifest: &Manifest) -> Amount {
     })
 }
 
-fn package_id(text: &str) -> Result<PackageId, ErrorBody> {
-    let problem = || format!("`{}` is not a package id", text.escape_default());
-    text.parse()
-        .map_err(|_| ErrorBody::new(ErrorName::BadRequest, problem()))
-}
-
-/// Converts a failure to the error that the caller may see.
-pub(super) fn package_refused(error: StorageError) -> ErrorBody {
-    if error.is_full() {
-        return disk_failed(&error);
-    }
-    let problem = error.to_string();
-    match &error {
-        StorageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),
-        StorageError::NotAFolder(_)
-        | StorageError::BadName(_)
-        | StorageError::OutputIsAFile
-        | StorageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
-        StorageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
-            .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
-        StorageError::Changed(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
-        StorageError::Storage(RootError::Busy(_)) => {
-            let problem = "the package is already being uploaded";
-            ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or stop it")
-        }
-        StorageError::Storage(_) | StorageError::Disk(_) | StorageError::Manifest(_) => disk_failed(&error),
-    }
-}
-
-fn disk_failed(error: &StorageError) -> ErrorBody {
-    tracing::error!(error = chain_of(error), "the storage failed");
-    if error.is_full() {
-        return ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-            .with_hint("free some space on the server, for example with `paddlectl prune`");
-    }
-    ErrorBody::new(
-        ErrorName::Internal,
-        format!("the server's storage failed: {error}"),
-    )
+fn package_id(text: &str) -> Result<PackageId, AppError> {
+    text.parse().map_err(|_| AppError::BadPackageId(text.to_owned()))
 }

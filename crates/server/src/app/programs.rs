@@ -1,15 +1,14 @@
 //! Whether the workers' machine has the programs that a job's commands need.
 
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_core::spec::{JobSpec, SpecError};
 
-use super::{App, internal};
+use super::{App, AppError};
 use crate::config::EngineKind;
 use crate::programs::{Lookup, look_up};
 
 impl App {
     /// Refuses a job that this machine cannot run, before any of its files are sent.
-    pub(super) async fn programs_check(&self, spec: &JobSpec) -> Result<(), ErrorBody> {
+    pub(super) async fn programs_check(&self, spec: &JobSpec) -> Result<(), AppError> {
         if self.config.engine != EngineKind::Local {
             return Ok(());
         }
@@ -42,9 +41,9 @@ impl App {
             .then(|| "the workers' machine has no `python`: `python3` is used under that name".to_owned())
     }
 
-    async fn programs_look_up(&self, spec: &JobSpec) -> Result<Lookup, ErrorBody> {
+    async fn programs_look_up(&self, spec: &JobSpec) -> Result<Lookup, AppError> {
         let spec = spec.clone();
         let looked_up = tokio::task::spawn_blocking(move || look_up(&spec)).await;
-        looked_up.map_err(|_| internal())
+        looked_up.map_err(|_| AppError::Internal)
     }
 }

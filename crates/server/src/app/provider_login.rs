@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::device_login::{DeviceLogin, DeviceLoginState};
-use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_core::names::UserName;
+use paddlecloud_core::names::{NameError, UserName};
 
-use super::{App, internal, store_failed};
+use super::{App, AppError};
 use crate::accounts::AccountError;
 use crate::auth::{AuthError, Login, Peer, request_id};
-use crate::error_chain::chain_of;
 use crate::locks::Key;
 use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
 use crate::refusals::Limit;
@@ -20,17 +18,56 @@ use crate::users::{Account, ProviderUser, Record};
 
 /// The longest wait for the next poll within one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// Why a login with the login provider is refused, or not renewed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderRefusal {
+    #[error("this server has no login provider")]
+    NotConfigured,
+    #[error(transparent)]
+    TooMany(#[from] TooManyLogins),
+    #[error("there is no such login, or its code has expired")]
+    Expired,
+    #[error("the login was denied at the login provider")]
+    Denied,
+    #[error("`{0}` is in none of the groups that may log in here")]
+    NotInGroup(String),
+    #[error("this account is disabled")]
+    Disabled,
+    #[error("`{subject}` of {issuer} has no account here")]
+    NoAccount { subject: String, issuer: String },
+    #[error("the login provider does not vouch for the claim `{claim}`")]
+    NoName { subject: String, claim: String },
+    #[error("the claim `{claim}` is not a user name: {problem}")]
+    BadName {
+        subject: String,
+        claim: String,
+        problem: NameError,
+    },
+    #[error("the account `{name}` exists and does not belong to `{subject}` of {issuer}")]
+    NameTaken {
+        subject: String,
+        issuer: String,
+        name: UserName,
+    },
+    #[error("the login provider of this account is no longer configured")]
+    OtherProvider,
+    #[error("the login provider allows no renewal")]
+    NoRenewal,
+    #[error("the login provider has ended this login; all tokens of it are revoked")]
+    Ended,
+}
+
 impl App {
     /// Starts a login: the provider makes a code that the user confirms there.
-    pub async fn device_login(&self, peer: &Peer) -> Result<DeviceLogin, ErrorBody> {
+    pub async fn device_login(&self, peer: &Peer) -> Result<DeviceLogin, AppError> {
         let oidc = self.provider()?;
         let busy = |error: TooManyLogins| {
             self.metrics.refusals.count(Limit::PendingLogins);
-            ErrorBody::new(ErrorName::TooManyRequests, error.to_string())
-                .with_hint("try again in some minutes")
+            ProviderRefusal::from(error)
         };
         oidc.pending.check(peer.address).map_err(busy)?;
-        let code = oidc.device_code().await.map_err(provider_failed)?;
+        let code = oidc.device_code().await?;
         let id = oidc.pending.add(&code, peer.address).map_err(busy)?;
         Ok(DeviceLogin {
             id: id.as_str().to_owned(),
@@ -47,15 +84,15 @@ impl App {
         self: &Arc<Self>,
         peer: &Peer,
         id: &str,
-    ) -> Result<DeviceLoginState, ErrorBody> {
+    ) -> Result<DeviceLoginState, AppError> {
         // The provider hands out its tokens once: a client that disconnects must not lose them half way.
         let (app, peer, id) = (Arc::clone(self), peer.clone(), LoginId::new(id));
         App::carry_out(async move { app.poll(&peer, &id).await }).await
     }
 
-    async fn poll(&self, peer: &Peer, id: &LoginId) -> Result<DeviceLoginState, ErrorBody> {
+    async fn poll(&self, peer: &Peer, id: &LoginId) -> Result<DeviceLoginState, AppError> {
         let oidc = self.provider()?;
-        let login = oidc.pending.find(id).ok_or_else(expired)?;
+        let login = oidc.pending.find(id).ok_or(ProviderRefusal::Expired)?;
         let mut turn = login.turn.lock().await;
         let until = turn.next.min(Instant::now() + LONGEST_WAIT);
         tokio::select! {
@@ -63,7 +100,7 @@ impl App {
             () = self.stop.cancelled() => return Ok(waiting("the server is stopping")),
         }
         if oidc.pending.find(id).is_none() {
-            return Err(expired());
+            return Err(ProviderRefusal::Expired.into());
         }
         if turn.next > Instant::now() {
             return Ok(waiting("the login has not been confirmed yet"));
@@ -78,13 +115,10 @@ impl App {
             Err(error @ OidcError::Unreachable { .. }) => Ok(waiting(&error.to_string())),
             ended => {
                 oidc.pending.remove(id);
-                match ended.map_err(provider_failed)? {
+                match ended? {
                     Polled::LoggedIn(identity) => self.provider_login(oidc, peer, &identity).await,
-                    Polled::Denied => {
-                        let problem = "the login was denied at the login provider";
-                        Err(ErrorBody::new(ErrorName::Unauthorized, problem))
-                    }
-                    _ => Err(expired()),
+                    Polled::Denied => Err(ProviderRefusal::Denied.into()),
+                    _ => Err(ProviderRefusal::Expired.into()),
                 }
             }
         }
@@ -96,13 +130,13 @@ impl App {
         oidc: &Oidc,
         peer: &Peer,
         identity: &Identity,
-    ) -> Result<DeviceLoginState, ErrorBody> {
+    ) -> Result<DeviceLoginState, AppError> {
         let logged_in = match self.provider_account(oidc, identity).await {
             Ok(account) => self.issue_to(oidc, peer, identity, &account).await,
             Err(refused) => Err(refused),
         };
         if let Err(refused) = &logged_in {
-            let detail = format!("{}: {}", described(oidc, peer, identity), refused.msg);
+            let detail = format!("{}: {refused}", described(oidc, peer, identity));
             let entry = entry("", "login.refuse", "", detail);
             if let Err(error) = self.store.audit(entry).await {
                 tracing::warn!(%error, "a refused login is not in the audit log");
@@ -117,7 +151,7 @@ impl App {
         peer: &Peer,
         identity: &Identity,
         account: &Account,
-    ) -> Result<DeviceLoginState, ErrorBody> {
+    ) -> Result<DeviceLoginState, AppError> {
         let name = &account.name;
         self.set_groups(name, identity).await;
         let detail = described(oidc, peer, identity);
@@ -131,8 +165,8 @@ impl App {
         }
         let issued = self.auth.token_create_for(peer, account).await;
         let issued = issued.map_err(|error| match error {
-            AuthError::Store(error) => store_failed(error),
-            _ => internal(),
+            AuthError::Store(error) => AppError::Store(error),
+            _ => AppError::Internal,
         })?;
         Ok(DeviceLoginState {
             token: Some(issued.secret),
@@ -142,11 +176,10 @@ impl App {
     }
 
     /// The account of a subject. It is found by issuer and subject only; a name or an e-mail address proves nothing.
-    async fn provider_account(&self, oidc: &Oidc, identity: &Identity) -> Result<Arc<Account>, ErrorBody> {
+    async fn provider_account(&self, oidc: &Oidc, identity: &Identity) -> Result<Arc<Account>, AppError> {
         let (config, subject) = (&oidc.config, identity.subject.as_str());
         if !is_allowed(oidc, identity) {
-            let problem = format!("`{subject}` is in none of the groups that may log in here");
-            return Err(ErrorBody::new(ErrorName::Forbidden, problem));
+            return Err(ProviderRefusal::NotInGroup(subject.to_owned()).into());
         }
         let known = self.accounts.find_provider_user(&config.issuer, subject).await;
         let record = match known {
@@ -157,42 +190,45 @@ impl App {
         // A user of the configuration may hide the account.
         account
             .filter(|account| account.id == record.id)
-            .ok_or_else(|| ErrorBody::new(ErrorName::Forbidden, "this account is disabled"))
+            .ok_or(ProviderRefusal::Disabled.into())
     }
 
-    async fn provider_account_add(&self, oidc: &Oidc, identity: &Identity) -> Result<Record, ErrorBody> {
-        let (config, subject) = (&oidc.config, identity.subject.as_str());
-        let ask =
-            format!("ask an administrator for `paddlectl admin user add NAME --oidc-subject {subject}`");
-        let refused = |problem: String| ErrorBody::new(ErrorName::Forbidden, problem).with_hint(&ask);
+    async fn provider_account_add(&self, oidc: &Oidc, identity: &Identity) -> Result<Record, AppError> {
+        let config = &oidc.config;
+        let (subject, issuer) = (identity.subject.clone(), config.issuer.clone());
         if !config.create_accounts {
-            return Err(refused(format!(
-                "`{subject}` of {} has no account here",
-                config.issuer
-            )));
+            return Err(ProviderRefusal::NoAccount { subject, issuer }.into());
         }
-        let claim = &config.name_claim;
+        let claim = config.name_claim.clone();
         let Some(name) = identity.name.as_deref() else {
-            return Err(refused(format!(
-                "the login provider does not vouch for the claim `{claim}`"
-            )));
+            return Err(ProviderRefusal::NoName { subject, claim }.into());
         };
-        let name: UserName = name
-            .parse()
-            .map_err(|error| refused(format!("the claim `{claim}` is not a user name: {error}")))?;
-        let detail = format!("first login of `{subject}` of {}", config.issuer);
+        let name: UserName = match name.parse() {
+            Ok(name) => name,
+            Err(problem) => {
+                return Err(ProviderRefusal::BadName {
+                    subject,
+                    claim,
+                    problem,
+                }
+                .into());
+            }
+        };
+        let detail = format!("first login of `{subject}` of {issuer}");
         let entry = entry(name.as_str(), "user.add", name.as_str(), detail);
-        let provider = ProviderUser::new(&config.issuer, subject);
+        let provider = ProviderUser::new(&issuer, &subject);
         let fill = |record: &mut Record| {
             record.provider = Some(provider);
             Ok(())
         };
         match self.accounts.add(name.clone(), fill, entry).await {
             Ok(record) => Ok(record),
-            Err(AccountError::Taken(_)) => Err(refused(format!(
-                "the account `{name}` exists and does not belong to `{subject}` of {}",
-                config.issuer
-            ))),
+            Err(AccountError::Taken(_)) => Err(ProviderRefusal::NameTaken {
+                subject,
+                issuer,
+                name,
+            }
+            .into()),
             Err(error) => Err(error.into()),
         }
     }
@@ -222,7 +258,7 @@ impl App {
     }
 
     /// Asks the provider whether a login may be renewed. Nothing is asked for accounts that do not log in there.
-    pub(super) async fn provider_renew(&self, login: &Login) -> Result<(), ErrorBody> {
+    pub(super) async fn provider_renew(&self, login: &Login) -> Result<(), AppError> {
         let name = &login.caller.user;
         let Some(account) = self.auth.users().enabled(name) else {
             return Ok(());
@@ -232,20 +268,16 @@ impl App {
         };
         // A refresh token may be good for one use only.
         let _turn = self.locks.lock(Key::ProviderLogin(name.clone())).await;
-        let again = |problem: &str| {
-            ErrorBody::new(ErrorName::Unauthorized, problem).with_hint("log in again with `paddlectl login`")
-        };
         let oidc = self
             .oidc
             .as_ref()
             .filter(|oidc| oidc.config.issuer == provider.issuer);
-        let oidc = oidc.ok_or_else(|| again("the login provider of this account is no longer configured"))?;
+        let oidc = oidc.ok_or(ProviderRefusal::OtherProvider)?;
         let kept = self
             .secrets
             .reveal(name, Kind::RefreshToken, &refresh_name(&account))
-            .await;
-        let kept = kept.map_err(super::secrets::refused)?;
-        let kept = kept.ok_or_else(|| again("the login provider allows no renewal"))?;
+            .await?;
+        let kept = kept.ok_or(ProviderRefusal::NoRenewal)?;
         match oidc.refresh(&provider.subject, &kept).await {
             Ok(identity) if is_allowed(oidc, &identity) => {
                 if let Some(fresh) = identity.refresh_token.as_ref().filter(|fresh| **fresh != kept) {
@@ -262,16 +294,14 @@ impl App {
             }
             Ok(_) | Err(OidcError::Ended) => {
                 self.end_provider_login(&account).await?;
-                Err(again(
-                    "the login provider has ended this login; all tokens of it are revoked",
-                ))
+                Err(ProviderRefusal::Ended.into())
             }
-            Err(error) => Err(provider_failed(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Ends all tokens and sessions of a user whom the provider no longer lets in.
-    async fn end_provider_login(&self, account: &Account) -> Result<(), ErrorBody> {
+    async fn end_provider_login(&self, account: &Account) -> Result<(), AppError> {
         let name = &account.name;
         let detail = "the login provider has ended it".to_owned();
         let ended = entry(name.as_str(), "login.end", name.as_str(), detail.clone());
@@ -291,29 +321,25 @@ impl App {
         account: &Account,
         token: &str,
         entry: AuditEntry,
-    ) -> Result<(), ErrorBody> {
+    ) -> Result<(), AppError> {
         let name = refresh_name(account);
         let kept = self
             .secrets
-            .set(&account.name, Kind::RefreshToken, &name, token, entry)
-            .await;
-        kept.map_err(super::secrets::refused)
+            .set(&account.name, Kind::RefreshToken, &name, token, entry);
+        Ok(kept.await?)
     }
 
-    async fn forget_refresh_token(&self, account: &Account, entry: AuditEntry) -> Result<(), ErrorBody> {
+    async fn forget_refresh_token(&self, account: &Account, entry: AuditEntry) -> Result<(), AppError> {
         let name = refresh_name(account);
         let removed = self
             .secrets
-            .remove(&account.name, Kind::RefreshToken, &name, entry)
-            .await;
-        removed.map(drop).map_err(super::secrets::refused)
+            .remove(&account.name, Kind::RefreshToken, &name, entry);
+        removed.await?;
+        Ok(())
     }
 
-    fn provider(&self) -> Result<&Oidc, ErrorBody> {
-        self.oidc.as_ref().ok_or_else(|| {
-            ErrorBody::new(ErrorName::NotFound, "this server has no login provider")
-                .with_hint("log in with a password: `paddlectl login -username NAME`")
-        })
+    fn provider(&self) -> Result<&Oidc, ProviderRefusal> {
+        self.oidc.as_ref().ok_or(ProviderRefusal::NotConfigured)
     }
 }
 
@@ -353,21 +379,4 @@ fn waiting(why: &str) -> DeviceLoginState {
         waiting: Some(why.to_owned()),
         ..DeviceLoginState::default()
     }
-}
-
-fn expired() -> ErrorBody {
-    ErrorBody::new(
-        ErrorName::NotFound,
-        "there is no such login, or its code has expired",
-    )
-    .with_hint("begin again with `paddlectl login`")
-}
-
-fn provider_failed(error: OidcError) -> ErrorBody {
-    let hint = match &error {
-        OidcError::Unreachable { .. } => "try again later; tokens stay valid until they expire",
-        _ => "ask the server's administrator",
-    };
-    tracing::warn!(error = chain_of(&error), "a login with the provider failed");
-    ErrorBody::new(ErrorName::Unavailable, error.to_string()).with_hint(hint)
 }

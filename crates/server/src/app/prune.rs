@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{PruneOptions, PruneReply, PrunedJob};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore as _;
 
-use super::{App, store_failed};
+use super::{App, AppError, FieldRule};
 use crate::auth::Caller;
+use crate::error_chain::chain_of;
 use crate::homes::Removal;
 use crate::packages::Latest;
 use crate::runs::Outputs;
@@ -25,18 +25,14 @@ impl App {
         caller: &Caller,
         older_than: SignedDuration,
         options: PruneOptions,
-    ) -> Result<PruneReply, ErrorBody> {
+    ) -> Result<PruneReply, AppError> {
         let Ok(before) = Timestamp::now().checked_sub(older_than) else {
-            return Err(ErrorBody::new(
-                ErrorName::BadRequest,
-                "`older_than_seconds` is too large",
-            ));
+            return Err(AppError::BadField {
+                field: "older_than_seconds",
+                rule: FieldRule::Smaller,
+            });
         };
-        let old = self
-            .store
-            .finished_before(&caller.user, before, MOST)
-            .await
-            .map_err(store_failed)?;
+        let old = self.store.finished_before(&caller.user, before, MOST).await?;
         let mut reply = PruneReply {
             removed: old.iter().map(ToString::to_string).collect(),
             bytes: 0,
@@ -72,6 +68,7 @@ impl App {
                     reply.note = note.or(reply.note);
                 }
                 Err(error) => {
+                    tracing::warn!(%id, error = chain_of(&error), "a job could not be pruned");
                     reply.removed.retain(|removed| removed != id.as_str());
                     reply.jobs.retain(|job| job.id != id.as_str());
                     trouble = Some(error);
@@ -86,10 +83,10 @@ impl App {
     }
 
     /// The names and end times of jobs, because users do not know their jobs by id.
-    async fn told(&self, old: &[JobId]) -> Result<Vec<PrunedJob>, ErrorBody> {
+    async fn told(&self, old: &[JobId]) -> Result<Vec<PrunedJob>, AppError> {
         let mut told = Vec::new();
         for id in old {
-            let job = self.store.get(id).await.map_err(store_failed)?;
+            let job = self.store.get(id).await?;
             told.extend(job.map(|job| PrunedJob {
                 id: id.to_string(),
                 name: job.spec.name.to_string(),
@@ -100,7 +97,7 @@ impl App {
     }
 
     /// Removes what no job of the history needs: working copies of removed runs, and packages. Returns the number of bytes.
-    async fn sweep_home(&self, user: &UserName, latest: Latest, strays: Outputs) -> Result<u64, ErrorBody> {
+    async fn sweep_home(&self, user: &UserName, latest: Latest, strays: Outputs) -> Result<u64, AppError> {
         let mut bytes = self.sweep_runs(user, strays, Removal::Real).await?;
         if self.has_unknown_runs(user).await? {
             // Any package may belong to these runs.
@@ -108,7 +105,7 @@ impl App {
         }
         let locks = self.storage.locks(user);
         let alone = Arc::clone(&locks.packages).write_owned().await;
-        let kept = self.store.snapshots(user, &[]).await.map_err(store_failed)?;
+        let kept = self.store.snapshots(user, &[]).await?;
         let owner = user.clone();
         let condemned = self.with_files(move |storage| {
             let condemned = storage.condemn_packages(&owner, &kept, latest);
@@ -125,7 +122,7 @@ impl App {
     }
 
     /// Whether the home has runs that are newer than the backup from which the database was restored.
-    async fn has_unknown_runs(&self, user: &UserName) -> Result<bool, ErrorBody> {
+    async fn has_unknown_runs(&self, user: &UserName) -> Result<bool, AppError> {
         let owner = user.clone();
         let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
         for run in runs.iter().filter(|run| self.store.may_be_unknown(run)) {
@@ -138,12 +135,7 @@ impl App {
 
     /// Prunes runs that left the history. A run that was removed while its package's path led to it kept its copy until a later
     /// run replaced it.
-    async fn sweep_runs(
-        &self,
-        user: &UserName,
-        outputs: Outputs,
-        removal: Removal,
-    ) -> Result<u64, ErrorBody> {
+    async fn sweep_runs(&self, user: &UserName, outputs: Outputs, removal: Removal) -> Result<u64, AppError> {
         let owner = user.clone();
         let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
         let mut bytes = 0;
@@ -158,7 +150,10 @@ impl App {
             match pruned.await {
                 Ok(pruned) => bytes += pruned.bytes,
                 // One failure must not block the removal of others.
-                Err(error) => tracing::warn!(%user, %run, %error, "a run could not be cleared away"),
+                Err(error) => {
+                    let error = chain_of(&error);
+                    tracing::warn!(%user, %run, error, "a run could not be cleared away");
+                }
             }
         }
         Ok(bytes)
@@ -166,18 +161,21 @@ impl App {
 
     /// Cleans every home, as after a crash; complete packages stay. Homes that cannot be cleaned now are logged and skipped.
     pub(crate) async fn sweep_homes(&self) {
-        let users = self.with_files(|storage| storage.users()).await;
-        for user in users.unwrap_or_default() {
+        let users = match self.with_files(|storage| storage.users()).await {
+            Ok(users) => users,
+            Err(error) => return tracing::warn!(error = chain_of(&error), "homes cannot be listed"),
+        };
+        for user in users {
             if self.stop.is_cancelled() {
                 return;
             }
             if let Err(error) = self.sweep_leftovers(&user).await {
-                tracing::warn!(%user, %error, "a home could not be cleaned up");
+                tracing::warn!(%user, error = chain_of(&error), "a home could not be cleaned up");
             }
         }
     }
 
-    async fn sweep_leftovers(&self, user: &UserName) -> Result<(), ErrorBody> {
+    async fn sweep_leftovers(&self, user: &UserName) -> Result<(), AppError> {
         self.sweep_runs(user, Outputs::Stay, Removal::Real).await?;
         let owner = user.clone();
         self.with_files_at_length(user, move |storage| storage.sweep_packages(&owner))
@@ -192,9 +190,9 @@ impl App {
         old: Vec<JobId>,
         latest: Latest,
         outputs: Outputs,
-    ) -> Result<u64, ErrorBody> {
+    ) -> Result<u64, AppError> {
         let kept = self.store.snapshots(&caller.user, &old).await;
-        let (user, kept) = (caller.user.clone(), kept.map_err(store_failed)?);
+        let (user, kept) = (caller.user.clone(), kept?);
         self.with_files_at_length(&caller.user, move |storage| {
             let mut bytes = storage.unused_packages(&user, &kept, latest)?.bytes;
             for id in &old {
@@ -214,7 +212,7 @@ impl App {
         caller: &Caller,
         id: &JobId,
         outputs: Outputs,
-    ) -> Result<(u64, Option<String>), ErrorBody> {
+    ) -> Result<(u64, Option<String>), AppError> {
         let logs = self.logs.occupied(std::slice::from_ref(id)).await;
         let (user, run) = (caller.user.clone(), id.clone());
         let pruned = self

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::QuotaRow;
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::{GroupUsage, Usage};
 
-use super::App;
 use super::accounts::as_user;
+use super::{App, AppError};
 use crate::auth::Caller;
 use crate::reconcile::UserUsage;
 
@@ -48,7 +47,7 @@ impl App {
     }
 
     /// The limits and usage of every user, then of every group with a total, for administrators.
-    pub async fn quota_list(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
+    pub async fn quota_list(&self, caller: &Caller) -> Result<Vec<QuotaRow>, AppError> {
         self.check_all_users(caller, "quota.list").await?;
         let mut accounts = self.auth.users().all();
         accounts.sort_by(|left, right| left.name.cmp(&right.name));
@@ -72,7 +71,7 @@ impl App {
     }
 
     /// The limit and usage of everything that is counted.
-    pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, ErrorBody> {
+    pub async fn quota_show(&self, caller: &Caller) -> Result<Vec<QuotaRow>, AppError> {
         let UserUsage {
             quota,
             used: usage,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{JobRequest, JobView, SubmitReply};
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobName, JobRef, UserName};
@@ -12,9 +11,11 @@ use paddlecloud_core::spec::{JobSpec, SpecError};
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::manifests::refuse_secrets;
-use super::{App, internal, store_failed};
+use super::{App, AppError};
 use crate::auth::Caller;
 use crate::config::EngineKind;
+use crate::error_chain::chain_of;
+use crate::homes::StorageError;
 use crate::reconcile::{Submission, Submitted};
 use crate::users::{Account, Origin};
 
@@ -30,7 +31,7 @@ impl App {
         caller: &Caller,
         request: JobRequest,
         key: Option<IdempotencyKey>,
-    ) -> Result<SubmitReply, ErrorBody> {
+    ) -> Result<SubmitReply, AppError> {
         self.files_within_reach()?;
         self.own_system_user(caller)?;
         let account = self.account_id(&caller.user)?;
@@ -60,7 +61,7 @@ impl App {
         let app = Arc::clone(self);
         let storing = async move {
             match named || app.was_submitted(&submission).await? {
-                true => app.jobs.submit(submission).await.map_err(ErrorBody::from),
+                true => Ok(app.jobs.submit(submission).await?),
                 false => app.submit_nameless(submission).await,
             }
         };
@@ -74,7 +75,7 @@ impl App {
 
     /// Refuses a caller whose workers would share a system user with others: they could read each other's files. Users of the
     /// configuration are checked when the server starts, accounts of the database here.
-    fn own_system_user(&self, caller: &Caller) -> Result<(), ErrorBody> {
+    fn own_system_user(&self, caller: &Caller) -> Result<(), AppError> {
         let EngineKind::Local = self.config.engine else {
             return Ok(());
         };
@@ -85,13 +86,7 @@ impl App {
         if is_apart || !users.all().iter().any(|account| shares(account)) {
             return Ok(());
         }
-        let problem = format!(
-            "the workers of `{}` would run as the server's own system user, like those of other users",
-            caller.user
-        );
-        Err(ErrorBody::new(ErrorName::Forbidden, problem).with_hint(
-            "an administrator sets `system_uids` in the server's configuration, or gives each account a system user",
-        ))
+        Err(AppError::SharedSystemUser(caller.user.clone()))
     }
 
     /// Returns a guard that prevents the removal of packages.
@@ -101,9 +96,9 @@ impl App {
     }
 
     /// The number of the caller's account, because the name may belong to another account by the time the job is stored.
-    fn account_id(&self, user: &UserName) -> Result<u64, ErrorBody> {
+    fn account_id(&self, user: &UserName) -> Result<u64, AppError> {
         let account = self.auth.users().enabled(user);
-        account.map(|account| account.id).ok_or_else(access_ended)
+        account.map(|account| account.id).ok_or(AppError::AccountEnded)
     }
 
     /// Stores a job even if the caller disconnects: the loop would store it anyway, and the package must be kept until then. If
@@ -113,20 +108,20 @@ impl App {
         caller: &Caller,
         account: u64,
         kept: OwnedRwLockReadGuard<()>,
-        storing: impl Future<Output = Result<Submitted, ErrorBody>> + Send + 'static,
-    ) -> Result<Submitted, ErrorBody> {
+        storing: impl Future<Output = Result<Submitted, AppError>> + Send + 'static,
+    ) -> Result<Submitted, AppError> {
         let (app, user) = (Arc::clone(self), caller.user.clone());
         let stored = tokio::spawn(async move {
             let submitting = app.submitting.read().await;
             if app.account_id(&user)? != account {
-                return Err(access_ended());
+                return Err(AppError::AccountEnded);
             }
             let submitted = storing.await?;
             drop((kept, submitting));
             app.metrics.count_submit(submitted.created);
             Ok(submitted)
         });
-        stored.await.map_err(|_| internal())?
+        stored.await.map_err(|_| AppError::Internal)?
     }
 
     /// Waits for submits that are in flight: they are queued when this returns, and later ones see the current accounts.
@@ -138,7 +133,10 @@ impl App {
     async fn in_the_way(&self, job: &Arc<Job>) -> Option<String> {
         let asked = Arc::clone(job);
         let found = self.with_files(move |storage| storage.in_the_way(&asked)).await;
-        let place = found.ok().flatten()?;
+        let place = found
+            .inspect_err(|error| tracing::warn!(error = chain_of(error), "a home cannot be looked at"))
+            .ok()
+            .flatten()?;
         let home = self.storage.home_name(&job.user);
         let output = self.storage.output_name(job).unwrap_or_default();
         Some(format!(
@@ -153,7 +151,7 @@ impl App {
         target: &JobRef,
         name: Option<JobName>,
         key: Option<IdempotencyKey>,
-    ) -> Result<SubmitReply, ErrorBody> {
+    ) -> Result<SubmitReply, AppError> {
         self.files_within_reach()?;
         self.own_system_user(caller)?;
         let account = self.account_id(&caller.user)?;
@@ -172,16 +170,16 @@ impl App {
             key,
         };
         let app = Arc::clone(self);
-        let storing = async move { app.jobs.submit(submission).await.map_err(ErrorBody::from) };
+        let storing = async move { Ok(app.jobs.submit(submission).await?) };
         let submitted = self.to_its_end(caller, account, kept, storing).await?;
         Ok(self.submit_reply(submitted))
     }
 
     /// Refuses submits on an almost full disk: the last space is for killing jobs and cleaning up.
-    fn check_disk(&self) -> Result<(), ErrorBody> {
+    fn check_disk(&self) -> Result<(), AppError> {
         match self.store.has_room() {
             true => Ok(()),
-            false => Err(super::disk_is_full()),
+            false => Err(AppError::DiskFull),
         }
     }
 
@@ -216,7 +214,7 @@ impl App {
     }
 
     /// A dry run: what a submit would do.
-    async fn plan(&self, submission: Submission, named: bool) -> Result<SubmitReply, ErrorBody> {
+    async fn plan(&self, submission: Submission, named: bool) -> Result<SubmitReply, AppError> {
         // A dry run uploads nothing, so an upload that it names need not exist.
         if submission.spec.snapshot.is_none() {
             self.package_check(&submission.user, &submission.spec).await?;
@@ -238,10 +236,10 @@ impl App {
     }
 
     /// Reports a missing package only if nothing else is wrong, because uploading it may take long.
-    async fn package_check_last(&self, submission: &Submission, named: bool) -> Result<(), ErrorBody> {
+    async fn package_check_last(&self, submission: &Submission, named: bool) -> Result<(), AppError> {
         let checked = self.package_check(&submission.user, &submission.spec).await;
         match checked {
-            Err(missing) if missing.error == ErrorName::PackageMissing => {
+            Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => {
                 self.would_accept(submission.clone(), named).await?;
                 Err(missing)
             }
@@ -254,7 +252,7 @@ impl App {
         &self,
         mut submission: Submission,
         named: bool,
-    ) -> Result<(Submission, Vec<String>), ErrorBody> {
+    ) -> Result<(Submission, Vec<String>), AppError> {
         if !named {
             submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
         }
@@ -263,7 +261,7 @@ impl App {
     }
 
     /// Submits under a generated name, and tries the next name if a concurrent submit takes it first.
-    async fn submit_nameless(&self, submission: Submission) -> Result<Submitted, ErrorBody> {
+    async fn submit_nameless(&self, submission: Submission) -> Result<Submitted, AppError> {
         for _ in 0..NAME_TRIES {
             let mut named = submission.clone();
             named.spec.name = self.free_name(&named.user, &named.spec.name).await?;
@@ -278,27 +276,23 @@ impl App {
     }
 
     /// Whether this repeats a submit whose reply was lost. Then the job already has its name.
-    async fn was_submitted(&self, submission: &Submission) -> Result<bool, ErrorBody> {
+    async fn was_submitted(&self, submission: &Submission) -> Result<bool, AppError> {
         let Some(key) = &submission.key else {
             return Ok(false);
         };
-        let found = self
-            .store
-            .find_by_key(&submission.user, key)
-            .await
-            .map_err(store_failed)?;
+        let found = self.store.find_by_key(&submission.user, key).await?;
         Ok(found.is_some())
     }
 
     /// A name that no run of this user holds now: `word-emb`, or if that is in use `word-emb-2`, …
-    pub(super) async fn free_name(&self, user: &UserName, base: &JobName) -> Result<JobName, ErrorBody> {
+    pub(super) async fn free_name(&self, user: &UserName, base: &JobName) -> Result<JobName, AppError> {
         for count in 1..=COUNTED_SUFFIXES {
             let name = match count {
                 1 => base.clone(),
                 _ => base.with_suffix(&count.to_string()),
             };
             let latest = self.store.latest(user, Some(&name)).await;
-            let latest = latest.map_err(store_failed)?;
+            let latest = latest?;
             if latest.is_none_or(|job| !job.holds_name()) {
                 return Ok(name);
             }
@@ -306,7 +300,7 @@ impl App {
         Ok(base.with_suffix(&mark()))
     }
 
-    async fn spec_of(&self, caller: &Caller, mut request: JobRequest) -> Result<JobSpec, ErrorBody> {
+    async fn spec_of(&self, caller: &Caller, mut request: JobRequest) -> Result<JobSpec, AppError> {
         let own = &self.config.datacenter;
         if let Some(other) = request.datacenter.as_deref().filter(|name| *name != own.as_str()) {
             let problem = format!(
@@ -335,22 +329,14 @@ impl App {
     }
 }
 
-fn access_ended() -> ErrorBody {
-    ErrorBody::new(
-        ErrorName::Unauthorized,
-        "the account has been disabled or deleted",
-    )
-}
-
 /// The error for a rerun whose package is gone: a rerun has no local folder to upload.
-fn files_are_gone(job: &Job, error: ErrorBody) -> ErrorBody {
-    match error.error {
-        ErrorName::PackageMissing => ErrorBody::new(
-            ErrorName::NotFound,
-            format!("the files of {} ({}) are gone", job.spec.name, job.id),
-        )
-        .with_hint("submit the folder again"),
-        _ => error,
+fn files_are_gone(job: &Job, error: AppError) -> AppError {
+    match error {
+        AppError::Storage(StorageError::NotUploaded(_)) => AppError::FilesGone {
+            name: job.spec.name.clone(),
+            id: job.id.clone(),
+        },
+        other => other,
     }
 }
 

@@ -1,11 +1,10 @@
 //! Receives bytes piece by piece on blocking threads, and accepts or discards them at the end.
 
 use bytes::Bytes;
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_core::names::UserName;
 
 use super::files::{blocking, told};
-use super::{App, internal};
+use super::{App, AppError};
 use crate::auth::Caller;
 use crate::files::Takes;
 use crate::lane;
@@ -30,7 +29,7 @@ pub struct Taking<T: Takes> {
 
 impl<T: Takes> Taking<T> {
     /// Receives the next bytes. Rejected data is discarded before the error is returned, so no partial file stays.
-    pub async fn feed(&mut self, pieces: Vec<Bytes>) -> Result<(), ErrorBody> {
+    pub async fn feed(&mut self, pieces: Vec<Bytes>) -> Result<(), AppError> {
         let mut taker = self.kept.take()?;
         let fed = blocking(
             move || match pieces.iter().try_for_each(|piece| taker.feed(piece)) {
@@ -47,7 +46,7 @@ impl<T: Takes> Taking<T> {
     }
 
     /// Accepts the data: at once if the connection has its own blocking thread, otherwise when it is the user's turn.
-    pub async fn finish(mut self) -> Result<T::Done, ErrorBody> {
+    pub async fn finish(mut self) -> Result<T::Done, AppError> {
         let class = T::END.filter(|_| !lane::is_here());
         let Some(class) = class else {
             let taker = self.kept.take()?;
@@ -63,8 +62,8 @@ impl<T: Takes> Taking<T> {
 struct Kept<T: Takes>(Option<T>);
 
 impl<T: Takes> Kept<T> {
-    fn take(&mut self) -> Result<T, ErrorBody> {
-        self.0.take().ok_or_else(internal)
+    fn take(&mut self) -> Result<T, AppError> {
+        self.0.take().ok_or(AppError::Internal)
     }
 }
 

@@ -4,22 +4,36 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, TokenView};
-use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_core::access::Scopes;
+use paddlecloud_core::access::{Scopes, UnknownScope};
 
 use super::accounts::{audit, hashed, user_name};
-use super::{App, internal, store_failed};
-use crate::auth::{Action, AuthError, Caller, LOGIN, Login, NewToken, OldToken, TokenAsked};
+use super::{AdminOnly, App, AppError, FieldRule, What};
+use crate::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, TokenAsked};
 use crate::store::TokenRow;
 use crate::users::{Account, Record};
 
 /// Length limit of a token's name.
 const MOST_NAME: usize = 100;
 
+/// Why a token is not issued or renewed.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenRefusal {
+    #[error("`{LOGIN}` is the name of tokens that logins make")]
+    ReservedName,
+    #[error("`scopes`: {0}")]
+    Scopes(UnknownScope),
+    #[error("a token cannot have more scopes than {0}")]
+    TooManyScopes(Scopes),
+    #[error("this login is no token, so there is nothing to renew")]
+    NotAToken,
+    #[error("the token is as old as a token may become")]
+    TooOld,
+}
+
 impl App {
-    pub async fn token_list(&self, caller: &Caller, user: Option<&str>) -> Result<Vec<TokenView>, ErrorBody> {
+    pub async fn token_list(&self, caller: &Caller, user: Option<&str>) -> Result<Vec<TokenView>, AppError> {
         let account = self.account_for(caller, user)?;
-        let rows = self.auth.token_list(&account).await.map_err(token_failed)?;
+        let rows = self.auth.token_list(&account).await?;
         Ok(rows.iter().map(view).collect())
     }
 
@@ -28,33 +42,32 @@ impl App {
         &self,
         login: &Login,
         request: NewTokenRequest,
-    ) -> Result<NewTokenReply, ErrorBody> {
+    ) -> Result<NewTokenReply, AppError> {
         let caller = &login.caller;
         let account = self.account_for(caller, request.user.as_deref())?;
         let name = request.name.trim();
         if name.is_empty() || name.chars().count() > MOST_NAME || name.chars().any(char::is_control) {
-            let problem = format!("`name` must have 1 to {MOST_NAME} characters");
-            return Err(ErrorBody::new(ErrorName::BadRequest, problem));
+            return Err(AppError::BadField {
+                field: "name",
+                rule: FieldRule::Characters(MOST_NAME),
+            });
         }
         if name == LOGIN {
-            let problem = format!("`{LOGIN}` is the name of tokens that logins make");
-            return Err(ErrorBody::new(ErrorName::BadRequest, problem).with_hint("choose another name"));
+            return Err(TokenRefusal::ReservedName.into());
         }
         let own = caller.scopes.within(account.scopes);
         let scopes = match request.scopes.as_deref() {
             None => own,
-            Some(text) => text
-                .parse::<Scopes>()
-                .map_err(|error| ErrorBody::new(ErrorName::BadRequest, format!("`scopes`: {error}")))?,
+            Some(text) => text.parse::<Scopes>().map_err(TokenRefusal::Scopes)?,
         };
         if scopes.within(own) != scopes {
-            let problem = format!("a token cannot have more scopes than {own}");
-            return Err(ErrorBody::new(ErrorName::Forbidden, problem)
-                .with_hint("a token has at most the scopes of the login it is made with and of its user"));
+            return Err(TokenRefusal::TooManyScopes(own).into());
         }
         if request.lifetime_seconds.is_some_and(|seconds| seconds < 1) {
-            let problem = "`lifetime_seconds` must be at least 1";
-            return Err(ErrorBody::new(ErrorName::BadRequest, problem));
+            return Err(AppError::BadField {
+                field: "lifetime_seconds",
+                rule: FieldRule::AtLeast(1),
+            });
         }
         let asked = TokenAsked {
             name: name.to_owned(),
@@ -63,7 +76,7 @@ impl App {
             address: None,
         };
         let issued = self.auth.token_issue(&account, login, "token.create", asked);
-        Ok(reply(issued.await.map_err(token_failed)?))
+        Ok(reply(issued.await?))
     }
 
     pub async fn token_revoke(
@@ -71,20 +84,19 @@ impl App {
         caller: &Caller,
         id: &str,
         user: Option<&str>,
-    ) -> Result<(), ErrorBody> {
+    ) -> Result<(), AppError> {
         let account = self.account_for(caller, user)?;
         let (app, actor, own) = (Arc::clone(self), caller.user.clone(), id.to_owned());
         let revoke = async move {
             let revoked = app.auth.token_revoke(&account, &actor, &own).await;
-            revoked.map_err(token_failed)
+            Ok(revoked?)
         };
         match App::carry_out(revoke).await? {
             true => Ok(()),
-            false => {
-                let problem = format!("there is no token `{}`", id.escape_default());
-                Err(ErrorBody::new(ErrorName::NotFound, problem)
-                    .with_hint("`paddlectl token list` lists all of them"))
-            }
+            false => Err(AppError::NoSuch {
+                what: What::Token,
+                name: id.to_owned(),
+            }),
         }
     }
 
@@ -92,38 +104,30 @@ impl App {
         self: &Arc<Self>,
         login: &Login,
         old_token: OldToken,
-    ) -> Result<NewTokenReply, ErrorBody> {
+    ) -> Result<NewTokenReply, AppError> {
         if !login.session.is_token() {
-            let problem = "this login is no token, so there is nothing to renew";
-            return Err(ErrorBody::new(ErrorName::BadRequest, problem));
+            return Err(TokenRefusal::NotAToken.into());
         }
         let (app, login) = (Arc::clone(self), login.clone());
         let renew = async move {
             app.provider_renew(&login).await?;
-            app.auth
-                .token_renew(&login, old_token)
-                .await
-                .map_err(token_failed)
+            Ok(app.auth.token_renew(&login, old_token).await?)
         };
         match App::carry_out(renew).await? {
             Some(new) => Ok(reply(new)),
-            None => Err(ErrorBody::new(
-                ErrorName::Unauthorized,
-                "the token is as old as a token may become",
-            )
-            .with_hint("log in again with `paddlectl login`")),
+            None => Err(TokenRefusal::TooOld.into()),
         }
     }
 
     /// Revokes the token of this login.
-    pub async fn token_logout(self: &Arc<Self>, login: &Login) -> Result<&'static str, ErrorBody> {
+    pub async fn token_logout(self: &Arc<Self>, login: &Login) -> Result<&'static str, AppError> {
         let (app, login) = (Arc::clone(self), login.clone());
-        let revoke = async move { app.auth.token_revoke_own(&login).await.map_err(token_failed) };
+        let revoke = async move { Ok(app.auth.token_revoke_own(&login).await?) };
         let revoked = App::carry_out(revoke).await?;
         Ok(if revoked { "OK" } else { "this login is no token" })
     }
 
-    pub async fn password_change(&self, caller: &Caller, new: String) -> Result<(), ErrorBody> {
+    pub async fn password_change(&self, caller: &Caller, new: String) -> Result<(), AppError> {
         let hash = hashed(Some(new)).await?;
         let entry = audit(caller, "user.password", caller.user.as_str(), "");
         let set = |record: &mut Record| {
@@ -135,22 +139,16 @@ impl App {
     }
 
     /// The caller's account, or for administrators that of any user.
-    fn account_for(&self, caller: &Caller, user: Option<&str>) -> Result<Arc<Account>, ErrorBody> {
+    fn account_for(&self, caller: &Caller, user: Option<&str>) -> Result<Arc<Account>, AppError> {
         let name = match user {
             None => caller.user.clone(),
             Some(user) => user_name(user)?,
         };
         if !caller.may(Action::UseOf(&name)) {
-            return Err(ErrorBody::new(
-                ErrorName::Forbidden,
-                "tokens of other users are for administrators",
-            ));
+            return Err(AdminOnly::TokensOfOthers.into());
         }
         let account = self.auth.users().enabled(&name);
-        account.ok_or_else(|| {
-            let problem = format!("there is no user `{name}`, or they are disabled");
-            ErrorBody::new(ErrorName::NotFound, problem)
-        })
+        account.ok_or(AppError::NoEnabledUser(name))
     }
 }
 
@@ -170,18 +168,5 @@ fn view(row: &TokenRow) -> TokenView {
         scopes: row.scopes.clone(),
         created: time(row.created),
         expires: time(row.expires),
-    }
-}
-
-fn token_failed(error: AuthError) -> ErrorBody {
-    match error {
-        AuthError::Store(error) => store_failed(error),
-        AuthError::WrongToken => ErrorBody::new(ErrorName::Unauthorized, error.to_string()),
-        AuthError::TooManyTokens { .. } => ErrorBody::new(ErrorName::QuotaExceeded, error.to_string())
-            .with_hint("`paddlectl token list` lists them; end some with `paddlectl token revoke ID`"),
-        other => {
-            tracing::error!(error = %other, "a token was not handed out");
-            internal()
-        }
     }
 }

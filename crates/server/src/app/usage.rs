@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use paddlecloud_api::admin::UsageView;
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
-use super::{App, store_failed};
+use super::{App, AppError};
 use crate::store::Used;
 
 /// Jobs to read at a time.
@@ -17,7 +16,7 @@ const HOUR: f64 = 3_600_000.0;
 
 impl App {
     /// Core-, GiB- and card-hours of every user since a time. Removed jobs are counted by whole days.
-    pub async fn usage_list(&self, since: Option<Timestamp>) -> Result<Vec<UsageView>, ErrorBody> {
+    pub async fn usage_list(&self, since: Option<Timestamp>) -> Result<Vec<UsageView>, AppError> {
         let now = Timestamp::now();
         let since = since.unwrap_or(Timestamp::MIN);
         let mut users: BTreeMap<String, Used> = BTreeMap::new();
@@ -25,7 +24,7 @@ impl App {
             let sum = users.entry(user).or_default();
             *sum = sum.plus(used);
         };
-        for (user, used) in self.store.used_before(since).await.map_err(store_failed)? {
+        for (user, used) in self.store.used_before(since).await? {
             add(user.to_string(), used);
         }
         let mut request = PageRequest {
@@ -35,7 +34,7 @@ impl App {
             limit: PAGE,
         };
         loop {
-            let page = self.store.page(&request).await.map_err(store_failed)?;
+            let page = self.store.page(&request).await?;
             request.before = page.jobs.last().map(|job| job.id.clone());
             for job in &page.jobs {
                 let used = Used::since(job, since, now);

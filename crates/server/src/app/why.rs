@@ -7,13 +7,12 @@ mod words;
 
 use std::sync::Arc;
 
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
 use paddlecloud_core::job::{Job, Phase, Worker};
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::scheduler::Change;
 
-use super::{App, machine_cause, view};
+use super::{App, AppError, machine_cause, view};
 use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
@@ -54,7 +53,7 @@ impl Reader<'_> {
 }
 
 impl App {
-    pub async fn job_why(&self, caller: &Caller, target: &JobRef) -> Result<WhyView, ErrorBody> {
+    pub async fn job_why(&self, caller: &Caller, target: &JobRef) -> Result<WhyView, AppError> {
         let job = self.job_find(caller, target, "job.why").await?;
         let mut answer = WhyView {
             job: self.job_view(&job),

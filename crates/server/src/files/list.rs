@@ -1,11 +1,10 @@
-//! A listing, a few lines at a time: memory does not grow with the folder.
+//! A listing, a few entries at a time: memory does not grow with the folder.
 //!
 //! The reply (`http::files`) sends a sign of life while a large file is hashed.
 
 use std::time::Instant;
 
-use paddlecloud_api::error::ErrorBody;
-use paddlecloud_api::files::{FileMeta, ListEntry, ListLine, UnreadEntry};
+use paddlecloud_api::files::{FileMeta, ListEntry};
 use paddlecloud_pfs::root::{DirEntry, Kind, Stamp};
 use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, Digest, PfsPath, RelPath, RootError};
@@ -13,9 +12,6 @@ use paddlecloud_pfs::{Access, Digest, PfsPath, RelPath, RootError};
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
 use crate::queue::SIGN_OF_LIFE;
-
-/// Bytes of text that are buffered before they are sent.
-const LINES: usize = 64 << 10;
 
 /// Entries per index lookup.
 const PAGE: usize = 1000;
@@ -25,6 +21,18 @@ const MOST_AT_ONCE: usize = 100_000;
 
 /// An entry of a folder, and its row in the index if digests are wanted.
 type Indexed = (Result<DirEntry, RootError>, Option<(Stamp, Digest)>);
+
+/// What a listing reports.
+#[derive(Debug)]
+pub enum Listed {
+    Entry(ListEntry),
+    /// An entry that cannot be read; the rest follows.
+    Unread(PfsPath, FilesError),
+    /// The end, after this many entries.
+    End(u64),
+    /// The rest cannot be listed.
+    Broken(FilesError),
+}
 
 /// Lists a folder.
 pub struct Lister {
@@ -81,54 +89,52 @@ impl Lister {
         self
     }
 
-    /// The next lines; `None` after the last. A blank, which JSON ignores before a line, if there were none for a while.
-    pub fn next_lines(&mut self) -> Option<Vec<u8>> {
+    /// Passes on what comes next until `wants_more` returns false, a while has passed, or the listing ends. Returns false if it
+    /// had ended before.
+    pub fn pass_on(&mut self, mut wants_more: impl FnMut(Listed) -> bool) -> bool {
         if self.ended {
-            return None;
+            return false;
         }
         let acting = self.files.act(&self.base.place.space);
-        let mut lines = Vec::with_capacity(LINES + 1024);
-        let until = Instant::now() + SIGN_OF_LIFE;
-        while lines.len() < LINES && !self.ended {
-            let line = match &acting {
-                Ok(_) => self.next_line(),
-                Err(error) => Some(ListLine::Error(error.refusal())),
-            };
-            // `None`: skipped, or removed after it was listed.
-            if let Some(line) = line {
-                match line {
-                    ListLine::Entry(_) => self.count += 1,
-                    ListLine::Unread(_) => {}
-                    ListLine::End(_) | ListLine::Error(_) => self.ended = true,
-                }
-                serde_json::to_writer(&mut lines, &line).expect("plain data becomes JSON");
-                lines.push(b'\n');
+        let _acting = match acting {
+            Ok(acting) => acting,
+            Err(error) => {
+                self.ended = true;
+                wants_more(Listed::Broken(error));
+                return true;
             }
-            if Instant::now() >= until {
+        };
+        let until = Instant::now() + SIGN_OF_LIFE;
+        while !self.ended && Instant::now() < until {
+            // `None`: skipped, or removed after it was listed.
+            let Some(listed) = self.next_listed() else {
+                continue;
+            };
+            match listed {
+                Listed::Entry(_) => self.count += 1,
+                Listed::Unread(..) => {}
+                Listed::End(_) | Listed::Broken(_) => self.ended = true,
+            }
+            if !wants_more(listed) {
                 break;
             }
         }
-        if lines.is_empty() {
-            lines.push(b' ');
-        }
-        Some(lines)
+        true
     }
 
-    fn next_line(&mut self) -> Option<ListLine> {
-        let line = match self.next_entry() {
-            Some((Ok(entry), indexed)) => self.line(entry, indexed),
+    fn next_listed(&mut self) -> Option<Listed> {
+        let entry = match self.next_entry() {
+            Some((Ok(entry), indexed)) => self.entry(entry, indexed),
             Some((Err(error), _)) => Err(self.about(error)),
-            None => return Some(ListLine::End(self.count)),
+            None => return Some(Listed::End(self.count)),
         };
-        line.unwrap_or_else(|error| {
-            Some(match about_one(&error) {
-                Some(path) => ListLine::Unread(UnreadEntry {
-                    path: path.into(),
-                    error: error.refusal(),
-                }),
-                None => ListLine::Error(error.refusal()),
-            })
-        })
+        match entry {
+            Ok(entry) => entry.map(Listed::Entry),
+            Err(error) => Some(match about_one(&error) {
+                Some(path) => Listed::Unread(path, error),
+                None => Listed::Broken(error),
+            }),
+        }
     }
 
     /// The next entry. If digests are wanted, the index is asked about a page of entries at a time.
@@ -161,35 +167,29 @@ impl Lister {
     }
 
     /// All entries at once, for clients that cannot stream them.
-    pub fn collect(mut self) -> Result<Vec<ListEntry>, ErrorBody> {
+    pub fn collect(mut self) -> Result<Vec<ListEntry>, FilesError> {
         let mut entries = Vec::new();
-        let _acting = self
-            .files
-            .act(&self.base.place.space)
-            .map_err(|error| error.refusal())?;
+        let _acting = self.files.act(&self.base.place.space)?;
         while let Some(entry) = self.entries.next() {
             let entry = match entry {
                 // The old protocol cannot report a skipped entry.
                 Err(error) if is_about_one(&error) => continue,
-                other => other.map_err(|error| self.about(error).refusal())?,
+                other => other.map_err(|error| self.about(error))?,
             };
-            let line = self.line(entry, None);
-            if let Some(ListLine::Entry(entry)) = line.map_err(|error| error.refusal())? {
-                entries.push(entry);
-            }
+            entries.extend(self.entry(entry, None)?);
             if entries.len() > MOST_AT_ONCE {
                 let problem = format!("`{}` holds more than an old client can list", self.base.shown);
-                return Err(FilesError::BadRequest(problem).refusal());
+                return Err(FilesError::BadRequest(problem));
             }
         }
         Ok(entries)
     }
 
-    fn line(
+    fn entry(
         &mut self,
         entry: DirEntry,
         indexed: Option<(Stamp, Digest)>,
-    ) -> Result<Option<ListLine>, FilesError> {
+    ) -> Result<Option<ListEntry>, FilesError> {
         let below = entry.path.strip_prefix(&self.base.place.path);
         let path = below.expect("what is listed lies below what was asked for");
         if self.after.as_ref().is_some_and(|last| path <= *last) {
@@ -208,7 +208,7 @@ impl Lister {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some(ListLine::Entry(entry)))
+        Ok(Some(entry))
     }
 }
 
@@ -228,25 +228,20 @@ fn is_about_one(error: &RootError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use paddlecloud_api::error::ErrorName;
     use paddlecloud_pfs::{Place, Root, Space};
 
     use super::*;
     use crate::files::testing::{files, home, me};
 
-    fn lines(files: &Files, digests: bool) -> Vec<ListLine> {
+    fn listed(files: &Files, digests: bool) -> Vec<Listed> {
         let path = "/pfs/dc/home/me".parse().unwrap();
         let mut lister = files.list(&me(), &path, true, digests).unwrap();
-        let text: Vec<u8> = std::iter::from_fn(|| lister.next_lines()).flatten().collect();
-        parsed(&text)
-    }
-
-    /// JSON ignores the blanks.
-    fn parsed(text: &[u8]) -> Vec<ListLine> {
-        text.split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).unwrap())
-            .collect()
+        let mut all = Vec::new();
+        while lister.pass_on(|listed| {
+            all.push(listed);
+            true
+        }) {}
+        all
     }
 
     #[test]
@@ -263,20 +258,19 @@ mod tests {
         };
         let stamp = Root::open(&home).unwrap().stat(&place.path).unwrap().stamp;
         files.record(&place, stamp, Digest::of(b"what was stored"));
-        let lines = lines(&files, true);
+        let listed = listed(&files, true);
         let [
-            ListLine::Entry(a),
-            ListLine::Unread(b),
-            ListLine::Entry(c),
-            ListLine::End(2),
-        ] = &lines[..]
+            Listed::Entry(a),
+            Listed::Unread(b, FilesError::DamagedThere(_)),
+            Listed::Entry(c),
+            Listed::End(2),
+        ] = &listed[..]
         else {
-            panic!("{lines:?}");
+            panic!("{listed:?}");
         };
         let digests = [a.meta.digest, c.meta.digest];
         assert_eq!(digests, [Some(Digest::of(b"a")), Some(Digest::of(b"c"))]);
-        assert_eq!(b.path.0.to_string(), "/pfs/dc/home/me/b");
-        assert_eq!(b.error.error, ErrorName::Damaged);
+        assert_eq!(b.to_string(), "/pfs/dc/home/me/b");
     }
 
     #[test]
@@ -284,7 +278,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = files(folder.path());
         std::fs::write(home(folder.path()).join("f"), "x").unwrap();
-        let lines = lines(&files, false);
-        assert!(matches!(&lines[0], ListLine::Entry(entry) if entry.meta.digest.is_none()));
+        let listed = listed(&files, false);
+        assert!(matches!(&listed[0], Listed::Entry(entry) if entry.meta.digest.is_none()));
     }
 }

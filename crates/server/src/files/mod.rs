@@ -44,11 +44,11 @@ pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::KEEP_UNFINISHED;
-pub use list::Lister;
+pub use list::{Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
-pub use packs::{PackIn, PackOut};
+pub use packs::{PackIn, PackOut, PackStored};
 pub use takes::Takes;
-pub use tree::DigestWanted;
+pub use tree::{DigestWanted, RemovedPath};
 pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::{Action, Caller};

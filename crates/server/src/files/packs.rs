@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io;
 
 use bytes::Bytes;
-use paddlecloud_api::files::{PackFailure, PackReply, PackRequest, SMALL_FILE};
+use paddlecloud_api::files::{PackRequest, SMALL_FILE};
 use paddlecloud_pfs::content::IndexedFile;
 use paddlecloud_pfs::pack::{
     Merged, PackLimits, PackParser, PackTotals, PackWriter, StagedTree, Unpacked, Unpacker,
@@ -40,6 +40,16 @@ pub struct PackIn {
     existing: Existing,
     /// No space was left for it.
     is_full: bool,
+}
+
+/// What became of a received pack.
+#[derive(Debug, Default)]
+pub struct PackStored {
+    /// Files and links that were stored.
+    pub stored: u64,
+    /// Existing ones that were kept, relative to the folder.
+    pub kept: Vec<RelPath>,
+    pub failed: Vec<(RelPath, FilesError)>,
 }
 
 impl Files {
@@ -99,7 +109,7 @@ impl Files {
 }
 
 impl Takes for PackIn {
-    type Done = PackReply;
+    type Done = PackStored;
     /// Files are synced, or sent to a remote store.
     const END: Option<Class> = Some(Class::End);
 
@@ -132,7 +142,7 @@ impl Takes for PackIn {
     }
 
     /// Checks the pack and publishes its files. Durable when it returns.
-    fn finish(self) -> Result<PackReply, FilesError> {
+    fn finish(self) -> Result<PackStored, FilesError> {
         if self.folder.package().is_some() {
             return self.end_in_package();
         }
@@ -183,13 +193,10 @@ impl Takes for PackIn {
                 Ok(reached) => reached.failed()(error),
                 Err(error) => error,
             };
-            PackFailure {
-                path,
-                error: error.refusal(),
-            }
+            (path, error)
         });
-        let failed: Vec<PackFailure> = failed.collect();
-        Ok(PackReply {
+        let failed: Vec<_> = failed.collect();
+        Ok(PackStored {
             stored: totals.entries - merged.kept.len() as u64 - failed.len() as u64,
             kept: merged.kept,
             failed,
@@ -199,7 +206,7 @@ impl Takes for PackIn {
 
 impl PackIn {
     /// Ends a pack whose files are in their package now, or as many of them as arrived.
-    fn end_in_package(self) -> Result<PackReply, FilesError> {
+    fn end_in_package(self) -> Result<PackStored, FilesError> {
         let (files, folder) = (self.files, self.folder);
         let _acting = files.act(&folder.place.space)?;
         // Only a measurement shows what arrived.
@@ -213,9 +220,9 @@ impl PackIn {
             };
             room.settle(written, Amount::default());
         }
-        Ok(PackReply {
+        Ok(PackStored {
             stored: totals.entries,
-            ..PackReply::default()
+            ..PackStored::default()
         })
     }
 }

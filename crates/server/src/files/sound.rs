@@ -136,13 +136,13 @@ fn copy_of(source: &Stamp, copy: &Reached) -> Option<Stamp> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use paddlecloud_api::files::{ListLine, MoveRequest, PackRequest};
+    use paddlecloud_api::files::{MoveRequest, PackRequest};
     use paddlecloud_pfs::pack::{PackLimits, unpack};
     use paddlecloud_pfs::{PfsPath, Place, Root, Space};
 
     use super::*;
     use crate::auth::Caller;
-    use crate::files::{BytesAsked, testing};
+    use crate::files::{BytesAsked, Listed, testing};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -219,22 +219,22 @@ mod tests {
         fixture.damaged("bad", "right", "wrong");
         fixture.damaged("good", "right", "right");
         for error in fixture.asked_for("bad") {
-            let told = error.unwrap().refusal();
-            assert_eq!(told.error, paddlecloud_api::error::ErrorName::Damaged);
-            assert!(told.msg.contains("`/pfs/dc/home/me/bad`"), "{}", told.msg);
-            assert!(told.msg.contains("the disk is damaged"), "{}", told.msg);
+            let error = error.unwrap();
+            assert!(matches!(error, FilesError::DamagedThere(_)), "{error:?}");
+            let told = error.to_string();
+            assert!(told.contains("`/pfs/dc/home/me/bad`"), "{told}");
+            assert!(told.contains("the disk is damaged"), "{told}");
         }
         assert!(fixture.asked_for("good").iter().all(Option::is_none));
         assert_eq!(fixture.in_a_pack(&["bad", "good"]), ["good"]);
-        let (home, mut lines) = (path(""), Vec::new());
+        let (home, mut all) = (path(""), Vec::new());
         let mut lister = fixture.files.list(&fixture.me, &home, true, true).unwrap();
-        while let Some(more) = lister.next_lines() {
-            lines.extend(more);
-        }
-        let mut told = lines.split(|byte| *byte == b'\n');
-        let mut next = || serde_json::from_slice(told.next().unwrap()).unwrap();
-        assert!(matches!(next(), ListLine::Unread(entry) if entry.path.0 == path("bad")));
-        assert!(matches!(next(), ListLine::Entry(entry) if entry.meta.digest == Some(Digest::of(b"right"))));
+        while lister.pass_on(|listed| {
+            all.push(listed);
+            true
+        }) {}
+        assert!(matches!(&all[0], Listed::Unread(unread, _) if *unread == path("bad")));
+        assert!(matches!(&all[1], Listed::Entry(entry) if entry.meta.digest == Some(Digest::of(b"right"))));
     }
 
     #[test]
@@ -243,8 +243,7 @@ mod tests {
         let [right, wrong] = ["r", "w"].map(|byte| byte.repeat(2 << 20));
         fixture.damaged("large", &right, &wrong);
         let [_, digest] = fixture.asked_for("large");
-        let told = digest.unwrap().refusal();
-        assert_eq!(told.error, paddlecloud_api::error::ErrorName::Damaged);
+        assert!(matches!(digest.unwrap(), FilesError::DamagedThere(_)));
         let request = paddlecloud_api::files::StatsRequest {
             path: path("").into(),
             files: vec!["large".parse().unwrap()],

@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use paddlecloud_api::error::ErrorBody;
 use paddlecloud_api::files::{
-    FileMeta, FileView, MkdirRequest, OURS, RemoveRequest, Removed, StatsRequest, UsageView, WirePath, below,
+    FileMeta, FileView, MkdirRequest, OURS, RemoveRequest, StatsRequest, UsageView, WirePath, below,
     split_last, version_of,
 };
 use paddlecloud_pfs::quota::Amount;
@@ -26,6 +25,14 @@ pub enum DigestWanted {
     /// Only if the index has it.
     IfKnown,
     Always,
+}
+
+/// The result for one path of a removal.
+#[derive(Debug)]
+pub struct RemovedPath {
+    pub path: PfsPath,
+    /// What was removed, or would be.
+    pub removed: Result<UsageView, FilesError>,
 }
 
 impl Files {
@@ -145,20 +152,17 @@ impl Files {
     }
 
     /// Removes the requested paths, one after the other. `live` are the ids of unfinished jobs.
-    pub fn remove(&self, caller: &Caller, request: &RemoveRequest, live: &HashSet<String>) -> Vec<Removed> {
-        let remove = |path: &WirePath| {
-            let result = self
+    pub fn remove(
+        &self,
+        caller: &Caller,
+        request: &RemoveRequest,
+        live: &HashSet<String>,
+    ) -> Vec<RemovedPath> {
+        let remove = |path: &WirePath| RemovedPath {
+            path: path.0.clone(),
+            removed: self
                 .reach_to_take(caller, &path.0, live)
-                .and_then(|reached| self.remove_one(&reached, request));
-            let (usage, error) = match result {
-                Ok(usage) => (usage, None),
-                Err(error) => (UsageView::default(), Some(refusal_to_remove(&error))),
-            };
-            Removed {
-                path: path.clone(),
-                usage,
-                error,
-            }
+                .and_then(|reached| self.remove_one(&reached, request)),
         };
         request.paths.iter().map(remove).collect()
     }
@@ -235,22 +239,6 @@ fn run_of(path: &RelPath) -> Option<&str> {
 fn run_folder(run: &str) -> RelPath {
     let folder = format!("{OURS}/{RUNS}/{run}").into_bytes();
     RelPath::from_bytes(&folder).expect("it was part of a path")
-}
-
-fn refusal_to_remove(error: &FilesError) -> ErrorBody {
-    let is_folder = matches!(
-        error,
-        FilesError::Storage {
-            source: RootError::IsAFolder(_),
-            ..
-        }
-    );
-    match is_folder {
-        true => error
-            .refusal()
-            .with_hint("`-r` removes folders with all they hold"),
-        false => error.refusal(),
-    }
 }
 
 pub(super) fn existing(no_overwrite: bool) -> Existing {

@@ -42,9 +42,10 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::{App, internal};
+use crate::app::App;
 use crate::auth::request_id;
 use crate::refusals::Limit;
+use refusal::internal;
 use reply::Refused;
 
 /// Largest body that is not a stream: a request with ten thousand environment variables fits.

@@ -48,7 +48,7 @@ pub(super) async fn package_announce(
     };
     let work = async move {
         let announced = app.package_announce(&caller, list, turn).await;
-        announced.map(envelope).map_err(Refused).into_response()
+        announced.map(envelope).map_err(Refused::from).into_response()
     };
     // Whole packages are read and synced.
     match alive::is_asked(&headers) {

@@ -13,9 +13,10 @@ use axum::http::request::Parts;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::access::Scope;
 
+use super::refusal::store_failed;
 use super::reply::Refused;
 use super::session::SessionSlot;
-use crate::app::{App, store_failed};
+use crate::app::App;
 use crate::auth::{Action, AuthError, Caller, Login, Peer};
 
 /// When to ask again with too many connections: how long the others stay open is not known.

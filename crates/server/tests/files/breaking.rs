@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use paddlecloud_api::client::{Client, ClientError, Limits};
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_server::queue::Class;
 use paddlecloud_transfer::{
     Download, FileService, ListOptions, Summary, TransferError, TransferOptions, Upload,
@@ -383,7 +383,8 @@ async fn a_flipped_bit_is_found_before_it_counts() {
         .feed(vec![bytes::Bytes::from_static(b"abC")])
         .await
         .unwrap();
-    assert_eq!(taking.finish().await.unwrap_err().error, ErrorName::Damaged);
+    let refused = ErrorBody::from(taking.finish().await.unwrap_err());
+    assert_eq!(refused.error, ErrorName::Damaged);
     assert_eq!(
         stage.app.upload_show(&caller, &id).await.unwrap().missing,
         [(0, 3)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{CommitRequest, RemoveRequest, ReuseRequest};
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::Digest;
@@ -114,6 +114,7 @@ async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
     let ended = soon("the end", join_all(again)).await;
     assert_eq!(ended.iter().filter(|one| one.is_ok()).count(), 1);
     for error in ended.into_iter().filter_map(Result::err) {
+        let error = ErrorBody::from(error);
         assert_eq!(error.error, ErrorName::NotFound, "{error:?}");
     }
     assert_eq!(std::fs::read(stage.home("me").join("f")).unwrap(), b"abc");
@@ -162,7 +163,7 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
     };
     let ends = turns(&stage, Class::End).await;
     let removed = soon("room", app.file_remove(&caller, folder)).await.unwrap();
-    assert!(removed[0].error.is_none(), "{removed:?}");
+    assert!(removed[0].removed.is_ok(), "{removed:?}");
     drop(ends);
 
     app.old_touch(&caller, &path("same"), 4 << 10).await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use paddlecloud_api::client::{Client, ClientError, Limits};
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_pfs::Existing;
 use paddlecloud_transfer::{FileService, RemoveOptions, TransferError, TransferOptions, Upload};
 
@@ -99,7 +99,7 @@ async fn what_a_job_wrote_counts() {
     std::fs::create_dir_all(stage.home("me")).unwrap();
     std::fs::write(stage.home("me").join("output"), noise(1, 5 << 20)).unwrap();
     let refused = stage.app.file_check_room(&me()).await.unwrap_err();
-    assert_eq!(refused.error, ErrorName::QuotaExceeded);
+    assert_eq!(ErrorBody::from(refused).error, ErrorName::QuotaExceeded);
     let local = tempfile::tempdir().unwrap();
     std::fs::write(local.path().join("a"), "x").unwrap();
     let upload = Upload::File {

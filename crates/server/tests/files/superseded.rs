@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{CommitRequest, UploadRequest};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan};
 use paddlecloud_pfs::{Digest, Root, RootError};
@@ -126,6 +126,7 @@ async fn wrong_content_holds_no_room() {
     send_abc(&stage, &id).await;
     let commit = commit_of(b"abd");
     let refused = stage.app.upload_commit(&me(), &id, commit).await.unwrap_err();
+    let refused = ErrorBody::from(refused);
     assert_eq!(refused.error, ErrorName::Damaged, "{refused:?}");
     assert_tidy(&stage.home("me"));
     assert_eq!(stage.me.files().quota().await.unwrap().bytes_used, 0);
@@ -143,7 +144,7 @@ async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_i
     send_abc(stage, &id).await;
     come_in_its_way();
     let refused = stage.app.upload_commit(&me(), &id, commit_of(b"abc")).await;
-    let refused = refused.unwrap_err();
+    let refused = ErrorBody::from(refused.unwrap_err());
     assert_eq!(refused.error, error, "{name}: {refused:?}");
     assert_eq!(unfinished(stage).await, [""; 0], "{name}");
     assert_tidy(&stage.home("me"));
@@ -192,7 +193,7 @@ async fn what_would_replace_a_pipe_is_refused_before_it_is_sent() {
     std::fs::create_dir_all(&home).unwrap();
     make_pipe(&home.join("pipe"));
     let refused = stage.app.upload_begin(&me(), request("pipe", "1")).await;
-    let refused = refused.unwrap_err();
+    let refused = ErrorBody::from(refused.unwrap_err());
     assert_eq!(refused.msg, "`/pfs/dc/home/me/pipe` is not a regular file");
     assert_tidy(&home);
     stage.finish().await;
@@ -338,7 +339,10 @@ async fn an_old_clients_file_that_meets_a_full_disk_is_given_up_at_once() {
     let stage = Stage::with(&users).await;
     let home = disk.path().join("home/me");
     let (path, size) = ("/pfs/dc/home/me/f", 4_u64 << 20);
-    let send = async || stage.app.old_post(&me(), path, 0, noise(1, 4 << 20)).await;
+    let send = async || {
+        let sent = stage.app.old_post(&me(), path, 0, noise(1, 4 << 20)).await;
+        sent.map_err(ErrorBody::from)
+    };
     stage.app.old_touch(&me(), path, size).await.unwrap();
     std::fs::write(home.join("filler"), noise(2, 6 << 20)).unwrap();
     assert_eq!(send().await.unwrap_err().error, ErrorName::StorageFull);

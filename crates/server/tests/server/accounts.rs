@@ -502,7 +502,7 @@ async fn a_submit_in_flight_queues_nothing_for_a_user_who_is_disabled_meanwhile(
     };
     let (disabled, ()) = tokio::join!(disabling, release);
     assert_eq!(disabled.status, 200, "{}", disabled.text());
-    let refused = submit.await.unwrap().unwrap_err();
+    let refused = paddlecloud_api::error::ErrorBody::from(submit.await.unwrap().unwrap_err());
     assert_eq!(refused.code, 401, "{refused}");
     assert!(!stage.app.jobs.active().iter().any(|job| job.user == ann));
     stage.finish().await;

@@ -202,7 +202,7 @@ async fn jobs_run_as_their_users_and_cannot_read_each_others_homes() {
 
 async fn announce(mapped: &Mapped, user: &str, manifest: &Manifest) -> Result<PackageReply, ErrorBody> {
     let list = manifest.to_json().into();
-    mapped.app.package_announce(&caller(user), list, None).await
+    Ok(mapped.app.package_announce(&caller(user), list, None).await?)
 }
 
 /// Announces a package and sends its files.
@@ -272,6 +272,7 @@ async fn a_copy_counts_what_a_job_has_locked() {
         keep_link: false,
     };
     let refused = mapped.app.file_copy(&caller("me"), request).await.unwrap_err();
+    let refused = ErrorBody::from(refused);
     assert_eq!(refused.error, ErrorName::QuotaExceeded, "{refused:?}");
     assert!(refused.msg.contains("4 of 3 files are used"), "{}", refused.msg);
     assert!(!mapped.home("me").join("copy").exists());

@@ -14,7 +14,7 @@ use axum::response::Response;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::files::{
     CopyReply, FileMeta, FileView, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed, StatsRequest,
-    StorageView, UsageView,
+    StorageView, UnreadEntry, UsageView,
 };
 use paddlecloud_pfs::RelPath;
 use serde::Deserialize;
@@ -22,11 +22,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::query::Asked;
+use super::refusal::removal_refused;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use super::{Shared, alive, scope};
 use crate::app::{App, FileListQuery};
-use crate::files::{DigestWanted, Lister};
+use crate::files::{DigestWanted, Listed, Lister, RemovedPath};
+
+/// Bytes of a listing that are buffered before they are sent.
+const LINES: usize = 64 << 10;
 
 /// Every route of the file service.
 pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<App>> {
@@ -148,7 +152,29 @@ pub(super) async fn file_list(
 
 impl lines::Lines for Lister {
     fn next(&mut self) -> Option<Vec<u8>> {
-        self.next_lines()
+        let mut lines = Vec::with_capacity(LINES + 1024);
+        let has_more = self.pass_on(|listed| {
+            serde_json::to_writer(&mut lines, &line(listed)).expect("plain data becomes JSON");
+            lines.push(b'\n');
+            lines.len() < LINES
+        });
+        if lines.is_empty() {
+            // Nothing for a while: JSON ignores a blank before a line.
+            lines.push(b' ');
+        }
+        has_more.then_some(lines)
+    }
+}
+
+fn line(listed: Listed) -> ListLine {
+    match listed {
+        Listed::Entry(entry) => ListLine::Entry(entry),
+        Listed::Unread(path, error) => ListLine::Unread(UnreadEntry {
+            path: path.into(),
+            error: error.into(),
+        }),
+        Listed::End(count) => ListLine::End(count),
+        Listed::Broken(error) => ListLine::Error(error.into()),
     }
 }
 
@@ -196,7 +222,20 @@ pub(super) async fn file_remove(
     scope::Files(caller): scope::Files,
     Body(request): Body<RemoveRequest>,
 ) -> Reply<Envelope<Vec<Removed>>> {
-    Ok(envelope(app.file_remove(&caller, request).await?))
+    let removed = app.file_remove(&caller, request).await?;
+    Ok(envelope(removed.into_iter().map(removed_view).collect()))
+}
+
+fn removed_view(one: RemovedPath) -> Removed {
+    let (usage, error) = match one.removed {
+        Ok(usage) => (usage, None),
+        Err(error) => (UsageView::default(), Some(removal_refused(error))),
+    };
+    Removed {
+        path: one.path.into(),
+        usage,
+        error,
+    }
 }
 
 /// Renames a file or folder atomically.

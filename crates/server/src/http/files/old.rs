@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::content::stream;
-use crate::app::App;
+use crate::app::{App, AppError};
 use crate::auth::Caller;
 use crate::files::{DigestWanted, OLD_RANGES};
 use crate::http::Shared;
@@ -46,9 +46,9 @@ type OldReply = Result<Json<Value>, OldError>;
 /// An error in the original's envelope.
 struct OldError(ErrorBody);
 
-impl From<ErrorBody> for OldError {
-    fn from(error: ErrorBody) -> Self {
-        OldError(error)
+impl From<AppError> for OldError {
+    fn from(error: AppError) -> Self {
+        OldError(error.into())
     }
 }
 

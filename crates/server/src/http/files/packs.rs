@@ -11,16 +11,16 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_api::files::{PackReply, PackRequest};
+use paddlecloud_api::files::{PackFailure, PackReply, PackRequest};
 use paddlecloud_pfs::pack::PackTotals;
 use serde::Deserialize;
 
 use super::content::stream;
 use crate::app::Taking;
-use crate::files::Takes;
+use crate::files::{PackStored, Takes};
 use crate::http::gather::Gathered;
 use crate::http::query::Asked;
-use crate::http::reply::{Refused, Reply, envelope};
+use crate::http::reply::{Refused, envelope};
 use crate::http::request::{Body, flag};
 use crate::http::scope;
 use crate::http::{Shared, alive};
@@ -62,7 +62,11 @@ pub(in crate::http) async fn pack_receive(
         .await?;
     let taken = take_in(taking, body).await?;
     let ending = async move {
-        let ended: Reply<Envelope<PackReply>> = taken.finish().await.map(envelope).map_err(Refused);
+        let ended = taken
+            .finish()
+            .await
+            .map(|stored| envelope(reply(stored)))
+            .map_err(Refused::from);
         ended.into_response()
     };
     // Not before all of it has arrived: a client that gets a reply may stop sending.
@@ -70,6 +74,18 @@ pub(in crate::http) async fn pack_receive(
         true => alive::reply_beside(ending).await,
         false => ending.await,
     })
+}
+
+fn reply(pack: PackStored) -> PackReply {
+    let failed = pack.failed.into_iter().map(|(path, error)| PackFailure {
+        path,
+        error: error.into(),
+    });
+    PackReply {
+        stored: pack.stored,
+        kept: pack.kept,
+        failed: failed.collect(),
+    }
 }
 
 /// Downloads small files below a folder as a pack. Unreadable files are left out.

@@ -1,9 +1,9 @@
-//! Errors for the caller: the wire's name of a failure, its message, and a hint.
+//! Errors about jobs and their logs.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::conductor::Refusal;
 
-use crate::app::{disk_is_full, internal, store_failed};
+use super::{disk_is_full, internal, store_failed};
 use crate::logs::LogsError;
 use crate::reconcile::{JobsError, Undone};
 
