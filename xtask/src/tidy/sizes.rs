@@ -26,6 +26,7 @@ const FILE_SERVICE: [(&str, &[&str]); 6] = [
             "crates/server/src/http/files/",
             "crates/server/src/http/gather.rs",
             "crates/server/src/http/packages.rs",
+            "crates/server/src/http/refusal/files.rs",
             "crates/server/src/http/silence.rs",
             "crates/server/src/lane/",
             "crates/server/src/locks.rs",
