@@ -269,7 +269,7 @@ impl<'a> Simulation<'a> {
             .arg(cluster.kubeconfig())
             .args([
                 "--manage-all-nodes=false",
-                // With leases, a node that another kwok has just simulated is ignored until its lease ends, for 40 s.
+                // With leases, a node that another kwok has just simulated is ignored until its lease ends.
                 "--node-lease-duration-seconds=0",
                 &format!("--manage-nodes-with-label-selector={LABEL}=yes"),
             ])
