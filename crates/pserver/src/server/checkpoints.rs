@@ -283,7 +283,7 @@ impl Server {
         let message = match checkpoint {
             None => format!(
                 "parameter server {index} was lost and there is no checkpoint; training cannot begin again, because \
-                 trainer {trainer} has finished. Submit the job again, with `connect(checkpoint_every=...)`"
+                 trainer {trainer} has finished. Submit the job again; `ps.connect(checkpoint_every=...)` would have saved it"
             ),
             Some(step) => format!(
                 "parameter server {index} was lost; training cannot go back to the checkpoint of step {step}, because \

@@ -72,11 +72,12 @@ impl Config {
     }
 
     /// The shards of a table: several even on one core, since trainers that look up rows at the same time wait for
-    /// each other's shard. But the first slabs of all shards take at most an eighth of the memory, and a shard of a table
-    /// with a limit has at least `ROWS_PER_SHARD`: shards do not fill evenly.
-    fn shards(&self, spec: &TableSpec) -> usize {
+    /// each other's shard. But the first slabs of all its shards take at most an eighth of the memory, the less the more
+    /// tables there are before it, and a shard of a table with a limit has at least `ROWS_PER_SHARD`: shards do not fill
+    /// evenly.
+    fn shards(&self, spec: &TableSpec, tables_before: u64) -> usize {
         let wanted = (2 * self.cores as u64).clamp(8, 128);
-        let by_memory = self.memory / 8 / SLAB_BYTES as u64;
+        let by_memory = self.memory / 8 / SLAB_BYTES as u64 / (tables_before + 1);
         let by_limit = match spec.limits.rows {
             0 => wanted,
             rows => rows / u64::from(self.servers) / ROWS_PER_SHARD,
@@ -270,8 +271,10 @@ impl Server {
 
     fn create_table(&self, spec: TableSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let (name, row) = (spec.name.clone(), spec.row);
+        let tensors = self.all_tensors();
+        let tables = tensors.iter().filter(|tensor| matches!(tensor, Tensor::Table(_)));
+        let shards = self.config.shards(&spec, tables.count() as u64);
         self.create(&name, place, 0, |place| {
-            let shards = self.config.shards(&spec);
             let table = Table::new(
                 spec,
                 place,

@@ -335,7 +335,7 @@ fn without_a_checkpoint_training_does_not_wait_for_a_trainer_that_has_finished()
             assert_eq!(
                 error,
                 "parameter server 1 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has \
-                 finished. Submit the job again, with `connect(checkpoint_every=...)`"
+                 finished. Submit the job again; `ps.connect(checkpoint_every=...)` would have saved it"
             );
         }
     }

@@ -145,8 +145,12 @@ impl Server {
     /// False: a trainer that has finished would be needed.
     fn restore(&mut self, epoch: u64, step: u64, disk: &Disk) -> bool {
         let none = (self.index as u64, Vec::new());
-        let saved = disk.get(&step).and_then(|saved| saved[self.index].clone());
-        let (model, left) = saved.unwrap_or(none);
+        let files = disk.get(&step);
+        let (model, _) = files
+            .and_then(|saved| saved[self.index].clone())
+            .unwrap_or(none.clone());
+        // Like the real server: who had left is read from the first file for all servers.
+        let (_, left) = files.and_then(|saved| saved[0].clone()).unwrap_or(none);
         if self.steps.finished_but_needed(&left).is_some() {
             return false;
         }
