@@ -8,6 +8,7 @@ import pytest
 
 import paddlecloud.v1.names as names
 from paddle.trainer.PyDataProvider2 import SequenceType, dense_vector, integer_value, integer_value_sequence
+from paddlecloud.legacy import settings
 from paddlecloud.v1.configuration import ConfigError, Source
 from paddlecloud.v1.provider import CacheType, Samples, provider
 
@@ -56,6 +57,15 @@ def test_samples_may_be_lists_or_dicts(tmp_path):
     process = provider(input_types=by_name)(lambda settings, name: iter([{"x0": 1, "x1": [0.5, 2.0]}]))
     samples = samples_of(tmp_path, process, (100, 2), files="a")
     assert samples.feeding == {"x0": "x0", "x1": "x1"}
+
+
+def test_each_trainer_reads_the_same_files_in_an_order_of_its_own(tmp_path, monkeypatch):
+    def order_of(trainer):
+        monkeypatch.setitem(settings.options, "trainer_id", trainer)
+        return flat(samples_of(tmp_path, provider(input_types=[integer_value(500)])(numbers(300)), sizes=(500,), is_train=True))
+
+    assert order_of("0") == order_of(0) != order_of("1")
+    assert sorted(order_of("0")) == sorted(order_of("1"))
 
 
 @pytest.mark.parametrize("wanted, is_train, is_shuffled", [(None, True, True), (None, False, False), (False, True, False), ("on", False, True)])

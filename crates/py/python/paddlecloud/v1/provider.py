@@ -92,8 +92,9 @@ class Samples:
         self._is_train = is_train
         self._batch_size = batch_size
         self._files = read_list(source.files)
-        # As in 2017, `--seed` decides the order too; a provider's own random numbers are not touched.
-        self._order = random.Random(settings.seed())
+        # As in 2017, `--seed` decides the order too; a provider's own random numbers are not touched. Trainers that read the
+        # same files do so in different orders: equal batches would teach them nothing new.
+        self._order = random.Random(settings.seed() + int(settings.options.get("trainer_id") or 0))
         self._settings = SimpleNamespace(
             input_types=found.options.input_types,
             slots=found.options.input_types,

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         flags = Flags(arguments)
         log.command_line(flags.words())
         flags.publish()
-        settings.set_options(use_gpu=flags["use_gpu"], seed=flags.number("seed"))
+        settings.set_options(use_gpu=flags["use_gpu"], seed=flags.number("seed"), trainer_id=flags.number("trainer_id"))
         job = Job(flags)
         return {"train": job.train, "test": job.test, "checkgrad": job.check_gradients}[flags["job"]]()
     except (ConfigError, graph.GraphError, FeedError, archive.ArchiveError, NotImplementedError, RuntimeError) as error:
