@@ -1,4 +1,4 @@
-// The version of kwok that `cargo xtask bench k8s` builds; no code of ours. Watches of later versions need etcd 3.4.31 or 3.5.13.
+// The version of kwok that `cargo xtask bench k8s` builds; no code of ours. Watches of 0.8 need an etcd with progress requests.
 module kwok
 
 go 1.24.0
