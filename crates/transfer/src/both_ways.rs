@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_pfs::pack::PackError;
-use paddlecloud_pfs::{Entry, RelPath, links_outside};
+use paddlecloud_pfs::{Entry, RelPath, RootError, links_outside};
 
 use super::engine::{Engine, same_again};
 use super::item::{Item, Tree, Verdict, batches};
@@ -185,9 +185,12 @@ impl Engine<'_> {
     /// A problem of this machine fails every file.
     fn fail_all(&self, way: Way, items: &[Item], error: &TransferError) {
         for item in items {
-            let error = TransferError::Io {
-                action: "write what was fetched",
-                source: std::io::Error::other(error.to_string()),
+            let error = match error {
+                TransferError::Local(RootError::NoSpace(_)) => RootError::NoSpace(item.local.clone()).into(),
+                other => TransferError::Io {
+                    action: "write what was fetched",
+                    source: std::io::Error::other(other.to_string()),
+                },
             };
             self.tally.failed(way.source(item), error);
         }

@@ -105,7 +105,7 @@ async fn who_comes_while_files_of_a_package_are_uploaded_is_told_to_ask_again() 
 
 #[tokio::test]
 async fn what_came_of_a_package_counts_once() {
-    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 4Ki}}\n\
+    let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 5Ki}}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
     let (manifest, pack) = files(3);
@@ -123,7 +123,7 @@ async fn what_came_of_a_package_counts_once() {
         1
     );
     let whole = stage.send(whole).await;
-    assert_eq!(whole.status, 200, "what it replaces gives way: {}", whole.text());
+    assert_eq!(whole.status, 200, "there is room for what it replaces as well: {}", whole.text());
     assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     stage.finish().await;
 }
