@@ -77,7 +77,7 @@ impl Scene {
         let package = self
             .env
             .package("chatter")
-            .file("train.sh", "seq 1 400000; echo said; sleep 1000\n");
+            .file("train.sh", "seq 1 400000; echo said; sleep 100000\n");
         self.env.submit("chatter", &package, &["-entry", "sh train.sh"]);
         wait_until("the job has printed", || {
             let logs = self.env.paddlectl(&["logs", "-n", "1", "chatter"]);
