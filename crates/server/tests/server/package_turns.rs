@@ -123,7 +123,12 @@ async fn what_came_of_a_package_counts_once() {
         1
     );
     let whole = stage.send(whole).await;
-    assert_eq!(whole.status, 200, "there is room for what it replaces as well: {}", whole.text());
+    assert_eq!(
+        whole.status,
+        200,
+        "there is room for what it replaces as well: {}",
+        whole.text()
+    );
     assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     stage.finish().await;
 }
