@@ -6,6 +6,7 @@ use crate::digest::Digest;
 use crate::source::Source;
 
 const BUFFER: usize = 256 << 10;
+
 /// BLAKE3 of a whole file, independent of the position of the handle.
 pub fn hash_file(file: &(impl Source + ?Sized)) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
