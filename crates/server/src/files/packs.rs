@@ -171,7 +171,10 @@ impl Takes for PackIn {
             }
         };
         let written = match room {
-            Some(_) => staged.tree().usage(&RelPath::root()).unwrap_or_default(),
+            Some(_) => staged.tree().usage(&RelPath::root()).unwrap_or_else(|_| {
+                files.forget_measure(&folder.place.space);
+                Usage::default()
+            }),
             None => Usage::default(),
         };
         let merged = folder.root.merge(staged, &folder.place.path, existing);
