@@ -141,7 +141,7 @@ impl Takes for PackIn {
         }
     }
 
-    /// Checks the pack and publishes its files. Durable when it returns.
+    /// Checks the pack and publishes its files. Durable when it returns, except in a package, which is synced as a whole.
     fn finish(self) -> Result<PackStored, FilesError> {
         if self.folder.package().is_some() {
             return self.end_in_package();
