@@ -28,15 +28,12 @@ pub(crate) fn hash_range(
         let step = buffer
             .len()
             .min(usize::try_from(len - done).unwrap_or(usize::MAX));
-        let read = match file.read_at(&mut buffer[..step], offset + done) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        if read == 0 {
-            break;
-        }
+        let read = file.read_full(&mut buffer[..step], offset + done)?;
         hasher.update(&buffer[..read]);
         done += read as u64;
+        if read < step {
+            break;
+        }
     }
     Ok(done)
 }
