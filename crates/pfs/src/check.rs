@@ -50,18 +50,11 @@ impl Finding {
     /// Replaces the row by what was found, unless the row has changed since. The row of a damaged file stays: it has the digest
     /// of the correct bytes.
     pub fn settle(&self, index: &dyn FileIndex) -> io::Result<()> {
-        let IndexedFile { place, stamp, digest } = &self.indexed;
-        let rows = index.find(&place.space, std::slice::from_ref(&place.path))?;
-        if rows != [Some((*stamp, *digest))] {
-            return Ok(());
-        }
-        match (self.verdict, self.found) {
-            (Verdict::RemovedOutside, _) => index.forget(place),
-            (Verdict::Touched | Verdict::ChangedOutside, Some((stamp, digest))) => {
-                let place = place.clone();
-                index.record(&[IndexedFile { place, stamp, digest }])
+        match self.verdict {
+            Verdict::RemovedOutside | Verdict::Touched | Verdict::ChangedOutside => {
+                index.replace(&self.indexed, self.found)
             }
-            _ => Ok(()),
+            Verdict::Sound | Verdict::Damaged | Verdict::Unreadable | Verdict::Changing => Ok(()),
         }
     }
 }
@@ -98,7 +91,7 @@ impl Checker {
                 // A link may point elsewhere later, and its target has its own row.
                 Some(space) if lies_behind_a_link(space, &indexed.place.path) => {
                     // If removing the row fails, the next check removes it.
-                    let _ = index.forget(&indexed.place);
+                    let _ = index.replace(&indexed, None);
                     continue;
                 }
                 Some(space) => read(space, &indexed),
@@ -252,6 +245,21 @@ mod tests {
         known(&index, &root, "f", b"sent anew");
         found[0].settle(&index).unwrap();
         assert_eq!(index.all().unwrap().len(), 1, "the new file stays known");
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_a_file_keeps_its_files() {
+        let (folder, root) = scratch();
+        let index = MemoryIndex::default();
+        root.write_file(&rel("x"), b"old", Existing::Keep).unwrap();
+        known(&index, &root, "x", b"old");
+        fs::remove_file(folder.path().join("x")).unwrap();
+        plant(folder.path(), &[("x/y", "new")]);
+        let inside = known(&index, &root, "x/y", b"new");
+        let found = findings(&index, Some(&root));
+        found.iter().for_each(|finding| finding.settle(&index).unwrap());
+        let left: Vec<Place> = index.all().unwrap().into_iter().map(|file| file.place).collect();
+        assert_eq!(left, [inside]);
     }
 
     #[test]

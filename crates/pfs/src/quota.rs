@@ -76,7 +76,7 @@ pub enum QuotaError {
     },
 }
 
-/// Describes what does not fit. Over the limit, even a write that adds nothing is refused.
+/// Describes what does not fit. Over the limit not even an empty file fits.
 fn refused(asked: &u64, what: &str) -> String {
     match asked {
         0 => "nothing may be written until something is removed".to_owned(),

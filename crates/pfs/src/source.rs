@@ -10,6 +10,20 @@ pub trait Source: Send + Sync {
     /// Reads some bytes; zero at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Reads until the buffer is full or the source ends.
+    fn read_full(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
     /// The current size, as far as known.
     fn len(&self) -> io::Result<u64>;
 

@@ -173,6 +173,15 @@ impl FileIndex for MemoryIndex {
         Ok(())
     }
 
+    fn replace(&self, row: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
+        let files = &mut self.0.lock().unwrap().files;
+        if files.get(&row.place) == Some(&(row.stamp, row.digest)) {
+            files.remove(&row.place);
+            files.extend(found.map(|found| (row.place.clone(), found)));
+        }
+        Ok(())
+    }
+
     fn moved(&self, moved: &Moved) -> io::Result<()> {
         let all = self.all()?.into_iter();
         let rows: Vec<IndexedFile> = all

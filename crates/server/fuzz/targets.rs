@@ -273,7 +273,7 @@ fn pack() -> Vec<u8> {
     };
     let mut writer = PackWriter::new(Vec::new()).expect("memory can be written");
     writer
-        .add_folder(&entry("a", Node::Dir))
+        .add_node(&entry("a", Node::Dir))
         .expect("memory can be written");
     let file = Node::File {
         size: 5,

@@ -187,6 +187,7 @@ impl Engine<'_> {
         for item in items {
             let error = match error {
                 TransferError::Local(RootError::NoSpace(_)) => RootError::NoSpace(item.local.clone()).into(),
+                TransferError::Local(RootError::FsQuota(_)) => RootError::FsQuota(item.local.clone()).into(),
                 other => TransferError::Io {
                     action: "write what was fetched",
                     source: std::io::Error::other(other.to_string()),

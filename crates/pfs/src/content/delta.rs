@@ -306,19 +306,10 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
             .unwrap_or(usize::MAX)
             .min(self.block + READ_AHEAD);
         self.buffer.resize(wanted.max(have), 0);
-        let mut filled = have;
-        while filled < self.buffer.len() {
-            match self
-                .file
-                .read_at(&mut self.buffer[filled..], position + filled as u64)
-            {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.buffer.truncate(filled);
+        let read = self
+            .file
+            .read_full(&mut self.buffer[have..], position + have as u64)?;
+        self.buffer.truncate(have + read);
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use crate::digest::Digest;
 use crate::source::Source;
 
 const BUFFER: usize = 256 << 10;
+
 /// BLAKE3 of a whole file, independent of the position of the handle.
 pub fn hash_file(file: &(impl Source + ?Sized)) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
@@ -27,15 +28,12 @@ pub(crate) fn hash_range(
         let step = buffer
             .len()
             .min(usize::try_from(len - done).unwrap_or(usize::MAX));
-        let read = match file.read_at(&mut buffer[..step], offset + done) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        if read == 0 {
-            break;
-        }
+        let read = file.read_full(&mut buffer[..step], offset + done)?;
         hasher.update(&buffer[..read]);
         done += read as u64;
+        if read < step {
+            break;
+        }
     }
     Ok(done)
 }

@@ -34,6 +34,9 @@ pub trait FileIndex: Send + Sync {
     /// Removes the row of a file, or of all files below a folder.
     fn forget(&self, place: &Place) -> io::Result<()>;
 
+    /// Replaces this very row, or removes it; does nothing if it has changed since it was read. Rows below its path stay.
+    fn replace(&self, row: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()>;
+
     /// Moves the rows of a renamed file or folder to its new place; replaces the rows there.
     fn moved(&self, moved: &Moved) -> io::Result<()>;
 

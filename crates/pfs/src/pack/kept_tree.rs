@@ -1,7 +1,7 @@
 //! The staged tree of a package: uploads fill it, until the package is published. It is found again by the package's id.
 //!
 //! The owner's jobs can write to it. So it is checked before use: files that the manifest does not name are removed, and contents
-//! are hashed.
+//! are hashed, except of files whose stamps the caller knows.
 
 use std::time::Duration;
 

@@ -26,7 +26,7 @@ mod writer;
 pub use self::merge::Merged;
 pub use self::parser::{PackLimits, PackParser, PackSink};
 pub use self::staged_tree::StagedTree;
-pub use self::unpack::{Unpacked, Unpacker, unpack};
+pub use self::unpack::{Unpacked, Unpacker};
 pub use self::writer::{PackWriter, write_pack};
 use crate::entry::LinkTargetError;
 use crate::links::LinkOutside;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker, unpack};
+use super::{PackError, PackLimits, PackParser, PackTotals, Unpacker};
 use crate::content::hash_file;
 use crate::digest::Digest;
 use crate::entry::{Entry, Node};
@@ -69,8 +69,10 @@ impl StagedTree {
     }
 
     /// Unpacks a whole stream. Complete files stay, even if the stream breaks later.
-    pub fn unpack(&self, stream: impl std::io::Read, limits: PackLimits) -> Result<PackTotals, PackError> {
-        unpack(&self.tree, stream, limits)
+    pub fn unpack(&self, stream: &[u8], limits: PackLimits) -> Result<PackTotals, PackError> {
+        let mut parser = self.unpacker(limits);
+        parser.feed(stream)?;
+        Ok(parser.finish_unpacking()?.0)
     }
 
     /// The entries of a manifest that the tree lacks or has with differences. Contents are hashed, except of files whose stamp is

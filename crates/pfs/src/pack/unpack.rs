@@ -3,9 +3,9 @@
 //! Does not publish: the owner of the tree does that with one rename.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 
-use super::{PackError, PackLimits, PackParser, PackSink, PackTotals};
+use super::{PackError, PackParser, PackSink, PackTotals};
 use crate::digest::Digest;
 use crate::entry::{Entry, Mtime, Node};
 use crate::relpath::RelPath;
@@ -32,9 +32,7 @@ pub struct Unpacker {
     /// Folders that are still being filled. Their times are set last, because writing into them changes the times.
     entered: Vec<(RelPath, Mtime)>,
     /// Complete files.
-    files: Vec<RelPath>,
-    /// Complete files with digest and stamp, if requested.
-    noted: Option<Vec<Unpacked>>,
+    files: Vec<Unpacked>,
 }
 
 impl Unpacker {
@@ -47,14 +45,7 @@ impl Unpacker {
             open: None,
             entered: Vec::new(),
             files: Vec::new(),
-            noted: None,
         }
-    }
-
-    /// Also records digest and stamp of every file; see [`Unpacker::end_noting`].
-    pub fn noting(mut self) -> Self {
-        self.noted = Some(Vec::new());
-        self
     }
 
     /// The parent of an entry, opened once for consecutive children.
@@ -106,16 +97,10 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Call this after the whole stream was accepted. Returns the files.
-    fn complete(mut self) -> Result<Vec<RelPath>, RootError> {
+    /// Call this after the whole stream was accepted. Returns the files in order.
+    pub fn complete(mut self) -> Result<Vec<Unpacked>, RootError> {
         self.leave_folders(None)?;
         Ok(std::mem::take(&mut self.files))
-    }
-
-    /// Call this after the whole stream was accepted. Returns what was recorded of its files, in order.
-    pub fn end_noting(mut self) -> Result<Vec<Unpacked>, RootError> {
-        self.leave_folders(None)?;
-        Ok(self.noted.take().unwrap_or_default())
     }
 }
 
@@ -158,14 +143,9 @@ impl PackSink for Unpacker {
         let (path, file) = self.open.take().expect("the end follows the beginning of a file");
         sys::futimens(&file, &timestamps(entry.mtime))
             .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
-        match &mut self.noted {
-            Some(noted) => {
-                let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &path, errno))?;
-                let stamp = Stamp::from(&stat);
-                noted.push(Unpacked { path, digest, stamp });
-            }
-            None => self.files.push(path),
-        }
+        let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &path, errno))?;
+        let stamp = Stamp::from(&stat);
+        self.files.push(Unpacked { path, digest, stamp });
         Ok(())
     }
 }
@@ -180,28 +160,9 @@ impl Drop for Unpacker {
 }
 
 impl PackParser<Unpacker> {
-    /// Accepts the stream if it is complete. The tree then has all of it, not yet synced.
-    pub fn finish_unpacking(self) -> Result<PackTotals, PackError> {
-        self.finish_told().map(|(totals, _)| totals)
-    }
-
-    /// Like [`Self::finish_unpacking`], and returns the files in order.
-    pub fn finish_told(self) -> Result<(PackTotals, Vec<RelPath>), PackError> {
+    /// Accepts the stream if it is complete. The tree then has all of it, not yet synced. Returns the files in order.
+    pub fn finish_unpacking(self) -> Result<(PackTotals, Vec<Unpacked>), PackError> {
         let (unpacker, totals) = self.finish()?;
         Ok((totals, unpacker.complete()?))
-    }
-}
-
-/// Unpacks a whole stream from a blocking reader. Reads at most one buffer beyond the end of the stream.
-pub fn unpack(tree: &Root, mut stream: impl Read, limits: PackLimits) -> Result<PackTotals, PackError> {
-    let mut parser = PackParser::new(Unpacker::new(tree.clone()), limits);
-    let mut buffer = vec![0; 256 << 10];
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => return parser.finish_unpacking(),
-            Ok(read) => parser.feed(&buffer[..read])?,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(PackError::Stream(error)),
-        }
     }
 }

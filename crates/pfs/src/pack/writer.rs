@@ -38,15 +38,6 @@ impl<W: Write> PackWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an entry. Files are read from `root` and must still match the entry.
-    pub fn add(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
-        match &entry.node {
-            Node::File { .. } => self.add_unchanged(entry, root),
-            Node::Dir => self.add_folder(entry),
-            Node::Symlink { .. } => self.add_small(entry),
-        }
-    }
-
     /// Adds a file with content from any reader, which must return exactly the entry's size.
     ///
     /// A known digest is sent without hashing again: the reader checks it anyway.
@@ -68,26 +59,8 @@ impl<W: Write> PackWriter<W> {
         self.put_sealed(digest.as_bytes())
     }
 
-    /// Adds a file that matches its entry before and after it is read.
-    fn add_unchanged(&mut self, entry: &Entry, root: &Root) -> Result<(), PackError> {
-        let changed = || PackError::Changed(entry.path.clone());
-        let (file, meta) = root.open_file_no_links(&entry.path)?;
-        if meta.size != entry.size() || meta.mtime != entry.mtime {
-            return Err(changed());
-        }
-        self.add_file(entry, &file)?;
-        match root.look_again(&file, &entry.path)?.mtime == meta.mtime {
-            true => Ok(()),
-            false => Err(changed()),
-        }
-    }
-
-    /// Adds a folder.
-    pub fn add_folder(&mut self, entry: &Entry) -> Result<(), PackError> {
-        self.add_small(entry)
-    }
-
-    fn add_small(&mut self, entry: &Entry) -> Result<(), PackError> {
+    /// Adds a folder or a link.
+    pub fn add_node(&mut self, entry: &Entry) -> Result<(), PackError> {
         self.begin(entry)?;
         match &entry.node {
             Node::Symlink { target } => self.put_sealed(target.as_bytes()),
@@ -165,7 +138,10 @@ pub fn write_pack<'a, W: Write>(
 ) -> Result<(W, PackTotals), PackError> {
     let mut writer = PackWriter::new(out)?;
     for entry in entries {
-        writer.add(entry, root)?;
+        match entry.is_file() {
+            true => writer.add_file(entry, root.open_file_no_links(&entry.path)?.0)?,
+            false => writer.add_node(entry)?,
+        }
     }
     writer.finish()
 }

@@ -4,7 +4,6 @@
 //! whole files stay there.
 
 use std::collections::HashSet;
-use std::io;
 
 use bytes::Bytes;
 use paddlecloud_api::files::{PackRequest, SMALL_FILE};
@@ -95,7 +94,7 @@ impl Files {
             },
             ..usual
         };
-        let parser = PackParser::new(Unpacker::new(staged.tree().clone()).noting(), limits);
+        let parser = staged.unpacker(limits);
         Ok(PackIn {
             files: self.clone(),
             folder,
@@ -141,7 +140,7 @@ impl Takes for PackIn {
         }
     }
 
-    /// Checks the pack and publishes its files. Durable when it returns.
+    /// Checks the pack and publishes its files. Durable when it returns, except in a package, which is synced as a whole.
     fn finish(self) -> Result<PackStored, FilesError> {
         if self.folder.package().is_some() {
             return self.end_in_package();
@@ -171,7 +170,10 @@ impl Takes for PackIn {
             }
         };
         let written = match room {
-            Some(_) => staged.tree().usage(&RelPath::root()).unwrap_or_default(),
+            Some(_) => staged.tree().usage(&RelPath::root()).unwrap_or_else(|_| {
+                files.forget_measure(&folder.place.space);
+                Usage::default()
+            }),
             None => Usage::default(),
         };
         let merged = folder.root.merge(staged, &folder.place.path, existing);
@@ -240,7 +242,7 @@ fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> 
 /// Accepts a complete pack and returns its files.
 fn check(parser: PackParser<Unpacker>, folder: &Reached) -> Result<(Vec<Unpacked>, PackTotals), FilesError> {
     let (unpacker, totals) = parser.finish()?;
-    Ok((unpacker.end_noting().map_err(folder.failed())?, totals))
+    Ok((unpacker.complete().map_err(folder.failed())?, totals))
 }
 
 impl Files {
@@ -347,7 +349,7 @@ impl PackOut {
                 node: Node::Dir,
                 mtime: entry.mtime,
             };
-            writer.add_folder(&entry)?;
+            writer.add_node(&entry)?;
             self.seen.insert(folder);
         }
         Ok(writer.add_file(&entry, self.content.as_slice())?)
@@ -374,7 +376,7 @@ impl PackOut {
             return None;
         }
         self.content.resize(usize::try_from(meta.size).ok()? + 1, 0);
-        let read = read_full(file, &mut self.content).ok()?;
+        let read = file.read_full(&mut self.content, 0).ok()?;
         self.content.truncate(read);
         if read as u64 != meta.size || !file.is_as_opened().ok()? {
             return None;
@@ -395,24 +397,10 @@ impl PackOut {
     }
 }
 
-/// Reads until the buffer is full or the file ends.
-fn read_full(file: &dyn ReadAt, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
-    use std::io::Write as _;
+    use std::io::{self, Write as _};
     use std::path::PathBuf;
     use std::sync::Arc;
     use std::time::UNIX_EPOCH;

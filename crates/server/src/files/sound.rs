@@ -137,7 +137,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use paddlecloud_api::files::{MoveRequest, PackRequest};
-    use paddlecloud_pfs::pack::{PackLimits, unpack};
+    use paddlecloud_pfs::pack::{PackLimits, PackParser, Unpacker};
     use paddlecloud_pfs::{PfsPath, Place, Root, Space};
 
     use super::*;
@@ -203,7 +203,9 @@ mod tests {
             }
             let folder = tempfile::tempdir().unwrap();
             let root = Root::open(folder.path()).unwrap();
-            unpack(&root, bytes.as_slice(), PackLimits::default()).unwrap();
+            let mut parser = PackParser::new(Unpacker::new(root.clone()), PackLimits::default());
+            parser.feed(&bytes).unwrap();
+            parser.finish_unpacking().unwrap();
             let listed = root.list(&RelPath::root()).unwrap();
             listed.iter().map(|entry| entry.path.to_string()).collect()
         }

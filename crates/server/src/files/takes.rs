@@ -13,6 +13,6 @@ pub trait Takes: Sized + Send + 'static {
     fn feed(&mut self, bytes: &[u8]) -> Result<(), FilesError>;
     /// Accepts the received data.
     fn finish(self) -> Result<Self::Done, FilesError>;
-    /// Discards the received data, if it does not count anyway.
+    /// Discards the received data. Nothing is to be done where unfinished data does not count.
     fn discard(self) {}
 }

@@ -346,7 +346,8 @@ impl Files {
         Ok(reply(&live, None))
     }
 
-    /// Checks that everything arrived and publishes the file. Durable when it returns.
+    /// Checks that everything arrived and publishes the file. Durable when it returns, except in a package, which is
+    /// synced as a whole.
     pub fn upload_commit(
         &self,
         caller: &Caller,

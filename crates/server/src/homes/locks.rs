@@ -19,23 +19,24 @@ pub struct UserLocks {
     pub(crate) latest: Mutex<()>,
     /// Held while packages are published, or trees without a manifest are removed.
     pub publishing: Mutex<()>,
-    /// What this process wrote into staged packages: it need not be read again to publish them.
-    received: Mutex<HashMap<PackageId, Received>>,
+    /// Shared by all users.
+    received: Arc<Mutex<HashMap<PackageId, Received>>>,
 }
 
 /// The digests of files by their stamps.
 pub type Received = HashMap<Stamp, Digest>;
 
-/// Files of more staged packages than these are read again.
-const MOST_RECEIVED: usize = 8;
+/// Beyond this many, all are forgotten: then those files are read again.
+const MOST_RECEIVED: usize = 300_000;
 
 impl UserLocks {
+    /// Notes what this process wrote into a staged package: it need not be read again to publish it.
     pub fn receive(&self, package: PackageId, files: impl IntoIterator<Item = (Stamp, Digest)>) {
         let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
-        if received.len() >= MOST_RECEIVED && !received.contains_key(&package) {
+        received.entry(package).or_default().extend(files);
+        if received.values().map(|files| 1 + files.len()).sum::<usize>() > MOST_RECEIVED {
             received.clear();
         }
-        received.entry(package).or_default().extend(files);
     }
 
     pub fn take_received(&self, package: PackageId) -> Received {
@@ -46,11 +47,55 @@ impl UserLocks {
 
 /// The locks of all users.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AllLocks(Arc<Mutex<HashMap<UserName, Arc<UserLocks>>>>);
+pub(super) struct AllLocks {
+    users: Arc<Mutex<HashMap<UserName, Arc<UserLocks>>>>,
+    received: Arc<Mutex<HashMap<PackageId, Received>>>,
+}
 
 impl AllLocks {
     pub(super) fn of(&self, user: &UserName) -> Arc<UserLocks> {
-        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(locks.entry(user.clone()).or_default())
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let locks = users.entry(user.clone()).or_insert_with(|| {
+            Arc::new(UserLocks {
+                received: Arc::clone(&self.received),
+                ..UserLocks::default()
+            })
+        });
+        Arc::clone(locks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_pfs::Mtime;
+
+    use super::*;
+
+    #[test]
+    fn received_files_are_forgotten_before_they_fill_the_memory() {
+        let all = AllLocks::default();
+        let [ann, bob] = ["ann", "bob"].map(|user| all.of(&user.parse().unwrap()));
+        let package: PackageId = "a".repeat(64).parse().unwrap();
+        let file = |inode| {
+            let (mtime, ctime) = (Mtime::from_nanos(1), Mtime::from_nanos(2));
+            let stamp = Stamp {
+                device: 1,
+                inode,
+                size: 1,
+                mtime,
+                ctime,
+            };
+            (stamp, Digest::of(b""))
+        };
+        let half = MOST_RECEIVED as u64 / 2;
+        ann.receive(package, (0..half).map(file));
+        ann.receive(package, (0..half).map(file));
+        assert_eq!(ann.take_received(package).len() as u64, half);
+        ann.receive(package, (0..half).map(file));
+        bob.receive(package, (half..=2 * half).map(file));
+        assert!(
+            ann.take_received(package).is_empty(),
+            "all users together had too many"
+        );
     }
 }

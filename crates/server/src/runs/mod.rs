@@ -241,15 +241,6 @@ impl Storage {
         };
         Ok(linked_run(&home, &latest))
     }
-
-    /// The working directory of a worker that sees only real paths.
-    #[cfg(test)]
-    fn real_workdir(&self, job: &Job, folders: &RunFolders) -> std::path::PathBuf {
-        match &folders.workdir {
-            WorkDir::Home(below) => self.home_path(&job.user).join(below.as_path()),
-            WorkDir::Public(below) => self.public_path().join(below.as_path()),
-        }
-    }
 }
 
 /// The names in a run's folder beside the one named after its job.
@@ -382,6 +373,14 @@ mod tests {
             )
         }
 
+        /// The working directory of a worker that sees only real paths.
+        fn workdir(&self, folders: &RunFolders) -> PathBuf {
+            match &folders.workdir {
+                WorkDir::Home(below) => self.home.join(below.as_path()),
+                WorkDir::Public(below) => self.storage.public_path().join(below.as_path()),
+            }
+        }
+
         fn output(&self, job: &Job) -> PathBuf {
             self.home
                 .join(self.storage.run_folders(job).unwrap().output.as_path())
@@ -396,7 +395,7 @@ mod tests {
             Arc::make_mut(&mut job.spec).name = name.parse().unwrap();
             for boot in ["first", "second"] {
                 let folders = fixture.storage.prepare_run(&job, boot).unwrap();
-                let program = fixture.storage.real_workdir(&job, &folders).join("train.py");
+                let program = fixture.workdir(&folders).join("train.py");
                 assert_eq!(fs::read_to_string(program).unwrap(), "one", "{name}");
                 fs::write(fixture.output(&job).join("model"), name).unwrap();
                 let shown = fixture.home.join("job_word_emb/output/model");
@@ -436,7 +435,7 @@ mod tests {
         let fixture = Fixture::new();
         let job = fixture.job(1, Some(fixture.snapshot("one")));
         let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
-        let mine = fixture.storage.real_workdir(&job, &folders).join("train.py");
+        let mine = fixture.workdir(&folders).join("train.py");
         fs::write(&mine, "changed by the run").unwrap();
         fixture
             .storage
@@ -473,7 +472,7 @@ mod tests {
             let in_the_way = fixture.storage.in_the_way(&job).unwrap();
             assert_eq!(in_the_way, Some("job_word_emb".parse().unwrap()));
             let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
-            let workdir = fixture.storage.real_workdir(&job, &folders);
+            let workdir = fixture.workdir(&folders);
             assert_eq!(names(&workdir), ["output", "train.py"]);
             assert_eq!(names(&own), ["data", "output"]);
             fs::write(fixture.output(&job).join("m"), number.to_string()).unwrap();

@@ -135,6 +135,31 @@ impl FileIndex for SqliteIndex {
         })
     }
 
+    fn replace(&self, row: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
+        let is_same = "WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ? \
+             AND digest = ?";
+        let (change, found) = match &found {
+            Some(found) => (
+                "UPDATE file SET device = ?, inode = ?, size = ?, mtime = ?, ctime = ?, digest = ?",
+                Some(found),
+            ),
+            None => ("DELETE FROM file", None),
+        };
+        let change = format!("{change} {is_same}");
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(change));
+        if let Some((stamp, digest)) = found {
+            query = numbers(stamp)
+                .into_iter()
+                .fold(query, Query::bind)
+                .bind(&digest.as_bytes()[..]);
+        }
+        let query = query
+            .bind(space_name(&row.place.space))
+            .bind(row.place.path.as_bytes());
+        let query = numbers(&row.stamp).into_iter().fold(query, Query::bind);
+        self.execute(query.bind(&row.digest.as_bytes()[..]))
+    }
+
     fn moved(&self, moved: &Moved) -> io::Result<()> {
         self.run(async |connection| {
             let mut change = connection.begin().await?;

@@ -8,7 +8,7 @@ use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FsckVerdict, StorageView};
 use paddlecloud_pfs::content::{Assembly, AssemblyPlan};
-use paddlecloud_pfs::pack::PackWriter;
+use paddlecloud_pfs::pack::write_pack;
 use paddlecloud_pfs::{Existing, Root};
 use paddlecloud_transfer::{FileService, Summary, TransferError, TransferOptions, Upload};
 
@@ -97,18 +97,13 @@ async fn send_pack(stage: &Stage, folder: &str, contents: &[(&str, Vec<u8>)]) ->
         fs::write(local.path().join(name), content).unwrap();
     }
     let root = Root::open(local.path()).unwrap();
-    let mut writer = PackWriter::new(Vec::new()).unwrap();
-    for entry in entries(local.path()) {
-        writer.add(&entry, &root).unwrap();
-    }
+    let (pack, _) = write_pack(&root, &entries(local.path()), Vec::new()).unwrap();
     let bytes: usize = contents.iter().map(|(_, content)| content.len()).sum();
     let target = format!(
         "/api/v1/pfs/pack?path=/pfs/dc/home/me{folder}&bytes={bytes}&entries={}",
         contents.len()
     );
-    raw(stage, "me", "PUT", &target, &writer.finish().unwrap().0)
-        .await
-        .0
+    raw(stage, "me", "PUT", &target, &pack).await.0
 }
 
 #[tokio::test]

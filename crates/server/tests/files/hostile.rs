@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::Root;
-use paddlecloud_pfs::pack::PackWriter;
+use paddlecloud_pfs::pack::write_pack;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
@@ -279,11 +279,7 @@ fn pack() -> Vec<u8> {
         std::fs::write(folder.path().join(name), "evil").unwrap();
     }
     let root = Root::open(folder.path()).unwrap();
-    let mut writer = PackWriter::new(Vec::new()).unwrap();
-    for entry in entries(folder.path()) {
-        writer.add(&entry, &root).unwrap();
-    }
-    writer.finish().unwrap().0
+    write_pack(&root, &entries(folder.path()), Vec::new()).unwrap().0
 }
 
 /// Begins uploads where they are let in, sends them and ends them.

@@ -224,13 +224,13 @@ async fn links_and_other_homes_are_no_way_out_of_a_package() {
     };
     let mut writer = PackWriter::new(Vec::new()).unwrap();
     writer
-        .add_folder(&Entry {
+        .add_node(&Entry {
             path: "modules".parse().unwrap(),
             node: Node::Dir,
             mtime: Mtime::default(),
         })
         .unwrap();
-    writer.add(&link, &Root::open("/").unwrap()).unwrap();
+    writer.add_node(&link).unwrap();
     let refused = fill(&stage, &manifest, &writer.finish().unwrap().0).await;
     assert_eq!(refused.status, 400, "{}", refused.text());
     let theirs = Request::new("PUT", &pack_path(&manifest, pack.len())).body(pack.clone());
@@ -287,7 +287,7 @@ async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_wit
     let mut writer = PackWriter::new(Vec::new()).unwrap();
     for entry in manifest.entries() {
         match entry.node {
-            Node::Dir => writer.add_folder(entry).unwrap(),
+            Node::Dir => writer.add_node(entry).unwrap(),
             _ => writer.add_file(entry, std::io::empty()).unwrap(),
         }
     }

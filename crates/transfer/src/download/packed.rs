@@ -2,7 +2,7 @@
 
 use paddlecloud_api::client::{Call, Client, Replay, Target};
 use paddlecloud_api::files::{FILES, PackRequest};
-use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacker};
+use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacked, Unpacker};
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
@@ -118,7 +118,7 @@ fn place(
     names: &[(RelPath, RelPath)],
     existing: Existing,
 ) -> Result<Fetched, TransferError> {
-    let checked = parser.finish_told().map_err(TransferError::from);
+    let checked = parser.finish_unpacking().map_err(TransferError::from);
     let absent = checked.and_then(|(_, came)| arrange(&staged, &came, names).map_err(TransferError::from));
     match absent {
         Ok(absent) => Ok(Fetched {
@@ -135,12 +135,12 @@ fn place(
 /// Gives renamed files their local names; returns what did not arrive.
 fn arrange(
     staged: &StagedTree,
-    came: &[RelPath],
+    came: &[Unpacked],
     names: &[(RelPath, RelPath)],
 ) -> Result<Vec<RelPath>, RootError> {
     let mut absent = Vec::new();
     for (remote, local) in names {
-        if came.binary_search(remote).is_err() {
+        if came.binary_search_by_key(&remote, |file| &file.path).is_err() {
             absent.push(remote.clone());
         } else if remote != local {
             staged.tree().rename(remote, local, Existing::Replace)?;

@@ -1,7 +1,5 @@
 //! Uploads many small files in one request.
 
-use std::fs::File;
-use std::io;
 use std::time::Duration;
 
 use hyper::Method;
@@ -9,7 +7,7 @@ use paddlecloud_api::client::{Call, ClientError, UploadWriter, upload_channel};
 use paddlecloud_api::files::{FILES, PackReply, SMALL_FILE};
 use paddlecloud_pfs::pack::{PackError, PackWriter};
 use paddlecloud_pfs::root::Meta;
-use paddlecloud_pfs::{Entry, FileExt, Node};
+use paddlecloud_pfs::{Entry, Node, Source};
 
 use super::source;
 use crate::engine::{Engine, blocking};
@@ -99,8 +97,7 @@ fn write_pack(
     for (entry, index) in entries {
         let file = index.filter(|_| entry.is_file());
         let Some(index) = file else {
-            // Folders and links have no content; nothing is read.
-            pack.add(entry, &items[0].tree.local)?;
+            pack.add_node(entry)?;
             continue;
         };
         match read_small(&items[index], &mut content) {
@@ -132,7 +129,7 @@ fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError>
         // One byte more than expected, to detect a file that has grown.
         let room = usize::try_from(before.size.min(SMALL_FILE) + 1).expect("small files fit into memory");
         content.resize(room, 0);
-        let read = read_full(&file, content).map_err(|source| TransferError::Io {
+        let read = file.read_full(content, 0).map_err(|source| TransferError::Io {
             action: "read the file",
             source,
         })?;
@@ -146,23 +143,10 @@ fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError>
     Err(TransferError::Changed)
 }
 
-/// Reads until the buffer is full or the file ends.
-fn read_full(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    // Do not read for the extra byte alone: a file that has it also has another size by now.
-    while filled + 1 < buffer.len() {
-        match file.read_at(&mut buffer[filled..], filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]
@@ -180,7 +164,7 @@ mod tests {
             // The file had four bytes before.
             let mut buffer = vec![0; 4 + 1];
             assert_eq!(
-                read_full(&File::open(&path).unwrap(), &mut buffer).unwrap(),
+                File::open(&path).unwrap().read_full(&mut buffer, 0).unwrap(),
                 read,
                 "{now}"
             );

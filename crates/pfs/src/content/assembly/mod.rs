@@ -246,7 +246,7 @@ impl Assembly {
         let _claim = self.claim(offset, len)?;
         let _open = self.0.still_open()?;
         for part in self.0.unchecked(offset, len) {
-            let (from, len) = (from + (part.start - offset), part.end - part.start);
+            let (from, len) = (from.saturating_add(part.start - offset), part.end - part.start);
             let copied = copy_source(other, from, &self.0.disk.data, part.start, len)
                 .map_err(|error| RootError::io("copy to", &self.0.plan.path, error))?;
             if copied < len {

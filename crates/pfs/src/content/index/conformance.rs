@@ -10,9 +10,10 @@ use crate::root::Stamp;
 
 /// Runs the whole suite.
 pub fn check(index: &dyn FileIndex) {
-    let parts: [fn(&dyn FileIndex); 4] = [
+    let parts: [fn(&dyn FileIndex); 5] = [
         the_last_record_of_a_file_is_found,
         many_files_are_recorded_and_found_at_once,
+        a_row_is_replaced_alone_and_only_if_it_is_unchanged,
         rows_follow_a_move_and_replace_what_was_there,
         a_key_names_one_upload_until_that_is_gone,
     ];
@@ -94,6 +95,28 @@ fn many_files_are_recorded_and_found_at_once(index: &dyn FileIndex) {
     assert!(found.iter().all(Option::is_some));
     record(index, &[]);
     assert_eq!(index.find(&ann(), &[]).expect("an answer"), []);
+}
+
+fn a_row_is_replaced_alone_and_only_if_it_is_unchanged(index: &dyn FileIndex) {
+    let replace = |row: &IndexedFile, found: Option<&IndexedFile>| {
+        let found = found.map(|found| (found.stamp, found.digest));
+        index.replace(row, found).expect("a row can be replaced");
+    };
+    let (row, new, below) = (file("x", 1), file("x", 2), file("x/y", 1));
+    record(index, &[row.clone(), below.clone()]);
+    let other_digest = IndexedFile {
+        digest: new.digest,
+        ..row.clone()
+    };
+    for changed in [&new, &other_digest, &file("absent", 1)] {
+        replace(changed, None);
+        replace(changed, Some(&new));
+        assert_eq!(rows(index), [row.clone(), below.clone()]);
+    }
+    replace(&row, Some(&new));
+    assert_eq!(rows(index), [new.clone(), below.clone()]);
+    replace(&new, None);
+    assert_eq!(rows(index), [below]);
 }
 
 fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
