@@ -65,6 +65,8 @@ pub struct Limits {
     pub reply: Duration,
     /// Between two pieces of a reply's body.
     pub silence: Duration,
+    /// How long a call waits for the exchange of its token.
+    pub exchange: Duration,
     /// How long a call retries while the server does not answer.
     pub give_up: Duration,
     /// The pause before the second retry; the first retry is immediate, later pauses are longer.
@@ -77,6 +79,7 @@ impl Default for Limits {
             connect: Duration::from_secs(10),
             reply: Duration::from_secs(60),
             silence: Duration::from_secs(90),
+            exchange: Duration::from_secs(3),
             give_up: Duration::from_secs(60),
             pause: Duration::from_millis(50),
         }

@@ -68,7 +68,9 @@ impl Client {
         if self.token.get().as_ref().is_some_and(is_other) {
             return Ok(true);
         }
-        if let Some(saved) = self.saved().filter(is_other) {
+        // A saved token may have ended too: with a password it is not tried after another one was rejected.
+        let may_be_saved = refused.is_none() || self.login.is_none();
+        if let Some(saved) = self.saved().filter(|saved| may_be_saved && is_other(saved)) {
             self.token.set(saved);
             return Ok(true);
         }
@@ -80,7 +82,8 @@ impl Client {
         self.saved_token.as_ref().and_then(|source| source())
     }
 
-    /// Exchanges a saved token if the server's reply says that it is time to. A failure is no error: the token is still valid.
+    /// Exchanges a saved token if the server's reply says that it is time to. A failure is no error: the token is still valid, and the
+    /// caller waits for its own reply.
     pub(super) async fn exchange_token(&self, token: Option<&str>, headers: &HeaderMap) {
         let is_due = self.saved_token.is_some() && headers.contains_key(RENEW_HEADER);
         let (true, Some(token)) = (is_due, token) else {
@@ -89,16 +92,28 @@ impl Client {
         if self.token.exchanged.swap(true, Ordering::Relaxed) {
             return;
         }
-        let _alone = self.token.renewing.lock().await;
-        match self.saved() {
-            Some(saved) if saved != token => self.token.set(saved),
-            // Logged out meanwhile.
-            None => {}
-            Some(_) => {
-                if let Ok(reply) = self.exchange(token).await {
-                    self.take_token(&reply.token);
-                }
+        let exchange = async {
+            let _alone = self.token.renewing.lock().await;
+            if self.still_saved(token)
+                && let Ok(reply) = self.exchange(token).await
+                && self.still_saved(token)
+            {
+                self.take_token(&reply.token);
             }
+        };
+        let _ = tokio::time::timeout(self.limits.exchange, exchange).await;
+    }
+
+    /// Whether this is still the saved token. There is none after a logout; another one, which another command has got, is used from
+    /// now on.
+    fn still_saved(&self, token: &str) -> bool {
+        match self.saved() {
+            Some(saved) if saved == token => true,
+            Some(saved) => {
+                self.token.set(saved);
+                false
+            }
+            None => false,
         }
     }
 

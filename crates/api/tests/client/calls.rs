@@ -237,6 +237,83 @@ async fn a_rejected_token_that_another_process_has_replaced_is_read_again() {
     assert_eq!(log.lock().unwrap().len(), 3, "the same token is not sent twice");
 }
 
+/// A client with the saved token `old`, and the tokens that it saves.
+fn saving(endpoint: &str, saved: &Arc<Mutex<Option<String>>>, exchange: Duration) -> Client {
+    *saved.lock().unwrap() = Some("old".to_owned());
+    let (to, from) = (saved.clone(), saved.clone());
+    client(endpoint)
+        .with_limits(Limits {
+            exchange,
+            ..Limits::default()
+        })
+        .with_credentials(Credentials {
+            login: None,
+            token: Some("old".into()),
+        })
+        .on_new_token(Box::new(move |token| {
+            *to.lock().unwrap() = Some(token.to_owned())
+        }))
+        .with_saved_token(Box::new(move || from.lock().unwrap().clone()))
+}
+
+#[tokio::test]
+async fn a_token_that_was_deleted_during_its_exchange_is_not_saved_again() {
+    let saved = Arc::new(Mutex::new(None));
+    let file = saved.clone();
+    let (endpoint, log) = serve(move |_, seen| {
+        if seen.line.contains("/tokens/renew") {
+            *file.lock().unwrap() = None;
+        }
+        of_two_tokens(&seen.line, seen.header("authorization"))
+    })
+    .await;
+    let client = saving(&endpoint, &saved, Duration::from_secs(20));
+    client.jobs_list(&JobFilter::default()).await.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 2, "a list and an exchange");
+    assert_eq!(*saved.lock().unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_exchange_without_a_reply_does_not_hold_up_the_command() {
+    let (endpoint, log) = serve(|_, seen| match seen.line.contains("/tokens/renew") {
+        true => Reply::Keep(Vec::new()),
+        false => of_two_tokens(&seen.line, seen.header("authorization")),
+    })
+    .await;
+    let saved = Arc::default();
+    let client = saving(&endpoint, &saved, Duration::from_millis(200));
+    let begin = std::time::Instant::now();
+    client.jobs_list(&JobFilter::default()).await.unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_secs(20),
+        "a reply has 60 seconds"
+    );
+    assert_eq!(log.lock().unwrap().len(), 2, "a list and an exchange");
+    assert_eq!(saved.lock().unwrap().as_deref(), Some("old"));
+}
+
+#[tokio::test]
+async fn a_password_goes_before_another_saved_token_that_may_have_ended_too() {
+    let (endpoint, log) = serve(|_, seen| {
+        if seen.line.contains("/api-token-auth") {
+            return Reply::Keep(json(200, TOKEN));
+        }
+        match seen.header("authorization") {
+            Some("Token fresh") => Reply::Keep(json(200, PAGE)),
+            _ => Reply::Keep(json(401, REFUSED)),
+        }
+    })
+    .await;
+    let client = client(&endpoint)
+        .with_credentials(Credentials {
+            login: Some(("me".into(), "secret".into())),
+            token: Some("stale".into()),
+        })
+        .with_saved_token(Box::new(|| Some("dead".to_owned())));
+    client.jobs_list(&JobFilter::default()).await.unwrap();
+    assert_eq!(log.lock().unwrap().len(), 3, "refused, token, list");
+}
+
 #[tokio::test]
 async fn many_who_are_refused_at_once_get_one_token() {
     let (endpoint, log) = serve(|_, seen| {

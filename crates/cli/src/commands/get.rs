@@ -284,15 +284,20 @@ async fn registries(args: &Args, session: &Session, context: &mut Context<'_>) -
 
 async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
     let rows = session.client.quota_get(args.all_users).await?;
+    let name = |row: &QuotaRow| match &row.group {
+        Some(group) => format!("{} (group {group})", row.resource),
+        None => row.resource.clone(),
+    };
     if args.output == Some(Format::Name) {
         let out = &mut context.world.out;
-        rows.iter().try_for_each(|row| out.line(&row.resource))?;
+        rows.iter().try_for_each(|row| out.line(name(row)))?;
     } else if !context.world.out.structured(args.output, &rows)? {
         let is_terminal = context.world.out.is_terminal;
         let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED", "GUARANTEE"]);
         let user = |row: &QuotaRow| row.user.clone().unwrap_or_else(|| "-".to_owned());
         let users: Vec<String> = rows.iter().map(user).collect();
         for row in rows {
+            let resource = name(&row);
             let shown = |amount: String| match is_terminal {
                 true => readable(&row.resource, amount),
                 false => amount,
@@ -301,10 +306,6 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
             let guarantee = row.guarantee.map_or_else(|| "-".to_owned(), shown);
             let reserved = row.reserved.map_or_else(|| "-".to_owned(), shown);
             let used = shown(row.used);
-            let resource = match row.group {
-                Some(group) => format!("{} (group {group})", row.resource),
-                None => row.resource,
-            };
             table.push(vec![resource, limit, used, reserved, guarantee]);
         }
         if args.all_users {

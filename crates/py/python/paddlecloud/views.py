@@ -174,7 +174,7 @@ class JobPage(View):
 
 @dataclasses.dataclass(frozen=True)
 class Quota(View):
-    """Limit and use of one resource; a `limit` of `None` is none."""
+    """Limit and use of one resource; a `limit` of `None` is none. With a `group`, of all its members together."""
 
     resource: str
     limit: str | None
@@ -182,6 +182,7 @@ class Quota(View):
     guarantee: str | None = None
     reserved: str | None = None
     user: str | None = None
+    group: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,7 @@ impl App {
         jobs.iter().filter(waits).count()
     }
 
-    /// The limits and usage of every user, then of every group with a total, for administrators.
+    /// The limits and usage of every user, then of every group that has a total and members, for administrators.
     pub async fn quota_list(&self, caller: &Caller) -> Result<Vec<QuotaRow>, AppError> {
         self.check_all_users(caller, "quota.list").await?;
         let mut accounts = self.auth.users().all();

@@ -43,9 +43,10 @@ impl Session {
         self.token.is_some()
     }
 
-    /// Whether the client should exchange its token for a new one.
+    /// Whether the client should exchange its token for a new one. Not after this request has revoked it.
     pub fn is_due_for_renewal(&self) -> bool {
-        self.renew_from.is_some_and(|from| from <= Instant::now())
+        let is_valid = self.token.as_ref().is_some_and(|token| !token.is_revoked());
+        is_valid && self.renew_from.is_some_and(|from| from <= Instant::now())
     }
 
     /// A session of this user that never ends.

@@ -416,6 +416,56 @@ async fn a_token_is_due_for_renewal_after_half_of_its_life_if_that_extends_it() 
     }
 }
 
+/// Who logs out because the token leaked also ends those that it was exchanged for.
+#[tokio::test]
+async fn an_exchanged_login_ends_soon_and_with_its_chain() {
+    let stage = Stage::new().await;
+    let auth = stage.authenticator("secret").with_token_limits(TokenLimits {
+        per_user: 2,
+        ..TokenLimits::default()
+    });
+    let now = Timestamp::now().as_second();
+    let day = 24 * 60 * 60;
+    let account = auth.users().find(&me().user).unwrap();
+    let row = |token: &str, age| TokenRow {
+        digest: digest(token),
+        id: token.into(),
+        name: "login".into(),
+        owner: "me".into(),
+        credential: auth.fingerprint(&account),
+        scopes: Scopes::all().to_string(),
+        created: now - age,
+        since: now - age,
+        expires: now - age + 30 * day,
+        ..TokenRow::default()
+    };
+    for (token, age) in [("pct_first", 20 * day), ("pct_other", 19 * day)] {
+        let row = row(token, age);
+        let save = stage.store.token_save(row, now, Vec::new(), Default::default());
+        save.await.unwrap();
+    }
+    let log_in = async |token: &str| {
+        let token = format!("Token {token}");
+        auth.log_in(&Peer::default(), Some(token.as_bytes())).await
+    };
+    let first = log_in("pct_first").await.unwrap();
+    let second = auth.token_renew(&first, OldToken::Kept).await.unwrap().unwrap();
+    let kept = stage.store.token_find(&digest("pct_first")).await.unwrap();
+    let kept = kept.expect("neither the exchange nor the limit of two logins ends it");
+    assert!((now + day..now + 2 * day).contains(&kept.expires), "{kept:?}");
+    assert!(second.row.expires >= now + 30 * day, "{:?}", second.row);
+    let second = second.secret;
+    assert!(
+        auth.token_revoke_own(&log_in(&second).await.unwrap())
+            .await
+            .unwrap()
+    );
+    assert!(log_in("pct_first").await.is_err() && log_in(&second).await.is_err());
+    assert!(log_in("pct_other").await.is_ok(), "another login");
+    let late = auth.token_renew(&first, OldToken::Kept).await;
+    assert!(matches!(late, Err(AuthError::WrongToken)), "{late:?}");
+}
+
 /// Renewals ask the login provider; making one token with another must not get around that.
 #[tokio::test]
 async fn a_token_of_a_providers_user_gives_no_token_that_outlives_it() {

@@ -9,7 +9,7 @@ use paddlecloud_core::names::UserName;
 
 use super::{AuthError, Authenticator, Login, Peer, TOKEN_PREFIX, digest, hex, request_id, secret};
 use crate::refusals::Limit;
-use crate::store::{AuditEntry, TokenRow};
+use crate::store::{AuditEntry, Renewed, TokenRow};
 use crate::users::Account;
 
 /// The name of tokens that logins create.
@@ -30,15 +30,20 @@ pub struct TokenAsked {
 /// What becomes of a token that is exchanged for a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OldToken {
+    /// With the other tokens of its login.
     Revoked,
-    /// It stays valid until it expires, for commands of the same user that are using it.
+    /// It stays valid for up to [`OVERLAP`], for commands of the same user that are using it.
     Kept,
 }
+
+/// How long a kept token stays valid after its exchange, in seconds: longer than a transfer that does not read the new one, and
+/// than a night after a command that did not get the reply.
+const OVERLAP: i64 = 24 * 60 * 60;
 
 /// The digests of tokens that end when a new one is stored.
 #[derive(Default)]
 struct Replaced {
-    renewed: Option<String>,
+    renewed: Vec<String>,
     oldest_logins: Vec<String>,
 }
 
@@ -121,16 +126,24 @@ impl Authenticator {
         let usual = seconds(self.token_limits.lifetime);
         let lifetime = asked.lifetime.unwrap_or(usual).clamp(1, most);
         let actor = &login.caller.user;
-        let replaces = self.make_room(account, &asked.name).await?;
-        self.store_token(account, actor, action, now, since, lifetime, asked, replaces)
-            .await
+        let replaces = self.make_room(account, &asked.name, None).await?;
+        self.store_token(
+            account, actor, action, now, since, lifetime, asked, None, replaces,
+        )
+        .await
     }
 
     /// Checks the number of the account's tokens. Returns the tokens that a new one replaces: a login is never refused, it ends the
-    /// oldest logins. Requests that run at the same time may exceed the number by one each.
-    async fn make_room(&self, account: &Account, name: &str) -> Result<Replaced, AuthError> {
+    /// oldest logins. `kept`, the digest of the token that is exchanged for it, does not count. Requests that run at the same time may
+    /// exceed the number by one each.
+    async fn make_room(
+        &self,
+        account: &Account,
+        name: &str,
+        kept: Option<&str>,
+    ) -> Result<Replaced, AuthError> {
         let mut rows = self.token_list(account).await?;
-        rows.retain(|row| (row.name == LOGIN) == (name == LOGIN));
+        rows.retain(|row| (row.name == LOGIN) == (name == LOGIN) && Some(row.digest.as_str()) != kept);
         let most = self.token_limits.per_user;
         if name != LOGIN && rows.len() >= most {
             self.refusals.count(Limit::Tokens);
@@ -169,8 +182,8 @@ impl Authenticator {
         seconds(self.token_limits.max_age)
     }
 
-    /// Exchanges the session's token for a new one with the same name and scopes. The old one is revoked, or stays valid until it
-    /// expires. Returns `None` if the login did not use a token, or if its chain of renewals has reached the maximum age.
+    /// Exchanges the session's token for a new one with the same name and scopes. The old one is revoked, or stays valid for a
+    /// while. Returns `None` if the login did not use a token, or if its chain of renewals has reached the maximum age.
     pub async fn token_renew(
         &self,
         login: &Login,
@@ -199,11 +212,18 @@ impl Authenticator {
         };
         let actor = account.name.clone();
         let replaces = match old_token {
-            OldToken::Revoked => Replaced {
-                renewed: Some(old.digest.clone()),
-                ..Replaced::default()
-            },
-            OldToken::Kept => self.make_room(&account, &row.name).await?,
+            OldToken::Revoked => {
+                let chain = self.chain(&account, &row).await?;
+                Replaced {
+                    renewed: chain.into_iter().map(|row| row.digest).collect(),
+                    ..Replaced::default()
+                }
+            }
+            OldToken::Kept => self.make_room(&account, &row.name, Some(&old.digest)).await?,
+        };
+        let old = Renewed {
+            digest: old.digest.clone(),
+            expires: now + OVERLAP,
         };
         let new = self.store_token(
             &account,
@@ -213,6 +233,7 @@ impl Authenticator {
             row.since,
             lifetime,
             asked,
+            Some(old),
             replaces,
         );
         Ok(Some(new.await?))
@@ -228,6 +249,7 @@ impl Authenticator {
         since: i64,
         lifetime: i64,
         asked: TokenAsked,
+        old: Option<Renewed>,
         replaces: Replaced,
     ) -> Result<NewToken, AuthError> {
         let mut more = asked
@@ -265,9 +287,15 @@ impl Authenticator {
             .into_iter()
             .chain(replaces.oldest_logins)
             .collect();
-        self.store
-            .token_save(row.clone(), now, ended.clone(), entry)
-            .await?;
+        let (new, replaced) = (row.clone(), ended.clone());
+        match old {
+            None => self.store.token_save(new, now, replaced, entry).await?,
+            Some(old) => {
+                if !self.store.token_renew(new, now, old, replaced, entry).await? {
+                    return Err(AuthError::WrongToken);
+                }
+            }
+        }
         ended.iter().for_each(|digest| self.in_use.revoke(digest));
         Ok(NewToken { secret: token, row })
     }
@@ -296,7 +324,20 @@ impl Authenticator {
         }
     }
 
-    /// Revokes the token of a session. Returns `false` if the login did not use a token.
+    /// The valid tokens of the login that this token comes from: those it was exchanged for or that were exchanged for it. A token
+    /// that no login made has none but itself.
+    async fn chain(&self, account: &Account, of: &TokenRow) -> Result<Vec<TokenRow>, AuthError> {
+        let is_first = |row: &TokenRow| row.created == row.since;
+        let mut rows = self.token_list(account).await?;
+        rows.retain(|row| {
+            let is_renewal = row.name == LOGIN && of.name == LOGIN && row.since == of.since;
+            // The first tokens of two logins in the same second differ.
+            row.digest == of.digest || is_renewal && !(is_first(row) && is_first(of))
+        });
+        Ok(rows)
+    }
+
+    /// Revokes the token of a session, and those that it was exchanged for or with. Returns `false` if the login did not use a token.
     pub async fn token_revoke_own(&self, login: &Login) -> Result<bool, AuthError> {
         let Some(token) = &login.session.token else {
             return Ok(false);
@@ -304,7 +345,16 @@ impl Authenticator {
         let found = self.store.token_find(&token.digest).await?;
         let account = self.users.find(&login.caller.user);
         if let (Some(row), Some(account)) = (found, account) {
-            self.revoke(&account, &login.caller.user, row).await?;
+            // A token may be exchanged meanwhile; it cannot once it is revoked.
+            loop {
+                let rows = self.chain(&account, &row).await?;
+                if rows.is_empty() {
+                    break;
+                }
+                for row in rows {
+                    self.revoke(&account, &login.caller.user, row).await?;
+                }
+            }
         }
         Ok(true)
     }

@@ -120,7 +120,7 @@ pub(super) async fn token_revoke(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RenewParams {
-    /// Keep the old token until it expires. Left out: it is revoked.
+    /// Keep the old token for at most a day. Left out: it is revoked, with the other tokens of its login.
     keep_old: bool,
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn token_renew(
     Ok(envelope(app.token_renew(&login, old_token).await?))
 }
 
-/// Revokes the token of this request.
+/// Revokes the token of this request, and those that it was exchanged for or with.
 #[utoipa::path(post, path = "/api/v1/logout", tag = "login", responses((status = 200, body = Envelope<String>)))]
 pub(super) async fn token_logout(
     State(app): Shared,

@@ -34,7 +34,7 @@ pub use backup::{BackupError, back_up, restore};
 pub use damage::{Damaged, damage, hint, jobs_below};
 pub use file_index::SqliteIndex;
 pub use secrets::SecretRow;
-pub use tokens::TokenRow;
+pub use tokens::{Renewed, TokenRow};
 pub use usage::Used;
 pub use writer::WriterCounts;
 
@@ -259,6 +259,8 @@ enum WriteError {
     InUse,
     #[error("the server is stopping")]
     Closed,
+    #[error("the token was revoked meanwhile")]
+    Gone,
 }
 
 impl From<ConnectError> for WriteError {
@@ -274,6 +276,11 @@ impl From<sqlx::Error> for WriteError {
     fn from(error: sqlx::Error) -> Self {
         WriteError::Sql(Arc::new(error))
     }
+}
+
+/// Whether what a change builds on is gone.
+fn is_gone(source: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    matches!(source.downcast_ref(), Some(WriteError::Gone))
 }
 
 fn read_failed(error: sqlx::Error) -> StoreError {

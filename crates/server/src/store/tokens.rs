@@ -8,7 +8,7 @@ use sqlx::{AnyConnection, Row as _};
 
 use super::audit::{AuditEntry, AuditRow};
 use super::writer::Row;
-use super::{Store, read_failed};
+use super::{Store, is_gone, read_failed};
 
 /// An issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,6 +32,14 @@ pub struct TokenRow {
     pub expires: i64,
 }
 
+/// A token that is exchanged for a new one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewed {
+    pub digest: String,
+    /// When it ends at the latest, in Unix seconds.
+    pub expires: i64,
+}
+
 const COLUMNS: &str = "digest, id, name, owner, account, credential, scopes, created, since, expires";
 
 impl Store {
@@ -47,6 +55,25 @@ impl Store {
         rows.extend(replaces.into_iter().map(Row::RemoveToken));
         rows.push(Row::Audit(AuditRow::new(entry)));
         self.write(rows).await
+    }
+
+    /// Stores a token like [`Store::token_save`] if the one that it is exchanged for still exists. Returns `false` if that was revoked
+    /// meanwhile.
+    pub async fn token_renew(
+        &self,
+        token: TokenRow,
+        now: i64,
+        old: Renewed,
+        replaces: Vec<String>,
+        entry: AuditEntry,
+    ) -> Result<bool, StoreError> {
+        let mut rows = vec![Row::RemoveTokensBefore(now), Row::RenewToken(token, old)];
+        rows.extend(replaces.into_iter().map(Row::RemoveToken));
+        rows.push(Row::Audit(AuditRow::new(entry)));
+        match self.write(rows).await {
+            Err(StoreError::Write(error)) if is_gone(error.as_ref()) => Ok(false),
+            written => written.map(|()| true),
+        }
     }
 
     pub async fn token_remove(&self, digest: String, entry: AuditEntry) -> Result<(), StoreError> {
@@ -114,6 +141,30 @@ impl TokenRow {
     /// The granted scopes. A set that this version cannot parse grants nothing.
     pub fn scopes(&self) -> Scopes {
         self.scopes.parse().unwrap_or_default()
+    }
+
+    /// Saves a token if `old` exists, which then ends at its new time. Otherwise nothing is written, and the transaction has to fail.
+    pub(super) async fn renew(
+        &self,
+        old: &Renewed,
+        connection: &mut AnyConnection,
+    ) -> Result<bool, sqlx::Error> {
+        // The rows may be written a second time, after the first has removed the old token.
+        let known = sqlx::query("SELECT digest FROM tokens WHERE digest = $1 OR digest = $2")
+            .bind(&old.digest)
+            .bind(&self.digest)
+            .fetch_optional(&mut *connection)
+            .await?;
+        if known.is_none() {
+            return Ok(false);
+        }
+        sqlx::query("UPDATE tokens SET expires = $2 WHERE digest = $1 AND expires > $2")
+            .bind(&old.digest)
+            .bind(old.expires)
+            .execute(&mut *connection)
+            .await?;
+        self.save(connection).await?;
+        Ok(true)
     }
 
     pub(super) async fn save(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {

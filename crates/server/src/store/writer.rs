@@ -15,7 +15,7 @@ use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
 use super::reserve::Reserve;
 use super::secrets::SecretRow;
-use super::tokens::TokenRow;
+use super::tokens::{Renewed, TokenRow};
 use super::{WriteError, says_full, usage};
 
 /// Limit on the rows of one transaction, so that no caller waits long behind a flood.
@@ -29,6 +29,8 @@ pub(super) enum Row {
     SaveJob(JobRow),
     RemoveJob(String),
     SaveToken(TokenRow),
+    /// Exchanges the second for the first.
+    RenewToken(TokenRow, Renewed),
     RemoveTokensBefore(i64),
     RemoveToken(String),
     RemoveTokensOf(i64),
@@ -262,6 +264,11 @@ impl Task {
                     JobRow::remove(id, &mut change).await?;
                 }
                 Row::SaveToken(token) => token.save(&mut change).await?,
+                Row::RenewToken(token, old) => {
+                    if !token.renew(old, &mut change).await? {
+                        return Err(WriteError::Gone);
+                    }
+                }
                 Row::RemoveTokensBefore(time) => TokenRow::remove_before(*time, &mut change).await?,
                 Row::RemoveToken(digest) => TokenRow::remove(digest, &mut change).await?,
                 Row::RemoveTokensOf(account) => TokenRow::remove_of(*account, &mut change).await?,

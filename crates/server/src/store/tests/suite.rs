@@ -6,7 +6,7 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use sqlx::Row as _;
 
 use super::{at, job, over, save};
-use crate::store::{AuditEntry, AuditState, Heir, Store, TokenRow};
+use crate::store::{AuditEntry, AuditState, Heir, Renewed, Store, TokenRow};
 use crate::users::Record;
 
 /// Runs every check, each on a fresh, empty store.
@@ -144,6 +144,23 @@ async fn tokens(store: Store) {
         .await
         .unwrap();
     assert_eq!(store.token_find("four").await.unwrap(), None);
+    let renew = async |new: &str, old: &str, expires, replaces| {
+        let digest = old.to_owned();
+        let old = Renewed { digest, expires };
+        let renewed = store.token_renew(token(new, 500), 150, old, replaces, AuditEntry::default());
+        renewed.await.unwrap()
+    };
+    assert!(!renew("five", "four", 160, Vec::new()).await, "it is revoked");
+    assert_eq!(store.token_find("five").await.unwrap(), None);
+    assert!(renew("six", "two", 160, Vec::new()).await);
+    assert_eq!(store.token_find("six").await.unwrap(), Some(token("six", 500)));
+    assert_eq!(store.token_find("two").await.unwrap(), Some(token("two", 160)));
+    assert!(renew("seven", "two", 190, vec!["two".into()]).await);
+    assert_eq!(store.token_find("two").await.unwrap(), None);
+    assert!(
+        renew("seven", "two", 190, vec!["two".into()]).await,
+        "written twice"
+    );
 }
 
 /// Accounts are read as they were written. A retired one gives its jobs away and keeps its number.
