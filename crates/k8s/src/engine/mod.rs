@@ -5,6 +5,7 @@
 mod cluster;
 mod ends;
 mod launch;
+mod made;
 mod nodes;
 mod orders;
 mod own_pods;
@@ -39,6 +40,8 @@ use crate::link::{self, LinkSettings};
 use crate::render;
 use crate::settings::{Limits, Settings};
 use cluster::Cluster;
+use launch::NotCreated;
+use made::Turn;
 use nodes::Room;
 use records::Records;
 use table::Table;
@@ -62,9 +65,6 @@ pub struct Options {
     pub limits: Limits,
     pub accounts: Arc<dyn Accounts>,
 }
-
-/// A lock for creating a value, and the value once created.
-type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +101,9 @@ impl Tasks {
     }
 }
 
+/// By namespace.
+type Tenants = HashMap<String, Turn<Quota, CallError>>;
+
 pub(crate) struct Inner {
     settings: Settings,
     storage: PathBuf,
@@ -118,9 +121,9 @@ pub(crate) struct Inner {
     launches: tokio::sync::Semaphore,
     room: Mutex<Room>,
     /// The uid of each run's owner object, which is created once.
-    owners: Mutex<HashMap<JobId, Turn<String>>>,
+    owners: Mutex<HashMap<JobId, Turn<String, NotCreated>>>,
     /// Namespaces that are ready, with their current quota.
-    tenants: Mutex<HashMap<String, Turn<Quota>>>,
+    tenants: Mutex<Tenants>,
     /// Nodes that are blamed for the end of an attempt, by worker.
     blamed: Mutex<HashMap<(JobId, WorkerKey), BTreeSet<String>>>,
     events: mpsc::UnboundedSender<EngineEvent>,
@@ -189,7 +192,7 @@ impl Inner {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tenants(&self) -> MutexGuard<'_, HashMap<String, Turn<Quota>>> {
+    fn tenants(&self) -> MutexGuard<'_, Tenants> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
