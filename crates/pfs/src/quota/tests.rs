@@ -103,7 +103,7 @@ fn a_file_that_replaces_another_needs_room_for_both() {
 #[test]
 fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
     let ledger = limited(100, 10);
-    ledger.measured(&space(), ledger.measure(&space()), amount(40, 1));
+    ledger.measured(&space(), ledger.measure(&space()), amount(20, 1));
     let (_new, _more) = (
         ledger.reserve(&space(), amount(40, 1)).unwrap(),
         ledger.reserve(&space(), amount(10, 1)).unwrap(),
