@@ -100,11 +100,6 @@ impl Account {
     fn counted(&self) -> Amount {
         self.used.plus(self.reserved)
     }
-
-    fn begin(&mut self, amount: Amount) {
-        self.reserved = self.reserved.plus(amount);
-        self.allowed = self.allowed.plus(amount);
-    }
 }
 
 /// A measurement in progress.
@@ -184,7 +179,8 @@ impl Ledger {
     }
 
     fn begin(&self, account: &mut Account, space: &Space, amount: Amount) -> Reservation {
-        account.begin(amount);
+        account.reserved = account.reserved.plus(amount);
+        account.allowed = account.allowed.plus(amount);
         Reservation {
             ledger: self.clone(),
             space: space.clone(),

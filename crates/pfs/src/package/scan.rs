@@ -86,18 +86,14 @@ fn list_names(names: &[RelPath]) -> String {
     text
 }
 
-/// Scans `folder`.
+/// Scans `folder`; never leaves it.
 pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
     let folder = folder.as_ref();
     let unreadable = |source| ScanError::Folder {
         folder: folder.display().to_string(),
         source,
     };
-    scan_root(&Root::open(folder).map_err(unreadable)?, options)
-}
-
-/// Scans an open folder; never leaves it.
-pub fn scan_root(root: &Root, options: &ScanOptions<'_>) -> Result<Scan, ScanError> {
+    let root = &Root::open(folder).map_err(unreadable)?;
     let (scan, rules, stamps) = Default::default();
     let mut collector = Collector {
         root,
