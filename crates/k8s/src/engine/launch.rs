@@ -182,6 +182,7 @@ impl Launch {
             if entry.stage == Stage::Queued {
                 entry.enter(Stage::Unmade);
             }
+            entry.tried = true;
         })
     }
 
