@@ -28,30 +28,31 @@ pub const LAUNCHES_AT_ONCE: usize = 48;
 /// Pause before a rejected pod is tried again.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
-/// Starts an attempt in the background, so that an order to stop it need not wait.
-pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
+/// Puts an attempt into the table; `None` if it is there already. The launch is to run in the background, so that an
+/// order to stop it need not wait.
+pub fn begin(inner: &Arc<Inner>, assignment: &Assignment) -> Option<Launch> {
     let key = assignment.key();
     if inner.table().contains(&key) {
-        return;
+        return None;
     }
     let Some((plan, pod)) = worker_plan::make(inner, assignment) else {
-        return tracing::error!(?key, "the job has no such worker");
+        tracing::error!(?key, "the job has no such worker");
+        return None;
     };
     let mut attempt = Attempt::new(plan, pod.clone(), News::Launched);
     attempt.enter(Stage::Queued);
     inner.table().insert(key.clone(), attempt);
-    let launch = Launch {
+    Some(Launch {
         inner: Arc::clone(inner),
         assignment: assignment.clone(),
         key,
         pod,
         is_recorded: false,
-    };
-    tokio::spawn(launch.run());
+    })
 }
 
 /// A launch order that is being carried out.
-struct Launch {
+pub struct Launch {
     inner: Arc<Inner>,
     assignment: Assignment,
     key: AttemptKey,
@@ -62,7 +63,7 @@ struct Launch {
 impl Launch {
     /// Retries until the cluster accepts the pod. After the time limit the whole gang is withdrawn, but a worker that is
     /// restarted in a running gang keeps waiting.
-    async fn run(mut self) {
+    pub async fn run(mut self) {
         let mut withdraw_at = None;
         while let Some(created) = self.create_in_turn().await {
             let reason = match created {
@@ -182,6 +183,7 @@ impl Launch {
             if entry.stage == Stage::Queued {
                 entry.enter(Stage::Unmade);
             }
+            entry.tried = true;
         })
     }
 

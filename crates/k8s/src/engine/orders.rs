@@ -38,8 +38,16 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
 /// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One that is queued ends
 /// at once.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
-    if inner.table().take_from_queue(attempt) {
-        return inner.end(attempt, never_started(), None).await;
+    let queued = inner
+        .table()
+        .take_from_queue(attempt)
+        .map(|entry| (entry.tried, entry.pod.clone()));
+    if let Some((tried, pod)) = queued {
+        inner.end(attempt, never_started(), None).await;
+        if tried {
+            delete_pod(inner, attempt, &pod, None, 0).await;
+        }
+        return;
     }
     let (pod, uid, seconds) = {
         let mut table = inner.table();

@@ -31,6 +31,8 @@ pub struct Attempt {
     /// The stage of its pod, and since when.
     pub stage: Stage,
     pub since: Instant,
+    /// Whether the API server was ever asked to create its pod.
+    pub tried: bool,
     pub node: Option<String>,
     /// Since when its launcher is silent; `None` while it is connected.
     pub silent_since: Option<Instant>,
@@ -47,7 +49,8 @@ pub struct Attempt {
 /// The stage of an attempt's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The pod does not exist: it is not its turn to be created, or it was refused.
+    /// The pod is not being created: it is not its turn, its owner does not exist yet, or the last try failed. If the
+    /// answer to a try was lost, the pod may exist.
     Queued,
     /// The pod has not been seen yet.
     Unmade,
@@ -87,6 +90,7 @@ impl Attempt {
             evicted: false,
             stage: Stage::Unmade,
             since: Instant::now(),
+            tried: false,
             node: None,
             silent_since: Some(Instant::now()),
             out_of_sight: false,
@@ -155,15 +159,13 @@ impl Table {
         self.attempts.insert(key, attempt);
     }
 
-    /// Takes an attempt that is queued out of the queue, so that its launch ends. Returns whether it was queued; then the
+    /// Takes an attempt that is queued out of the queue, so that its launch ends. Returns it if it was queued; then the
     /// caller must end it.
-    pub fn take_from_queue(&mut self, key: &AttemptKey) -> bool {
+    pub fn take_from_queue(&mut self, key: &AttemptKey) -> Option<&Attempt> {
         let queued = |entry: &&mut Attempt| entry.stage == Stage::Queued && !entry.is_over();
-        let Some(entry) = self.attempts.get_mut(key).filter(queued) else {
-            return false;
-        };
+        let entry = self.attempts.get_mut(key).filter(queued)?;
         entry.settling = true;
-        true
+        Some(entry)
     }
 
     pub fn remove(&mut self, key: &AttemptKey) -> Option<Attempt> {
@@ -231,5 +233,27 @@ impl Table {
         for (_, attempt) in self.of_job(job) {
             attempt.send(peers.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::sweeping::tests::entry;
+
+    #[test]
+    fn only_an_attempt_in_the_queue_is_taken_from_it_and_once() {
+        let key = |index| AttemptKey {
+            job: JobId::new(1, 1),
+            worker: WorkerKey::trainer(index),
+            attempt: 1,
+        };
+        let mut table = Table::default();
+        table.insert(key(0), entry(Stage::Queued));
+        table.insert(key(1), entry(Stage::Unmade));
+        assert!(table.take_from_queue(&key(0)).is_some_and(Attempt::is_over));
+        assert!(table.take_from_queue(&key(0)).is_none());
+        assert!(table.take_from_queue(&key(1)).is_none());
+        assert!(!table.get(&key(1)).unwrap().is_over());
     }
 }
