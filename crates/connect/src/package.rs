@@ -64,7 +64,6 @@ pub fn look_through(folder: PathBuf, environment: &Environment) -> Result<Packag
     let options = ScanOptions {
         without: own_folder(&folder, environment),
         known: Some(&known.stamps),
-        ..ScanOptions::default()
     };
     let scan = scan(&folder, &options).map_err(|error| {
         let refused = unusable(&folder, &chain(&error));
