@@ -31,15 +31,9 @@ const MOST_PRINTED: u64 = 256 << 20;
 /// Why a call to the API server failed, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The API server was unreachable or too busy.
+    /// The API server was unreachable or too busy, or our token has expired; the same call may succeed later.
     #[error("the cluster's API server cannot be reached: {0}")]
     Unreachable(String),
-    /// Our token has expired, or our account is gone; an administrator can change that.
-    #[error("the cluster's API server does not accept this server's credentials: {0}")]
-    NotAccepted(String),
-    /// The API server, or the client, could not do its work.
-    #[error("a call to the cluster's API server failed: {0}")]
-    Failed(String),
     #[error("the cluster refused: {message}")]
     Refused { code: u16, message: String },
     #[error("{kind} `{name}` in namespace `{namespace}` exists and is not of this run; it is left alone")]
@@ -70,21 +64,13 @@ const NOT_NOW: [&str; 5] = [
 const OUTPACED: &str = "please apply your changes to the latest version and try again";
 
 impl CallError {
-    /// Whether the same call may succeed later, however long that takes.
-    pub fn may_succeed_later(&self) -> bool {
+    /// Whether the object is not created now but may be later.
+    pub fn is_no_room(&self) -> bool {
         match self {
-            CallError::Unreachable(_) | CallError::NotAccepted(_) => true,
+            CallError::Unreachable(_) => true,
             CallError::Refused { message, .. } => NOT_NOW.iter().any(|words| message.contains(words)),
-            CallError::Failed(_) | CallError::Foreign { .. } | CallError::ForeignNamespace { .. } => false,
+            CallError::Foreign { .. } | CallError::ForeignNamespace { .. } => false,
         }
-    }
-
-    /// Whether nobody decided anything about the call, so that it is worth repeating at once.
-    pub fn is_undecided(&self) -> bool {
-        matches!(
-            self,
-            CallError::Unreachable(_) | CallError::NotAccepted(_) | CallError::Failed(_)
-        )
     }
 
     pub fn is_missing(&self) -> bool {
@@ -99,26 +85,25 @@ impl CallError {
 impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> CallError {
         match error {
-            kube::Error::Api(status) => match status.code {
-                // A webhook that hangs does not mean that the API server does.
-                code if status.message.contains("failed calling webhook") => CallError::Refused {
-                    code,
-                    message: status.message,
-                },
-                401 => CallError::NotAccepted(status.message),
-                // A proxy before an API server that is away answers 502, 503 or 504.
-                429 | 502..=504 => CallError::Unreachable(status.message),
-                409 if status.message.contains(OUTPACED) => CallError::Unreachable(status.message),
-                500.. => CallError::Failed(status.message),
-                code => CallError::Refused {
-                    code,
-                    message: status.message,
-                },
-            },
-            error @ (kube::Error::Service(_) | kube::Error::HyperError(_)) => {
-                CallError::Unreachable(innermost(&error))
+            // A webhook that hangs does not mean that the API server does.
+            kube::Error::Api(status)
+                if matches!(status.code, 429 | 500..)
+                    && !status.message.contains("failed calling webhook") =>
+            {
+                CallError::Unreachable(status.message)
             }
-            other => CallError::Failed(innermost(&other)),
+            kube::Error::Api(status) if status.code == 409 && status.message.contains(OUTPACED) => {
+                CallError::Unreachable(status.message)
+            }
+            kube::Error::Api(status) if status.code == 401 => CallError::Unreachable(format!(
+                "it does not accept this server's credentials ({})",
+                status.message
+            )),
+            kube::Error::Api(status) => CallError::Refused {
+                code: status.code,
+                message: status.message,
+            },
+            other => CallError::Unreachable(innermost(&other)),
         }
     }
 }
@@ -136,7 +121,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// For how long to repeat a call that nobody decided.
+    /// How long to wait for an unreachable API server.
     patience: Duration,
     calls: Arc<Semaphore>,
 }
@@ -343,7 +328,7 @@ impl Cluster {
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
-    /// Retries while there is no decision, until patience ends.
+    /// Retries while the API server is unreachable, until patience ends.
     async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, kube::Error>>,
@@ -359,8 +344,8 @@ impl Cluster {
             };
             drop(turn);
             match answer {
-                Err(error) if error.is_undecided() && tokio::time::Instant::now() + pause < give_up => {
-                    tracing::warn!(%error, "trying again");
+                Err(CallError::Unreachable(words)) if tokio::time::Instant::now() + pause < give_up => {
+                    tracing::warn!(words, "the API server cannot be reached; trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -414,36 +399,13 @@ mod tests {
             "admission webhook \"policy.example.org\" denied the request: not today",
             "Internal error occurred: failed calling webhook \"w\": context deadline exceeded",
         ] {
-            assert!(refused(message).may_succeed_later(), "{message}");
+            assert!(refused(message).is_no_room(), "{message}");
         }
         for message in [
             "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\"",
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
         ] {
-            assert!(!refused(message).may_succeed_later(), "{message}");
+            assert!(!refused(message).is_no_room(), "{message}");
         }
-    }
-
-    #[test]
-    fn only_an_api_server_that_is_away_or_busy_is_waited_for() {
-        let answered = |code: u16| {
-            let status = kube::core::Status::failure("words", "Reason").with_code(code);
-            CallError::from(kube::Error::Api(status.boxed()))
-        };
-        for code in [401, 429, 503, 504] {
-            let error = answered(code);
-            assert!(error.is_undecided() && error.may_succeed_later(), "{code}");
-        }
-        let broken = answered(500);
-        assert!(broken.is_undecided() && !broken.may_succeed_later());
-        let unreadable = serde_json::from_str::<u8>("no").unwrap_err();
-        let unreadable = CallError::from(kube::Error::SerdeError(unreadable));
-        assert!(!unreadable.may_succeed_later());
-        let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(CallError::from(kube::Error::Service(away.into())).may_succeed_later());
-        assert!(!answered(422).is_undecided());
-        let words = answered(401).to_string();
-        let wanted = "the cluster's API server does not accept this server's credentials: words";
-        assert_eq!(words, wanted);
     }
 }

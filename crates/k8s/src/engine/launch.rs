@@ -11,7 +11,6 @@ use paddlecloud_supervisor::protocol::WorkerPlan;
 
 use super::Inner;
 use super::cluster::CallError;
-use super::made::Turn;
 use super::orders;
 use super::records::PodRecord;
 use super::table::{Attempt, Stage};
@@ -28,42 +27,45 @@ pub const LAUNCHES_AT_ONCE: usize = 48;
 /// Pause before a rejected pod is tried again.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
-/// Puts an attempt into the table; `None` if it is there already. The launch is to run in the background, so that an
-/// order to stop it need not wait.
-pub fn begin(inner: &Arc<Inner>, assignment: &Assignment) -> Option<Launch> {
+/// Starts an attempt in the background, so that an order to stop it need not wait.
+pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     let key = assignment.key();
     if inner.table().contains(&key) {
-        return None;
+        return;
     }
     let Some((plan, pod)) = worker_plan::make(inner, assignment) else {
-        tracing::error!(?key, "the job has no such worker");
-        return None;
+        return tracing::error!(?key, "the job has no such worker");
     };
     let mut attempt = Attempt::new(plan, pod.clone(), News::Launched);
     attempt.enter(Stage::Queued);
+    let number = attempt.number;
     inner.table().insert(key.clone(), attempt);
-    Some(Launch {
+    let launch = Launch {
         inner: Arc::clone(inner),
         assignment: assignment.clone(),
         key,
         pod,
+        number,
         is_recorded: false,
-    })
+    };
+    tokio::spawn(launch.run());
 }
 
 /// A launch order that is being carried out.
-pub struct Launch {
+struct Launch {
     inner: Arc<Inner>,
     assignment: Assignment,
     key: AttemptKey,
     pod: PodRecord,
+    /// The entry of the table that this launch is for. A withdrawn attempt may be launched again under the same key.
+    number: u64,
     is_recorded: bool,
 }
 
 impl Launch {
     /// Retries until the cluster accepts the pod. After the time limit the whole gang is withdrawn, but a worker that is
     /// restarted in a running gang keeps waiting.
-    pub async fn run(mut self) {
+    async fn run(mut self) {
         let mut withdraw_at = None;
         while let Some(created) = self.create_in_turn().await {
             let reason = match created {
@@ -78,7 +80,7 @@ impl Launch {
                 return self.end(end).await;
             }
             self.inner.report_waiting(&self.key, News::Unseated(reason));
-            tokio::time::sleep(self.inner.next_try()).await;
+            tokio::time::sleep(self.inner.limits.seat.min(NEXT_TRY)).await;
         }
     }
 
@@ -87,70 +89,13 @@ impl Launch {
         // Thousands of launches may be ordered at once. Those that wait here need no file and no connection yet.
         let inner = Arc::clone(&self.inner);
         let _turn = inner.launches.acquire().await.expect("it is never closed");
-        let plan = self.with_entry(|entry| entry.plan.clone())?;
+        let plan = self.leave_queue()?;
         if !std::mem::replace(&mut self.is_recorded, true)
             && let Err(reason) = self.record(plan).await
         {
             return Some(Err(NotCreated::Failed(reason)));
         }
-        if !self.is_wanted() {
-            self.forget_if_cleaned().await;
-            return None;
-        }
-        self.create().await.transpose()
-    }
-
-    /// Creates the objects of the attempt and returns the pod's uid; `None` if the attempt is no longer wanted. It stays
-    /// in the queue until its pod is created, so that a stop does not wait for the other objects.
-    async fn create(&self) -> Result<Option<Option<String>>, NotCreated> {
-        let (inner, assignment) = (&self.inner, &self.assignment);
-        let job = &assignment.job;
-        let namespace = inner.namespace_of(&job.user);
-        let Some(owner) = self.owner(&namespace).await? else {
-            return Ok(None);
-        };
-        let no_worker = || NotCreated::Failed("the job has no such worker".into());
-        let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
-        let mounts = mounts(inner, assignment);
-        let avoid = inner.blamed(&job.id, assignment.worker);
-        let plan = PodPlan {
-            job,
-            namespace: &namespace,
-            worker,
-            attempt: assignment.attempt,
-            node: pinned_node(inner, assignment),
-            avoid: &avoid,
-            mounts: &mounts,
-            always_pull: job.spec.registry.is_some() || assignment.secrets.image().is_private,
-            owner: render::owner_reference(job, &owner),
-        };
-        let pod =
-            render::pod(&inner.settings, &plan).map_err(|error| NotCreated::Failed(error.to_string()))?;
-        if assignment.attempt > 1 {
-            let secret = link::secret(&inner.link_key, &names::marker(&self.key));
-            let secret = render::later_secret(&inner.settings, &plan, &inner.certificate, &secret);
-            inner.cluster.create(&secret).await?;
-        }
-        if self.leave_queue().is_none() {
-            return Ok(None);
-        }
-        Ok(Some(inner.cluster.create(&pod).await?.metadata.uid))
-    }
-
-    /// The uid of the run's owner, which is created once, however many workers start; `None` if the attempt is no longer
-    /// wanted.
-    async fn owner(&self, namespace: &str) -> Result<Option<String>, NotCreated> {
-        let turn = self.inner.owner_turn(&self.key.job);
-        let mut owner = turn.lock().await;
-        // Whoever deletes the owner removes the run's attempts first, and then waits for this lock.
-        if !self.is_wanted() {
-            return Ok(None);
-        }
-        if let Some(uid) = &owner.value {
-            return Ok(Some(uid.clone()));
-        }
-        let making = make_owner(&self.inner, &self.assignment, namespace);
-        owner.make(self.inner.next_try(), making).await.map(Some)
+        Some(create(&inner, &self.assignment).await)
     }
 
     async fn record(&self, plan: WorkerPlan) -> Result<(), String> {
@@ -169,21 +114,16 @@ impl Launch {
     fn with_entry<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> Option<T> {
         let mut table = self.inner.table();
         let entry = table.get_mut(&self.key)?;
-        (!entry.is_over()).then(|| change(entry))
+        (entry.number == self.number && !entry.is_over()).then(|| change(entry))
     }
 
-    /// Whether the attempt is neither over nor ordered to stop.
-    fn is_wanted(&self) -> bool {
-        self.with_entry(|entry| entry.stop.is_none()) == Some(true)
-    }
-
-    /// From here on the pod may exist; `None` if the attempt is over.
-    fn leave_queue(&self) -> Option<()> {
+    /// From here on the pod may exist.
+    fn leave_queue(&self) -> Option<WorkerPlan> {
         self.with_entry(|entry| {
             if entry.stage == Stage::Queued {
                 entry.enter(Stage::Unmade);
             }
-            entry.tried = true;
+            entry.plan.clone()
         })
     }
 
@@ -236,13 +176,6 @@ impl Launch {
     async fn delete_if_cleaned(&self) {
         if !self.inner.table().contains(&self.key) {
             orders::delete_pod(&self.inner, &self.key, &self.pod, None, 0).await;
-            self.forget_if_cleaned().await;
-        }
-    }
-
-    /// The attempt was cleaned while its record was being written.
-    async fn forget_if_cleaned(&self) {
-        if !self.inner.table().contains(&self.key) {
             let key = self.key.clone();
             let _ = self.inner.blocking(move |inner| inner.records.forget(&key)).await;
         }
@@ -250,19 +183,63 @@ impl Launch {
 }
 
 /// Why no pod was created.
-#[derive(Clone)]
-pub enum NotCreated {
+enum NotCreated {
     NoRoom(String),
     Failed(String),
 }
 
 impl From<CallError> for NotCreated {
     fn from(error: CallError) -> NotCreated {
-        match error.may_succeed_later() {
+        match error.is_no_room() {
             true => NotCreated::NoRoom(error.to_string()),
             false => NotCreated::Failed(error.to_string()),
         }
     }
+}
+
+/// Creates the objects of an attempt and returns the pod's uid.
+async fn create(inner: &Arc<Inner>, assignment: &Assignment) -> Result<Option<String>, NotCreated> {
+    let job = &assignment.job;
+    let namespace = inner.namespace_of(&job.user);
+    let owner = owner_of(inner, assignment, &namespace).await?;
+    let no_worker = || NotCreated::Failed("the job has no such worker".into());
+    let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
+    let mounts = mounts(inner, assignment);
+    let avoid = inner.blamed(&job.id, assignment.worker);
+    let plan = PodPlan {
+        job,
+        namespace: &namespace,
+        worker,
+        attempt: assignment.attempt,
+        node: pinned_node(inner, assignment),
+        avoid: &avoid,
+        mounts: &mounts,
+        always_pull: job.spec.registry.is_some() || assignment.secrets.image().is_private,
+        owner: render::owner_reference(job, &owner),
+    };
+    let pod = render::pod(&inner.settings, &plan).map_err(|error| NotCreated::Failed(error.to_string()))?;
+    if assignment.attempt > 1 {
+        let secret = link::secret(&inner.link_key, &names::marker(&assignment.key()));
+        let secret = render::later_secret(&inner.settings, &plan, &inner.certificate, &secret);
+        inner.cluster.create(&secret).await?;
+    }
+    Ok(inner.cluster.create(&pod).await?.metadata.uid)
+}
+
+/// The uid of a run's owner, which is created once, however many workers start.
+async fn owner_of(
+    inner: &Arc<Inner>,
+    assignment: &Assignment,
+    namespace: &str,
+) -> Result<String, NotCreated> {
+    let turn = inner.owner_turn(&assignment.job.id);
+    let mut owner = turn.lock().await;
+    if let Some(uid) = &*owner {
+        return Ok(uid.clone());
+    }
+    let uid = make_owner(inner, assignment, namespace).await?;
+    *owner = Some(uid.clone());
+    Ok(uid)
 }
 
 async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> Result<String, NotCreated> {
@@ -322,13 +299,8 @@ fn first_secrets(inner: &Inner, job: &Job) -> Vec<String> {
 }
 
 impl Inner {
-    /// Pause between two tries to create an object.
-    pub(super) fn next_try(&self) -> Duration {
-        self.limits.seat.min(NEXT_TRY)
-    }
-
     /// Lock for creating or deleting the owner of a run; it contains the owner's uid.
-    pub(super) fn owner_turn(&self, job: &JobId) -> Turn<String, NotCreated> {
+    pub(super) fn owner_turn(&self, job: &JobId) -> Arc<tokio::sync::Mutex<Option<String>>> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(owners.entry(job.clone()).or_default())
     }

@@ -5,7 +5,6 @@
 mod cluster;
 mod ends;
 mod launch;
-mod made;
 mod nodes;
 mod orders;
 mod own_pods;
@@ -40,8 +39,6 @@ use crate::link::{self, LinkSettings};
 use crate::render;
 use crate::settings::{Limits, Settings};
 use cluster::Cluster;
-use launch::NotCreated;
-use made::Turn;
 use nodes::Room;
 use records::Records;
 use table::Table;
@@ -66,6 +63,9 @@ pub struct Options {
     pub accounts: Arc<dyn Accounts>,
 }
 
+/// A lock for creating a value, and the value once created.
+type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
+
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -87,8 +87,8 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct KubernetesEngine {
     inner: Arc<Inner>,
-    /// Watches, links and launches end with the last handle; pods keep running.
-    tasks: Arc<Mutex<Tasks>>,
+    /// Watches and links end with the last handle; pods keep running.
+    _tasks: Arc<Tasks>,
 }
 
 /// Background tasks of the engine; aborted when dropped.
@@ -97,14 +97,9 @@ pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        // Forget those that have ended.
-        while self.0.try_join_next().is_some() {}
         self.0.spawn(task);
     }
 }
-
-/// By namespace.
-type Tenants = HashMap<String, Turn<Quota, CallError>>;
 
 pub(crate) struct Inner {
     settings: Settings,
@@ -123,9 +118,9 @@ pub(crate) struct Inner {
     launches: tokio::sync::Semaphore,
     room: Mutex<Room>,
     /// The uid of each run's owner object, which is created once.
-    owners: Mutex<HashMap<JobId, Turn<String, NotCreated>>>,
+    owners: Mutex<HashMap<JobId, Turn<String>>>,
     /// Namespaces that are ready, with their current quota.
-    tenants: Mutex<Tenants>,
+    tenants: Mutex<HashMap<String, Turn<Quota>>>,
     /// Nodes that are blamed for the end of an attempt, by worker.
     blamed: Mutex<HashMap<(JobId, WorkerKey), BTreeSet<String>>>,
     events: mpsc::UnboundedSender<EngineEvent>,
@@ -173,7 +168,7 @@ impl KubernetesEngine {
         tasks.spawn(tenants::follow_quotas(Arc::clone(&inner)));
         Ok(KubernetesEngine {
             inner,
-            tasks: Arc::new(Mutex::new(tasks)),
+            _tasks: Arc::new(tasks),
         })
     }
 }
@@ -194,7 +189,7 @@ impl Inner {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tenants(&self) -> MutexGuard<'_, Tenants> {
+    fn tenants(&self) -> MutexGuard<'_, HashMap<String, Turn<Quota>>> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -263,10 +258,7 @@ impl Inner {
 
 impl Engine for KubernetesEngine {
     async fn launch(&self, assignment: &Assignment) {
-        if let Some(launch) = launch::begin(&self.inner, assignment) {
-            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            tasks.spawn(launch.run());
-        }
+        launch::launch(&self.inner, assignment);
     }
 
     async fn go(&self, attempt: &AttemptKey) {

@@ -11,7 +11,7 @@ use paddlecloud_supervisor::link::FromServer;
 use paddlecloud_supervisor::protocol::Command;
 
 use super::Inner;
-use super::made::Made;
+use super::cluster::CallError;
 use super::records::PodRecord;
 use super::table::Stop;
 
@@ -35,19 +35,11 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
     entry.send(FromServer::Command(Command::Go { lines }));
 }
 
-/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One that is queued ends
-/// at once.
+/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One without a pod ends at
+/// once.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
-    let queued = inner
-        .table()
-        .take_from_queue(attempt)
-        .map(|entry| (entry.tried, entry.pod.clone()));
-    if let Some((tried, pod)) = queued {
-        inner.end(attempt, never_started(), None).await;
-        if tried {
-            delete_pod(inner, attempt, &pod, None, 0).await;
-        }
-        return;
+    if inner.table().leaves_queue(attempt) {
+        return inner.end(attempt, never_started(), None).await;
     }
     let (pod, uid, seconds) = {
         let mut table = inner.table();
@@ -128,14 +120,14 @@ pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodReco
     loop {
         match inner.cluster.delete_owner(&pod.namespace, &pod.owner).await {
             Ok(()) => break,
-            Err(error) if error.is_undecided() => {}
+            Err(CallError::Unreachable(_)) => {}
             Err(error) => {
                 tracing::warn!(%job, %error, "the objects of a run could not be deleted");
                 break;
             }
         }
     }
-    *owner = Made::default();
+    *owner = None;
     inner.forget_run(job);
 }
 

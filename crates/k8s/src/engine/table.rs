@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::{News, WorkerKey};
@@ -16,6 +17,8 @@ use super::records::PodRecord;
 
 /// One attempt.
 pub struct Attempt {
+    /// Differs from entry to entry: a withdrawn attempt may be launched again under the same key.
+    pub number: u64,
     pub plan: WorkerPlan,
     pub pod: PodRecord,
     pub uid: Option<String>,
@@ -31,8 +34,6 @@ pub struct Attempt {
     /// The stage of its pod, and since when.
     pub stage: Stage,
     pub since: Instant,
-    /// Whether the API server was ever asked to create its pod.
-    pub tried: bool,
     pub node: Option<String>,
     /// Since when its launcher is silent; `None` while it is connected.
     pub silent_since: Option<Instant>,
@@ -49,8 +50,7 @@ pub struct Attempt {
 /// The stage of an attempt's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The pod is not being created: it is not its turn, its owner does not exist yet, or the last try failed. If the
-    /// answer to a try was lost, the pod may exist.
+    /// The pod does not exist: it is not its turn to be created, or it was refused.
     Queued,
     /// The pod has not been seen yet.
     Unmade,
@@ -78,7 +78,9 @@ pub struct Stop {
 
 impl Attempt {
     pub fn new(plan: WorkerPlan, pod: PodRecord, news: News) -> Attempt {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Attempt {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             plan,
             pod,
             uid: None,
@@ -90,7 +92,6 @@ impl Attempt {
             evicted: false,
             stage: Stage::Unmade,
             since: Instant::now(),
-            tried: false,
             node: None,
             silent_since: Some(Instant::now()),
             out_of_sight: false,
@@ -159,13 +160,14 @@ impl Table {
         self.attempts.insert(key, attempt);
     }
 
-    /// Takes an attempt that is queued out of the queue, so that its launch ends. Returns it if it was queued; then the
-    /// caller must end it.
-    pub fn take_from_queue(&mut self, key: &AttemptKey) -> Option<&Attempt> {
+    /// Whether this attempt has no pod and now will not get one.
+    pub fn leaves_queue(&mut self, key: &AttemptKey) -> bool {
         let queued = |entry: &&mut Attempt| entry.stage == Stage::Queued && !entry.is_over();
-        let entry = self.attempts.get_mut(key).filter(queued)?;
+        let Some(entry) = self.attempts.get_mut(key).filter(queued) else {
+            return false;
+        };
         entry.settling = true;
-        Some(entry)
+        true
     }
 
     pub fn remove(&mut self, key: &AttemptKey) -> Option<Attempt> {
@@ -233,27 +235,5 @@ impl Table {
         for (_, attempt) in self.of_job(job) {
             attempt.send(peers.clone());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::sweeping::tests::entry;
-
-    #[test]
-    fn only_an_attempt_in_the_queue_is_taken_from_it_and_once() {
-        let key = |index| AttemptKey {
-            job: JobId::new(1, 1),
-            worker: WorkerKey::trainer(index),
-            attempt: 1,
-        };
-        let mut table = Table::default();
-        table.insert(key(0), entry(Stage::Queued));
-        table.insert(key(1), entry(Stage::Unmade));
-        assert!(table.take_from_queue(&key(0)).is_some_and(Attempt::is_over));
-        assert!(table.take_from_queue(&key(0)).is_none());
-        assert!(table.take_from_queue(&key(1)).is_none());
-        assert!(!table.get(&key(1)).unwrap().is_over());
     }
 }

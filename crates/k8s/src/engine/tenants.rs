@@ -41,12 +41,13 @@ pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), CallError> {
     let turn = Arc::clone(inner.tenants().entry(name.clone()).or_default());
     let mut known = turn.lock().await;
     let quota = inner.accounts.tenancy(user).quota;
-    if known.value == Some(quota) {
+    if *known == Some(quota) {
         return Ok(());
     }
     let tenant = tenancy::tenant(&inner.settings, &name, &quota);
-    let making = async { inner.cluster.ensure_tenant(&tenant).await.map(|()| quota) };
-    known.make(inner.next_try(), making).await.map(drop)
+    inner.cluster.ensure_tenant(&tenant).await?;
+    *known = Some(quota);
+    Ok(())
 }
 
 /// Updates the quotas of existing namespaces when their accounts change. A failed update is repeated with the user's
@@ -79,7 +80,7 @@ async fn follow(inner: &Inner, namespace: &str, quota: Quota) {
     let tenant = tenancy::tenant(&inner.settings, namespace, &quota);
     match inner.cluster.follow_quota(&tenant).await {
         // The other fences are known to exist only if this server created them before.
-        Ok(()) => known.value = known.value.map(|_| quota),
+        Ok(()) => *known = known.map(|_| quota),
         Err(error) => tracing::warn!(namespace, %error, "a quota in the cluster could not be changed"),
     }
 }
