@@ -13,9 +13,9 @@ const PREFIX: &str = "cloud.paddlepaddle.org";
 /// The server that created an object: two servers in one cluster ignore each other's objects.
 pub const SERVER: &str = "cloud.paddlepaddle.org/server";
 pub const RUN: &str = "cloud.paddlepaddle.org/run";
-const ROLE: &str = "cloud.paddlepaddle.org/role";
-const INDEX: &str = "cloud.paddlepaddle.org/index";
-const ATTEMPT: &str = "cloud.paddlepaddle.org/attempt";
+pub(crate) const ROLE: &str = "cloud.paddlepaddle.org/role";
+pub(crate) const INDEX: &str = "cloud.paddlepaddle.org/index";
+pub(crate) const ATTEMPT: &str = "cloud.paddlepaddle.org/attempt";
 
 /// The longest host name, which is a DNS label.
 const HOST_NAME: usize = 63;

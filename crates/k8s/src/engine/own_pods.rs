@@ -10,26 +10,28 @@ use paddlecloud_core::ports::AttemptKey;
 
 use super::pods::{self, PodView};
 use super::settle::{PodFate, settle};
-use super::table::Stage;
+use super::table::{Stage, Table};
 use super::{Inner, orders};
 use crate::names;
 
 /// The attempt of a pod, if this server created the pod and the attempt is in its table.
 pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
-    if !is_labelled(inner, pod) {
+    if !is_labelled(&inner.settings.server, pod) {
         return None;
     }
     names::attempt_of(pod.labels()).filter(|attempt| inner.table().contains(attempt))
 }
 
-fn is_labelled(inner: &Inner, pod: &Pod) -> bool {
-    pod.labels().get(names::SERVER) == Some(&inner.settings.server)
+fn is_labelled(server: &str, pod: &Pod) -> bool {
+    pod.labels().get(names::SERVER).is_some_and(|of| of == server)
 }
 
-/// The owner of a pod of this server that is in none of its records: they were lost, and a backup has not brought them
-/// back. A run that is being deleted has no records either.
-pub fn unknown_owner(inner: &Inner, pod: &Pod) -> Option<(String, String)> {
-    let is_left = is_labelled(inner, pod) && pod.metadata.deletion_timestamp.is_none();
+/// The owner of a pod of this server whose job is in none of its records: they were lost, and a backup has not brought
+/// them back. A run that is being deleted has no records either. A job that runs has some, but not of workers that
+/// succeeded nor of earlier attempts.
+pub fn unknown_owner(server: &str, table: &Table, pod: &Pod) -> Option<(String, String)> {
+    let is_known = names::attempt_of(pod.labels()).is_some_and(|attempt| table.has_job(&attempt.job));
+    let is_left = is_labelled(server, pod) && pod.metadata.deletion_timestamp.is_none() && !is_known;
     let owner = pod.owner_references().first().filter(|_| is_left)?;
     Some((pod.namespace()?, owner.name.clone()))
 }
@@ -105,4 +107,51 @@ pub fn begin_to_settle(inner: &Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
     };
     entry.settling = true;
     tokio::spawn(settle(Arc::clone(inner), attempt, fate));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use paddlecloud_core::job::WorkerKey;
+    use paddlecloud_core::names::JobId;
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::sweeping::tests::entry;
+
+    #[test]
+    fn a_pod_is_unknown_only_if_its_whole_job_is() {
+        let pod = |server: &str, job: &str| -> Pod {
+            let labels = [
+                (names::SERVER, server),
+                (names::RUN, job),
+                (names::ROLE, "trainer"),
+                (names::INDEX, "0"),
+                (names::ATTEMPT, "1"),
+            ];
+            let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "the-owner", "uid": "1"});
+            serde_json::from_value(json!({"metadata": {
+                "namespace": "ada", "name": "a-trainer-1", "labels": BTreeMap::from(labels), "ownerReferences": [owner],
+            }}))
+            .unwrap()
+        };
+        let (runs, lost) = (JobId::new(1, 1), JobId::new(1, 2));
+        let mut table = Table::default();
+        let second_trainer = AttemptKey {
+            job: runs.clone(),
+            worker: WorkerKey::trainer(1),
+            attempt: 1,
+        };
+        table.insert(second_trainer, entry(Stage::Running));
+        let unknown = |pod: &Pod| unknown_owner("ours", &table, pod);
+        let owner = Some(("ada".to_owned(), "the-owner".to_owned()));
+        assert_eq!(unknown(&pod("ours", lost.as_str())), owner);
+        assert_eq!(unknown(&pod("theirs", lost.as_str())), None);
+        assert_eq!(
+            unknown(&pod("ours", runs.as_str())),
+            None,
+            "its first trainer has succeeded and was cleaned"
+        );
+    }
 }

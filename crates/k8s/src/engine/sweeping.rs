@@ -215,4 +215,4 @@ async fn ask_events(inner: Arc<Inner>, attempt: AttemptKey) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -269,12 +269,15 @@ impl Watch<Pod> for PodWatch {
     fn begin(&mut self) {
         self.foreign.clear();
         self.ours.clear();
+        self.unknown.clear();
     }
 
     fn seen(&mut self, pod: &Pod) {
         let Some(attempt) = own_attempt(&self.inner, pod) else {
             if !self.compared {
-                self.unknown.extend(unknown_owner(&self.inner, pod));
+                let server = &self.inner.settings.server;
+                self.unknown
+                    .extend(unknown_owner(server, &self.inner.table(), pod));
             }
             return self.set_foreign(pod);
         };

@@ -11,7 +11,7 @@ fn limits() -> Limits {
     Limits::usual(&Placement::Pinned)
 }
 
-fn entry(stage: Stage) -> Attempt {
+pub fn entry(stage: Stage) -> Attempt {
     let plan = WorkerPlan {
         marker: "j_1.trainer-0.1".into(),
         worker: "a-trainer-1".into(),
