@@ -171,7 +171,7 @@ fn a_token_that_expires_ends_no_job() {
         let asked = std::process::Command::new("kubectl").args(asked).output();
         (!asked.expect("`kubectl` can be run").status.success()).then_some(())
     });
-    // What runs goes on and ends; what is new waits and says why.
+    // Running jobs continue and end; new jobs wait and say why.
     fs::write(server.output(&env, 0, "runs").join("gate"), "").expect("the run has a folder for its output");
     env.wait_for_status("runs", "Succeeded");
     env.submit("waits", &package, &["-entry", "true", "-cpu", "100m"]);
