@@ -73,14 +73,16 @@ paddle.init()
 cost = network()
 parameters = paddle.parameters.create(cost)
 trainer = paddle.trainer.SGD(cost, parameters, optimizer(name))
-trainer.train(lambda: (batch(trainer_id, number, size) for number in range(steps)), num_passes=int(sys.argv[5]))
+passes, calls = int(sys.argv[5]), int(sys.argv[6])
+for _ in range(calls):
+    trainer.train(lambda: (batch(trainer_id, number, size) for number in range(steps)), num_passes=passes)
 with open(out, "wb") as file:
     parameters.to_tar(file)
 """
 )
 
 
-def start(tmp_path, address, trainer, name, steps):
+def start(tmp_path, address, trainer, name, steps, calls):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PADDLE", "TRAINING", "TRAINER"))}
     job = {
         "PADDLE_PSERVERS_IP_PORT_LIST": address,
@@ -88,14 +90,15 @@ def start(tmp_path, address, trainer, name, steps):
         "PADDLE_INIT_NUM_GRADIENT_SERVERS": str(TRAINERS),
         "PADDLE_PS_SECRET": "hush",
     }
-    command = [sys.executable, "-c", TRAINER, name, str(steps), str(BATCH), str(tmp_path / f"{trainer}.tar"), str(PASSES)]
+    passes = PASSES // calls
+    command = [sys.executable, "-c", TRAINER, name, str(steps), str(BATCH), str(tmp_path / f"{trainer}.tar"), str(passes), str(calls)]
     return subprocess.Popen(command, env={**clean, **job}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def train_remotely(tmp_path, name, steps):
+def train_remotely(tmp_path, name, steps, calls=1):
     """Parameters of every trainer at its end; `steps` are each trainer's numbers of batches in a pass."""
     address = _native.ps_serve(TRAINERS, "hush")
-    running = [start(tmp_path, address, trainer, name, count) for trainer, count in enumerate(steps)]
+    running = [start(tmp_path, address, trainer, name, count, calls) for trainer, count in enumerate(steps)]
     try:
         for process in running:
             said, _ = process.communicate(timeout=LIMIT_SECONDS)
@@ -134,3 +137,10 @@ def test_two_trainers_train_like_one_process_on_the_joined_batches(tmp_path, nam
 
 def test_unequal_numbers_of_batches_do_not_block(tmp_path):
     train_remotely(tmp_path, "Momentum", [12, 5])
+
+
+def test_a_program_may_call_train_for_each_pass(tmp_path):
+    whole, _ = train_remotely(tmp_path, "Momentum", [5, 5])
+    by_pass, _ = train_remotely(tmp_path, "Momentum", [5, 5], calls=PASSES)
+    for key in whole.names():
+        assert np.array_equal(by_pass[key], whole[key]), key

@@ -57,6 +57,7 @@ class Trainer:
         self._optimizer = update_equation
         self._is_local = not settings.is_remote() if is_local is None else bool(is_local)
         self._updater = None
+        self._to_skip = 0  # batches that the attempt before this one trained, in all calls of `train`
 
     @property
     def evaluators(self):
@@ -65,15 +66,14 @@ class Trainer:
     def train(self, reader, num_passes=1, event_handler=None, feeding=None):
         """Reads all batches `num_passes` times and updates the parameters after each."""
         event_handler = event_handler or (lambda event: None)
-        updater = self._connected()
+        self._connect()
         feeder = self._machine.feeder(feeding)
         whole, one = Metrics(self._machine.evaluators), Metrics(self._machine.evaluators)
-        skip = updater.steps_done
         for number in range(num_passes):
             batches = iter(reader())
-            skipped = _skip(batches, skip)
-            skip -= skipped
-            if skip:
+            skipped = _skip(batches, self._to_skip)
+            self._to_skip -= skipped
+            if self._to_skip:
                 continue  # the attempt before this one had finished this pass
             event_handler(events.BeginPass(number))
             whole.clear()
@@ -88,13 +88,11 @@ class Trainer:
                 event_handler(events.EndIteration(number, at, total / len(batch), one, self._machine, whole))
             with self._averaged():
                 event_handler(events.EndPass(number, whole, self._machine))
-        if not self._is_local:
-            updater.finish()
 
-    def _connected(self):
+    def _connect(self):
         if self._updater is None:
             self._updater = (LocalUpdater if self._is_local else RemoteUpdater)(self._optimizer, self._machine)
-        return self._updater
+            self._to_skip = self._updater.steps_done
 
     def _forward_backward(self, feed):
         values, run = self._machine.forward(feed, is_training=True)

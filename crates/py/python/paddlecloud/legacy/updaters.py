@@ -55,9 +55,6 @@ class LocalUpdater:
             return None
         return {name: average.mean() for name, average in self._averages.items() if average.updates}
 
-    def finish(self):
-        """Nothing is shared."""
-
 
 def gradient_of(tensor):
     """The gradient on the tensor's own memory."""
@@ -129,10 +126,6 @@ class RemoteUpdater:
 
     def averaged(self):
         return self._session.pull(list(self._trained), averaged=True) if self._average else None
-
-    def finish(self):
-        """Other trainers that still have batches no longer wait for this one."""
-        self._session.leave()
 
 
 def on_server(optimizer: Optimizer, spec):
