@@ -1,6 +1,6 @@
 //! Ends what runs for a caller when their login ends: the handler, and the body of a reply that is on its way.
 //!
-//! One place for all routes: a follower of logs, a download and an upload end alike. It also records what callers are refused.
+//! One place for all routes: a log stream, a download and an upload end in the same way. It also records refusals.
 
 use std::io;
 use std::pin::Pin;
