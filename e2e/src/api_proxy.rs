@@ -1,7 +1,7 @@
 //! Stands between a server and the cluster's API server: records calls, refuses them, loses their answers, and ends the
 //! server after one.
 //!
-//! `kubectl proxy` behind it does the TLS and the credentials, so what passes here is plain HTTP, a connection a call.
+//! `kubectl proxy` behind it handles TLS and credentials, so this proxy sees plain HTTP, one connection per call.
 
 use std::collections::HashSet;
 use std::fs;

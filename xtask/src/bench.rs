@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: runs one benchmark, built with optimisations.
+//! `cargo xtask bench`: runs one benchmark, built with optimizations.
 //!
 //! Each benchmark is beside the code it measures; this file only lists them.
 

@@ -1,6 +1,6 @@
 //! Programs that only the tests need: built from the registry once, into `target/tools`.
 //!
-//! `cargo xtask ci` builds them behind its other steps, and installs the Python packages that tests need; a step that needs
+//! `cargo xtask ci` builds them in the background, and installs the Python packages that tests need; a step that needs
 //! one waits for it.
 
 use std::path::PathBuf;

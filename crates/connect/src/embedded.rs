@@ -445,7 +445,7 @@ mod tests {
         );
     }
 
-    /// What a user is told about a server that runs this script; also its folder.
+    /// The message a user gets about a server that runs this script; also its folder.
     async fn told_of(script: &str) -> (ConnectError, tempfile::TempDir) {
         let (folder, place) = place();
         std::fs::write(place.log(), "an earlier server is ready\n").unwrap();

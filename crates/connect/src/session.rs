@@ -89,7 +89,7 @@ pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
     }
 }
 
-/// Whom a datacenter's server is trusted by: the configured authority, or one that was accepted at a login.
+/// The certificate authority that a datacenter's server is trusted by: the configured one, or one accepted at a login.
 pub fn tls_options(datacenter: &Datacenter, environment: &Environment) -> TlsOptions {
     let home = environment.paddle_home();
     let accepted = home.and_then(|home| AuthorityFile::of(&home, datacenter).path());

@@ -2,11 +2,11 @@
 //!
 //! | to do | use |
 //! | --- | --- |
-//! | go through the records of a file, whatever its format | [`Dataset`] |
+//! | read the records of a file, whatever its format | [`Dataset`] |
 //! | write a file in another format | [`convert`] |
 //! | divide files among the nodes of a job | [`split`] |
 //!
-//! A record is always bytes; how each format makes bytes of its rows stands at [`Format`]. This crate knows
+//! A record is always bytes; [`Format`] documents how each format converts its rows to bytes. This crate knows
 //! nothing of jobs, servers or terminals: progress is reported to a callback, in bytes of input.
 
 mod convert;

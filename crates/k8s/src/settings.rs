@@ -52,7 +52,7 @@ pub const EVERYBODY_ELSE: &str = "*";
 /// The namespaces of users' objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// Every account has one, which the server creates and fences.
+    /// Every account has one, which the server creates, with a quota, a limit range and network policies.
     PerUser,
     /// By user, created by an administrator. The server has no rights outside of them.
     Given(BTreeMap<String, String>),

@@ -1,4 +1,4 @@
-//! Processes that are killed and disks that are full: in the end everything is there, and nothing else.
+//! Killed processes and full disks: in the end all files are complete, and nothing else is left.
 //!
 //! The tests start this very program again as the process that suffers (`PFS_FAULT_ROLE`).
 #![allow(

@@ -1,6 +1,6 @@
 //! The handshake of a connection: versions, the client's identity, and proof that both sides know the run's secret.
 //!
-//! The server sends a challenge, the client answers with a keyed digest of it and a challenge of its own, and the
+//! The server sends a challenge, the client answers with a keyed digest of it and its own challenge, and the
 //! server answers that. The secret itself is never sent. A run without a secret skips the digests; the server then
 //! checks the client's address.
 

@@ -1,8 +1,8 @@
 //! A connection between two processes of one machine, through shared memory instead of TCP.
 //!
 //! Each direction is a ring of bytes in a memfd that the server creates and seals. A Unix socket passes the memfd, wakes
-//! the side that sleeps, and notices when the other side ends. Bytes are copied out of the ring before anybody looks at
-//! them, so the frames and checks of TCP apply unchanged. The handshake is left to `hello`.
+//! the side that sleeps, and notices when the other side ends. Bytes are copied out of the ring before they are
+//! examined, so the frames and checks of TCP apply unchanged. The handshake is left to `hello`.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

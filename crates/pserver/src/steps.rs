@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Mode {
     /// A step changes the model when all trainers are ready; the result does not depend on the order of arrival.
     Sync,
-    /// A push changes the model at once.
+    /// A push changes the model immediately.
     Async,
     /// As `Async`, but a trainer waits before it pulls if it is more than this many steps ahead of the slowest.
     Bounded(u32),

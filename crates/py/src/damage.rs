@@ -1,4 +1,4 @@
-//! What a reader passed over, as Python sees it.
+//! The damage that a reader skipped, as Python sees it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use paddlecloud_recordio as recordio;
 use paddlecloud_recordio::{LostRecords, Policy, ReadError, SkipBound};
 use pyo3::prelude::*;
 
-/// Bytes of a file that were passed over, and why.
+/// Bytes of a file that were skipped, and why.
 #[pyclass(module = "recordio", frozen, get_all)]
 pub struct LostRange {
     file: OsString,
@@ -34,7 +34,7 @@ impl LostRange {
     }
 }
 
-/// Damage in several files, in the order in which it was met.
+/// Damage in several files, in the order in which it was found.
 #[derive(Default)]
 pub struct Losses {
     ranges: Vec<(PathBuf, recordio::LostRange)>,
@@ -49,7 +49,7 @@ impl Losses {
         }
     }
 
-    /// Fails when these losses and `more` of them in `file` together are beyond what `policy` allows.
+    /// Fails if these losses, together with `more` of them in `file`, exceed what `policy` allows.
     pub fn check(&self, file: &Path, more: &[recordio::LostRange], policy: Policy) -> Result<(), ReadError> {
         let Policy::Skip(bound) = policy else {
             return Ok(());

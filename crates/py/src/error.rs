@@ -1,7 +1,7 @@
 //! Errors of the format library as Python exceptions.
 //!
-//! What the system refuses is an `OSError` with its number and file name, so that `FileNotFoundError` and its
-//! kin are caught as everywhere; what is wrong with the bytes is a `DamageError`.
+//! An error of the system is an `OSError` with its number and file name, so that `FileNotFoundError` and similar classes
+//! are caught as usual; damaged bytes are a `DamageError`.
 
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! A lock that a forked child does not wait for in vain.
+//! A lock that cannot deadlock a forked child.
 //!
-//! A fork copies locks as they are, but only the thread that forked: a lock held by another one is never released
-//! in the child. Counting forks tells such a lock from one that is merely in use.
+//! A fork copies all locks, but only the thread that forked: a lock held by another thread is never released
+//! in the child. Counting forks distinguishes such a lock from one that is merely in use.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -13,12 +13,12 @@ use pyo3::types::IntoPyDict;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many forks lie between the first process and this one: differs between parent and child.
+/// The number of forks between the first process and this one: differs between parent and child.
 pub fn generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Has Python count forks from now on.
+/// Makes Python count forks from now on.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let count = wrap_pyfunction!(count_fork, module)?;
     let when = [("after_in_child", count)].into_py_dict(module.py())?;
@@ -48,9 +48,9 @@ impl<T> ForkLock<T> {
         }
     }
 
-    /// Waits for the lock with the interpreter's own released, unless it can never come free.
+    /// Waits for the lock with the GIL released, unless the lock can never be released.
     ///
-    /// A panic while it was held is no reason to refuse: what is locked here is usable at any time.
+    /// A panic while it was held is ignored: the locked value is usable at any time.
     pub fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, T>> {
         let guard = match self.value.try_lock() {
             Ok(guard) => guard,

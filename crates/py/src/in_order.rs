@@ -10,13 +10,13 @@ use paddlecloud_recordio::{Batch, LostRange, RangeReader, ReadError, RecordFile}
 use crate::damage::Losses;
 use crate::files::Files;
 
-/// Where reading stands, so that another process can go on there.
+/// The position of a reader, from which another process can resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     pub file: usize,
-    /// records of that file already given
+    /// records of that file already returned
     pub given: u64,
-    /// whether damage came before: then a record's number in the file says less than a count
+    /// whether damage was skipped before: then `given` is a count, not the next record's number in the file
     pub after_damage: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct InOrder {
     file: usize,
     reader: Option<RangeReader>,
     given: u64,
-    /// the record that came when the chunk was loaded
+    /// the record that was read when the chunk was loaded
     first: Batch,
     has_first: bool,
     /// number of the first record that is not in memory
@@ -48,7 +48,7 @@ impl InOrder {
         }
     }
 
-    /// Goes on where another reader of the same files stood.
+    /// Resumes at the position of another reader of the same files.
     pub fn seek(&mut self, to: Position) -> Result<(), ReadError> {
         *self = Self::new(Arc::clone(&self.files));
         self.file = to.file;
@@ -87,7 +87,7 @@ impl InOrder {
                 .is_some_and(|r| r.position() < self.loaded_to)
     }
 
-    /// Brings the next record into memory; false at the end. Asked again after an error it fails again.
+    /// Loads the next record into memory; false at the end. Called again after an error, it fails again.
     pub fn load(&mut self) -> Result<bool, ReadError> {
         while !self.is_loaded() {
             self.open()?;
@@ -118,8 +118,8 @@ impl InOrder {
         Ok(record.expect("a loaded record is there"))
     }
 
-    /// Fills `batch` up to `max` records from the next chunk; false when it has no more to give. An error comes only when
-    /// there is nothing to give before it.
+    /// Fills `batch` up to `max` records from the next chunk; false if there is nothing to add. An error is returned only if
+    /// `batch` is empty.
     pub fn read_chunk(&mut self, max: usize, batch: &mut Batch) -> Result<bool, ReadError> {
         match self.load() {
             Ok(true) => {}
@@ -145,7 +145,7 @@ impl InOrder {
         Ok(())
     }
 
-    /// Everything passed over so far, in order.
+    /// Everything skipped so far, in order.
     pub fn losses(&self) -> (&Losses, &std::path::Path, &[LostRange]) {
         let file = self.file.min(self.files.len() - 1);
         (&self.losses, self.files.path(file), self.current_losses())
@@ -195,7 +195,7 @@ fn from_record(file: &RecordFile, record: u64) -> Result<RangeReader, ReadError>
     file.range(record..file.len().max(record))
 }
 
-/// Reads `count` records again that were given before.
+/// Skips the `count` records that were returned before.
 fn pass_over(reader: &mut RangeReader, count: u64) -> Result<(), ReadError> {
     for _ in 0..count {
         if reader.next_record()?.is_none() {

@@ -1,7 +1,7 @@
-//! The native half of the wheel `paddlecloud`: what Python would be too slow for.
+//! The native half of the wheel `paddlecloud`: the parts for which Python would be too slow.
 //!
 //! Python sees it as `paddlecloud._native`; people import `recordio` and the modules in `python/`, which
-//! are made of it. Names and types for Python stand in `python/paddlecloud/_native.pyi`.
+//! are built on it. `python/paddlecloud/_native.pyi` declares its names and types.
 
 mod by_number;
 mod client;

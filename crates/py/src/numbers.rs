@@ -1,4 +1,4 @@
-//! What stands between the brackets of `r[…]`.
+//! The indexes of `r[…]`: a number, a slice or a list of numbers.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PySlice};
 
-/// Records by number, checked against the number of records there are.
+/// Record numbers, checked against the number of records.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RecordSelection {
     One(u64),

@@ -1,7 +1,7 @@
-//! From what a program passes as "the files" to a list of names.
+//! Turns the files that a program passes into a list of names.
 //!
-//! A name that exists is that file, whatever characters it has. Else commas separate names, and those with
-//! `*`, `?` or `[` are patterns; a pattern's files come sorted, as the shell lists them, without the indexes that were
+//! A name that exists is that file, whatever characters it has. Otherwise commas separate names, and those with
+//! `*`, `?` or `[` are patterns; a pattern's files are sorted, as in a shell, without the indexes that were
 //! stored beside them.
 
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
-/// The files meant by a name, a pattern, several of them with commas, or a sequence of all these.
+/// The files that a name, a pattern, several of them with commas, or a sequence of these refers to.
 pub fn resolve(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     let mut files = Vec::new();
     if is_one_name(given)? {

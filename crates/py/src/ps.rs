@@ -1,7 +1,7 @@
 //! `_native.PsClient`: a trainer's connection to the parameter servers, for `paddlecloud.ps`.
 //!
-//! Arrays are used where they lie; the GIL is released while anything travels. What the arguments look like to people is
-//! decided in Python.
+//! Arrays are used in place, without copies; the GIL is released during network calls. The public signatures are defined in
+//! Python.
 
 mod arrays;
 mod spec;
@@ -97,7 +97,7 @@ fn ps_read_parameter(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, numpy:
     Ok(numpy::PyArray1::from_vec(py, values))
 }
 
-/// Tells people for whom a call waits, and notices Ctrl-C meanwhile.
+/// Reports what a call waits for, and notices Ctrl-C meanwhile.
 struct Watch {
     on_wait: Option<Py<PyAny>>,
     signal: Mutex<Option<PyErr>>,

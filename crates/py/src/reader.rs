@@ -1,7 +1,7 @@
 //! `recordio.reader`: records of one or many files, in order or by number.
 //!
-//! One lock per reader: threads may share it, each record goes to one of them. The interpreter's lock is
-//! released for everything that waits or computes; a record already in memory is not worth that.
+//! One lock per reader: threads may share it, and each record goes to one of them. The GIL is released for everything
+//! that waits or computes, but not to return a record that is already in memory.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, MutexGuard};

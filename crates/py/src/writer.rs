@@ -31,7 +31,7 @@ struct State {
     records: u64,
     /// record bytes in the chunk being filled
     in_chunk: u64,
-    /// the generation that may write: a fork's child has a copy of the buffers, not a file of its own
+    /// the generation that may write: a forked child has a copy of the buffers, but not its own file
     owner: u32,
 }
 
@@ -162,7 +162,7 @@ impl Drop for Writer {
     }
 }
 
-/// Tells whether there was something of this process to drop.
+/// Returns whether there was something of this process to drop.
 fn drop_writer(state: &mut State) -> bool {
     let Some(writer) = state.writer.take() else {
         return false;

@@ -26,7 +26,7 @@ pub const MAGIC: u32 = 0x0102_0304;
 pub const HEADER_LEN: usize = 20;
 /// The most bytes a chunk's records may take together with their lengths.
 pub(crate) const MAX_PAYLOAD_LEN: u64 = u32::MAX as u64 - 4;
-/// The most that is written into a chunk, packed or not, because readers hold no more unless they are told to: 1 GiB,
+/// The most that is written into a chunk, packed or not, because by default readers accept no more: 1 GiB,
 /// 32 times the original's default chunk.
 pub(crate) const WRITTEN_PAYLOAD_LEN: u64 = 1 << 30;
 /// The largest record that is written.

@@ -28,7 +28,7 @@ const SEARCH_STEP: usize = 256 << 10;
 /// Failed positions that are remembered before a file is given up; about 100 MB.
 const MAX_DEAD_ENDS: usize = 4 << 20;
 
-/// Bytes of chunks that may be read in vain because a damaged one points there, per byte of the file. Beyond that, a
+/// Bytes of chunks that may be read without success because a damaged one points there, per byte of the file. Beyond that, a
 /// damaged chunk's size is no longer trusted.
 const MAX_VAIN: u64 = 16;
 

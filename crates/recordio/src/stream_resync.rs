@@ -17,7 +17,7 @@ use crate::source::SizedSource;
 
 /// How far to search for a chunk whose position the damaged one does not show.
 const WINDOW: usize = 64 << 20;
-/// Bytes that may be examined in vain, per byte of the stream. Real damage needs few.
+/// Bytes that may be examined without success, per byte of the stream. Real damage needs few.
 const MAX_VAIN: u64 = 8;
 
 pub(crate) struct StreamResync {

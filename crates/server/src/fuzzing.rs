@@ -1,4 +1,4 @@
-//! Entrances for the fuzzer (`fuzz/targets.rs`) to the parsers of untrusted bytes that are private to this crate.
+//! Entry points for the fuzzer (`fuzz/targets.rs`) to the parsers of untrusted bytes that are private to this crate.
 //!
 //! Not for other use: nothing here has an effect.
 

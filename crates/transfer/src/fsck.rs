@@ -1,6 +1,6 @@
 //! A check of all indexed files, whose findings arrive while it runs.
 //!
-//! It is requested once. After a check that broke off, the next one reports the same.
+//! It is requested once. After an interrupted check, the next one reports the same findings.
 
 use paddlecloud_api::client::{Call, ClientError, Replay, Target};
 use paddlecloud_api::files::{FILES, FsckEnd, FsckFinding, FsckLine, FsckReply};

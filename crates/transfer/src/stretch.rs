@@ -141,7 +141,7 @@ impl Stretch<'_> {
         piece.ok_or_else(|| self.files.client.broken("cut a file off"))
     }
 
-    /// Requests the missing bytes. The first reply tells their number and version.
+    /// Requests the missing bytes. The first reply gives their number and version.
     async fn ask(&mut self) -> Result<(), ClientError> {
         let mut call = Call::get(FileClient::at("content", &self.path));
         let is_range = self.rest != (0..u64::MAX);

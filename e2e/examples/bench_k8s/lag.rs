@@ -1,4 +1,4 @@
-//! How long a line takes from a pod to a follower: `paddlectl logs -f` beside `kubectl logs -f`, at the same time.
+//! How long a line takes from a pod to a follower: `paddlectl logs -f` and `kubectl logs -f`, at the same time.
 //!
 //! Two pods on one node print the current time, one through our launcher and one without it.
 

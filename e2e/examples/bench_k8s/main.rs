@@ -1,4 +1,4 @@
-//! `cargo xtask bench k8s`: the Kubernetes engine beside `kubectl` on a real cluster, whose pods run on this machine.
+//! `cargo xtask bench k8s`: the Kubernetes engine compared with `kubectl` on a real cluster, whose pods run on this machine.
 //!
 //! `many` simulates its nodes with kwok. Contenders take turns, so that a busy minute affects all of them. It asserts nothing about speed: figures belong to
 //! a machine.

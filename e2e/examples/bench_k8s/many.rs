@@ -1,4 +1,4 @@
-//! Many jobs on nodes that kwok simulates: how fast the server creates their pods, beside a bare client that creates
+//! Many jobs on nodes that kwok simulates: how fast the server creates their pods, compared with a bare client that creates
 //! the same pods and nothing else; and what memory the server needs while all of them are linked.
 //!
 //! The pods have no processes. Launchers without a worker link them to the server afterwards and end the jobs.

@@ -1,6 +1,6 @@
 //! Counts the cpu time of this process and all it starts, servers and their children included.
 //!
-//! A control group of its own is the only account that misses nobody: rsync's daemon never waits for its children.
+//! Only a separate control group counts every process: rsync's daemon never waits for its children.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What many transfers at once cost the server's memory.
+//! How much memory the server needs for many concurrent transfers.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The folder everything happens in, and the files that travel.
+//! The working folder of the benchmark, and the files to transfer.
 
 use std::env;
 use std::fs::{self, File};

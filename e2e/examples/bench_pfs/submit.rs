@@ -1,4 +1,4 @@
-//! A package is submitted again: of one that did not change nothing travels, of one with a changed line one file.
+//! A package is submitted again: if nothing changed, no file is sent; if one line changed, one file is sent.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A backup of a running server, restored after its database is lost: nothing that is newer goes away.
+//! A backup of a running server, restored after its database is lost: nothing newer than the backup is lost.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Names and runs: a name can be reused at once, every run is kept.
+//! Names and runs: a name can be reused immediately, every run is kept.
 
 use e2e::{Package, TestEnvironment};
 

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy --sizes`: the size of each crate, and of all that moves files, as Markdown tables.
+//! `cargo xtask tidy --sizes`: the size of each crate, and of all code that moves files, as Markdown tables.
 //!
 //! It only measures. Only Rust is counted; a line counts if it has more than a comment.
 

@@ -1,7 +1,7 @@
 //! The typed client: one method per route, over TCP, TLS or a Unix socket.
 //!
 //! It retries what can be retried, renews a token that is old or rejected and names what went wrong. It reads no configuration
-//! files and prints nothing. The client of the file service is a crate of its own, `transfer`, built on the calls that
+//! files and prints nothing. The client of the file service is a separate crate, `transfer`, built on the calls that
 //! are public here.
 
 mod admin;

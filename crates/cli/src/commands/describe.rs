@@ -1,4 +1,4 @@
-//! `describe <job>`: all that is known of one run.
+//! `describe <job>`: everything that is known about one run.
 
 use jiff::Timestamp;
 use paddlecloud_api::jobs::{JobDetail, JobView, ObjectView, WorkerView};

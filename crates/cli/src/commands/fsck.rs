@@ -1,4 +1,4 @@
-//! `pfs fsck`: reads all files whose digest the server knows, and tells damage from changes.
+//! `pfs fsck`: reads all files whose digest the server knows, and distinguishes damage from changes.
 
 use paddlecloud_api::files::{FsckFinding, FsckVerdict};
 use paddlecloud_transfer::FileService;

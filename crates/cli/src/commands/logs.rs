@@ -228,7 +228,7 @@ fn tell_gap(worker: &str, from: u64, to: u64, view: &LogView, context: &mut Cont
     context.world.err.note(&note);
 }
 
-/// Tells the user who follows a pending job when it starts to wait for something else.
+/// Notifies the user who follows a pending job when the reason for waiting changes.
 struct Waiting {
     reason: Option<String>,
     is_over: bool,

@@ -1,4 +1,4 @@
-//! `stat <path>...`: what is known of a file.
+//! `stat <path>...`: what is known about a file.
 
 use std::ffi::OsString;
 

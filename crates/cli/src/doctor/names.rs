@@ -1,6 +1,6 @@
 //! Names of 2017 that are not supported, each with what to use instead.
 //!
-//! The tables are those of the Python package, so that a program hears the same from both.
+//! The tables are those of the Python package, so that both give the same advice.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
@@ -43,7 +43,7 @@ pub fn unsupported(source: &ParsedProgram<'_>) -> Vec<Problem> {
     found
 }
 
-/// What a program's names stand for.
+/// What a program's names refer to.
 struct Program {
     /// `paddle` for `paddle.v2`, `layer` for `paddle.v2.layer`.
     aliases: HashMap<String, String>,

@@ -1,4 +1,4 @@
-//! From the cluster to the cluster: the server copies, no byte comes here.
+//! From the cluster to the cluster: the server copies; no file content passes through the client.
 
 use std::collections::HashSet;
 
@@ -109,7 +109,7 @@ impl Transfer<'_> {
         Ok(Some(place))
     }
 
-    /// A file that was named itself; what a link leads to, then.
+    /// The step for a file named on the command line; a link is replaced by its target.
     fn step_of(&mut self, source: RemoteSource, to: PfsPath) -> Option<(String, Step)> {
         let name = source.source.name.as_deref().unwrap_or_default();
         if !self.selection.takes_file(name) {
@@ -170,7 +170,7 @@ impl Transfer<'_> {
         self.copy_plan(from, to, &plan).await
     }
 
-    /// Takes links that lead out of the folder from its entries, and tells them. Says whether there were none.
+    /// Removes links that lead out of the folder from its entries and reports them. Returns whether there were none.
     pub(super) fn leave_links_outside(&mut self, folder: &PfsPath, entries: &mut Vec<Entry>) -> Completeness {
         let outside = links_outside(entries);
         let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
@@ -251,7 +251,7 @@ impl Transfer<'_> {
         steps
     }
 
-    /// Tells what the server refused; what concerns more than this path ends everything.
+    /// Reports a path that the server refused; an error that is not about this path alone ends the transfer.
     pub(super) fn refused(&mut self, path: &PfsPath, error: ClientError) -> Result<(), CliError> {
         if !is_about_one_path(&error) {
             return Err(error.into());

@@ -1,6 +1,6 @@
 //! A destination that is a link on the cluster: the file goes to the link's target, as with cp(1).
 //!
-//! Only for a destination that was named itself: links inside a destination folder are replaced.
+//! Only for a destination named on the command line: links inside a destination folder are replaced.
 
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{LinkTarget, PfsPath};
@@ -12,7 +12,7 @@ use super::rules::{Kind, Landing, TransferSource};
 use crate::error::{CliError, chain};
 
 impl Transfer<'_> {
-    /// Where a source goes that lands at `place`; `None`, after a report, if it cannot go there.
+    /// The real destination of a source that goes to `place`; `None`, after a report, if it cannot be used.
     pub(super) async fn behind_link(
         &mut self,
         source: &TransferSource,
@@ -25,7 +25,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// The same of a file whose destination was named itself.
+    /// The same for a file whose destination was named on the command line.
     pub(super) async fn file_behind_link(
         &mut self,
         shown: &str,
@@ -40,7 +40,7 @@ impl Transfer<'_> {
         let Some(link) = link else {
             return Ok(Some(dest));
         };
-        // The server's own word first: it follows no link out of the space.
+        // Ask the server first: it follows no link out of the space.
         match self.files.stat(&dest).await {
             Ok(_) => Ok(Some(self.files.real_path(&dest).await?)),
             Err(error) if !is_about_one_path(&error) => Err(error.into()),

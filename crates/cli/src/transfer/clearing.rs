@@ -36,18 +36,18 @@ impl Side<'_> {
     }
 }
 
-/// What the destination holds.
+/// The contents of the destination.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     pub entries: Vec<Entry>,
-    /// Pipes and the like, and what cannot be looked at: never compared, but no folder that has such a thing is empty.
+    /// Special files such as pipes, and unreadable entries: never compared, but a folder that contains one is not empty.
     pub unlisted: Vec<RelPath>,
-    /// Those of them that are pipes and the like: no file takes their place.
+    /// Those of them that are special files: they are never replaced.
     pub special: BTreeSet<RelPath>,
 }
 
 impl Held {
-    /// What takes no part: it does not go with its folder unasked.
+    /// Entries that are not selected: they must not be deleted together with their folder.
     pub fn protected(&self, selected: &[Entry]) -> Vec<RelPath> {
         let paths = self.entries.iter().map(|entry| &entry.path);
         let unselected = paths.filter(|path| Entry::find(selected, path).is_none());
@@ -57,34 +57,34 @@ impl Held {
     }
 }
 
-/// Whether a folder holds one of these, which are in order: what it holds follows it directly.
+/// Whether a folder contains one of these sorted paths: a folder's contents directly follow it.
 fn holds_one(folder: &RelPath, of: &[RelPath]) -> bool {
     let next = of.partition_point(|path| path < folder);
     of.get(next).is_some_and(|path| path.is_within(folder))
 }
 
-/// What something is removed for.
+/// Why an entry is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// Something else takes its place.
+    /// Another entry takes its place.
     Room,
     /// The source lacks it.
     Likeness,
 }
 
-/// What goes before anything is copied, and what when everything was; each with its contents.
+/// The entries to delete before copying and those to delete after it, each with its contents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Clearings {
     in_the_way: Vec<RelPath>,
     extra: Vec<RelPath>,
-    /// What something should take the place of, and nothing ever does.
+    /// Special files where the source has another entry. They are never replaced.
     special: Vec<RelPath>,
-    /// What not even `--delete` removes, in order.
+    /// What not even `--delete` removes, sorted.
     spared: Vec<RelPath>,
 }
 
 impl Clearings {
-    /// `selected` is what takes part of what is held, `spared` what goes with nothing.
+    /// `selected` are the entries of `held` that the filter selects; `spared` is never deleted.
     pub fn of(
         plan: &SyncPlan,
         wanted: &[Entry],
@@ -111,7 +111,7 @@ impl Clearings {
     }
 }
 
-/// Why something does not get to a place where something of another kind is, and stays.
+/// Why an entry is not copied if an entry of another type stays at its destination.
 pub(super) fn what_is_there(path: &RelPath, held: &[Entry]) -> &'static str {
     match Entry::find(held, path).map(|entry| &entry.node) {
         Some(Node::Dir) => "a folder is in its place",
@@ -120,8 +120,8 @@ pub(super) fn what_is_there(path: &RelPath, held: &[Entry]) -> &'static str {
     }
 }
 
-/// A folder in the place of something else stays if it holds one of these, with all it holds: emptied around them it would
-/// still be in the way.
+/// A folder in the place of another entry stays, with all its contents, if it contains a protected path: deleting only the rest
+/// would not make room.
 pub(super) fn hold_back(plan: &mut SyncPlan, wanted: &[Entry], protected: &[RelPath]) {
     let stays = |path: &RelPath| Entry::find(wanted, path).is_some() && holds_one(path, protected);
     let (stuck, free): (Vec<RelPath>, _) = plan.delete.drain(..).partition(stays);
@@ -131,7 +131,7 @@ pub(super) fn hold_back(plan: &mut SyncPlan, wanted: &[Entry], protected: &[RelP
     plan.blocked.sort();
 }
 
-/// Drops what cannot get to its place, with all that lies below it.
+/// Drops entries that cannot be copied, with everything below them.
 pub(super) fn leave_out(entries: &mut Vec<Entry>, stuck: &[RelPath]) {
     if !stuck.is_empty() {
         entries.retain(|entry| !stuck.iter().any(|path| entry.path.is_within(path)));
@@ -139,7 +139,7 @@ pub(super) fn leave_out(entries: &mut Vec<Entry>, stuck: &[RelPath]) {
 }
 
 impl Transfer<'_> {
-    /// Makes room at the destination. Reports and returns what cannot take its place.
+    /// Makes room at the destination. Reports and returns the entries that cannot be copied.
     pub(super) async fn make_room(
         &mut self,
         side: Side<'_>,
@@ -170,7 +170,7 @@ impl Transfer<'_> {
         Ok(stuck)
     }
 
-    /// Removes what only the destination has, unless something was left out: who lacks the new may need the old.
+    /// Removes what only the destination has, unless a file could not be copied: its user may still need the old files.
     pub(super) async fn clear_extra(
         &mut self,
         side: Side<'_>,
@@ -265,7 +265,7 @@ fn remove_here(folder: &Path, paths: &[RelPath]) -> Result<Vec<(RelPath, String)
     Ok(failed.collect())
 }
 
-/// What to delete where that was asked for: as planned, but folders that hold something spared are emptied around it.
+/// What `--delete` deletes: as planned, but of a folder that contains a spared path only the rest.
 fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<RelPath> {
     let mut deleted: Vec<RelPath> = Vec::new();
     for whole in &plan.delete {

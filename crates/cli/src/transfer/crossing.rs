@@ -1,6 +1,6 @@
-//! Copies on the cluster, several requests at a time, watched like any other transfer.
+//! Copies on the cluster, several requests at a time, with progress like any other transfer.
 //!
-//! Carries out a plan; what goes where was decided before.
+//! Carries out a plan that was made before.
 
 use std::cell::Cell;
 
@@ -19,28 +19,28 @@ pub(super) struct Crossing<'a> {
     pub files: FileClient<'a>,
     pub existing: Existing,
     pub compare: Compare,
-    /// Requests at a time.
+    /// The number of concurrent requests.
     pub transfers: usize,
     pub dry_run: bool,
 }
 
-/// One file or link that goes from one place to another.
+/// One file or link to copy.
 #[derive(Debug)]
 pub(super) struct Step {
     pub from: PfsPath,
     pub to: PfsPath,
-    /// What it is; its path is of no concern.
+    /// Its type and size; the path is not used.
     pub entry: Entry,
-    /// Whether it was compared with what is there.
+    /// Whether it has already been compared with the destination.
     pub is_compared: bool,
 }
 
-/// What takes the place of a folder that is copied.
+/// The folders to create and files to copy for one source folder.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// The folder that all of it goes into. Where it cannot be made, nothing else is tried.
+    /// The destination folder. If it cannot be created, nothing else is tried.
     pub into: Option<PfsPath>,
-    /// Folders to make, those above before those in them.
+    /// Folders to create, parents first.
     pub folders: Vec<PfsPath>,
     pub files: Vec<Step>,
 }
@@ -53,8 +53,8 @@ impl Steps {
 }
 
 impl Crossing<'_> {
-    /// Copies a folder to a place that is free, in one request: it appears when all of it is there. Where that is refused
-    /// for the sake of something in it, the rest goes file by file.
+    /// Copies a folder to a new path in one request: it appears when it is complete. If the server refuses because of an entry
+    /// in the folder, the others are copied one by one.
     pub async fn whole(&self, from: &PfsPath, to: &PfsPath, steps: Steps, watch: &dyn Progress) -> Summary {
         steps.plan(watch);
         let error = match self.files.copy(from, to, self.existing).await {
@@ -84,7 +84,7 @@ impl Crossing<'_> {
         summary
     }
 
-    /// Makes folders, then copies files; what fails does not stop the rest.
+    /// Creates folders, then copies files; a failure does not stop the rest.
     pub async fn run(&self, steps: Steps, watch: &dyn Progress) -> Summary {
         steps.plan(watch);
         self.take(steps, watch).await
@@ -119,7 +119,7 @@ impl Crossing<'_> {
         summary
     }
 
-    /// Gives the folders that could not be made.
+    /// Returns the folders that could not be created.
     async fn make(&self, folders: Vec<PfsPath>, is_over: &Cell<bool>, summary: &mut Summary) -> Vec<PfsPath> {
         if self.dry_run {
             return Vec::new();
@@ -164,7 +164,7 @@ impl Crossing<'_> {
         }
     }
 
-    /// What becomes of a file that need not be copied.
+    /// The outcome of a file that need not be copied.
     async fn judge(&self, step: &Step) -> Result<Option<Outcome>, ClientError> {
         if step.is_compared {
             return Ok(None);
@@ -200,7 +200,7 @@ impl Crossing<'_> {
     async fn judge_contents(&self, step: &Step) -> Result<Option<Outcome>, ClientError> {
         let from = self.files.stat_digest(&step.from).await?;
         let is_same = match self.files.stat_digest(&step.to).await {
-            // What the disk has damaged is like nothing: a copy repairs it.
+            // A damaged file equals no other: a copy repairs it.
             Err(error) if error.refusal() == Some(ErrorName::Damaged) => false,
             to => {
                 let to = to?;
@@ -228,7 +228,7 @@ fn end_after<T>(result: &Result<T, TransferError>, is_over: &Cell<bool>) {
     }
 }
 
-/// Whether a refusal may be for the sake of something in a folder, and not of the folder.
+/// Whether the server may have refused because of an entry in the folder, not because of the folder itself.
 fn may_go_in_parts(error: &ClientError) -> bool {
     is_about_one_path(error)
         && !matches!(

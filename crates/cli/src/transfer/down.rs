@@ -99,7 +99,7 @@ impl Transfer<'_> {
             .then_some(Download::Known { remote, local, meta }))
     }
 
-    /// What a folder holds, and whether that is all; `None`, after a report, if it cannot be listed.
+    /// The contents of a folder, and whether they are complete; `None`, after a report, if it cannot be listed.
     pub(super) async fn look_through_there(
         &mut self,
         folder: &PfsPath,
@@ -109,7 +109,7 @@ impl Transfer<'_> {
         Ok(listed.map(|listed| self.tell_what_stays(folder, listed)))
     }
 
-    /// What a folder holds; `None`, after a report, if it cannot be listed.
+    /// The contents of a folder; `None`, after a report, if it cannot be listed.
     pub(super) async fn list_there(
         &mut self,
         folder: &PfsPath,
@@ -137,7 +137,7 @@ impl Transfer<'_> {
         (listed.entries, completeness)
     }
 
-    /// Entries of a folder, which becomes `local`; made even when it is empty.
+    /// Downloads the entries of a folder to `local`, which is created even if the folder is empty.
     pub(super) fn tree_down(
         &mut self,
         remote: PfsPath,
@@ -175,7 +175,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Where something lands; an error where this system has no such name.
+/// The local path of an entry; an error if this system does not allow the name.
 fn place_of(dest: &Path, landing: &Landing) -> Result<PathBuf, RootError> {
     match landing {
         Landing::Exactly => Ok(dest.to_owned()),

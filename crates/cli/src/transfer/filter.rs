@@ -1,4 +1,4 @@
-//! `--include`, `--exclude` and `--files-from`: which entries of a tree take part.
+//! `--include`, `--exclude` and `--files-from`: which entries of a tree are selected.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -11,7 +11,7 @@ use paddlecloud_pfs::{Entry, Mtime, Node, RelPath};
 use super::location::shown;
 use crate::error::CliError;
 
-/// The flags, in the order in which they were typed: the first pattern that matches decides.
+/// The flags, in the order in which they were given: the first pattern that matches decides.
 #[derive(Debug, Clone, Default)]
 pub struct FilterArgs {
     patterns: Vec<(Sense, String)>,
@@ -86,7 +86,7 @@ impl clap::Args for FilterArgs {
 }
 
 impl FilterArgs {
-    /// Whether any of them was typed.
+    /// Whether any of them was given.
     pub fn is_given(&self) -> bool {
         !self.patterns.is_empty() || self.files_from.is_some()
     }
@@ -95,7 +95,7 @@ impl FilterArgs {
     pub fn selection(&self) -> Result<Selection, CliError> {
         let only_includes = self.patterns.iter().all(|(sense, _)| *sense == Sense::Include);
         let patterns = self.patterns.iter().map(|(sense, pattern)| match only_includes {
-            // Taking out what the patterns match leaves what does not take part.
+            // Excluding the matches leaves what is not selected, see `Patterns::Only`.
             true => (Sense::Exclude, pattern.as_str()),
             false => (*sense, pattern.as_str()),
         });
@@ -111,7 +111,7 @@ impl FilterArgs {
     }
 }
 
-/// What takes part in a transfer.
+/// The selection of entries for a transfer.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     filter: Option<Patterns>,
@@ -126,12 +126,12 @@ enum Patterns {
 }
 
 impl Selection {
-    /// Whether everything takes part.
+    /// Whether everything is selected.
     pub fn is_all(&self) -> bool {
         self.filter.is_none() && self.listed.is_none()
     }
 
-    /// Keeps what takes part, and the folders on the way to it. Entries are in the order of [`RelPath`].
+    /// Keeps the selected entries and their parent folders. Entries are in the order of [`RelPath`].
     pub fn apply(&self, entries: &mut Vec<Entry>) {
         match &self.filter {
             None => {}
@@ -149,7 +149,7 @@ impl Selection {
         }
     }
 
-    /// Whether a file that was named itself takes part.
+    /// Whether a file named on the command line is selected.
     pub fn takes_file(&self, name: &[u8]) -> bool {
         let Ok(path) = RelPath::from_bytes(name) else {
             return true;
@@ -176,7 +176,7 @@ impl Selection {
     }
 }
 
-/// A listed folder stands for all it holds.
+/// A listed folder means everything below it.
 fn is_listed(path: &RelPath, listed: &HashSet<&RelPath>) -> bool {
     std::iter::successors(Some(path.clone()), RelPath::parent).any(|path| listed.contains(&path))
 }
@@ -206,7 +206,7 @@ fn read_list(file: &Path) -> Result<Vec<RelPath>, CliError> {
     })
 }
 
-/// One path per line, or separated by NUL (as `find -print0` writes them). Lines with `#` in front are remarks. A line that
+/// One path per line, or separated by NUL (as `find -print0` writes them). Lines that start with `#` are comments. A line that
 /// is not a path is reported with its number.
 fn parse_list(bytes: &[u8]) -> Result<Vec<RelPath>, (usize, paddlecloud_pfs::RelPathError)> {
     let separator = if bytes.contains(&0) { 0 } else { b'\n' };
@@ -218,7 +218,7 @@ fn parse_list(bytes: &[u8]) -> Result<Vec<RelPath>, (usize, paddlecloud_pfs::Rel
         .collect()
 }
 
-/// Without what means nothing: `./`, doubled slashes, a carriage return.
+/// Removes what has no meaning: `./`, doubled slashes, a carriage return.
 fn tidy(line: &[u8], separator: u8) -> Vec<u8> {
     let is_text = separator == b'\n';
     let line = line.strip_suffix(b"\r").filter(|_| is_text).unwrap_or(line);

@@ -1,6 +1,6 @@
-//! The side of a transfer that lies on this machine: what an argument names, and what a folder holds.
+//! The local side of a transfer: the sources that an argument names, and the contents of folders.
 //!
-//! A link that was named itself is followed; links inside a folder travel as links.
+//! A link named on the command line is followed; links inside a folder are copied as links.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -22,7 +22,7 @@ pub struct LocalSource {
 }
 
 impl LocalSource {
-    /// The same, typed with a slash at its end: only a folder can be.
+    /// The same, with a slash at its end: only a folder is accepted.
     fn with_slash(self) -> Option<LocalSource> {
         let mut path = self.path.into_os_string();
         path.push("/");
@@ -30,23 +30,23 @@ impl LocalSource {
     }
 }
 
-/// What a folder holds, and what of it cannot travel.
+/// The contents of a folder, and which of them cannot be copied.
 #[derive(Debug, Default)]
 pub struct Walked {
     pub entries: Vec<Entry>,
     pub lost: Vec<Lost>,
     /// Sockets, pipes and devices, which are never copied.
     pub special: Vec<RelPath>,
-    /// All that is there and not among the entries.
+    /// Everything in the folder that is not among the entries.
     pub unlisted: Vec<RelPath>,
 }
 
-/// What an argument names: itself, or, when nothing is called so, what matches it as a pattern.
+/// What an argument names: that path or, if it does not exist, everything that matches it as a pattern.
 pub fn sources(path: &Path) -> Result<Vec<LocalSource>, Lost> {
     sources_from(Path::new(""), path)
 }
 
-/// The same, typed in a folder, whose own name is no pattern. Matches are shown as they were typed.
+/// The same, relative to a folder, whose own name is not a pattern. Matches are shown as they were typed.
 pub fn sources_from(base: &Path, path: &Path) -> Result<Vec<LocalSource>, Lost> {
     let lost = |reason: String| Lost::new(shown(path), reason);
     match std::fs::metadata(base.join(path)) {
@@ -62,7 +62,7 @@ pub fn sources_from(base: &Path, path: &Path) -> Result<Vec<LocalSource>, Lost> 
     }
 }
 
-/// Whether nothing is called so. On Windows nothing can be called as a pattern is.
+/// Whether the path does not exist. On Windows no name can contain wildcards.
 fn is_no_name(path: &Path, error: &std::io::Error) -> bool {
     match error.kind() {
         ErrorKind::NotFound => true,
@@ -101,7 +101,7 @@ fn source(path: &Path, is_folder: bool) -> LocalSource {
     }
 }
 
-/// Unlike `Path::file_name` this sees `.`, which stands for what a folder holds.
+/// Unlike `Path::file_name` this returns `.`, which means the contents of a folder.
 fn last_name(path: &[u8]) -> &[u8] {
     let end = path
         .iter()
@@ -119,7 +119,7 @@ fn ends_with_slash(path: &[u8]) -> bool {
     path.last().is_some_and(|byte| is_slash(*byte))
 }
 
-/// What stands between names: on Windows there are two such characters.
+/// Whether a character separates names: on Windows two characters do.
 fn is_slash(byte: u8) -> bool {
     std::path::is_separator(char::from(byte))
 }
@@ -162,8 +162,8 @@ fn split(pattern: &Path) -> (PathBuf, PathBuf) {
     (fixed.into_iter().collect(), rest)
 }
 
-/// Looks through a folder. What cannot be read is reported and does not stop the rest; what an interrupted download left
-/// anywhere in it is no part of it.
+/// Walks a folder. What cannot be read is reported and does not stop the rest; leftovers of interrupted downloads
+/// are skipped.
 pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     let walked = paddlecloud_transfer::walk(folder)?;
     let lost = |error: &RootError| Lost::new(shown(folder), chain(error));

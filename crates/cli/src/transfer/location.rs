@@ -20,13 +20,13 @@ pub enum Location {
     Pipe,
 }
 
-/// A path of the cluster as it was typed; it may hold wildcards.
+/// A path of the cluster as it was typed; it may contain wildcards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     pub path: PfsPath,
     /// As it was typed.
     raw: Vec<u8>,
-    /// Whether it ends with `/.`, which stands for what a folder holds.
+    /// Whether it ends with `/.`, which means the contents of a folder.
     pub is_contents: bool,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A local path as people read it: what is not UTF-8 and what would move the cursor is spelled out.
+/// A local path for messages: control characters and bytes that are not UTF-8 are escaped.
 pub fn shown(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
@@ -82,7 +82,7 @@ pub fn shown(path: &Path) -> String {
     text
 }
 
-/// A path below a local folder, as people read it.
+/// A path below a local folder, for messages.
 pub fn shown_in(folder: &Path, path: &RelPath) -> String {
     match path.in_folder(folder) {
         Ok(path) => shown(&path),
@@ -99,7 +99,7 @@ fn is_remote(text: &OsStr) -> bool {
 }
 
 impl Remote {
-    /// A path that must lie on the cluster.
+    /// A path that must be on the cluster.
     pub fn parse(text: &OsStr) -> Result<Remote, CliError> {
         Remote::from_bytes(text.as_encoded_bytes())
     }
@@ -117,7 +117,7 @@ impl Remote {
         texts.into_iter().map(Remote::parse).collect()
     }
 
-    /// The same path in a datacenter of another name. `/pfs/public` names none and stays.
+    /// The same path in a datacenter of another name. `/pfs/public` names none and stays unchanged.
     pub fn in_datacenter(&self, name: &str) -> Result<Remote, CliError> {
         let Some(typed) = self.path.datacenter() else {
             return Ok(self.clone());
@@ -136,7 +136,7 @@ impl Remote {
         Remote::from_bytes(&parts.join(&b'/'))
     }
 
-    /// Whether it stands for what matches it.
+    /// Whether it is a pattern.
     pub fn is_pattern(&self) -> bool {
         is_pattern(self.path.place().path.as_bytes())
     }
@@ -208,7 +208,7 @@ pub async fn settle<'a>(
     Ok(())
 }
 
-/// The same for a path that travels as text, such as a job's package; one that is no path is the server's to refuse.
+/// The same for a path that is sent as text, such as a job's package; the server refuses an invalid one.
 pub async fn settle_text(session: &Session, path: &mut String) -> Result<(), CliError> {
     if let Ok(mut remote) = Remote::parse(path.as_ref()) {
         settle(session, [&mut remote]).await?;
@@ -217,7 +217,7 @@ pub async fn settle_text(session: &Session, path: &mut String) -> Result<(), Cli
     Ok(())
 }
 
-/// Whether a path holds any wildcard.
+/// Whether a path contains a wildcard.
 pub fn is_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| b"*?[{".contains(byte))
 }

@@ -1,7 +1,7 @@
 //! Makes one folder like another: what `sync` does.
 //!
-//! What takes no part (`--exclude`) is neither sent nor deleted. When the source could not be read completely, nothing is
-//! deleted, and when something could not be copied, nothing but what stood in the way.
+//! Excluded files are neither sent nor deleted. If the source could not be read completely, nothing is deleted. If a file could
+//! not be copied, only entries that were in the way are deleted.
 
 use std::path::Path;
 
@@ -19,16 +19,16 @@ use super::{Transfer, TransferArgs, local, remote};
 use crate::commands::Context;
 use crate::error::{CliError, chain};
 
-/// A sync as it was asked for.
+/// The sync that was requested.
 #[derive(Debug)]
 pub struct Mirror {
     pub src: Location,
     pub dest: Location,
-    /// Whether what only the destination has is removed.
+    /// Whether to remove what only the destination has.
     pub delete: bool,
 }
 
-/// Makes `dest` like `src`, tells how it went and gives the exit code.
+/// Makes `dest` like `src`, reports the result and returns the exit code.
 pub async fn mirror(
     mut mirror: Mirror,
     args: &TransferArgs,
@@ -129,8 +129,8 @@ impl Transfer<'_> {
         self.clear_extra(side, &clearings, completeness).await
     }
 
-    /// What takes part of a source that really lies at `place`, and whether all of it could be read; `None`, after a report,
-    /// if it cannot be listed.
+    /// The selected entries of a source whose real path is `place`, and whether all could be read; `None`, after a report, if it
+    /// cannot be listed.
     async fn wanted_there(
         &mut self,
         src: &PfsPath,
@@ -184,7 +184,7 @@ impl Transfer<'_> {
             compare,
         };
         let mut plan = plan(wanted, &selected, options);
-        // Where everything takes part, `--delete` also means what no listing tells.
+        // If everything is selected, `--delete` also applies to entries that a listing omits.
         let spared = match self.selection.is_all() {
             true => Vec::new(),
             false => held.protected(&selected),
@@ -212,12 +212,12 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
     }
 }
 
-/// What is the server's own in a home takes no part, whichever side it is on.
+/// The server's own folders in a home are never selected, on either side.
 fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
     entries.retain(|entry| !is_ours(home, &entry.path));
 }
 
-/// A folder that lies in the other, as they are written or really, would be removed or filled while it is read.
+/// A folder inside the other one, by its path or through links, would be removed or filled while it is read.
 fn must_lie_apart(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Result<(), CliError> {
     let is_inside = |path: (&PfsPath, &PfsPath), folder: (&PfsPath, &PfsPath)| {
         remote::is_written_within(path.0, folder.0) || remote::is_written_within(path.1, folder.1)
@@ -233,7 +233,7 @@ fn must_lie_apart(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Resu
     }
 }
 
-/// Of what is the server's own something could be removed and nothing sent. `place` is where the folder really lies.
+/// Files of the server's own folders could be removed but never sent. `place` is the folder's real path.
 fn must_be_the_users(dest: &PfsPath, place: &PfsPath) -> Result<(), CliError> {
     match is_ours(&space_of(place), &place.place().path) {
         true => Err(kept_by_the_server(dest, place)),

@@ -41,7 +41,7 @@ use crate::error::CliError;
 use crate::session::Session;
 use crate::world::World;
 
-/// A copy as it was asked for.
+/// The copy that was requested.
 #[derive(Debug)]
 pub struct Copy {
     pub sources: Vec<Location>,
@@ -50,10 +50,10 @@ pub struct Copy {
     pub style: Style,
 }
 
-/// More sources than this share one line: a shell makes thousands of `*.jpg`.
+/// More sources than this share one line: a shell may expand `*.jpg` to thousands.
 const OWN_LINES: usize = 8;
 
-/// Copies, tells how it went and gives the exit code.
+/// Copies, reports the result and returns the exit code.
 pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
     Way::of(&copy)?.must_suit(args)?;
     let selection = args.filter.selection()?;
@@ -75,7 +75,7 @@ pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>
     transfer.end(copied)
 }
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Debug)]
 enum Way<'a> {
     Up(Vec<&'a std::path::Path>, &'a location::Remote),
@@ -129,7 +129,7 @@ impl Way<'_> {
     }
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 pub struct Transfer<'a> {
     files: FileClient<'a>,
     /// Where that server is.
@@ -138,12 +138,12 @@ pub struct Transfer<'a> {
     selection: Selection,
     world: &'a mut World,
     tally: TransferTotals,
-    /// What was left out before anything went, and that no line has counted yet: names of the list that are not there,
-    /// and folders that cannot be looked into.
+    /// Left out before anything was sent, and not yet counted by a line: names of the list that do not exist, and unreadable
+    /// folders.
     untold: usize,
-    /// The folder of the cluster that was made last: thousands of files may go there.
+    /// The folder of the cluster that was created last: thousands of files may go there.
     made: Option<PfsPath>,
-    /// `sent`, `received` or `copied`: what the bytes in the last line did.
+    /// `sent`, `received` or `copied`: the verb for the bytes in the last line.
     moved: &'static str,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// What was done, what was not, and the exit code; also after an error with which nothing more could be done.
+    /// Reports what was done and what was not, and returns the exit code, even after an error that ended the transfer.
     fn end(self, done: Result<(), CliError>) -> Result<u8, CliError> {
         if let Err(error) = done {
             if self.has_changed_something() && !self.options.dry_run {
@@ -188,7 +188,7 @@ impl<'a> Transfer<'a> {
         self.tally.transferred + self.tally.removed > 0
     }
 
-    /// Something that takes part and does not go; the next line counts it.
+    /// Records a selected entry that is not copied; the next line counts it.
     fn leave(&mut self, lost: Lost) {
         self.tally.lose(lost);
         self.untold += 1;
@@ -233,7 +233,7 @@ impl<'a> Transfer<'a> {
         self.settle(summary, &watch)
     }
 
-    /// Shows the work until it is done; Ctrl-C leaves it where it can go on.
+    /// Shows progress until the work is done. After Ctrl-C it can be resumed.
     async fn show(
         &mut self,
         title: &str,

@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::world::World;
 
 impl Transfer<'_> {
-    /// Sends stdin. It is kept in a temporary file first: only then its size is known, and a lost connection does not lose
+    /// Sends stdin. It is first written to a temporary file: only then is its size known, and a lost connection does not lose
     /// it. The file has no name, so nothing of it stays, however this process ends.
     pub(super) async fn pipe_up(&mut self, dest: &Remote) -> Result<(), CliError> {
         let there = remote::target(&self.files, &dest.path).await?;

@@ -26,12 +26,12 @@ pub struct Watch {
     moved: AtomicU64,
     spared: AtomicU64,
     ended: AtomicU64,
-    /// What became of every file; kept only where it is printed.
+    /// The outcome of every file; kept only if it is printed.
     outcomes: Option<Mutex<Vec<(String, Outcome)>>>,
 }
 
 impl Watch {
-    /// One that remembers what became of every file.
+    /// A counter that also keeps the outcome of every file.
     pub fn remembering() -> Watch {
         Watch {
             outcomes: Some(Mutex::default()),
@@ -39,7 +39,7 @@ impl Watch {
         }
     }
 
-    /// What became of the files so far.
+    /// The outcomes so far.
     pub fn take_outcomes(&self) -> Vec<(String, Outcome)> {
         let Some(outcomes) = &self.outcomes else {
             return Vec::new();
@@ -51,14 +51,14 @@ impl Watch {
         counter.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are there, and of how many. A file that changed is restarted, so more bytes may have been moved than it has.
+    /// Bytes done and bytes in total. A file that changed is restarted, so more bytes may have been moved than it has.
     fn done(&self) -> (u64, u64) {
         let total = Self::get(&self.bytes);
         let done = Self::get(&self.moved) + Self::get(&self.spared);
         (done.min(total), total)
     }
 
-    /// How much of the whole is there.
+    /// The fraction that is done.
     fn percent(&self) -> u64 {
         match self.done() {
             (_, 0) => 0,
@@ -116,7 +116,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Says `Uploading data ... `, or shows a bar on a terminal.
+    /// Prints `Uploading data ... `, or shows a bar on a terminal.
     pub fn begin(what: String, messages: &mut Messages) -> Line {
         let bar = messages.is_terminal.then(|| bar(&what));
         if bar.is_none() {
@@ -125,8 +125,8 @@ impl Line {
         Line { what, bar }
     }
 
-    /// Draws how far it is: of the whole, what was there already included. Only what goes over the wire counts for
-    /// rate and time, so that these are true.
+    /// Draws the progress, including what was already at the destination. Rate and time count only bytes that go over the
+    /// wire.
     pub fn refresh(&self, watch: &Watch) {
         if let Some(bar) = &self.bar {
             let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.spared));
@@ -161,8 +161,8 @@ fn bar(what: &str) -> ProgressBar {
     bar
 }
 
-/// `Uploading data ####----  42%  1.2 GB of 3.0 GB  12 MB/s  40s left` in this many columns. What is narrow loses the end
-/// of the tails, the bar and the middle of the name, in this order.
+/// `Uploading data ####----  42%  1.2 GB of 3.0 GB  12 MB/s  40s left` in this many columns. On a narrow terminal the figures
+/// at the end are dropped first, then the bar, then the middle of the name.
 fn drawn(what: &str, percent: u64, tails: &[String], columns: usize) -> String {
     let wanted = one_line::width(what).min(columns / 3);
     let tail_of = |count: usize| {

@@ -1,4 +1,4 @@
-//! The side of a transfer that lies on the cluster: what an argument names, and what a folder holds.
+//! The cluster's side of a transfer: the sources that an argument names, and the contents of folders.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use paddlecloud_api::client::ClientError;
@@ -23,19 +23,19 @@ pub struct RemoteSource {
     pub source: TransferSource,
 }
 
-/// What a folder holds, and what of it cannot travel.
+/// The contents of a folder, and which of them cannot be copied.
 #[derive(Debug, Default)]
 pub struct Listed {
     pub entries: Vec<Entry>,
     /// Sockets, pipes and devices.
     pub special: Vec<RelPath>,
-    /// What could not be looked at.
+    /// Entries that could not be read.
     pub unread: Vec<UnreadEntry>,
 }
 
 impl Listed {
-    /// Leaves out what is the server's own in a home: it takes no part, whether it can be read or not. `place` is where the
-    /// folder really lies.
+    /// Leaves out the server's own folders in a home, whether they can be read or not. `place` is the folder's real
+    /// path.
     pub fn leave_ours(&mut self, folder: &PfsPath, place: &PfsPath) {
         self.entries.retain(|entry| !is_ours(place, &entry.path));
         self.special.retain(|path| !is_ours(place, path));
@@ -55,7 +55,7 @@ impl Listed {
     }
 }
 
-/// Where something that could not be looked at lies in the folder that was listed.
+/// The path of an unreadable entry, relative to the listed folder.
 pub fn path_in(folder: &PfsPath, unread: &UnreadEntry) -> Option<RelPath> {
     unread.path.0.place().path.strip_prefix(&folder.place().path)
 }
@@ -72,8 +72,8 @@ fn unknown_file(path: RelPath) -> Entry {
     }
 }
 
-/// What an argument names: everything that matches when it is a pattern, else itself. Never empty, and only folders where it
-/// was typed with a slash at its end.
+/// What an argument names: everything that matches if it is a pattern, otherwise that path. Never empty; only folders if it ends
+/// with a slash.
 pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileView>, ClientError> {
     if let Some(pattern) = remote.pattern() {
         let mut found = files.glob(pattern).await?;
@@ -84,7 +84,7 @@ pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileVie
             return Ok(found);
         }
     }
-    // Nothing matches: the wildcards may belong to its name.
+    // Nothing matches: the wildcards may be part of the name.
     let meta = match files.stat_link(&remote.path).await {
         Err(error) if remote.is_pattern() && error.refusal() == Some(ErrorName::NotFound) => {
             return Err(ClientError::Refused(ErrorBody::new(
@@ -103,7 +103,7 @@ pub async fn find(files: &FileClient<'_>, remote: &Remote) -> Result<Vec<FileVie
     }])
 }
 
-/// Those that are folders, also behind links, as a shell has it.
+/// Keeps folders and links to folders, as a shell does.
 async fn folders_among(files: &FileClient<'_>, found: Vec<FileView>) -> Result<Vec<FileView>, ClientError> {
     let looked = stream::iter(found).map(async |view| {
         let behind = match view.meta.kind {
@@ -112,7 +112,7 @@ async fn folders_among(files: &FileClient<'_>, found: Vec<FileView>) -> Result<V
         };
         match behind {
             Ok(meta) => Ok(meta.is_folder().then_some(view)),
-            // It leads nowhere.
+            // A broken link.
             Err(error) if is_about_one_path(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -121,7 +121,7 @@ async fn folders_among(files: &FileClient<'_>, found: Vec<FileView>) -> Result<V
     Ok(looked.into_iter().flatten().collect())
 }
 
-/// Refuses a path that was typed with a slash at its end and leads to no folder.
+/// Refuses a path that ends with a slash and is not a folder.
 pub async fn must_suit_slash(files: &FileClient<'_>, path: &PfsPath) -> Result<(), ClientError> {
     match path.has_trailing_slash() {
         true => as_typed(path, files.stat(path).await?).map(drop),
@@ -129,7 +129,7 @@ pub async fn must_suit_slash(files: &FileClient<'_>, path: &PfsPath) -> Result<(
     }
 }
 
-/// What a path leads to, unless it was typed with a slash at its end and that is no folder.
+/// The target of a path; refused if the path ends with a slash and the target is not a folder.
 pub fn as_typed(path: &PfsPath, behind: FileMeta) -> Result<FileMeta, ClientError> {
     match path.has_trailing_slash() && !behind.is_folder() {
         true => Err(ClientError::Refused(ErrorBody::new(
@@ -154,7 +154,7 @@ pub async fn find_all(
     Ok(found)
 }
 
-/// The sources an argument names; links are taken for what they point at. A broken link is reported and does
+/// The sources an argument names; links are replaced by their targets. A broken link is reported and does
 /// not stop the rest.
 pub async fn sources(
     files: &FileClient<'_>,
@@ -180,7 +180,7 @@ pub async fn sources(
     Ok(sources)
 }
 
-/// A node as a source: a link is one of its own.
+/// A node as a source: a link is a source itself.
 pub fn node(path: PfsPath, meta: FileMeta) -> RemoteSource {
     RemoteSource {
         source: TransferSource {
@@ -211,13 +211,14 @@ pub async fn target(files: &FileClient<'_>, path: &PfsPath) -> Result<Target, Cl
     }
 }
 
-/// Whether a path lies in another, or is the same, as both are written.
+/// Whether a path is inside another one or the same, comparing only the text.
 pub fn is_written_within(path: &PfsPath, folder: &PfsPath) -> bool {
     let (path, folder) = (path.place(), folder.place());
     path.space == folder.space && path.path.is_within(&folder.path)
 }
 
-/// Whether a folder lies in another, or is the same, once links are followed. What cannot be followed lies where it says.
+/// Whether a folder is inside another one or the same, with links resolved. A link that cannot be resolved counts as its own
+/// path.
 pub async fn lies_within(
     files: &FileClient<'_>,
     path: &PfsPath,
@@ -230,7 +231,7 @@ pub async fn lies_within(
     Ok(is_written_within(&path, &folder))
 }
 
-/// Everything below a folder, in order; what cannot be looked at is an error.
+/// Everything below a folder, sorted; an unreadable entry is an error.
 pub async fn entries(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed, ClientError> {
     let mut listed = entries_to_compare(files, folder, Compare::default()).await?;
     match listed.unread.pop() {
@@ -239,7 +240,7 @@ pub async fn entries(files: &FileClient<'_>, folder: &PfsPath) -> Result<Listed,
     }
 }
 
-/// Everything below a folder that can be looked at, in order, with what it takes to compare it.
+/// Every readable entry below a folder, sorted, with the metadata needed to compare it.
 pub async fn entries_to_compare(
     files: &FileClient<'_>,
     folder: &PfsPath,

@@ -12,16 +12,16 @@ use crate::world::World;
 /// A terminal lists this many failures and counts the others; a file gets all of them.
 const LISTED: usize = 50;
 
-/// Something that did not get to its place, or that could not be dealt with otherwise.
+/// Something that could not be copied, or for which another operation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     pub path: String,
     pub reason: String,
-    /// What failed, where that is not what the command is there for.
+    /// The operation that failed, if it was not the command's main one.
     aside: Option<Aside>,
 }
 
-/// What is done beside copying.
+/// Operations other than copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aside {
     Look,
@@ -46,7 +46,7 @@ impl Lost {
         }
     }
 
-    /// The same of something else than a copy.
+    /// The same for another operation than a copy.
     pub fn aside(aside: Aside, path: impl Into<String>, reason: impl Into<String>) -> Lost {
         Lost {
             aside: Some(aside),
@@ -62,7 +62,7 @@ impl Lost {
         }
     }
 
-    /// Path and reason; a reason that names the path already stands alone.
+    /// Path and reason; only the reason if it already names the path.
     fn words(&self, quote: &str) -> String {
         let reason = match self.reason.strip_prefix(&format!("`{}`", self.path)) {
             Some(rest) if rest.starts_with(" itself ") => format!("the folder{rest}"),
@@ -73,7 +73,7 @@ impl Lost {
     }
 }
 
-/// What all sources of a command came to.
+/// The totals over all sources of a command.
 #[derive(Debug, Default)]
 pub struct TransferTotals {
     pub transferred: u64,
@@ -81,7 +81,7 @@ pub struct TransferTotals {
     pub kept: u64,
     pub removed: u64,
     pub moved: u64,
-    /// Bytes that went in vain, before those that count.
+    /// Bytes of failed attempts, which had to be sent again.
     again: u64,
     lost: Vec<Lost>,
     /// Files that were never tried because the transfer had to end.
@@ -106,8 +106,8 @@ impl TransferTotals {
         self.lost.push(lost);
     }
 
-    /// Forgets what could not be looked into and lies in one of these: it goes with them, or they are reported as what could
-    /// not be removed.
+    /// Forgets unreadable entries inside these paths: they are removed with them, or the paths themselves are reported as
+    /// not removed.
     pub fn forget_unseen(&mut self, removed: &[String]) {
         let is_in = |path: &str, folder: &String| {
             path.strip_prefix(folder.as_str())
@@ -118,7 +118,7 @@ impl TransferTotals {
         });
     }
 
-    /// One more thing that failed on the server's side.
+    /// Records another failure reported by the server.
     pub fn refuse(&mut self, path: impl Into<String>, error: &ClientError) {
         self.keep_hints(error);
         self.lost.push(Lost::new(path, chain(error)));
@@ -141,7 +141,7 @@ impl TransferTotals {
         }
     }
 
-    /// A hint for the end; the first one counts.
+    /// Sets the hint that is printed at the end; the first one is kept.
     pub fn hint(&mut self, hint: &str) {
         if self.hints.is_empty() {
             self.hints.push(hint.to_owned());
@@ -170,7 +170,7 @@ impl TransferTotals {
         self.lost.len() as u64 + self.broken_off
     }
 
-    /// How many of them did not get to their place.
+    /// How many of them could not be copied.
     pub fn left_out(&self) -> u64 {
         self.count(None) + self.broken_off
     }
@@ -233,7 +233,7 @@ impl TransferTotals {
             .join(", ")
     }
 
-    /// Tells what failed, file by file, and gives the exit code.
+    /// Reports what failed, file by file, and returns the exit code.
     pub fn end(self, what: &str, world: &mut World) -> Result<u8, CliError> {
         let count = self.failures();
         if count == 0 {
@@ -252,7 +252,7 @@ impl TransferTotals {
         Err(self.hints.into_iter().fold(error, CliError::with_hint))
     }
 
-    /// Tells what failed, file by file.
+    /// Reports what failed, file by file.
     pub fn list_lost(&self, world: &mut World) {
         for line in listed(&self.lost, world.err.is_terminal) {
             world.err.line(line);
@@ -269,7 +269,7 @@ pub fn foreseen(words: &str) -> String {
     format!("Dry run, nothing was changed: {words}")
 }
 
-/// A line for each; on a terminal not for too many.
+/// Prints a line for each, on a terminal only up to a limit.
 fn listed(lost: &[Lost], is_terminal: bool) -> Vec<String> {
     let shown = match is_terminal {
         true => lost.len().min(LISTED),

@@ -19,35 +19,35 @@ pub enum Target {
     Missing,
 }
 
-/// One source, as far as the rules care.
+/// One source, as far as the rules need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferSource {
     /// As it was typed.
     pub shown: String,
-    /// Its last name; `None` for `.` and the like, which stand for what they hold.
+    /// Its last name; `None` for `.` and similar paths, which mean the contents of a folder.
     pub name: Option<Vec<u8>>,
     pub kind: Kind,
-    /// Whether it was typed with a slash at its end.
+    /// Whether it ends with a slash.
     pub slash: bool,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     pub target: Target,
-    /// Whether the destination was typed with a slash at its end: then it is a folder, made when missing.
+    /// Whether the destination ends with a slash: then it is a folder, created if missing.
     pub slash: bool,
-    /// Whether folders take part.
+    /// Whether folders are copied.
     pub recursive: bool,
     pub style: Style,
 }
 
-/// Whose rules.
+/// Which rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// cp(1): a folder lands inside an existing folder, and takes the name of a missing one.
     Cp,
-    /// As in the submit guide: `src` lands inside the destination, `src/` brings only what it holds.
+    /// As in the submit guide: `src` lands inside the destination, `src/` copies only its contents.
     Slash,
 }
 
@@ -60,7 +60,7 @@ pub enum Landing {
     Inside(Vec<u8>),
 }
 
-/// Why a source stays where it is, or why nothing can be copied at all.
+/// Why a source is not copied, or why nothing can be copied at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("it is a folder")]
@@ -75,7 +75,7 @@ pub enum RuleError {
     FileAsFolder,
 }
 
-/// Gives every source its place, in their order. The outer error stops everything.
+/// Returns the destination of every source, in order. The outer error stops everything.
 pub fn landings(
     sources: &[TransferSource],
     request: Request,

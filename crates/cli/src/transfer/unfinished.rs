@@ -13,7 +13,7 @@ use paddlecloud_pfs::staging::KEEP_UNFINISHED;
 use super::Transfer;
 use super::rules::Target;
 
-/// The note of some sources on their way to one destination.
+/// The note about a copy of some sources to one destination.
 pub(super) struct Unfinished {
     note: Option<PathBuf>,
     /// Whether the note stays as it is.
@@ -21,7 +21,7 @@ pub(super) struct Unfinished {
 }
 
 impl Transfer<'_> {
-    /// The note of paths in their exact bytes, from or to this server: what is only shown alike is something else.
+    /// The note is keyed by the paths' exact bytes and the server: paths that only look alike are different.
     pub(super) fn unfinished(&self, sources: &[Vec<u8>], dest: &[u8]) -> Unfinished {
         let home = Environment::of_this_process().paddle_home();
         let home = home.filter(|home| home.is_dir());
@@ -42,7 +42,7 @@ impl Unfinished {
         let mut key = Vec::new();
         let ends = [server.as_bytes(), dest];
         for part in ends.into_iter().chain(sources.iter().map(Vec::as_slice)) {
-            // No path holds the byte that parts them.
+            // No path contains the separator.
             key.extend_from_slice(part);
             key.push(0);
         }
@@ -53,7 +53,7 @@ impl Unfinished {
         }
     }
 
-    /// What counts as the destination: a folder that an unfinished try has made counts as missing.
+    /// What counts as the destination: a folder that an interrupted run created counts as missing.
     pub fn target(&self, target: Target) -> Target {
         let known = self.note.as_ref().is_some_and(|note| note.exists());
         match target {
@@ -62,7 +62,7 @@ impl Unfinished {
         }
     }
 
-    /// Notes that the destination is about to be made.
+    /// Records that the destination is about to be created.
     pub fn begin(&self) {
         if let Some(note) = &self.note
             && let Some(folder) = note.parent()
@@ -73,7 +73,7 @@ impl Unfinished {
         }
     }
 
-    /// All of it is there.
+    /// The copy is complete.
     pub fn end(&self) {
         if let Some(note) = self.note.as_ref().filter(|_| !self.dry_run) {
             let _ = std::fs::remove_file(note);
@@ -92,7 +92,7 @@ fn forget_old(folder: &Path, now: SystemTime) {
     }
 }
 
-/// A path of this machine, the same wherever the command is typed.
+/// A local path that does not depend on the current folder.
 pub(super) fn absolute(path: &Path) -> Vec<u8> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     whole.into_os_string().into_encoded_bytes()

@@ -55,7 +55,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// What there is to send of a source; nothing when it is filtered out or cannot be read.
+    /// What to send of a source; nothing if it is filtered out or cannot be read.
     async fn upload_of(
         &mut self,
         source: &LocalSource,
@@ -91,7 +91,7 @@ impl Transfer<'_> {
         self.tree_up(&source.path, remote, entries.0).await
     }
 
-    /// What takes part of a folder, and whether all of it could be read; nothing when it cannot be opened.
+    /// The selected entries of a folder, and whether all of it could be read; nothing if it cannot be opened.
     pub(super) fn look_through(&mut self, local: &Path) -> Option<(Vec<Entry>, Completeness)> {
         let mut walked = match local::walk(local) {
             Ok(walked) => walked,
@@ -124,7 +124,7 @@ impl Transfer<'_> {
         self.selection.apply(entries);
     }
 
-    /// Entries of a folder, which becomes `remote`; made even when it is empty.
+    /// Uploads the entries of a folder to `remote`, which is created even if the folder is empty.
     pub(super) async fn tree_up(
         &mut self,
         local: &Path,
@@ -146,7 +146,7 @@ impl Transfer<'_> {
         }))
     }
 
-    /// Tells paths that no home can hold, each with all that lies below it, and sends the rest.
+    /// Reports paths that the storage does not accept, each with everything below it, and sends the rest.
     fn leave_out_too_long(&mut self, local: &Path, remote: &PfsPath, entries: &mut Vec<Entry>) {
         let mut told: Option<RelPath> = None;
         entries.retain(|entry| {
@@ -164,7 +164,7 @@ impl Transfer<'_> {
         });
     }
 
-    /// Makes a folder and those above it; `false`, after a report, if that is refused.
+    /// Creates a folder and its parents; `false`, after a report, if that is refused.
     pub(super) async fn make_folder(&mut self, folder: &PfsPath) -> Result<bool, CliError> {
         if self.options.dry_run || self.made.as_ref() == Some(folder) {
             return Ok(true);
@@ -186,14 +186,14 @@ impl Transfer<'_> {
     }
 }
 
-/// Whether a folder could be read to its last corner.
+/// Whether a folder could be read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Completeness {
     Whole,
     Partial,
 }
 
-/// Where on the cluster something lands.
+/// The path of an entry on the cluster.
 pub fn place_there(dest: &PfsPath, landing: &Landing) -> Result<PfsPath, PfsPathError> {
     match landing {
         Landing::Exactly => Ok(dest.clone()),

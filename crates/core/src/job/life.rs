@@ -1,6 +1,6 @@
 //! The rules of a job's life: workers start together, and the result is reported truthfully.
 //!
-//! - All workers are launched at admission. Parameter servers start at once; trainers start when every parameter server
+//! - All workers are launched at admission. Parameter servers start immediately; trainers start when every parameter server
 //!   is ready and every trainer's supervisor is running.
 //! - A worker that fails is restarted under its own id with the next attempt number while it has retries left (see
 //!   `restarts`). After that the job fails and the other workers are stopped. A parameter server that exits before the

@@ -1,4 +1,4 @@
-//! When a failed worker is restarted: the first time at once, then after pauses that double.
+//! When a failed worker is restarted: the first time immediately, then after pauses that double.
 //!
 //! `life` decides how often, and what happens to the job afterwards.
 
@@ -15,7 +15,7 @@ const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 /// A worker that is disrupted more often than this counts as failed: something is wrong with it or its cluster. Engines
 /// have a lower limit of their own, which administrators set.
 const MOST_DISRUPTIONS: u32 = 1000;
-/// A worker that ran this long is restarted at once: it did not fail because it started too early.
+/// A worker that ran this long is restarted immediately: it did not fail because it started too early.
 const LONG_RUN: SignedDuration = SignedDuration::from_mins(10);
 
 impl Job {

@@ -1,4 +1,4 @@
-//! What a user, or a group of users together, may use at once, and what they use now.
+//! What a user, or a group of users together, may use at the same time, and what they use now.
 //!
 //! The queue decides which jobs wait because of it.
 
@@ -11,18 +11,18 @@ use super::room::{Load, Shape};
 use crate::names::UserName;
 use crate::quantity::{Bytes, Cpu};
 
-/// The most a user may have running at once. `None` means no limit.
+/// The most a user may have running at the same time. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     pub cpu: Option<Cpu>,
     pub memory: Option<Bytes>,
     pub gpu: Option<u32>,
-    /// Trainers that run at once.
+    /// Trainers that run at the same time.
     pub parallelism: Option<u32>,
-    /// Jobs that run at once.
+    /// Jobs that run at the same time.
     #[serde(default)]
     pub jobs: Option<u32>,
-    /// Jobs that are queued at once; a submit beyond this is refused.
+    /// Jobs that are queued at the same time; a submit beyond this is refused.
     #[serde(default)]
     pub queued: Option<u32>,
     /// The highest priority of a job.

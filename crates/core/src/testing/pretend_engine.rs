@@ -1,4 +1,4 @@
-//! An engine without processes: workers do at once what their command says, as a [`Program`].
+//! An engine without processes: workers immediately do what their command says, as a [`Program`].
 //!
 //! [`Program`]: super::engine_suite::Program
 

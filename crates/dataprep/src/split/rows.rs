@@ -1,4 +1,4 @@
-//! Deals out the rows of a CSV file; the header goes to every node.
+//! Distributes the rows of a CSV file to the nodes; the header goes to every node.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Renders a user's namespace and its fences: quota, limit range and network policies. Pure.
+//! Renders a user's namespace and its limits: quota, limit range and network policies. Pure.
 
 use std::collections::BTreeMap;
 

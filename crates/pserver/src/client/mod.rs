@@ -304,7 +304,7 @@ impl Client {
         Ok(())
     }
 
-    /// Adds dense gradients to this trainer's step. In asynchronous modes they change the model at once.
+    /// Adds dense gradients to this trainer's step. In asynchronous modes they change the model immediately.
     pub fn push(&mut self, gradients: &[(&str, &[f32])], pace: Pace) -> Result<(), ClientError> {
         let mut entries = Vec::new();
         for (name, values) in gradients {

@@ -21,7 +21,7 @@ _OBJECT_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 def check(volume: CephFSVolume) -> str | None:
-    """What is wrong with it, in words."""
+    """The reason why it cannot be used, as a sentence."""
     monitors = [address.strip() for address in volume.monitors_addr.split(",")]
     if not all(_ADDRESS.fullmatch(address) for address in monitors):
         return f"`monitors_addr` must be addresses like `10.0.0.1:6789`, with commas between, not `{volume.monitors_addr}`"

@@ -21,48 +21,48 @@ def _call(name: str, read: Callable[[Any], T], /, **arguments: Any) -> Operation
 
 
 class FileOperations:
-    """Every operation on files. `self` is the client's view of them, which none of them needs."""
+    """Every operation on files. `self` is the client's `files`, which no operation uses."""
 
     def stat(self, path: str, *, digest: bool = False) -> Operation[views.FileInfo]:
-        """What is at a path; with `digest` also the BLAKE3 of a file's content."""
+        """Returns the metadata of a path; with `digest` also the BLAKE3 digest of a file."""
         return _call("stat", views.FileInfo.of, path=path, digest=bool(digest))
 
     def stats(
         self, folder: str, paths: Iterable[str], *, digest: bool = False
     ) -> Operation[list[views.FileInfo | None]]:
-        """What some paths below a folder are, in the order asked; `None` for what is not there."""
+        """Returns the metadata of paths below a folder, in the order asked; `None` for a missing one."""
         body = {"path": folder, "files": list(paths), "digest": bool(digest)}
         return request("POST", "/api/v1/pfs/stats", message(_each_or_none), json=body)
 
     def listdir(
         self, path: str, *, recursive: bool = False, digests: bool = False
     ) -> Operation[list[views.FileInfo]]:
-        """What is in a folder, in order, folders before what they hold; paths are relative to it."""
+        """Lists a folder, sorted, each folder before its contents; paths are relative to it."""
         options = {"recursive": bool(recursive), "digests": bool(digests)}
         return _call("list", each(views.FileInfo), path=path, **options)
 
     def glob(self, pattern: str) -> Operation[list[views.FileInfo]]:
-        """Everything that matches a pattern such as `/pfs/dc1/home/me/*.txt`, in order."""
+        """Lists everything that matches a pattern such as `/pfs/dc1/home/me/*.txt`, sorted."""
         return _call("glob", each(views.FileInfo), pattern=pattern)
 
     def mkdir(self, path: str, *, parents: bool = False) -> Operation[None]:
-        """Makes a folder; with `parents` also those on the way, and one that is there is fine."""
+        """Creates a folder; with `parents` also its parents, and an existing folder is no error."""
         return _call("mkdir", nothing, path=path, parents=bool(parents))
 
     def remove(
         self, paths: str | Iterable[str], *, recursive: bool = False, dry_run: bool = False
     ) -> Operation[list[views.Removed]]:
-        """Removes files, links and, with `recursive`, folders with all they hold."""
+        """Removes files, links and, with `recursive`, folders with their contents."""
         wanted = [paths] if isinstance(paths, str) else list(paths)
         return _call("remove", _removed, paths=wanted, recursive=bool(recursive), dry_run=bool(dry_run))
 
     def rmdir(self, path: str) -> Operation[None]:
-        """Removes a folder that is empty, and nothing else."""
+        """Removes an empty folder, and nothing else."""
         body = {"paths": [path], "empty_folders": True}
         return request("POST", "/api/v1/pfs/remove", message(_one_removed), json=body)
 
     def rename(self, source: str, target: str, *, overwrite: bool = True) -> Operation[None]:
-        """Gives a file or folder another place, in one step."""
+        """Moves a file or folder, in one step."""
         return _call("rename", nothing, source=source, target=target, overwrite=bool(overwrite))
 
     def copy(self, source: str, target: str, *, overwrite: bool = True) -> Operation[views.Copied]:
@@ -70,23 +70,23 @@ class FileOperations:
         return _call("copy", views.Copied.of, source=source, target=target, overwrite=bool(overwrite))
 
     def usage(self, path: str) -> Operation[views.Usage]:
-        """Bytes, files and folders below a path."""
+        """Counts bytes, files and folders below a path."""
         return _call("usage", views.Usage.of, path=path)
 
     def quota(self) -> Operation[views.Storage]:
-        """What the caller stores and may store."""
+        """Returns the caller's storage usage and limits."""
         return _call("quota", views.Storage.of)
 
     def uploads(self) -> Operation[list[views.UnfinishedUpload]]:
-        """Uploads that were begun and not ended, the one that was longest left alone first."""
+        """Lists unfinished uploads, the least recently used first."""
         return request("GET", "/api/v1/pfs/uploads", message(each(views.UnfinishedUpload)))
 
     def drop_upload(self, upload: str) -> Operation[None]:
-        """Gives an unfinished upload up, by its id, with all that arrived; its room is free again."""
+        """Discards an unfinished upload, by its id, with everything received, and frees its space."""
         return request("DELETE", f"/api/v1/pfs/uploads/{upload}", nothing)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> Operation[bytes]:
-        """A file's bytes, or those from `start` to before `end`; all are of one version of the file."""
+        """Returns a file's bytes from `start` up to, not including, `end`; all from one version of the file."""
         if start < 0 or (end is not None and end < 0):
             raise ValueError("a range begins at 0 or later; negative places are not known before a file is read")
         return _call("read", bytes, path=path, start=start, end=end)
@@ -99,9 +99,9 @@ class FileOperations:
         overwrite: bool = True,
         checksum: bool = False,
     ) -> Operation[views.Transferred]:
-        """Sends a file or folder, which becomes exactly `remote`; folders on the way are made.
+        """Uploads a file or folder as exactly `remote`; parent folders are created.
 
-        A file of the same size and time is taken for the same, unless `checksum` compares contents.
+        A file with the same size and time counts as unchanged, unless `checksum` compares contents.
         """
         options = {"overwrite": bool(overwrite), "checksum": bool(checksum)}
         return _call("upload", _transferred, local=os.path.abspath(os.fspath(local)), remote=remote, **options)
@@ -114,41 +114,41 @@ class FileOperations:
         overwrite: bool = True,
         checksum: bool = False,
     ) -> Operation[views.Transferred]:
-        """Fetches a file or folder, which becomes exactly `local`; folders on the way are made."""
+        """Downloads a file or folder as exactly `local`; parent folders are created."""
         options = {"overwrite": bool(overwrite), "checksum": bool(checksum)}
         return _call("download", _transferred, remote=remote, local=os.path.abspath(os.fspath(local)), **options)
 
     def publish(
         self, path: str, *, lifetime: float | timedelta = timedelta(days=7)
     ) -> Operation[views.Share]:
-        """Makes a link that anybody can read the file by, for a while.
+        """Creates a link with which anyone can read the file for the given time.
 
-        The embedded server has no address that others could reach, and refuses.
+        The embedded server has no address that others can reach, so it refuses.
         """
         return _call("publish", views.Share.of, path=path, seconds=int(seconds("lifetime", lifetime) or 0))
 
     def published(self) -> Operation[list[views.Share]]:
-        """The links that still work."""
+        """Lists the active links."""
         return _call("published", each(views.Share))
 
     def unpublish(self, share: str) -> Operation[None]:
-        """Takes a link back, by its id."""
+        """Revokes a link, by its id."""
         return _call("unpublish", nothing, id=share)
 
     def read_published(self, link: str) -> Operation[bytes]:
-        """The file that a link of this server was given out for."""
+        """Returns the file of a link of this server."""
         _, way, token = link.partition("/api/v1/pfs/shared/")
         if not token:
             raise ValueError(f"`{link}` is no link to a published file")
         return request("GET", way + token, bytes)
 
     def fsck(self) -> Operation[views.Checked]:
-        """Reads every file the server knows the digest of, and names those that changed; for administrators."""
+        """Reads every file whose digest the server knows, and reports those that differ; for administrators."""
         return _call("fsck", views.Checked.of)
 
 
 def _removed(items: list[dict[str, Any]]) -> list[views.Removed]:
-    """One path that cannot go does not stop the others; the first such is raised when all are done."""
+    """A path that cannot be removed does not stop the others; the first error is raised at the end."""
     for item in items:
         if (refusal := item.get("error")) is not None:
             hints = refusal.get("hints", ())

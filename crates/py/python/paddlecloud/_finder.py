@@ -25,7 +25,7 @@ _PARTS_OF_V1 = {f"paddle.trainer_config_helpers.{part}" for part in (
 
 
 class PaddleFinder:
-    """Answers for the names of the documents when no one else does."""
+    """Finds the modules of the documents if no other finder does."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):

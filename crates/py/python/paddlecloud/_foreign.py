@@ -1,4 +1,4 @@
-"""Notices another package that brings a module `recordio` too.
+"""Detects another package that installs a module `recordio` too.
 
 Whichever of the two was installed last has overwritten the other's files, so neither can be trusted. It
 looks at names of folders only: this runs whenever `recordio` is imported.
@@ -25,7 +25,7 @@ def warn_about_foreign_recordio() -> None:
 
 
 def find_foreign_recordio() -> str | None:
-    """What the other one is called, and where it lies."""
+    """The name of the other package, and its folder."""
     loaded = sys.modules.get("recordio")
     origin = getattr(loaded, "__file__", None) or ""
     if loaded is not None and os.path.dirname(os.path.dirname(os.path.abspath(origin))) != _HERE:

@@ -1,4 +1,4 @@
-"""Keeps `marshal` from storing what it would not give back.
+"""Keeps `marshal` from storing values that it would load as something else.
 
 `marshal` writes anything that shows its bytes, such as a numpy array, as plain bytes, and the shape and
 type are gone. It knows exact types only, so checking is simple.

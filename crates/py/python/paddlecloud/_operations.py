@@ -1,7 +1,7 @@
 """The operations of the REST interface: what is sent for each, and how its reply is read.
 
 `Client` and `AsyncClient` differ only in how they wait: `_derived` makes the methods of both from the class
-`Operations`, so the signatures and the words here are those that people see.
+`Operations`, so the signatures and docstrings here are those that users see.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Operation(Generic[T]):
     read: Callable[[Any], T]
 
     def result(self, reply: str | bytes) -> T:
-        """What the reply means; bytes are a file's own, all else is JSON."""
+        """Converts the reply; bytes are the content of a file, everything else is JSON."""
         return self.read(reply if isinstance(reply, bytes) else json.loads(reply))
 
 
@@ -43,14 +43,14 @@ def operation(name: str, read: Callable[[Any], T], /, **arguments: Any) -> Opera
 
 
 def nothing(_: Any) -> None:
-    """Reads a reply that says only that all went well."""
+    """Reads a reply that only reports success."""
     return None
 
 
 def request(
     method: str, path: str, read: Callable[[Any], T], /, *, json: Any = None, **query: Any
 ) -> Operation[T]:
-    """A call by its route, for those without a method in the native client; `None` leaves a word of the query out."""
+    """A call by its route, for those without a method in the native client; `None` leaves a query parameter out."""
     words = urlencode({name: _word(value) for name, value in query.items() if value is not None})
     target = quote(path, safe="/%") + (f"?{words}" if words else "")
     return operation("request", read, method=method, target=target, json=json)
@@ -62,7 +62,7 @@ def message(read: Callable[[Any], T]) -> Callable[[bytes], T]:
 
 
 class Operations:
-    """Every operation but those on files and logs. `self` is the client, which none of them needs."""
+    """Every operation except those on files and logs. `self` is the client, which no operation uses."""
 
     def jobs_list(
         self,
@@ -73,7 +73,7 @@ class Operations:
         after: str | None = None,
         all_users: bool = False,
     ) -> Operation[views.JobPage]:
-        """Pending and running jobs, newest first; with `all` also those that have ended.
+        """Lists pending and running jobs, newest first; with `all` also those that have ended.
 
         `all_users`, here and below, is for administrators: the server records it in its audit log.
         """
@@ -89,10 +89,10 @@ class Operations:
         dry_run: bool = False,
         **fields: Unpack[JobFields],
     ) -> Operation[views.Submitted]:
-        """Starts a job. `package` is a local folder, which is uploaded, or a path `/pfs/…`.
+        """Submits a job. `package` is a local folder, which is uploaded, or a path `/pfs/…`.
 
         `fields` are those of `POST /api/v1/jobs`: `name`, `parallelism`, `cpu`, `memory`, `entry`, `envs` and so
-        on. With the same `key` there is one job, however often this is called.
+        on. Repeated calls with the same `key` create only one job.
         """
         unknown = sorted(set(fields) - set(JobFields.__annotations__))
         if unknown:
@@ -108,29 +108,29 @@ class Operations:
         return operation("job_submit", views.Submitted.of, request=wanted, folder=folder, key=key)
 
     def job_get(self, job: str) -> Operation[views.JobDetail]:
-        """A job with its workers and events. Here and below `job` is a name, an id or `last`."""
+        """Returns a job with its workers and events. Here and below `job` is a name, an id or `last`."""
         return operation("job_get", views.JobDetail.of, job=_job(job))
 
     def job_kill(self, job: str, *, remove: bool = False) -> Operation[views.Killed]:
-        """Stops a job; its workers end in the background. `remove` also takes it out of the history."""
+        """Stops a job; its workers terminate in the background. `remove` also removes it from the history."""
         return operation("job_kill", views.Killed.of, job=_job(job), remove=bool(remove))
 
     def job_why(self, job: str) -> Operation[views.Why]:
-        """Why a job waits, or how it ended."""
+        """Explains why a job waits, or how it ended."""
         return operation("job_why", views.Why.of, job=_job(job))
 
     def job_wait(self, job: str, *, timeout: float | None = None) -> Operation[views.JobDetail]:
-        """Returns when the job has ended, or as it stands after `timeout` seconds."""
+        """Returns the job when it has ended, or its current state after `timeout` seconds."""
         return operation("job_wait", views.JobDetail.of, job=_job(job), timeout=seconds("timeout", timeout))
 
     def job_rerun(self, job: str, *, key: str | None = None) -> Operation[views.Submitted]:
-        """Runs a job again, as it was."""
+        """Submits a job again unchanged."""
         return operation("job_rerun", views.Submitted.of, job=_job(job), key=key)
 
     def job_log_text(
         self, job: str | None = None, *, lines: int | None = None, worker: str | None = None
     ) -> Operation[str]:
-        """What a job has written until now, in one piece; without `job` the latest one's."""
+        """Returns the output of a job so far as one text; by default that of the latest job."""
         name = None if job is None else _job(job)
         return request("GET", "/api/v1/logs", message(str), jobname=name, n=lines, w=worker)
 
@@ -142,70 +142,70 @@ class Operations:
         return operation("jobs_prune", views.Pruned.of, older_than=age, dry_run=bool(dry_run))
 
     def workers_list(self, job: str | None = None, *, all_users: bool = False) -> Operation[list[views.Worker]]:
-        """The workers of one job, or of all that run; with `all_users` those of all users, and each has a `user`."""
+        """Lists the workers of one job, or of all running jobs; with `all_users` those of all users, each with a `user`."""
         name = None if job is None else _job(job)
         return operation("workers_list", each(views.Worker), job=name, all_users=bool(all_users))
 
     def quota_get(self, *, all_users: bool = False) -> Operation[list[views.Quota]]:
-        """Limit and use of each resource; with `all_users` of every user, and each row has a `user`."""
+        """Returns limit and usage of each resource; with `all_users` of every user, each row with a `user`."""
         return operation("quota_get", each(views.Quota), all_users=bool(all_users))
 
     def registry_list(self) -> Operation[list[Any]]:
-        """The image registries whose credentials the server keeps; never the credentials."""
+        """Lists the image registries whose credentials the server stores, without the credentials."""
         return request("GET", "/api/v1/registry", message(list))
 
     def registry_create(self, name: str, *, server: str, username: str, password: str) -> Operation[None]:
-        """Stores the credentials of an image registry under a name for `registry=` of a job."""
+        """Stores the credentials of an image registry under a name; `registry=` of a job uses it."""
         body = {"name": name, "server": server, "username": username, "password": password}
         return request("POST", "/api/v1/registry", nothing, json=body)
 
     def registry_delete(self, name: str | None = None) -> Operation[None]:
-        """Forgets a registry; without `name` the only one there is."""
+        """Deletes a registry; `name` may be left out if there is exactly one."""
         return request("DELETE", "/api/v1/registry", nothing, json={} if name is None else {"name": name})
 
     def server_get(self) -> Operation[views.Server]:
-        """What the server says about itself."""
+        """Returns version, folders and capacity of the server."""
         return operation("server_get", views.Server.of)
 
     def server_stop(self) -> Operation[None]:
-        """Stops the embedded server; running jobs go on, and the next start takes them over."""
+        """Stops the embedded server; running jobs continue, and the next server adopts them."""
         return operation("server_stop", nothing)
 
     def whoami_get(self) -> Operation[views.Caller]:
-        """Who the server takes the caller for."""
+        """Returns the caller's user, home and rights."""
         return operation("whoami_get", views.Caller.of)
 
     def ping(self) -> Operation[None]:
-        """Returns if the server answers at all."""
+        """Returns if the server answers."""
         return operation("ping", nothing)
 
     def ready_get(self) -> Operation[None]:
-        """Returns if the server can take jobs; raises with what is missing otherwise."""
+        """Returns if the server can accept jobs; otherwise raises an error with the reason."""
         return request("GET", "/readyz", nothing)
 
     def metrics_get(self) -> Operation[str]:
-        """The server's counts, as Prometheus reads them."""
+        """Returns the server's metrics in Prometheus' format."""
         return request("GET", "/metrics", _text)
 
     def openapi_get(self) -> Operation[dict[str, Any]]:
-        """The server's own description of its interface."""
+        """Returns the server's OpenAPI document."""
         return request("GET", "/openapi.json", json.loads)
 
     def login(self) -> Operation[None]:
-        """Trades name and password for a token, which is kept as `paddlectl login` keeps it."""
+        """Exchanges user name and password for a token and stores it, as `paddlectl login` does."""
         return operation("login", nothing)
 
     def request(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None
     ) -> Operation[bytes]:
-        """Any route by its path, such as `/api/v1/jobs`; the reply as it came, refusals as exceptions."""
+        """Calls any route by its path, such as `/api/v1/jobs`. Returns the reply's bytes; errors are exceptions."""
         return request(method.upper(), path, bytes, json=json, **(query or {}))
 
 
 def log_query(
     follow: bool, lines: int | None, worker: str | None, role: str | None, since: datetime | timedelta | None
 ) -> str:
-    """What is wanted of a log, as the native module takes it."""
+    """The query for a log, as the native module takes it."""
     if isinstance(since, timedelta):
         since = datetime.now(timezone.utc) - since
     if since is not None and since.tzinfo is None:
@@ -225,17 +225,17 @@ def _text(reply: bytes) -> str:
 
 
 def _word(value: Any) -> Any:
-    """A value as the query of an address has it."""
+    """A value as a query parameter."""
     return str(value).lower() if isinstance(value, bool) else value
 
 
 def _job(job: str) -> str:
-    """A name, an id or `last`; what a list or a submit returned will do as well."""
+    """A name, an id or `last`; an object that a list or a submit returned works too."""
     return job if isinstance(job, str) else job.id
 
 
 def seconds(name: str, value: float | timedelta | None) -> float | None:
-    """A time as a number of seconds; `None` for none and for ever."""
+    """A time in seconds; `None` means no limit."""
     if value is None:
         return None
     number = value.total_seconds() if isinstance(value, timedelta) else float(value)
@@ -245,7 +245,7 @@ def seconds(name: str, value: float | timedelta | None) -> float | None:
 
 
 def _own_python() -> dict[str, str]:
-    """Makes `python` in a job on this machine the Python that submits it, also where its environment is not activated."""
+    """Makes `python` in a job on this machine the submitting Python, even if its environment is not activated."""
     if sys.prefix == sys.base_prefix:
         return {}
     programs = os.path.dirname(sys.executable)

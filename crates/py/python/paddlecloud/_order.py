@@ -1,4 +1,4 @@
-"""In which order the records of an epoch are read, and by whom.
+"""The order in which the records of an epoch are read, and which consumer reads each.
 
 Everything follows from the seed, the epoch's number and the sizes of the pieces, so all trainers agree without
 talking, and a place in the order can be found again. Nothing is read here.

@@ -1,6 +1,6 @@
 """The native program that the wheel installs as `paddlectl`: where it is, and its other names.
 
-It decides by the name it is called by what it is, so each further name only starts it under that name.
+The program chooses what to do by the name it is called by, so the other names only start it under that name.
 """
 
 from __future__ import annotations

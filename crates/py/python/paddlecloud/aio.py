@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(Connected, AsyncCalls):
-    """One caller's way to one server. The methods are those of `Client`."""
+    """A caller's connection to one server. The methods are those of `Client`."""
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -107,7 +107,7 @@ class AsyncLogs(AsyncIterator[views.LogLine]):
 
     @property
     def end(self) -> views.LogEnd | None:
-        """How the job ended: known when all was read and the job is final."""
+        """How the job ended: known after the last line, if the job is final."""
         return None if self._stream is None else log_end(self._stream)
 
     async def aclose(self) -> None:

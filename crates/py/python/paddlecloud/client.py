@@ -1,13 +1,13 @@
-"""`paddlecloud.Client`: the whole REST interface, for programs that wait for each answer.
+"""`paddlecloud.Client`: the whole REST API, for programs that wait for each reply.
 
     with paddlecloud.Client() as client:
         job = client.job_submit("./my_package", entry="python train.py", parallelism=4)
         for line in client.job_logs(job.id, follow=True):
             print(line.worker, line)
 
-It talks to the server that `~/.paddle/config` chooses, else to this machine's own, which is started when it
-does not run. A client may be used by many threads and after a fork, and it can be pickled; the pickle
-holds the credentials it was given.
+It uses the server selected in `~/.paddle/config`, or else this machine's own, which is started if it is not
+running. A client can be used by many threads and after a fork, and it can be pickled; the pickle contains
+the credentials it was given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Connected:
-    """A caller's way to a server, before anything is said about how to wait for replies."""
+    """A caller's connection to a server, shared by both clients."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Connected:
 
 
 class Client(Connected, Calls):
-    """One caller's way to one server. Most methods are made from `_operations`."""
+    """A caller's connection to one server. Most methods are created from `_operations`."""
 
     def __enter__(self) -> Client:
         return self
@@ -92,7 +92,7 @@ class Client(Connected, Calls):
 
     @property
     def endpoint(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self._native.open()[1]
 
     @property
@@ -110,7 +110,7 @@ class Client(Connected, Calls):
         role: str | None = None,
         since: datetime | timedelta | None = None,
     ) -> Logs:
-        """The log's lines; with `follow` until the job has ended, across lost connections, each line once."""
+        """Yields the log's lines; with `follow` until the job has ended, across lost connections, each line once."""
         query = _operations.log_query(follow, lines, worker, role, since)
         # A name may come to mean another run while the log is read.
         return Logs(self._native.logs(self.job_get(job).job.id, query))
@@ -144,7 +144,7 @@ class Logs(Iterator[views.LogLine]):
 
     @property
     def end(self) -> views.LogEnd | None:
-        """How the job ended: known when all was read and the job is final."""
+        """How the job ended: known after the last line, if the job is final."""
         return log_end(self._stream)
 
     def close(self) -> None:
@@ -185,6 +185,6 @@ def _checked_address(
 
 
 def log_end(stream: _native.LogStream) -> views.LogEnd | None:
-    """How the job of a log ended, if that is known yet."""
+    """How the job of a log ended, if it is known."""
     text = stream.end
     return None if text is None else views.LogEnd.of(json.loads(text))

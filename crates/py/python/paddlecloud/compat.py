@@ -1,7 +1,7 @@
 """`import paddlecloud.compat` where the wheel's `.pth` file is not read.
 
-That is the case with `PYTHONPATH`, `pip install --target` and `python -S`. Elsewhere it does nothing new. It
-also tells when another package's `recordio` is in the way.
+That is the case with `PYTHONPATH`, `pip install --target` and `python -S`. Elsewhere it has no effect. It
+also warns if another package's `recordio` is installed.
 """
 
 from paddlecloud import _finder

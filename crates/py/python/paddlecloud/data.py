@@ -1,4 +1,4 @@
-"""RecordIO files as a data set for training: shared among trainers, shuffled, resumable at the record.
+"""RecordIO files as a data set for training: divided among trainers, shuffled, resumable at any record.
 
 `paddlecloud.torch` has the same for a torch `DataLoader`.
 """
@@ -37,15 +37,15 @@ class RecordDataset:
     """The records of some files; every record goes to exactly one trainer and one of its workers.
 
     files: what `recordio.reader` takes: a name, a pattern, several with commas, or a list.
-    decode: makes a sample of a record; without it a sample is `bytes`.
-    shuffle: reads chunks in random order, another one in each epoch, and mixes the records of `buffer_size`.
-    rank, world_size: this trainer and how many there are; from the environment unless given.
-    equal_shares: all trainers get equally many; the few records that are left over are not read.
-    policy: "strict" stops at damage; "skip" passes over it, and `damage` tells what was lost.
+    decode: converts a record to a sample; without it a sample is `bytes`.
+    shuffle: reads chunks in random order, a different one in each epoch, and shuffles records in a buffer of `buffer_size`.
+    rank, world_size: this trainer's index and the number of trainers; from the environment unless given.
+    equal_shares: all trainers get the same number of records; the few that are left over are not read.
+    policy: "strict" stops at damage; "skip" skips it, and `damage` lists what was lost.
 
-    After a whole pass the next one is the next epoch. Workers of a torch DataLoader are copies: call `set_epoch`
-    before each epoch there. Where they stand, only they know: `torchdata`'s StatefulDataLoader asks them, and its
-    state resumes in the middle of an epoch with as many workers.
+    After a full pass the next epoch begins. Workers of a torch DataLoader are copies: call `set_epoch` before each
+    epoch there. Only they know their positions: `torchdata`'s StatefulDataLoader asks them, and its state resumes in
+    the middle of an epoch with the same number of workers.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RecordDataset:
         return len(whole.share(len(self._reader), self._equal_shares))
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next pass. A place to resume at within that epoch is kept."""
+        """Sets the epoch, and so the order, of the next pass. A position to resume at within that epoch is kept."""
         if epoch != self.epoch:
             self._epoch, self._position, self._resume, self._is_finished = epoch, 0, False, False
 
@@ -91,7 +91,7 @@ class RecordDataset:
 
     @property
     def damage(self) -> list[LostRange]:
-        """What was passed over so far under policy="skip"."""
+        """What was skipped so far with policy="skip"."""
         return self._reader.damage
 
     def __iter__(self) -> Iterator[Any]:
@@ -110,10 +110,10 @@ class RecordDataset:
         self._is_finished = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where reading stands: after `load_state_dict` the next record is the one that would have come next.
+        """The reader's position: after `load_state_dict` the next record is the one that would have come next.
 
-        After a whole pass that is the first of the next epoch. A loader's worker that is through stays at the end:
-        the loader itself, or another worker, may not be.
+        After a full pass that is the first record of the next epoch. A loader's worker that has finished stays at the end,
+        because the loader or another worker may not have finished.
         """
         place = (self._epoch, self._position)
         if self._is_finished and _worker_info() is None:

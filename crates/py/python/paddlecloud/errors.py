@@ -1,7 +1,7 @@
-"""What can go wrong with a server, told apart by what a program can do about it.
+"""Errors of calls to a server, distinguished by what a program can do about them.
 
 Every exception has `message`, `hints` (what a person can do), `code` (the HTTP status) and `error` (the stable
-name, such as `"not-found"`); the last two are `None` where no server has answered.
+name, such as `"not-found"`); the last two are `None` if no server answered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class PaddleCloudError(Exception):
-    """Something that was asked for was not done."""
+    """The base class: a request was not carried out."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ConfigError(PaddleCloudError):
 
 
 class PackageError(PaddleCloudError, ValueError):
-    """A file or folder of this machine cannot be used: as a package, or to be sent."""
+    """A local file or folder cannot be used as a package or be uploaded."""
 
 
 class UnreachableError(PaddleCloudError, ConnectionError):
@@ -51,11 +51,11 @@ class NoServerError(UnreachableError):
 
 
 class BrokenReplyError(PaddleCloudError, ConnectionError):
-    """The server was reached, but no whole and readable reply came back."""
+    """The server was reached, but its reply was incomplete or unreadable."""
 
 
 class NotPossibleHere(PaddleCloudError):
-    """The server that was found cannot do what the job asks for."""
+    """This server cannot do what the job asks for."""
 
 
 class JobFailedError(PaddleCloudError):
@@ -67,7 +67,7 @@ class JobFailedError(PaddleCloudError):
 
 
 class TransferFailedError(PaddleCloudError, OSError):
-    """Some files did not get there; the others did. `failures` has the path and the reason of each."""
+    """Some files were not transferred; the others were. `failures` has the path and the reason of each."""
 
     def __init__(self, message: str, *, failures: Sequence[tuple[str, str]] = (), **details: Any) -> None:
         super().__init__(message, **details)
@@ -75,15 +75,15 @@ class TransferFailedError(PaddleCloudError, OSError):
 
 
 class RefusedError(PaddleCloudError):
-    """The server understood and said no."""
+    """The server refused the request."""
 
 
 class BadRequestError(RefusedError, ValueError):
-    """The request cannot be read, or a field is wrong."""
+    """The request is malformed, or a field is wrong."""
 
 
 class TooBigError(BadRequestError):
-    """More than this server can ever give."""
+    """The job needs more than this server has."""
 
 
 class DamagedError(RefusedError):
@@ -95,11 +95,11 @@ class UnauthorizedError(RefusedError):
 
 
 class ForbiddenError(RefusedError):
-    """Known, but not allowed to do this."""
+    """The caller is not allowed to do this."""
 
 
 class QuotaExceededError(ForbiddenError):
-    """More than the user may have."""
+    """The request exceeds the user's quota."""
 
 
 class NotFoundError(RefusedError, LookupError):
@@ -107,7 +107,7 @@ class NotFoundError(RefusedError, LookupError):
 
 
 class ConflictError(RefusedError):
-    """The request contradicts what is there."""
+    """The request conflicts with the current state."""
 
 
 class NameTakenError(ConflictError):
@@ -115,11 +115,11 @@ class NameTakenError(ConflictError):
 
 
 class NotThereYetError(RefusedError, NotImplementedError):
-    """Part of a later version of the server."""
+    """Not available in this version of the server."""
 
 
 class ServerFailedError(RefusedError):
-    """The server is starting, stopping, overloaded or full, or made a mistake of its own."""
+    """The server is starting, stopping, overloaded or full, or had an internal error."""
 
 
 _BY_NAME: dict[str | None, type[RefusedError]] = {

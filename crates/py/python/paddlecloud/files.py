@@ -4,8 +4,8 @@
     for found in client.files.listdir("/pfs/dc1/home/me/data", recursive=True):
         print(found.path, found.size)
 
-Transfers send and fetch only what differs, go on where they were after a lost connection, and check every byte.
-Most methods are made from `_file_operations`.
+Transfers move only what differs, resume after a lost connection, and verify every byte. Most methods are created
+from `_file_operations`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Files(FileCalls):
         self._run = run
 
     def exists(self, path: str) -> bool:
-        """Whether there is anything at a path."""
+        """Whether a path exists."""
         try:
             self.stat(path)
         except NotFoundError:
@@ -51,7 +51,7 @@ class AsyncFiles(AsyncFileCalls):
         self._run = run
 
     async def exists(self, path: str) -> bool:
-        """Whether there is anything at a path."""
+        """Whether a path exists."""
         try:
             await self.stat(path)
         except NotFoundError:

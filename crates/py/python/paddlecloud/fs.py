@@ -7,8 +7,8 @@
     pfs = fsspec.filesystem("pfs")
     pfs.put("model.bin", "/pfs/dc1/home/me/model.bin")
 
-fsspec finds this module by itself where the wheel is installed; the wheel does not bring fsspec. Paths may be
-written `pfs://dc1/home/me` or, as everywhere else, `/pfs/dc1/home/me`. Options are those of `paddlecloud.Client`.
+fsspec finds this module automatically; the wheel does not install fsspec. Paths may be written
+`pfs://dc1/home/me` or, as everywhere else, `/pfs/dc1/home/me`. Options are those of `paddlecloud.Client`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PfsFileSystem(AbstractFileSystem):
 
     @property
     def fsid(self) -> str:
-        """What tells one server's files from another's."""
+        """Identifies the server."""
         return f"pfs-{self.client.endpoint}"
 
     @classmethod
@@ -85,13 +85,13 @@ class PfsFileSystem(AbstractFileSystem):
         return "pfs:/" + self._strip_protocol(name).removeprefix("/pfs")
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """What is at a path: `name`, `size`, `type`, `mtime`, and `version`, which changes with the content."""
+        """Returns the metadata of a path: `name`, `size`, `type`, `mtime`, and `version`, which changes with the content."""
         path = self._strip_protocol(path)
         with _as_os_errors(path):
             return _described(path, self.client.files.stat(path))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        """What is in a folder, or the file itself."""
+        """Lists a folder, or the file itself."""
         path = self._strip_protocol(path)
         with _as_os_errors(path):
             found = self.client.files.stat(path)
@@ -102,7 +102,7 @@ class PfsFileSystem(AbstractFileSystem):
         return listed if detail else [item["name"] for item in listed]
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        """Makes a folder; one that is there is in the way."""
+        """Creates a folder; an existing one is an error."""
         path = self._strip_protocol(path)
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
@@ -118,7 +118,7 @@ class PfsFileSystem(AbstractFileSystem):
             self.client.files.mkdir(path, parents=True)
 
     def rmdir(self, path: str) -> None:
-        """Removes a folder that is empty."""
+        """Removes an empty folder."""
         path = self._strip_protocol(path)
         with _as_os_errors(path):
             try:
@@ -127,7 +127,7 @@ class PfsFileSystem(AbstractFileSystem):
                 raise OSError(errno.ENOTEMPTY, error.message, path) from error
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Removes files and, with `recursive`, folders with all they hold."""
+        """Removes files and, with `recursive`, folders with their contents."""
         paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         if maxdepth is not None:
             paths = self.expand_path(paths, recursive=recursive, maxdepth=maxdepth)[::-1]
@@ -143,7 +143,7 @@ class PfsFileSystem(AbstractFileSystem):
         return self.expand_path(name) if any(sign in name for sign in "*?[") else [name]
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
-        """Copies a file or folder inside the storage; no byte travels here."""
+        """Copies a file or folder on the server, without downloading it."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         with _as_os_errors(source):
             if self.client.files.stat(source).kind == "folder":
@@ -153,7 +153,7 @@ class PfsFileSystem(AbstractFileSystem):
                 self.client.files.copy(source, target)
 
     def mv(self, path1: str, path2: str, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
-        """Gives a file or folder another place, in one step; into a folder that is there it goes by its own name."""
+        """Moves a file or folder, in one step; into an existing folder under its own name."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         if self.isdir(target):
             target = f"{target}/{source.rpartition('/')[2]}"
@@ -161,7 +161,7 @@ class PfsFileSystem(AbstractFileSystem):
             self.client.files.rename(source, target)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """A file's bytes, or some of them; places below zero count from its end."""
+        """Returns a file's bytes, or a range of them; negative positions count from the end."""
         path = self._strip_protocol(path)
         first, last = start or 0, end
         if first < 0 or (last is not None and last < 0):
@@ -172,7 +172,7 @@ class PfsFileSystem(AbstractFileSystem):
             return self.client.files.read(path, first, last)
 
     def get_file(self, rpath: str, lpath: Any, callback: Any = NoOpCallback(), outfile: Any = None, **_: Any) -> None:
-        """Fetches a file, checked and resumed as `paddlectl cp` does."""
+        """Downloads a file, verified and resumed as by `paddlectl cp`."""
         if outfile is not None or not isinstance(lpath, (str, os.PathLike)):
             (outfile or lpath).write(self.cat_file(rpath))
             return
@@ -187,7 +187,7 @@ class PfsFileSystem(AbstractFileSystem):
     def put_file(
         self, lpath: Any, rpath: str, callback: Any = NoOpCallback(), mode: str = "overwrite", **_: Any
     ) -> None:
-        """Sends a file; only what differs travels, and the name appears when it is whole."""
+        """Uploads a file; only what differs is sent, and the name appears when the file is complete."""
         path = self._strip_protocol(rpath)
         with _as_os_errors(path):
             if os.path.isdir(lpath):
@@ -205,12 +205,12 @@ class PfsFileSystem(AbstractFileSystem):
         return changed
 
     def ukey(self, path: str) -> str:
-        """What changes whenever a file does."""
+        """A value that changes whenever the file does."""
         found = self.info(path)
         return str(found["version"] or (found["size"], found["mtime"]))
 
     def sign(self, path: str, expiration: int = 100, **_: Any) -> str:
-        """A link that anybody can read the file by, for that many seconds."""
+        """Returns a link with which anyone can read the file for this many seconds."""
         path = self._strip_protocol(path)
         with _as_os_errors(path):
             return str(self.client.files.publish(path, lifetime=expiration).link)
@@ -235,9 +235,9 @@ class PfsFileSystem(AbstractFileSystem):
 
 
 class PfsFile(AbstractBufferedFile):
-    """A file that is read in ranges, or written beside and published whole when it is closed.
+    """A file that is read in ranges, or written to a temporary file and published when it is closed.
 
-    A `with` block over what `open` of the file system returned publishes nothing when it ends by an exception.
+    A `with` block over the result of the file system's `open` publishes nothing if it ends with an exception.
     """
 
     def _fetch_range(self, start: int, end: int) -> bytes:
@@ -259,7 +259,7 @@ class PfsFile(AbstractBufferedFile):
         return True
 
     def commit(self) -> None:
-        """Publishes what was written: the name is there when the file is whole, and the old one until then."""
+        """Publishes what was written; until then the old file stays."""
         self._written.flush()
         overwrite = "x" not in self.mode
         with self._written, _as_os_errors(self.path):
@@ -268,7 +268,7 @@ class PfsFile(AbstractBufferedFile):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.path)
 
     def discard(self) -> None:
-        """Forgets what was written."""
+        """Discards what was written."""
         if (written := getattr(self, "_written", None)) is not None:
             written.close()
 

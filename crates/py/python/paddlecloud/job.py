@@ -13,8 +13,8 @@
     for line in paddle_job.logs(follow=True):
         print(line)
 
-Jobs go to the server that `~/.paddle/config` chooses, else to this machine's own. A job whose program is in its
-`runtime_image`, or that needs a CephFS, needs a cluster: without a configured server it goes to the one of the kubeconfig.
+Jobs go to the server selected in `~/.paddle/config`, or else to this machine's own. A job whose program is in its
+`runtime_image`, or that needs a CephFS, needs a cluster: without a configured server, the cluster of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class PaddleJob:
         client: Client | None = None,
         **fields: Any,
     ) -> None:
-        """`trainer_package_path` is the folder of the program, here or under `/pfs`; left out, it is the
-        folder of the program that runs now. `fields` are further ones of `POST /api/v1/jobs`, such as `envs`.
+        """`trainer_package_path` is the folder of the program, local or under `/pfs`; default: the folder of the
+        running program. `fields` are other fields of `POST /api/v1/jobs`, such as `envs`.
         """
         unknown = sorted(set(fields) - _MORE_FIELDS)
         if unknown:
@@ -114,7 +114,7 @@ class PaddleJob:
 
     @property
     def client(self) -> Client:
-        """The way to the server."""
+        """The client for the server."""
         if self._client is None:
             self._client = Client()
         return self._client
@@ -125,7 +125,7 @@ class PaddleJob:
         return None if self._submitted is None else self._submitted.id
 
     def submit(self) -> views.Submitted:
-        """Brings the package up and starts the job; returns when the server has taken it, durably."""
+        """Uploads the package and submits the job; returns when the server has accepted it durably."""
         engine = self._engine()
         if self._goes_to_kubeconfig():
             self._submitted = self._create_objects()
@@ -175,7 +175,7 @@ class PaddleJob:
         return self.detail().job.status
 
     def detail(self) -> views.JobDetail:
-        """The job, its workers and what happened when."""
+        """The job, its workers and its events."""
         return self.client.job_get(self._reference())
 
     def logs(
@@ -187,15 +187,15 @@ class PaddleJob:
         role: str | None = None,
         since: datetime | timedelta | None = None,
     ) -> Logs:
-        """The lines of all workers; with `follow` until the job has ended, each line once."""
+        """Yields the lines of all workers; with `follow` until the job has ended, each line once."""
         reference = self._reference()
         return self.client.job_logs(
             reference, follow=follow, lines=lines, worker=worker, role=role, since=since
         )
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> str:
-        """Returns the final status. `TimeoutError` when the job has not ended after `timeout` seconds; with
-        `check` a job that did not succeed raises `JobFailedError`.
+        """Returns the final status. Raises `TimeoutError` if the job has not ended after `timeout` seconds and, with
+        `check`, `JobFailedError` if it did not succeed.
         """
         job = self.client.job_wait(self._reference(), timeout=timeout).job
         if not job.is_final:
@@ -206,7 +206,7 @@ class PaddleJob:
         return job.status
 
     def kill(self, *, remove: bool = False) -> views.Killed:
-        """Stops the job; its workers end in the background. `remove` also takes it out of the history."""
+        """Stops the job; its workers terminate in the background. `remove` also removes it from the history."""
         return self.client.job_kill(self._reference(), remove=remove)
 
     def _reference(self) -> str:
@@ -260,7 +260,7 @@ class PaddleJob:
 def dist_train(trainer: Callable[[], T], paddle_job: PaddleJob) -> T | PaddleJob:
     """Trains when it runs inside a worker of a job, and submits the job when it runs outside.
 
-    Inside, the result is what `trainer()` returns; outside, it is `paddle_job`, submitted.
+    In a worker it returns the result of `trainer()`, elsewhere `paddle_job`, submitted.
     """
     if not callable(trainer):
         raise TypeError(f"`trainer` must be a function without arguments, not {type(trainer).__name__}")

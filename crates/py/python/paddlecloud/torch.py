@@ -18,7 +18,7 @@ class RecordDataset(data.RecordDataset, torch.utils.data.IterableDataset):
 
 
 class IndexedRecordDataset(torch.utils.data.Dataset):
-    """Records by number, for samplers of one's own. A batch is fetched in one go."""
+    """Records by number, for custom samplers. A batch is read in one call."""
 
     def __init__(self, files: Any, *, decode: Callable[[bytes], Any] | None = None) -> None:
         self._reader = reader(files)

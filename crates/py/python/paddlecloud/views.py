@@ -1,4 +1,4 @@
-"""What a server says, as objects: jobs, workers, quotas, and lines of logs.
+"""The replies of a server as objects: jobs, workers, quotas, and lines of logs.
 
 Fields have the names of the REST interface. A field that only a newer server knows is left out; one that an
 older server does not send is `None`.
@@ -22,7 +22,7 @@ _V = TypeVar("_V", bound="View")
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Something a server told."""
+    """The base class of all replies."""
 
     @classmethod
     def of(cls: type[_V], data: dict[str, Any]) -> _V:
@@ -39,11 +39,11 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Job(JobView, View):
-    """A job and where it stands."""
+    """A job and its state."""
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """Whether it has ended, successfully or not."""
         return self.status in _FINAL
 
 
@@ -76,7 +76,7 @@ class Event(View):
 
 @dataclasses.dataclass(frozen=True)
 class JobDetail(View):
-    """A job, its workers and what happened when."""
+    """A job, its workers and its events."""
 
     job: Job
     workers: tuple[Worker, ...]
@@ -92,7 +92,7 @@ class JobDetail(View):
 
 @dataclasses.dataclass(frozen=True)
 class Failure(View):
-    """The worker that failed first, with the evidence."""
+    """The worker that failed first, how it exited, and its last lines."""
 
     worker: Worker
     exit: str
@@ -128,7 +128,7 @@ class Why(View):
 
 @dataclasses.dataclass(frozen=True)
 class Submitted(View):
-    """A job that the server has taken; `id` is empty for a dry run."""
+    """A job that the server has accepted; `id` is empty for a dry run."""
 
     id: str
     job: Job
@@ -145,7 +145,7 @@ class Submitted(View):
 
 @dataclasses.dataclass(frozen=True)
 class Killed(View):
-    """A kill that the server has taken; `ending` workers end in the background."""
+    """A kill that the server has accepted; `ending` workers terminate in the background."""
 
     id: str
     ending: int
@@ -162,7 +162,7 @@ class Pruned(View):
 
 @dataclasses.dataclass(frozen=True)
 class JobPage(View):
-    """Some jobs; `next` goes into `after=` for the page that follows, if there is one."""
+    """One page of jobs; pass `next` as `after=` to get the next page, if there is one."""
 
     jobs: tuple[Job, ...]
     next: str | None
@@ -174,7 +174,7 @@ class JobPage(View):
 
 @dataclasses.dataclass(frozen=True)
 class Quota(View):
-    """Limit and use of one resource; a `limit` of `None` is none. With a `group`, of all its members together."""
+    """Limit and usage of one resource; a `limit` of `None` means no limit. With a `group`, of all its members together."""
 
     resource: str
     limit: str | None
@@ -187,7 +187,7 @@ class Quota(View):
 
 @dataclasses.dataclass(frozen=True)
 class Caller(View):
-    """Who the server takes the caller for."""
+    """The caller as the server sees them."""
 
     user: str
     namespace: str
@@ -198,7 +198,7 @@ class Caller(View):
 
 @dataclasses.dataclass(frozen=True)
 class Server(View):
-    """What the server says about itself."""
+    """Version, folders and capacity of the server."""
 
     version: str
     pid: int
@@ -221,7 +221,7 @@ class Server(View):
 
 @dataclasses.dataclass(frozen=True)
 class LogEnd(View):
-    """How a job ended, as its log's last word."""
+    """How a job ended, as the last frame of its log says."""
 
     id: str
     status: str
@@ -230,9 +230,9 @@ class LogEnd(View):
 
 @dataclasses.dataclass(frozen=True)
 class FileInfo(View):
-    """What is at a path: `kind` is `"file"`, `"folder"`, `"link"` or `"special"`.
+    """The metadata of a path: `kind` is `"file"`, `"folder"`, `"link"` or `"special"`.
 
-    `path` is relative to the folder in a listing, whole in what a pattern found, and `None` from `stat`.
+    `path` is relative to the folder in a listing, absolute in the result of a pattern, and `None` from `stat`.
     """
 
     path: str | None
@@ -253,9 +253,9 @@ class FileInfo(View):
 
 @dataclasses.dataclass(frozen=True)
 class Usage(View):
-    """What a place holds; `files` counts links too.
+    """The usage below a path; `files` counts links too.
 
-    What lies in the `unread` folders, which may not be read, is not counted.
+    The contents of the `unread` folders, which could not be read, are not counted.
     """
 
     bytes: int
@@ -270,7 +270,7 @@ class Usage(View):
 
 @dataclasses.dataclass(frozen=True)
 class Removed(View):
-    """What went, or would go, with one path."""
+    """What was, or would be, removed with one path."""
 
     path: str
     usage: Usage
@@ -282,7 +282,7 @@ class Removed(View):
 
 @dataclasses.dataclass(frozen=True)
 class Storage(View):
-    """What the caller stores and may store; a limit of `None` is none. What is used includes unfinished uploads."""
+    """The caller's storage usage and limits; a limit of `None` means no limit. The usage includes unfinished uploads."""
 
     bytes_used: int
     files_used: int
@@ -294,7 +294,7 @@ class Storage(View):
 
 @dataclasses.dataclass(frozen=True)
 class UnfinishedUpload(View):
-    """An upload that was begun and not ended: where its file will appear, its size, and how much of it arrived."""
+    """An unfinished upload: the path of its file, its size, and how much of it has arrived."""
 
     id: str
     path: str
@@ -305,7 +305,7 @@ class UnfinishedUpload(View):
 
 @dataclasses.dataclass(frozen=True)
 class Copied(View):
-    """What a copy inside the storage brought over."""
+    """What a copy inside the storage copied."""
 
     bytes: int
     files: int
@@ -313,7 +313,7 @@ class Copied(View):
 
 @dataclasses.dataclass(frozen=True)
 class Transferred(View):
-    """What a transfer did. `bytes` are those of the files, `moved` those that really went over the wire."""
+    """The result of a transfer. `bytes` is the size of the files, `moved` the bytes that went over the wire."""
 
     transferred: int
     unchanged: int
@@ -334,7 +334,7 @@ class Share(View):
 
 @dataclasses.dataclass(frozen=True)
 class Finding(View):
-    """A file that is not as it was: `verdict` says how."""
+    """A file that differs from its record: `verdict` says how."""
 
     path: str
     verdict: str
@@ -342,7 +342,7 @@ class Finding(View):
 
 @dataclasses.dataclass(frozen=True)
 class Checked(View):
-    """What a check of all known files found; `checked` were read."""
+    """The result of a check of all known files; `checked` files were read."""
 
     checked: int
     findings: tuple[Finding, ...]
@@ -353,10 +353,10 @@ class Checked(View):
 
 
 class LogLine(str):
-    """A line of a worker's log, without its end. It is the text; the rest stands beside it.
+    """A line of a worker's log, without its line end: a `str` with attributes.
 
     `stream` is `"output"` (standard output and standard error, in the order written), `"launcher"` (written before
-    the program began) or `"gap"` (bytes that are gone: rotated away, or the disk was full). `raw` has the bytes, also where they are not UTF-8.
+    the program began) or `"gap"` (bytes that are missing: rotated away, or the disk was full). `raw` has the bytes, even if they are not UTF-8.
     """
 
     worker: str

@@ -1,13 +1,13 @@
-//! What went wrong, on its way to an exception of `paddlecloud.errors`.
+//! Errors of operations, before they become exceptions of `paddlecloud.errors`.
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_connect::{ConnectError, chain};
 use pyo3::prelude::*;
 
-/// The program that hints tell people to type.
+/// The program that hints name.
 const PROGRAM: &str = "paddlectl";
 
-/// Why an operation brought no reply.
+/// Why an operation has no reply.
 #[derive(Debug)]
 pub struct Failure(Box<ConnectError>);
 

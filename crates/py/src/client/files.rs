@@ -177,15 +177,15 @@ async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64
     Ok(Reply::Bytes(bytes))
 }
 
-/// What did not get there, and why. The rest did.
+/// The paths that were not transferred, and why.
 #[derive(serde::Serialize)]
 struct Left {
     path: String,
     message: String,
 }
 
-/// A file or a folder of this machine, which becomes exactly `remote`. The folders on the way are made. Sockets, pipes and
-/// devices stay here, and what an interrupted download left.
+/// What to upload so that a local file or folder becomes exactly `remote`. Parent folders are created. Sockets, pipes, devices
+/// and leftovers of interrupted downloads are skipped.
 async fn uploaded(
     files: FileClient<'_>,
     local: PathBuf,
@@ -216,7 +216,7 @@ async fn uploaded(
     Ok((upload, unread))
 }
 
-/// A file or a folder of the cluster, which becomes exactly `local`. The folders on the way are made.
+/// What to download so that a file or folder of the cluster becomes exactly `local`. Parent folders are created.
 async fn downloaded(
     files: FileClient<'_>,
     remote: PfsPath,
@@ -257,7 +257,7 @@ fn unusable(path: &Path, error: &dyn std::error::Error) -> Failure {
     })
 }
 
-/// The summary, with what could not even be looked at. When nothing got there and the server said why, that is the answer.
+/// The summary, including unreadable paths. If the whole result is one error of the server, that error is returned.
 fn told(mut summary: Summary, unread: Vec<Left>) -> Result<Reply, Failure> {
     if let [only] = summary.failures.as_slice()
         && unread.is_empty()

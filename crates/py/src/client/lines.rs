@@ -1,4 +1,4 @@
-//! From pieces of logs to lines: each worker's stream is put together on its own.
+//! Assembles lines from pieces of logs: each worker's stream separately.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use paddlecloud_api::client::LogEvent;
 use paddlecloud_api::logs::{LogWorker, Stream};
 
-/// A line that grows beyond this is handed out in parts: a program that never ends its lines must not fill the memory.
+/// A line that grows beyond this is returned in parts: a program that never ends its lines must not fill the memory.
 const LONGEST: usize = 1 << 20;
 
 /// One line, without its end.
@@ -31,14 +31,14 @@ struct Part {
     bytes: Vec<u8>,
 }
 
-/// Lines that are not whole yet.
+/// Lines that are not complete yet.
 #[derive(Default)]
 pub struct Lines {
     parts: HashMap<StreamKey, Part>,
 }
 
 impl Lines {
-    /// Takes one event and appends the lines that are whole now.
+    /// Handles one event and appends the lines that are now complete.
     pub fn take(&mut self, event: LogEvent, out: &mut Vec<Line>) {
         match event {
             LogEvent::Data {
@@ -94,7 +94,7 @@ impl Lines {
         }
     }
 
-    /// What comes after a hole does not belong to what came before it.
+    /// Bytes after a gap do not continue the line before it.
     fn end_of(&mut self, worker: &LogWorker, out: &mut Vec<Line>) {
         for (place, part) in &mut self.parts {
             if place.name == worker.name && place.attempt == worker.attempt && !part.bytes.is_empty() {
@@ -103,7 +103,7 @@ impl Lines {
         }
     }
 
-    /// Nothing more comes: hands out what was never ended, in the order it was written.
+    /// At the end of the log: returns the unterminated lines, in the order they were written.
     fn end(&mut self, out: &mut Vec<Line>) {
         let parts = self.parts.drain();
         let mut rest: Vec<Line> = parts

@@ -1,4 +1,4 @@
-//! `_native.LogStream`: a job's log, read ahead a little by a task of its own.
+//! `_native.LogStream`: a job's log, read ahead a little by a separate task.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,9 +14,9 @@ use super::failure::Failure;
 use super::lines::{Line, Lines};
 use super::{Started, Way, runtime};
 
-/// Batches that wait to be taken: a reader that is slow holds the log back, not the memory.
+/// Batches that wait to be read: a slow reader slows down the log instead of filling the memory.
 const AHEAD: usize = 16;
-/// Lines are gathered up to this many bytes while more is at hand.
+/// Lines are collected up to this many bytes while more are available.
 const BATCH: usize = 256 << 10;
 
 type Batch = Result<Vec<Line>, Failure>;

@@ -1,7 +1,7 @@
-//! `_native.Connection`: the typed client, and the way to its server, for the Python classes in `paddlecloud/`.
+//! `_native.Connection`: the typed client, and how it finds its server, for the Python classes in `paddlecloud/`.
 //!
-//! An operation goes in as JSON and its reply comes out as JSON; what they look like to people is decided in
-//! Python. The GIL is released while anything is under way.
+//! Operations and replies are JSON; the public signatures are defined in Python. The GIL is released while an
+//! operation is in progress.
 
 mod failure;
 mod files;
@@ -31,7 +31,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Started>()
 }
 
-/// Which server is meant.
+/// The server to use.
 #[derive(Clone)]
 enum Address {
     /// What the configuration chooses, else the embedded one.
@@ -40,13 +40,13 @@ enum Address {
     Named(Box<Datacenter>),
 }
 
-/// A server that was found, and the process that found it: a fork's child has no part in its connections.
+/// A server that was found, and the process that found it: a forked child cannot use its connections.
 struct Opened {
     process: u32,
     session: Arc<Session>,
 }
 
-/// One caller's way to one server; opened by the first operation.
+/// One caller's connection to one server; opened by the first operation.
 #[pyclass(module = "paddlecloud._native", frozen)]
 pub struct Connection {
     address: Address,
@@ -181,7 +181,7 @@ fn parse(operation: &str) -> PyResult<Operation> {
     })
 }
 
-/// All that an operation needs, apart from Python.
+/// Everything an operation needs, without Python objects.
 pub struct Way {
     address: Address,
     program: Option<PathBuf>,
@@ -254,7 +254,7 @@ impl Way {
         }
     }
 
-    /// Starts the embedded server again that was lost; a failure shows when the next connection is tried.
+    /// Restarts the embedded server; a failure shows at the next attempt to connect.
     async fn revive(&self, session: &Session) {
         #[cfg(target_os = "linux")]
         if session.is_embedded
@@ -265,7 +265,7 @@ impl Way {
     }
 }
 
-/// Something that was begun and can be left.
+/// Work in progress that can be cancelled.
 #[pyclass(module = "paddlecloud._native", frozen)]
 pub struct Started {
     task: AbortHandle,
@@ -273,7 +273,7 @@ pub struct Started {
 
 #[pymethods]
 impl Started {
-    /// Stops it; its end is not told then.
+    /// Cancels it; `done` is then not called.
     fn cancel(&self) {
         self.task.abort();
     }

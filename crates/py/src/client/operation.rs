@@ -82,7 +82,7 @@ pub enum Operation {
     },
 }
 
-/// What an operation brings: JSON, or a file's bytes.
+/// The result of an operation: JSON, or a file's bytes.
 pub enum Reply {
     Text(String),
     Bytes(Vec<u8>),
@@ -172,7 +172,7 @@ pub fn reply(value: &impl Serialize) -> Result<Reply, Failure> {
     Ok(Reply::Text(text))
 }
 
-/// On one machine the server is gone when this returns; elsewhere it has been asked to go.
+/// The embedded server has exited when this returns; a shared one has only been asked to stop.
 async fn stop(session: &Session) -> Result<(), Failure> {
     #[cfg(target_os = "linux")]
     if session.is_embedded {
@@ -185,18 +185,18 @@ fn sure(key: Option<String>) -> String {
     key.unwrap_or_else(new_idempotency_key)
 }
 
-/// What cannot be done from here.
+/// An error that this client finds without the server.
 fn local(message: String) -> Failure {
     let hints = Vec::new();
     Failure::from(ConnectError::Refused { message, hints })
 }
 
-/// What is longer than a duration can be means for ever; Python has refused what is negative or no number.
+/// A number too large for a duration means no limit; Python has already refused negative values and NaN.
 fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number.max(0.0)).unwrap_or(Duration::MAX / 4)
 }
 
-/// On one machine the submitter's `PATH` and locale come along; elsewhere they mean nothing.
+/// The embedded server also gets the submitter's `PATH` and locale; on a shared server they have no meaning.
 fn share_shell(request: &mut JobRequest, session: &Session, environment: &Environment) {
     let given = std::mem::take(&mut request.shell_env);
     if session.is_embedded {

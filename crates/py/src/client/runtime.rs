@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 const THREADS: usize = 2;
-/// How long Ctrl-C may wait to be heard.
+/// How long it may take to notice Ctrl-C.
 const TICK: Duration = Duration::from_millis(50);
 
 /// The runtime and the process whose threads it has. Locked only while the GIL is held, so no fork copies it locked.
 static RUNTIME: Mutex<Option<(u32, Runtime)>> = Mutex::new(None);
 
-/// Where work is begun.
+/// The handle on which work is started.
 pub fn handle() -> PyResult<Handle> {
     let mut place = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
@@ -30,12 +30,12 @@ pub fn handle() -> PyResult<Handle> {
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start the client's threads: {error}")))?;
     let handle = runtime.handle().clone();
-    // The parent's runtime has no threads in a fork's child: ending it would wait for them for ever.
+    // The parent's runtime has no threads in a forked child: shutting it down would wait for them forever.
     std::mem::forget(place.replace((process, runtime)));
     Ok(handle)
 }
 
-/// Does `work` without the GIL until it is done, or until a signal's handler raises: then it is left.
+/// Runs `work` without the GIL until it is done, or until a signal handler raises: then the work is cancelled.
 pub fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl Future<Output = T> + Send + 'static,

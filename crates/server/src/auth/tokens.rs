@@ -1,4 +1,4 @@
-//! Tokens: shown once, stored as digests, renewed by exchange, revoked at once.
+//! Tokens: shown once, stored as digests, renewed by exchange, revoked immediately.
 
 use std::net::IpAddr;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! The reverse proxies whose word about a client's address counts.
+//! The reverse proxies that are trusted to report a client's address.
 
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -60,7 +60,7 @@ impl ByteRange {
     }
 }
 
-/// A number that overflows lies behind the end of every file.
+/// A number that overflows is beyond the end of every file.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,6 +1,6 @@
 //! Checks every indexed file against its record, and reports findings as they occur.
 //!
-//! Findings are cleared when the check ends: the next one after a check that broke off finds the same.
+//! Findings are cleared when the check ends, so the check after an interrupted one reports them again.
 
 use std::time::{Duration, Instant};
 

@@ -115,7 +115,7 @@ impl Files {
 
     /// Authorizes the caller for a path. Nobody may write to the server's own folder, by whatever path.
     ///
-    /// Checked here so that clients do not send in vain; the opened space enforces it again.
+    /// Checked here before the client sends anything; the opened space enforces it again.
     fn reach(&self, caller: &Caller, path: &PfsPath, access: Access) -> Result<Reached, FilesError> {
         let reached = self.admit(caller, path, access)?;
         match access == Access::Write && reached.is_ours(&self.real_place(&reached)?) {

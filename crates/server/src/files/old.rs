@@ -1,6 +1,6 @@
 //! The original's protocol for writing a file: announced by its size, sent range by range, never committed.
 //!
-//! An announced file is an upload under a key of its own, and a range is a range of it. The last range publishes the file.
+//! An announced file is an upload under its own key, and a range is a range of it. The last range publishes the file.
 //!
 //! An old client asks for a range's checksum before it sends the range, and skips it if it is the same. While a file is being
 //! sent, the server returns no checksums, so the client sends everything: it would not say which ranges it skipped, or that it is

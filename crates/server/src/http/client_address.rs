@@ -46,8 +46,8 @@ fn resolve(peer: &mut Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> bo
     }
 }
 
-/// Walks from the nearest proxy towards the client and stops at the first address that is not a trusted proxy's. What stands
-/// before it was written by the client itself.
+/// Walks from the nearest proxy towards the client and stops at the first address that is not a trusted proxy's. Entries
+/// before it were written by the client itself.
 fn client_address(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<IpAddr> {
     let name = match trusted.header {
         ProxyHeader::XForwardedFor => "x-forwarded-for",
@@ -73,7 +73,7 @@ fn client_address(peer: Option<IpAddr>, headers: &HeaderMap, trusted: &TrustedPr
             ProxyHeader::XForwardedFor => Some(hop.trim()),
             ProxyHeader::Forwarded => forwarded_for(hop),
         };
-        // A proxy that hides its client speaks for it.
+        // For a proxy that hides its client, the proxy's own address is used.
         match text.and_then(address) {
             Some(address) => nearest = Some(address),
             None => break,

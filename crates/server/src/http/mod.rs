@@ -106,7 +106,7 @@ fn login() -> OpenApiRouter<Arc<App>> {
         .layer(DefaultBodyLimit::max(MOST_BODY_OF_STRANGERS))
 }
 
-/// What walks through homes, or has one measured first, and may wait for its turn to do so.
+/// Routes that walk through homes, or have one measured first, and may wait for their turn.
 fn lasting() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(jobs::job_submit))
@@ -152,7 +152,7 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Whatever happens behind it is answered in the envelope.
+/// Replies in the envelope, whatever fails in the inner layers.
 fn harden<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
     router
         .layer(DefaultBodyLimit::max(MOST_BODY))

@@ -36,7 +36,7 @@ pub(super) async fn package_announce(
     headers: HeaderMap,
     body: Stream,
 ) -> Response {
-    // Not before all of it has come: who hears a reply may stop sending, proxies do.
+    // Not before all of it has arrived: a client that gets a reply may stop sending, and proxies do.
     let (list, turn) = match list_of(&app.queue, &caller.user, app.list_limit, body).await {
         Ok(read) => read,
         Err(refused) => {

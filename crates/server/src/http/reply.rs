@@ -8,8 +8,7 @@ use axum::response::{IntoResponse, Response};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 
-/// When something that is refused for now is worth another try, if nothing better is known: a server that restarts is soon
-/// back.
+/// When to retry after a temporary refusal, if nothing better is known: a server that restarts is soon back.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// What handlers reply with.
@@ -50,7 +49,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// The duration in whole seconds, rounded up: a client that waits so long does not come too early.
+/// The duration in whole seconds, rounded up, so that a client that waits this long does not retry too early.
 fn whole_seconds(wait: Duration) -> HeaderValue {
     let part = u64::from(wait.subsec_nanos() > 0);
     HeaderValue::from(wait.as_secs().saturating_add(part).max(1))

@@ -23,7 +23,7 @@ use super::reply::Refused;
 use super::session::SessionSlot;
 use crate::nearest::nearest;
 
-/// How long a body that is no stream may take. It is small; who sends it drop by drop only holds a connection.
+/// How long a body that is not a stream may take. It is small; a client that sends it very slowly only holds a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Larger bodies wait for each other: what they are parsed into takes many times their size.
@@ -164,11 +164,11 @@ fn json_refused(field: &str, problem: &str) -> ErrorBody {
     ErrorBody::new(ErrorName::BadRequest, problem)
 }
 
-/// Unknown fields that are looked at: a body may be made of nothing else.
+/// The number of unknown fields that are examined: a body may consist of nothing else.
 const MOST_UNKNOWN: usize = 32;
 
-/// Clients of other versions may send fields this server does not know. One that looks like a slip of the
-/// finger is refused all the same: the job would run with a default nobody asked for.
+/// Clients of other versions may send fields this server does not know. One that looks like a misspelled field is
+/// refused nevertheless: the job would run with a default that nobody asked for.
 fn misspelled(text: &[u8], known: &[String]) -> Option<ErrorBody> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let sent = SentFields::of(known).deserialize(&mut reader).ok()?;
@@ -265,7 +265,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
     }
 }
 
-/// A text that names a job. One that cannot be a name names no job.
+/// A text that refers to a job. A text that is not a valid name refers to none.
 pub(super) fn job_ref(text: &str) -> Result<JobRef, Refused> {
     text.parse().map_err(|_| {
         let problem = format!("there is no job `{}`", text.escape_default());

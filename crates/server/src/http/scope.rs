@@ -66,7 +66,7 @@ impl FromRequestParts<Arc<App>> for Any {
     }
 }
 
-/// Nobody in particular: a route without a login. The request counts against the rate of its address.
+/// A route without a login. The request counts against the rate of its address.
 pub(super) struct Public;
 
 impl FromRequestParts<Arc<App>> for Public {
@@ -79,7 +79,7 @@ impl FromRequestParts<Arc<App>> for Public {
     }
 }
 
-/// Any login, with what it rests on.
+/// Any login, with the session it is based on.
 pub(super) struct AnyLogin(pub Login);
 
 impl FromRequestParts<Arc<App>> for AnyLogin {

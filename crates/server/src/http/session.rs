@@ -1,6 +1,6 @@
 //! Ends what runs for a caller when their login ends: the handler, and the body of a reply that is on its way.
 //!
-//! One place for all routes: a follower of logs, a download and an upload end alike. It also records what callers are refused.
+//! One place for all routes: a log stream, a download and an upload end in the same way. It also records refusals.
 
 use std::io;
 use std::pin::Pin;
@@ -25,7 +25,7 @@ use crate::refusals::{Limit, Refusals};
 
 /// How long a large body waits for others.
 const MEMORY_WITHIN: Duration = Duration::from_secs(20);
-/// A body of a known size up to this is sent at once, and not watched.
+/// A body of a known size up to this is sent in one piece, and not watched.
 const SMALL: u64 = 64 << 10;
 
 /// Where the extractor of a route's scope leaves the session.
@@ -101,7 +101,7 @@ pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: 
         app.auth.ended(&session).await;
     };
     let mut response = tokio::select! {
-        // A reply that is ready counts, also that of the request which ended its own session.
+        // A reply that is ready is sent, even that of the request that ended its own session.
         biased;
         response = next.run(request) => response,
         () = ended => return refused(AuthError::Revoked).into_response(),

@@ -1,4 +1,4 @@
-//! A socket that can be waited for in two ways: by the runtime, which watches all sockets, and by a thread of its own,
+//! A socket that can be waited for in two ways: by the runtime, which watches all sockets, and by its own thread,
 //! without waking up the runtime whenever bytes arrive.
 
 use std::io::{self, IoSlice};

@@ -1,7 +1,7 @@
 //! The folder of a run. `submit` promises:
 //!
 //! 1. the package's own path leads to the latest run's output;
-//! 2. no run overwrites another's output, not even when both run at once;
+//! 2. no run overwrites another's output, not even when both run at the same time;
 //! 3. a running job keeps the files it was submitted with (an uploaded package; a package used in place is the user's
 //!    responsibility).
 //!

@@ -1,4 +1,4 @@
-//! Accounts that changed hands since a backup: a restore keeps deletions, so that a new account of the same name inherits nothing
+//! Accounts that were deleted since a backup: a restore keeps deletions, so that a new account of the same name inherits nothing
 //! of what the backup still has.
 
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};

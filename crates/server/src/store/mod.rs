@@ -1,6 +1,6 @@
 //! Jobs, accounts, tokens and the audit log in SQL: a SQLite file or a PostgreSQL server, with the same statements for both.
 //!
-//! All writes go through one writer that commits the rows of many callers at once; reads use a separate small pool. This is the
+//! All writes go through one writer that commits the rows of many callers together; reads use a separate small pool. This is the
 //! only module that uses the SQL crate.
 
 mod accounts;

@@ -1,4 +1,4 @@
-//! Trees that jobs made too deep to be named, and folders that they locked: they keep nobody from the rest.
+//! Trees that jobs made too deep for a path, and folders that they locked: everything else stays accessible.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Connections that break, servers that go, disks that fill up: in the end every byte is there, or nothing is.
+//! Connections that break, servers that stop, disks that fill up: in the end a file is complete or does not exist.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;

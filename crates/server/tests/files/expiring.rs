@@ -1,4 +1,4 @@
-//! Uploads nobody returned to go, and nobody who is just sending is disturbed.
+//! Abandoned uploads expire, and uploads in progress are not disturbed.
 
 use std::time::SystemTime;
 

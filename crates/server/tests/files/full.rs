@@ -1,4 +1,4 @@
-//! A home at its limit: what replaces files needs room for both, and nothing hides where uploads lie.
+//! A home at its limit: replacing a file needs space for both versions, and files in the staging folder count.
 
 use std::fs;
 use std::path::Path;

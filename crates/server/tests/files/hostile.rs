@@ -1,4 +1,4 @@
-//! Whatever text a path is, and whatever links lie about: no request reads or changes anything outside the caller's home.
+//! Whatever the text of a path, and whatever links exist: no request reads or changes anything outside the caller's home.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Limits of bytes and files: told exactly, and nothing half-written stays.
+//! Limits of bytes and files: reported exactly, and nothing half-written stays.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Links that anybody can read a file by.
+//! Links with which anyone can read a file.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Uploads that another one made pointless, and downloads that cannot end: nothing of them stays, and they hold no room.
+//! Superseded uploads, and downloads that cannot finish: nothing of them stays, and they reserve no space.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Trees up and down: everything arrives, nothing is sent twice, one bad file stops nobody.
+//! Uploads and downloads of trees: everything arrives, nothing is sent twice, one bad file does not stop the others.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Every method of every route the router really has, called with every kind of credential; and what one user learns
-//! about the things of another: nothing.
+//! about another user's jobs and files: nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

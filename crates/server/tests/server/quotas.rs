@@ -1,4 +1,4 @@
-//! Guarantees, and what administrators see of everybody.
+//! Guarantees, and what administrators see of all users.
 
 use std::time::Duration;
 

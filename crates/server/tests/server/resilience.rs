@@ -1,4 +1,4 @@
-//! What users, disks and operators do to a server, and it must survive.
+//! What users, disks and operators do to a server, which must survive it.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Tokens: narrower than their maker, renewed by exchange, ended at once.
+//! Tokens: never broader than the login that made them, renewed by exchange, revoked immediately.
 
 use std::time::Duration;
 

@@ -129,7 +129,7 @@ impl Engine<'_> {
         self.fetch_missing(fetching).await?;
         let mut digest = fetching.digest;
         if digest.is_none() {
-            // Nothing but its version tells whether a job wrote to the file meanwhile, and only its digest whether it did so since
+            // Only its version shows whether a job wrote to the file meanwhile, and only its digest whether it did so since
             // an earlier run.
             let _permit = self.permit().await;
             let meta = match is_resumed {

@@ -1,7 +1,7 @@
 //! Bare sockets: what is left when everything but moving and hashing the bytes is taken away.
 //!
-//! No HTTP, no journal, no names of files: two processes, four connections, chunks of 4 MiB, each hashed by who sends it and
-//! by who receives it. No program that does the same can be faster here.
+//! No HTTP, no journal, no file names: two processes, four connections, chunks of 4 MiB, each hashed by the sender and by the
+//! receiver. No program that does the same work can be faster here.
 
 use std::env;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! nginx and curl: a plain `PUT` up, ranges in parallel down, many small files over sixteen connections.
 //!
-//! curl leaves every range in a file of its own. It runs twice: until the parts are joined to what was asked for, and only
-//! until they are there.
+//! curl writes every range to a separate file. It runs twice: until the parts are joined to the requested file, and only
+//! until all parts exist.
 
 use std::fmt::Write;
 use std::fs;

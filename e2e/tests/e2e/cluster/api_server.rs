@@ -1,4 +1,4 @@
-//! How often the API server is called, and what becomes of jobs when it, or the server, is away at the wrong moment.
+//! How often the API server is called, and what happens to jobs when it, or the server, is down at the wrong moment.
 
 use e2e::api_proxy::{ApiProxy, Fault};
 use e2e::cluster::{Cluster, ClusterServer, Difference};

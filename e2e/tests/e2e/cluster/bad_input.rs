@@ -1,4 +1,4 @@
-//! What is wrong about a cluster, or in it, is said in one sentence, and nothing is half made.
+//! Every error about a cluster, or in it, is reported in one sentence, and nothing is left half created.
 
 use std::fs;
 

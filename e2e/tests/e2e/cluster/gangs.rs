@@ -1,4 +1,4 @@
-//! Gangs that others seat: Kueue, Volcano, an autoscaler. None runs here: stand-ins show what they are asked and told.
+//! Gangs that other systems place: Kueue, Volcano, an autoscaler. None runs here: stand-ins show what the server sends them.
 
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};

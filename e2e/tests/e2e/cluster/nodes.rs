@@ -1,4 +1,4 @@
-//! Nodes that fall silent, and nodes that are taken away.
+//! Nodes that stop responding, and nodes that are removed.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The tree as pods mount it: claims, folders that are not there, and trees of somebody else.
+//! The tree as pods mount it: claims, missing folders, and trees of another server.
 
 use std::path::Path;
 

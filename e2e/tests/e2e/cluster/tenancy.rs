@@ -1,4 +1,4 @@
-//! Users are kept apart, and the server does with the rights that it was given.
+//! Users are isolated from each other, and the server needs no more rights than it was given.
 
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};

@@ -1,4 +1,4 @@
-//! The same commands on a folder and on stores that are none of this machine: CephFS, HDFS, S3, each a real service.
+//! The same commands on a folder and on remote stores: CephFS, HDFS, S3, each a real service.
 //!
 //! `cargo xtask test --with ceph,hdfs,s3` starts those and says where they are; without that only the folder is tried.
 

@@ -1,4 +1,4 @@
-//! Networks that cut connections and flip bits, disks that lie: noticed, told, and mended where that can be.
+//! Networks that cut connections and flip bits, disks that return wrong bytes: detected, reported, and repaired if possible.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `--exclude`, `--include`, `--files-from`, whichever way files go.
+//! `--exclude`, `--include`, `--files-from`, in every direction of a transfer.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Nobody gets at what is not theirs, by whatever spelling; and what is shared is shared on purpose.
+//! Nobody can access other users' files, by whatever spelling; and what is shared is shared on purpose.
 
 use std::fs;
 use std::os::unix::fs::symlink;

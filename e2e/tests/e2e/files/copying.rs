@@ -1,4 +1,4 @@
-//! `cp` both ways: what goes up comes down the same, and nothing travels twice.
+//! `cp` in both directions: a download equals what was uploaded, and nothing is sent twice.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A disk that returns wrong bytes for an unchanged file: `fsck` tells such damage from changes.
+//! A disk that returns wrong bytes for an unchanged file: `fsck` distinguishes such damage from changes.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -1,4 +1,4 @@
-//! Data sets on the cluster are read where they lie: `paddlectl data` fetches what it shows, and little more.
+//! Data sets on the cluster are read in place: `paddlectl data` fetches what it shows, and little more.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Chance that can be repeated: a seed, printed, and numbers that follow from it.
+//! Repeatable random numbers, from a seed that is printed.
 
 use std::env::var;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Requests and replies as a wire sees them: how many there were, and how many at a time.
 //!
-//! HTTP/1.1 without pipelining: what comes up after a reply is the next request, and a reply says how long it is.
+//! HTTP/1.1 without pipelining: bytes from the client after a reply are the next request, and a reply says how long it is.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The ends of the scale: nothing at all, five gigabytes, as deep as it goes and deeper, written while read.
+//! Extremes: empty files and folders, five gigabytes, paths at and beyond the depth limit, files written while they are read.
 
 use std::ffi::OsStr;
 use std::fs;

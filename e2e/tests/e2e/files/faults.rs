@@ -1,4 +1,4 @@
-//! Interruptions, crashes, writers in each other's way: nothing is lost, nothing is half there.
+//! Interruptions, crashes, concurrent writers: nothing is lost, and no file is incomplete.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! `ls`, `stat`, `du`, `mkdir`, `rm`, `check`: what is there, and what is not any more.
+//! `ls`, `stat`, `du`, `mkdir`, `rm`, `check`: what exists, and what no longer exists.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Thousands of files that were named one by one, as a shell makes them of `*.jpg`: they travel as their folder would, and
-//! a program with few descriptors suffices.
+//! Thousands of files named one by one, as when a shell expands `*.jpg`: they are transferred as their folder would be, with
+//! few file descriptors.
 
 use std::fs;
 use std::os::unix::fs::symlink;

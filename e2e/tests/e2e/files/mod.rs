@@ -1,4 +1,4 @@
-//! Files go up, come down, and are the same afterwards: the file commands on a real server.
+//! Files are uploaded, downloaded, and the same afterwards: the file commands on a real server.
 
 mod across;
 mod backends;

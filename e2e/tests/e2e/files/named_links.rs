@@ -1,4 +1,4 @@
-//! A link of the cluster that is named as the destination of a file: what it leads to is written, as cp(1) does.
+//! A link on the cluster, named as the destination of a file: its target is written, as by cp(1).
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! A job flips a link between its own folder and what is not its user's, as fast as it can, while every file command
+//! A job flips a link between its own folder and another user's files, as fast as it can, while every file command
 //! runs.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Links to files: read by anybody who has one, until they expire or are taken back; only for one's own files.
+//! Links to files: readable by anyone who has one, until they expire or are revoked; only for the user's own files.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! A server on a port of its own with several users, that can be killed, stopped and started again.
+//! A server on its own port, with several users, that can be killed, stopped and started again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

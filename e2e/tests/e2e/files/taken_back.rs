@@ -1,4 +1,4 @@
-//! A link that was taken back stays so after a power cut: the calls of the real server, in their real order.
+//! A revoked link stays revoked after a power cut: the system calls of the real server, in their real order.
 
 use e2e::TestEnvironment;
 

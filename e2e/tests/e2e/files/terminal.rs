@@ -1,4 +1,4 @@
-//! What somebody sees who sits at a terminal while files move.
+//! What a user sees at a terminal while files are transferred.
 
 use std::fs;
 

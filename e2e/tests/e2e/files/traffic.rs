@@ -1,4 +1,4 @@
-//! What goes over the wire: how many requests, how many at a time, and what does not go at all.
+//! What goes over the wire: how many requests, how many concurrently, and what is not sent at all.
 
 use std::fs;
 

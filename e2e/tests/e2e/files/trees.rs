@@ -1,4 +1,4 @@
-//! A folder with everything people have in folders, and the comparison of two such, times and modes included.
+//! A folder with every kind of entry that users have, and the comparison of two such folders, including times and modes.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;

@@ -129,7 +129,7 @@ fn about(named: &Path, error: ClientError) -> CliError {
     }
 }
 
-/// The index of a file is not data of its own.
+/// The index of a file is not a data file.
 fn without_indexes(mut found: Vec<Found>) -> Vec<Found> {
     let indexes: Vec<PathBuf> = found
         .iter()

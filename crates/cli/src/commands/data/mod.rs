@@ -1,7 +1,7 @@
-//! `data`: looks at data sets, converts them, divides them among nodes; a file per subcommand.
+//! `data`: inspects data sets, converts them and divides them among nodes; a file per subcommand.
 //!
-//! What is read may lie on the cluster and is read there, as far as it is needed. What is written to the cluster is made
-//! here and then sent. Inside a worker `/pfs/…` are ordinary paths.
+//! Input on the cluster is read in place, and only as much as needed. Output for the cluster is created locally and then
+//! uploaded. Inside a worker `/pfs/…` are ordinary paths.
 
 mod cat;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Decides how much is fetched at once: little for random reads, more and more for sequential ones.
+//! Decides how much one request fetches: little for random reads, more and more for sequential ones.
 
 use std::io;
 use std::ops::Range;

@@ -6,7 +6,7 @@
 //! - a final job never changes, and is written after its last worker and the last byte of its log;
 //! - an old attempt changes nothing; a stored exit is what really happened;
 //! - only a job whose owner uses more than the guarantee is stopped for another;
-//! - a job starts as a whole, on free resources, with cards of its own;
+//! - a job starts as a whole, on free resources, with its own GPU cards;
 //! - a run is prepared before anything of it is launched, also if the server dies in between, and is removed with its
 //!   job;
 //! - nothing is launched before it is stored, twice, or beside an earlier attempt; nothing is left behind;

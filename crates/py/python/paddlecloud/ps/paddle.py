@@ -20,7 +20,7 @@ from paddlecloud.ps.session import Session, connect
 
 
 def DistributedOptimizer(optimizer: Any, session: Session | None = None) -> Any:
-    """Has an optimizer of Paddle work on the parameter servers. Returns the same object.
+    """Makes a Paddle optimizer update the parameters on the parameter servers. Returns the same object.
 
     Frozen parameters (`stop_gradient=True`) are left alone. A step pushes what `backward` has accumulated.
     """

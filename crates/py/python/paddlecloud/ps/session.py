@@ -192,7 +192,7 @@ class Session:
         return step
 
     def create(self, name: str, value: Any, optimizer: Optimizer | None = None) -> None:
-        """Makes a dense tensor known. Trainer 0's value is the initial one; all trainers give the same shape."""
+        """Declares a dense tensor. Trainer 0's value is the initial one; all trainers must give the same shape."""
         value = arrays.floats(value, name)
         self._native.create_dense(name, value, (optimizer or SGD(0.01)).arguments())
         self._shapes[name] = value.shape
@@ -211,7 +211,7 @@ class Session:
         evict: bool = False,
         idle_steps: int = 0,
     ) -> None:
-        """Makes a sparse table known: rows of `row` floats for any 64-bit id.
+        """Declares a sparse table: rows of `row` floats for any 64-bit id.
 
         A row is created at its first training lookup, or at its `admit_after`-th (in synchronous training: in the `admit_after`-th
         step that asks for it). Its initial values depend on seed, table and id alone. A table with `max_rows` or `max_bytes` refuses more, or drops the least recently used with `evict`; rows
@@ -233,7 +233,7 @@ class Session:
         self._rows[name] = row
 
     def push(self, gradients: Mapping[str, Any], *, lr: float | None = None, samples: int = 0) -> None:
-        """Adds gradients to this trainer's step; in asynchronous modes they change the model at once.
+        """Adds gradients to this trainer's step; in asynchronous modes they change the model immediately.
 
         `lr` overrides the schedule. `samples` is the size of the batch, for schedules that count samples.
         """
@@ -280,7 +280,7 @@ class Session:
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
     ) -> Iterator[int]:
-        """Numbers of steps from where this trainer stands up to `total`; each ends with the loop's next turn.
+        """Yields step numbers from this trainer's current step up to `total`; a step ends when the loop asks for the next one.
 
         After the last one this trainer leaves and waits for the others. When training is rolled back to a checkpoint, the loop
         resumes at the step of the checkpoint: what its body did since then is not counted. `state` gives bytes of this
@@ -406,11 +406,11 @@ class Session:
         self.barrier()
 
     def stat(self) -> list[dict[str, Any]]:
-        """What each parameter server says about itself."""
+        """The state of each parameter server."""
         return [json.loads(text) for text in self._native.stat()]
 
     def leave(self) -> None:
-        """Takes no part in further steps; the other trainers no longer wait for this one."""
+        """Leaves the training; the other trainers no longer wait for this one."""
         if not self._left:
             self._native.leave()
             self._left = True

@@ -19,7 +19,7 @@ from paddlecloud.ps.session import Session, connect
 
 
 def DistributedOptimizer(optimizer: Any, session: Session | None = None) -> Any:
-    """Has an optimizer of PyTorch work on the parameter servers. Returns the same object.
+    """Makes a PyTorch optimizer update the parameters on the parameter servers. Returns the same object.
 
     Frozen parameters (`requires_grad=False`) are left alone. A step pushes what `backward` has accumulated.
     """

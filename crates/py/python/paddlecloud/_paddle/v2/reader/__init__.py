@@ -1,4 +1,4 @@
-"""Readers and what can be made of them.
+"""Readers, and readers derived from them.
 
 A reader is a function without arguments that gives samples one by one; a decorator makes a reader of readers.
 """

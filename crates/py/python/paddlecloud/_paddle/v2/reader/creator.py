@@ -1,4 +1,4 @@
-"""Readers of what lies in memory and in files."""
+"""Readers of arrays and files."""
 
 import pickle
 

@@ -1,6 +1,6 @@
 """Readers made of readers.
 
-What fails in a background thread fails where the samples are used; a thread ends when nobody wants more.
+An error in a background thread is raised where the samples are used; a thread ends when its reader is no longer used.
 """
 
 import collections
