@@ -2,6 +2,8 @@
 
 Each round it pulls the parameters, computes the gradient on its own share of the data and pushes it.
 Trainer 0 writes what was learned to output/pass-NNNNN/ and checks it against the truth.
+
+    paddlectl submit -f -parallelism 2 -pservers 2 -entry "python train.py" -psentry "python pserver.py" examples/own_pserver
 """
 
 import json

@@ -130,7 +130,8 @@ def download(url, module_name, md5sum, save_name=None):
     if os.path.exists(name):
         _warn_if_changed(name, md5sum)
         return name
-    how = f"put the file with MD5 {md5sum} at `{name}`, or set DATA_HOME to a folder that has `{module_name}/`"
+    upload = " (`paddlectl cp`)" if name.startswith("/pfs/") else ""
+    how = f"put the file with MD5 {md5sum} at `{name}`{upload}, or set DATA_HOME to a folder that has `{module_name}/`"
     try:
         os.makedirs(folder, exist_ok=True)
         _fetch(url, name, md5sum)
