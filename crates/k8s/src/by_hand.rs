@@ -24,9 +24,9 @@ pub enum CreateError {
     NoContext,
     #[error("{0}")]
     NoClient(String),
-    #[error("an object is not one of Kubernetes: {0}")]
+    #[error("not a Kubernetes object: {0}")]
     Object(String),
-    #[error("{kind} `{name}` is there already in namespace `{namespace}`; nothing was created")]
+    #[error("{kind} `{name}` already exists in namespace `{namespace}`; nothing was created")]
     There {
         kind: String,
         name: String,

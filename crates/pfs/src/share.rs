@@ -58,10 +58,10 @@ pub struct Share {
 pub enum ShareError {
     #[error("this link is not valid")]
     Invalid,
-    #[error("this link has expired or was taken back")]
+    #[error("this link has expired or has been revoked")]
     Over,
     /// The file no longer exists or is unreadable. The holder of a link gets no details.
-    #[error("this link leads to nothing any more")]
+    #[error("the file of this link no longer exists")]
     Empty,
 }
 

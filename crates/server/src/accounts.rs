@@ -39,7 +39,7 @@ pub enum AccountError {
     NoGroup(String),
     #[error("`{0}` is not a group name: use letters, digits, `-`, `_` and `.`, at most 63")]
     GroupName(String),
-    #[error("all guarantees together would be {asked}, and there are {there}")]
+    #[error("the sum of all guarantees would be {asked}, but the machines have {there}")]
     Guarantees { asked: String, there: String },
     #[error(transparent)]
     Limit(#[from] LimitError),

@@ -351,7 +351,7 @@ struct Started {
 }
 
 impl EngineParts<'_> {
-    /// Starts the configured engine. This is the only place that names the engines.
+    /// Starts the configured engine. This is the only place that makes one.
     async fn start(&self, isolation: Isolation, secret: &Secret) -> Result<Started, StartError> {
         match &self.config.engine {
             EngineKind::Local => {

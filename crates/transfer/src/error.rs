@@ -26,7 +26,7 @@ pub enum TransferError {
     #[error("it changed while it was being sent")]
     Changed,
     #[error(
-        "its upload was given up on the server while it was being sent; another client may be writing the same file"
+        "the server discarded its upload while it was being sent; another client may be writing the same file"
     )]
     UploadGone,
     #[error("it changed on the server while it was being fetched")]
@@ -41,7 +41,7 @@ pub enum TransferError {
     /// The destination is of another kind, and overwriting is disabled.
     #[error("a {0} is in its place")]
     InItsPlace(&'static str),
-    #[error("the transfer was broken off")]
+    #[error("the transfer was interrupted")]
     BrokenOff,
 }
 

@@ -97,7 +97,7 @@ fn what_a_run_left_can_be_removed_when_it_is_over_and_the_next_run_does_not_miss
         .says("belongs to a job that is not over yet");
     env.paddlectl(&["rm", "-r", &format!("{home}/.paddlecloud/packages")])
         .refused(1)
-        .says("kept by the server");
+        .says("managed by the server");
     env.paddlectl(&["kill", "left"]).ok();
     env.paddlectl(&["wait", "left"]).says("left Killed");
     env.paddlectl(&["rm", "-r", &first]).ok();

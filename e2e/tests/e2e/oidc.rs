@@ -204,7 +204,7 @@ fn a_user_logs_in_with_a_provider_until_the_provider_removes_them() {
     // Eve claims ann's address, which her provider has not verified.
     let (done, said) = log_in(&env, "eve", "");
     assert!(
-        !done && said.contains("does not vouch for the claim `email`"),
+        !done && said.contains("has not verified the claim `email`"),
         "{said}"
     );
     let (done, said) = log_in(&env, "bob", "abort");

@@ -13,7 +13,8 @@ use crate::transfer::report::counted;
 /// For administrators. Reads every file whose digest the server knows (uploaded files, and those read by `check`) and
 /// reports differences: `damaged` (the bytes differ but the file was not written), `changed outside` and `removed
 /// outside` (by a job or a person), `touched` (only its times). The last three are reported once, damage until it is
-/// repaired. An interrupted check reports nothing as seen. Exits with 1 if anything is damaged or unreadable.
+/// repaired. After an interrupted check, the next one reports them again. Exits with 1 if anything is damaged or
+/// unreadable.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Output format

@@ -5,7 +5,7 @@ use crate::error::CliError;
 
 /// Show what jobs use now
 ///
-/// Comes with a later version; until then it only says so.
+/// Not available yet.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// One job; default: all that run

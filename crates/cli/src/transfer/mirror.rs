@@ -246,10 +246,9 @@ fn kept_by_the_server(dest: &PfsPath, place: &PfsPath) -> CliError {
         true => format!("`{dest}`"),
         false => format!("`{dest}` leads to `{place}`, which"),
     };
-    CliError::refused(format!(
-        "{what} is kept by the server: it can be read, not changed"
-    ))
-    .with_hint("`sync` into a folder of your own; `mv` moves the files of an ended run, `rm` removes them")
+    CliError::refused(format!("{what} is managed by the server and read-only")).with_hint(
+        "`sync` into a folder of your own; `mv` moves the files of an ended run, `rm` removes them",
+    )
 }
 
 fn lies_in(inner: &PfsPath, outer: &PfsPath) -> CliError {

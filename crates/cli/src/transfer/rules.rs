@@ -67,7 +67,7 @@ pub enum RuleError {
     NeedsRecursive,
     #[error("a folder cannot take the place of a file")]
     FolderOverFile,
-    #[error("another source of the same name goes there too")]
+    #[error("another source has the same name")]
     SameName,
     #[error("there is no such folder, and several sources cannot share one name")]
     NoSuchFolder,

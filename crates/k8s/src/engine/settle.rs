@@ -155,7 +155,7 @@ fn verdict(fate: PodFate, known: &Known) -> Verdict {
 }
 
 fn exit_of(end: PodEnd, stopped: bool) -> Exit {
-    let unseen = end.code.is_none().then(|| "nobody saw how it ended".into());
+    let unseen = end.code.is_none().then(|| "how it ended is unknown".into());
     Exit {
         code: end.code,
         signal: end.signal,

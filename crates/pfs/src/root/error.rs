@@ -26,7 +26,7 @@ pub enum RootError {
     ThroughLink(RelPath),
     #[error("permission to `{0}` is denied")]
     Denied(RelPath),
-    #[error("`{0}` is not to be changed")]
+    #[error("`{0}` must not be changed")]
     Spared(RelPath),
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),

@@ -36,7 +36,7 @@ pub enum ProviderRefusal {
     Disabled,
     #[error("`{subject}` of {issuer} has no account here")]
     NoAccount { subject: String, issuer: String },
-    #[error("the login provider does not vouch for the claim `{claim}`")]
+    #[error("the login provider has not verified the claim `{claim}`")]
     NoName { subject: String, claim: String },
     #[error("the claim `{claim}` is not a user name: {problem}")]
     BadName {

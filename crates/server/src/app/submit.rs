@@ -140,7 +140,7 @@ impl App {
         let home = self.storage.home_name(&job.user);
         let output = self.storage.output_name(job).unwrap_or_default();
         Some(format!(
-            "`{home}/{place}` already exists and is left unchanged: the job uses only the submitted files, and its output is in {output}"
+            "`{home}/{place}` already exists and its files are left unchanged: the job uses only the submitted files, and its output is in {output}"
         ))
     }
 

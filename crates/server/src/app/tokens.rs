@@ -24,9 +24,9 @@ pub enum TokenRefusal {
     Scopes(UnknownScope),
     #[error("a token cannot have more scopes than {0}")]
     TooManyScopes(Scopes),
-    #[error("this login is no token, so there is nothing to renew")]
+    #[error("this login does not use a token, so there is nothing to renew")]
     NotAToken,
-    #[error("the token is as old as a token may become")]
+    #[error("the token has reached its maximum age and cannot be renewed")]
     TooOld,
 }
 
@@ -124,7 +124,11 @@ impl App {
         let (app, login) = (Arc::clone(self), login.clone());
         let revoke = async move { Ok(app.auth.token_revoke_own(&login).await?) };
         let revoked = App::carry_out(revoke).await?;
-        Ok(if revoked { "OK" } else { "this login is no token" })
+        Ok(if revoked {
+            "OK"
+        } else {
+            "this login does not use a token"
+        })
     }
 
     pub async fn password_change(&self, caller: &Caller, new: String) -> Result<(), AppError> {

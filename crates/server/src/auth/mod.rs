@@ -1,6 +1,6 @@
 //! Authentication: by token, HTTP Basic, client certificate, or as the server's own system user on its unix socket.
 //!
-//! What a caller may do is decided by each use case. No secret is printed or kept in plain text.
+//! What a caller may do is decided in `policy`. No secret is printed or kept in plain text.
 
 mod certificate;
 mod guesses;
@@ -100,9 +100,9 @@ pub enum AuthError {
     TooManyConnections(UserName),
     #[error("`{user}` already has {most} tokens")]
     TooManyTokens { user: UserName, most: usize },
-    #[error("the token is not valid, or not any more")]
+    #[error("the token is invalid, expired or revoked")]
     WrongToken,
-    #[error("the certificate belongs to `{0}`, who is no user of this server")]
+    #[error("the certificate names `{0}`, which is not a user of this server")]
     UnknownCertificate(String),
     #[error("the certificate has been revoked")]
     RevokedCertificate,

@@ -15,7 +15,7 @@ pub enum FilesError {
     Access(#[from] AccessError),
     #[error("`{0}` does not exist")]
     NotFound(String),
-    #[error("`{0}` is kept by the server: it can be read, not changed")]
+    #[error("`{0}` is managed by the server and read-only")]
     Ours(PfsPath),
     #[error("`{0}` belongs to a job that is not over yet")]
     InUse(PfsPath),
@@ -40,7 +40,7 @@ pub enum FilesError {
     NoUpload(String),
     #[error("you have no link `{0}`")]
     NoLink(String),
-    #[error("`{0}` changed since it was looked at")]
+    #[error("`{0}` has changed since it was read")]
     OtherVersion(PfsPath),
     #[error("{}", damaged(.0))]
     DamagedThere(Box<PfsPath>),
@@ -49,21 +49,19 @@ pub enum FilesError {
     DamagedShare(String),
     #[error("{0}")]
     BadRequest(String),
-    #[error(
-        "`{from}` was copied to `{to}`, but not all of it is gone: what was written there meanwhile stays"
-    )]
+    #[error("`{from}` was copied to `{to}`, but files written to it meanwhile were not removed")]
     PartlyMoved { from: Box<PfsPath>, to: Box<PfsPath> },
     #[error(transparent)]
     Share(#[from] ShareError),
     #[error("only files of your own home can be published")]
     NotOwn,
-    #[error("you have {0} links that work, and that is the limit for one user")]
+    #[error("you already have {0} active links, the limit for one user")]
     TooManyLinks(usize),
     #[error("this is for administrators")]
     AdminOnly,
     #[error("this needs the scope `{0}`, which the token does not have")]
     Scope(Scope),
-    #[error("the server cannot work in the owner's name")]
+    #[error("the server cannot act as the owner of these files")]
     Owner(#[source] Box<crate::homes::StorageError>),
     #[error("{}", refused_by_disk(.0, .1))]
     Disk(#[source] std::io::Error, &'static str),
@@ -124,8 +122,8 @@ mod tests {
         };
         assert_eq!(
             moved.to_string(),
-            "`/pfs/dc/public/set` was copied to `/pfs/dc/home/ann/set`, but not all of it is gone: what was written \
-             there meanwhile stays"
+            "`/pfs/dc/public/set` was copied to `/pfs/dc/home/ann/set`, but files written to it meanwhile were not \
+             removed"
         );
     }
 

@@ -23,7 +23,7 @@ pub enum StorageError {
     Ours(String),
     #[error(transparent)]
     Storage(#[from] RootError),
-    #[error("the disk refused: {0}")]
+    #[error("disk error: {0}")]
     Disk(#[source] std::io::Error),
     #[error("a stored list of files is damaged")]
     Manifest(#[source] serde_json::Error),

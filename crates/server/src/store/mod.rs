@@ -71,7 +71,7 @@ pub enum OpenError {
     Damaged(Damaged),
     #[error("`{0}` is a folder, where the database should be a file")]
     IsFolder(String),
-    #[error("the database `{place}` is empty, but this server has the folders of {} it should know", counted(*.jobs))]
+    #[error("the database `{place}` is empty, but the data folder has the folders of {}", counted(*.jobs))]
     Emptied { place: String, jobs: usize },
     #[error("cannot open the database `{0}`")]
     Unusable(String, #[source] Arc<sqlx::Error>),

@@ -107,7 +107,7 @@ async fn the_servers_own_name_is_its_own_in_homes_only() {
     let refused = send("/pfs/dc/home/me").await;
     let told = format!("{:?}", refused.failures);
     assert!(
-        told.contains("`/pfs/dc/home/me/.paddlecloud` is kept by the server"),
+        told.contains("`/pfs/dc/home/me/.paddlecloud` is managed by the server"),
         "{told}"
     );
     stage.finish().await;

@@ -449,7 +449,7 @@ async fn a_folder_of_the_users_own_with_the_packages_name_is_told_of() {
     let body = json!({"package_id": id, "package_name": "mine", "pservers": 0, "parallelism": 6});
     let reply = stage.post("/api/v1/jobs", body).await.json();
     let note = format!(
-        "`/pfs/dc1/home/me/mine` already exists and is left unchanged: the job uses only the submitted files, and \
+        "`/pfs/dc1/home/me/mine` already exists and its files are left unchanged: the job uses only the submitted files, and \
          its output is in /pfs/dc1/home/me/.paddlecloud/runs/{}/mine/output",
         reply["id"].as_str().unwrap()
     );

@@ -130,7 +130,7 @@ async fn all_guarantees_together_fit_the_machine() {
     assert_eq!(refused.status, 409);
     let text = refused.text();
     assert!(
-        text.contains("all guarantees together would be 7 cores, and there are 6 cores"),
+        text.contains("the sum of all guarantees would be 7 cores, but the machines have 6 cores"),
         "{text}"
     );
     assert_eq!(set(json!({"limits": {"guaranteed_cpu": "2"}})).await.status, 200);

@@ -124,7 +124,7 @@ fn a_link_whose_file_is_gone_tells_nothing_of_it() {
         let output = Command::new("curl").args(["-sS", link.trim()]).output();
         let told = String::from_utf8(output.expect("there is a curl").stdout).unwrap();
         assert!(
-            told.contains("this link leads to nothing any more"),
+            told.contains("the file of this link no longer exists"),
             "{what}: {told}"
         );
         assert!(!told.contains("ada") && !told.contains("/pfs"), "{what}: {told}");

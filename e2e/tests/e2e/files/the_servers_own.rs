@@ -112,7 +112,7 @@ fn what_a_running_job_uses_is_not_changed_by_any_name_of_it() {
             vec!["mv", "-n", &own("tree"), &at("new")],
             vec!["mkdir", "-p", &at("new/deep")],
         ] {
-            refused(site.run("ada", &words), "kept by the server");
+            refused(site.run("ada", &words), "managed by the server");
         }
         for words in [
             vec!["rm", "-r", &at("output")],
@@ -153,21 +153,21 @@ fn nor_is_what_the_server_keeps_beside_runs() {
             vec!["cp", arg(&small), &at("/packages/planted")],
             vec!["mkdir", &at("/new")],
         ] {
-            refused(site.run("ada", &words), "kept by the server");
+            refused(site.run("ada", &words), "managed by the server");
         }
     }
     for name in ["all/.paddlecloud", "all/all/.paddlecloud"] {
         let at = format!("{HOME}/{name}");
-        refused(site.run("ada", &["rm", "-r", &at]), "kept by the server");
+        refused(site.run("ada", &["rm", "-r", &at]), "managed by the server");
         refused(
             site.run("ada", &["mv", &at, &format!("{HOME}/taken")]),
-            "kept by the server",
+            "managed by the server",
         );
     }
     // Entries of a pack that would be stored there are reported and left out; the rest is stored.
     let contents = format!("{}/.", arg(&here.join("home")));
     let copied = site.run("ada", &["cp", "-r", &contents, &format!("{HOME}/all")]);
-    refused(copied, "kept by the server");
+    refused(copied, "managed by the server");
     assert!(site.home("ada").join("other").exists());
     let planted = format!("{HOME}/mine/packages/planted");
     for change in [
@@ -177,7 +177,7 @@ fn nor_is_what_the_server_keeps_beside_runs() {
         format!(r#"{{"method":"rm","path":["{HOME}/mine/packages"],"r":true}}"#),
     ] {
         let said = old_client(&site, &change);
-        assert!(said.contains("kept by the server"), "{change}: {said}");
+        assert!(said.contains("managed by the server"), "{change}: {said}");
     }
     assert_eq!(picture(&kept), before);
     end(&site);
@@ -221,7 +221,7 @@ fn a_packages_name_is_read_copied_from_and_removed_and_an_ended_runs_output_is_t
     let small = back.join("job/train.sh");
     refused(
         site.run("ada", &["cp", arg(&small), &output]),
-        "kept by the server",
+        "managed by the server",
     );
     run_ada(&["rm", &format!("{HOME}/all/job/lib/util.py")]);
     assert!(!run.join("job/lib/util.py").exists());
@@ -253,7 +253,7 @@ fn a_sync_into_what_a_run_left_is_refused_before_anything_goes() {
             for flags in [&["--delete"][..], &["--delete", "--dry-run"], &[]] {
                 let ran = site.run("ada", &[&["sync"], flags, &[source, &folder]].concat());
                 assert_eq!(ran.stdout, "", "{ran}");
-                refused(ran, "kept by the server");
+                refused(ran, "managed by the server");
                 assert_eq!(picture(&kept), before, "{source} to {folder}");
             }
         }

@@ -16,8 +16,9 @@ use crate::printer::{Format, Table};
 
 /// Divide files among the nodes of a job: `<out>/<i>/data`, beside `<out>/output`
 ///
-/// Lines, CSV rows and records are dealt out in turn, so node sizes differ by at most one. Other files go whole to the
-/// node with the least data. A CSV header goes to every node. A second run replaces what the first one made. `paddle-data` does the same inside a job.
+/// Lines, CSV rows and records are distributed round-robin, so the nodes' shares differ by at most one. Other files go
+/// whole to the node with the least data. A CSV header goes to every node. A second run replaces what the first one
+/// made. `paddle-data` does the same inside a job.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Files, and folders whose files are meant; without any, those below `<out>/quick_start`

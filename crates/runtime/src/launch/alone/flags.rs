@@ -30,7 +30,7 @@ Options, each with the variable that is read if it is not given:
 
 COMMAND is a program and its arguments, or one word that a shell reads: \"python train.py\".
 
-It starts COMMAND when every peer is there and, for a trainer, the parameter servers listen. A parameter server is ended
+It starts COMMAND when every peer is present and, for a trainer, the parameter servers listen. A parameter server is ended
 when the trainers have ended. Under a server of PaddleCloud, only COMMAND is run.
 `paddle launch --install FOLDER` copies this program into FOLDER, for an init container.
 ";

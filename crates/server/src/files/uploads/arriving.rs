@@ -62,7 +62,7 @@ impl Takes for RangeIn {
                 self.live.come();
                 Ok(())
             }
-            left => Err(FilesError::BadRequest(format!("{left} bytes did not come"))),
+            left => Err(FilesError::BadRequest(format!("{left} bytes are missing"))),
         }
     }
 }

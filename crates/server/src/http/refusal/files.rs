@@ -22,7 +22,7 @@ impl From<FilesError> for ErrorBody {
                 body.with_hint("free some space on the server, or ask an administrator")
             }
             (_, ErrorName::QuotaExceeded) => body.with_hint(
-                "remove something: `paddlectl du` shows what is big, and what unfinished uploads hold",
+                "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
             ),
             (FilesError::DamagedThere(_), _) => {
                 body.with_hint("if you have the file, send it again with `paddlectl cp --checksum`; and tell an administrator")

@@ -74,7 +74,7 @@ async fn an_emptied_database_is_no_new_server_where_jobs_were() {
     );
     fs::write(file(folder.path()), "").unwrap();
     insta::assert_snapshot!(refused(folder.path(), jobs).await, @"
-    the database `DATA/server.db` is empty, but this server has the folders of 3 jobs it should know
+    the database `DATA/server.db` is empty, but the data folder has the folders of 3 jobs
     hint: put a backup of the database in its place; to go on with an empty history, move the folder `attempts` of the server's data away (it holds the logs; packages and outputs lie elsewhere)
     ");
     let again = refused(folder.path(), jobs).await;

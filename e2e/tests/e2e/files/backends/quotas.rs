@@ -87,7 +87,7 @@ fn is_refused_by_its_own_quota(env: &TestEnvironment, site: &Site<'_>, staging: 
         let refused = site.run("ada", words);
         assert_eq!(refused.code, Some(1), "{refused}");
         let told = refused.says("own quota leaves no room for");
-        drop(told.says("`paddlectl du` shows what is big"));
+        drop(told.says("`paddlectl du` shows the largest entries"));
         let left = fs::read_dir(staging).map(Iterator::count).unwrap_or(0);
         assert_eq!(left, 0, "nothing half-written stays");
     }
