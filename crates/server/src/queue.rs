@@ -109,8 +109,24 @@ struct Inner {
 /// A slot in a class, while this value lives.
 #[derive(Debug)]
 pub struct Turn {
+    _memory: Option<Memory>,
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
+}
+
+/// Much memory, freed before this value is dropped. What a large request has freed lies between smaller blocks that are still in
+/// use, and glibc keeps it; so it is returned to the system here.
+#[derive(Debug)]
+struct Memory;
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        #[cfg(target_env = "gnu")]
+        // SAFETY: the allocator takes its own locks.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    }
 }
 
 impl Default for Queue {
@@ -139,6 +155,7 @@ impl Queue {
         Turn {
             _own: acquired(own).await,
             _all: acquired(Arc::clone(&self.0.all[class as usize])).await,
+            _memory: matches!(class, Class::List | Class::Body).then_some(Memory),
         }
     }
 
