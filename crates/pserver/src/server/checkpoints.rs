@@ -536,3 +536,6 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 
 /// Never held while a connection waits.
 pub(super) type CheckpointsLock = Mutex<Checkpoints>;
+
+#[cfg(test)]
+mod tests;
