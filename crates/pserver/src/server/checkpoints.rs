@@ -4,21 +4,22 @@
 //! 0 chooses the checkpoint to which all roll back; trainers pass the choice on to the other servers.
 
 mod header;
+mod loading;
+mod stored;
 mod writing;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::checkpoint::{self, CheckpointError, FileReader, Found, Record};
-use crate::message::{Code, DenseSpec, Field, Refused, TableSpec, TensorId};
-use crate::optimizer::Progress;
-use crate::placement::server_of_row;
+use crate::checkpoint::CheckpointError;
+use crate::message::{Code, Field, Refused};
 use crate::steps::Mode;
-use crate::wire::{Reader, WireError, Writer};
+use crate::wire::Writer;
 
-use super::{Config, Server, State, Tensor, Tensors, refused};
+use super::{Server, State, Tensor, Tensors, refused};
 use header::{Header, read_header};
+use stored::{list, verify};
 use writing::Writing;
 
 mod kind {
@@ -33,8 +34,6 @@ mod kind {
 
 /// The number of checkpoints of changed rows between two complete ones.
 const CHANGES_PER_BASE: u32 = 8;
-/// The number of complete checkpoints that are kept.
-const KEPT_CHECKPOINTS: usize = 2;
 
 /// The checkpoint being written, and what the next one can be based on.
 #[derive(Debug, Default)]
@@ -292,131 +291,6 @@ impl Server {
         };
         refused(Code::NoCheckpoint, message)
     }
-
-    fn load(
-        &self,
-        folder: &Path,
-        step: u64,
-        base: Option<u64>,
-        state: &mut State,
-    ) -> Result<(), CheckpointError> {
-        for tensor in self.all_tensors() {
-            if let Tensor::Table(table) = tensor {
-                table.clear();
-            }
-        }
-        if let Some(base) = base {
-            self.load_files(folder, base, state, true)?;
-        }
-        self.load_files(folder, step, state, false)
-    }
-
-    fn load_files(
-        &self,
-        folder: &Path,
-        step: u64,
-        state: &mut State,
-        rows_only: bool,
-    ) -> Result<(), CheckpointError> {
-        for path in files(folder, step)? {
-            let mut reader = FileReader::open(&path)?;
-            while let Some(record) = reader.next()? {
-                let is_wanted = !rows_only || matches!(record.kind, kind::ROWS | kind::TABLE);
-                if is_wanted {
-                    self.load_record(&record, state)
-                        .map_err(|reason| reader.damaged(reason))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn load_record(&self, record: &Record, state: &mut State) -> Result<(), String> {
-        let text = |error: WireError| error.to_string();
-        let refusal = |refused: Refused| refused.message;
-        let mut head = Reader::new(&record.head);
-        match record.kind {
-            kind::DENSE => {
-                let (spec, place, assigned, updates) = decode_dense(&mut head).map_err(text)?;
-                let place = self.create_dense(spec, Some(self.here(place))).map_err(refusal)?;
-                let dense = self.dense(place.id).map_err(refusal)?;
-                let mut progress = dense.progress();
-                (progress.assigned, progress.updates) = (assigned, updates);
-            }
-            kind::TABLE => {
-                let (spec, place, updates, clock) = decode_table(&mut head).map_err(text)?;
-                let place = self.create_table(spec, Some(self.here(place))).map_err(refusal)?;
-                let table = self.table(place.id).map_err(refusal)?;
-                *table.progress() = updates;
-                table.set_clock(u64::from(clock));
-            }
-            kind::BLOCK => {
-                let (tensor, number) = (head.u32().map_err(text)?, head.u64().map_err(text)?);
-                let count = head.u32().map_err(text)? as usize;
-                let dense = self.dense(tensor).map_err(refusal)?;
-                let numbers = floats(&record.body);
-                let (values, block) = numbers.split_at_checked(count).ok_or("a block is too short")?;
-                if !dense.restore(number, values, block) {
-                    return Err(format!("a block does not fit `{}`", dense.spec.name));
-                }
-            }
-            kind::ROWS => self.load_rows(&mut head, &record.body)?,
-            kind::SIGHTINGS => {
-                let table = self
-                    .table(head.u32().map_err(text)?)
-                    .map_err(|refused| refused.message)?;
-                for entry in record.body.as_chunks::<12>().0 {
-                    let mut entry = Reader::new(entry);
-                    let (id, seen) = (entry.u64().map_err(text)?, entry.u32().map_err(text)?);
-                    if server_of_row(id, self.config.servers) == self.config.index {
-                        table
-                            .restore_sightings(id, seen)
-                            .map_err(|error| error.to_string())?;
-                    }
-                }
-            }
-            kind::KEPT => {
-                let trainer = head.u32().map_err(text)? as usize;
-                if let Some(kept) = state.kept.get_mut(trainer) {
-                    *kept = record.body.clone();
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn load_rows(&self, head: &mut Reader<'_>, body: &[u8]) -> Result<(), String> {
-        let text = |error: WireError| error.to_string();
-        let (tensor, count) = (head.u32().map_err(text)?, head.u32().map_err(text)? as usize);
-        let table = self.table(tensor).map_err(|refused| refused.message)?;
-        let width = table.width();
-        if body.len() != count * (12 + 4 * width) {
-            return Err(format!("rows do not fit `{}`", table.spec.name));
-        }
-        let (ids, rest) = body.split_at(count * 8);
-        let (stamps, data) = rest.split_at(count * 4);
-        let data = floats(data);
-        let Config { index, servers, .. } = self.config;
-        for at in 0..count {
-            let id = u64::from_le_bytes(ids.as_chunks::<8>().0[at]);
-            let stamp = u32::from_le_bytes(stamps.as_chunks::<4>().0[at]);
-            if server_of_row(id, servers) == index {
-                table
-                    .restore(id, stamp, &data[at * width..(at + 1) * width])
-                    .map_err(|error| error.to_string())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A checkpoint of another number of servers distributes its blocks again.
-    fn here(&self, place: TensorId) -> TensorId {
-        TensorId {
-            first: place.first % self.config.servers,
-            ..place
-        }
-    }
 }
 
 impl Tensor {
@@ -460,78 +334,6 @@ impl Tensor {
             }
         }
     }
-}
-
-fn decode_dense(head: &mut Reader<'_>) -> Result<(DenseSpec, TensorId, bool, Progress), WireError> {
-    let spec = DenseSpec::decode(head)?;
-    let place = TensorId {
-        id: head.u32()?,
-        first: head.u32()?,
-    };
-    Ok((spec, place, head.flag("`assigned`")?, Progress::decode(head)?))
-}
-
-fn decode_table(head: &mut Reader<'_>) -> Result<(TableSpec, TensorId, Progress, u32), WireError> {
-    let spec = TableSpec::decode(head)?;
-    let place = TensorId {
-        id: head.u32()?,
-        first: head.u32()?,
-    };
-    Ok((spec, place, Progress::decode(head)?, head.u32()?))
-}
-
-/// All files of a complete checkpoint.
-fn files(folder: &Path, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
-    let found = list(folder)?.into_iter().find(|found| found.step == step);
-    let servers = found.map_or(0, |found| found.servers);
-    Ok((0..servers)
-        .map(|server| checkpoint::file(folder, step, server, servers))
-        .collect())
-}
-
-fn list(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
-    checkpoint::list(folder).map_err(|source| CheckpointError::Read {
-        path: folder.to_owned(),
-        source,
-    })
-}
-
-/// Checks that a checkpoint and its base are intact.
-fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
-    let header = read_header(folder, step)?;
-    for step in [Some(step), header.base].into_iter().flatten() {
-        let files = files(folder, step)?;
-        if files.is_empty() {
-            return Err(CheckpointError::None(folder.join(format!("step-{step:012}"))));
-        }
-        for path in files {
-            checkpoint::verify(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes checkpoints that are neither among the latest nor a base of these. Ignores failures.
-fn remove_old(folder: &Path) {
-    let Ok(found) = list(folder) else { return };
-    let latest: Vec<u64> = found.iter().map(|found| found.step).collect();
-    let Some(oldest) = latest.get(KEPT_CHECKPOINTS - 1).copied() else {
-        return;
-    };
-    let bases: Vec<u64> = latest[..KEPT_CHECKPOINTS]
-        .iter()
-        .filter_map(|step| read_header(folder, *step).ok()?.base)
-        .collect();
-    for step in latest {
-        if step < oldest && !bases.contains(&step) {
-            let _ = std::fs::remove_dir_all(folder.join(format!("step-{step:012}")));
-        }
-    }
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    let chunks = bytes.as_chunks::<4>().0;
-    chunks.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 /// Never held while a connection waits.

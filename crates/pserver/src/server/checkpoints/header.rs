@@ -5,7 +5,8 @@ use std::path::Path;
 use crate::checkpoint::{CheckpointError, FileReader};
 use crate::wire::{Reader, WireError, Writer};
 
-use super::{files, kind};
+use super::kind;
+use super::stored::files;
 
 /// The progress of training at a checkpoint.
 pub(super) struct Header {

@@ -9,7 +9,8 @@ use crate::saving::Piece;
 use crate::wire::{Writer, bytes_of, bytes_of_ids};
 
 use super::super::Tensor;
-use super::{Header, kind, remove_old};
+use super::stored::remove_old;
+use super::{Header, kind};
 
 /// How long the writer waits for a piece that another thread is about to send.
 const PIECE_PAUSE: Duration = Duration::from_millis(1);
