@@ -9,7 +9,7 @@ mod stored;
 mod writing;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::checkpoint::CheckpointError;
@@ -38,9 +38,21 @@ const CHANGES_PER_BASE: u32 = 8;
 /// The checkpoint being written, and what the next one can be based on.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    writer: Option<JoinHandle<()>>,
+    /// Returns whether the checkpoint was written.
+    writer: Option<JoinHandle<bool>>,
     base: Option<u64>,
     changes: u32,
+}
+
+impl Checkpoints {
+    /// Waits for the checkpoint that is being written, if any. One that failed is no base.
+    fn wait(&mut self) {
+        let Some(writer) = self.writer.take() else { return };
+        let is_written = writer.join().unwrap_or(false);
+        if !is_written && self.changes == 0 {
+            self.base = None;
+        }
+    }
 }
 
 /// What all servers go back to.
@@ -68,11 +80,9 @@ impl Server {
             return;
         }
         let Some(folder) = self.folder(state) else { return };
-        let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checkpoints = self.checkpoints();
         // Wait for the previous checkpoint, so that all servers write the same checkpoints.
-        if let Some(writer) = checkpoints.writer.take() {
-            let _ = writer.join();
-        }
+        checkpoints.wait();
         let base = checkpoints
             .base
             .filter(|_| checkpoints.changes < CHANGES_PER_BASE);
@@ -107,8 +117,9 @@ impl Server {
         };
         let saving = Arc::clone(&self.saving);
         let write = move || {
-            job.run(&receiver);
+            let is_written = job.run(&receiver);
             saving.end();
+            is_written
         };
         let thread = std::thread::Builder::new()
             .name("ps-checkpoint".into())
@@ -118,6 +129,7 @@ impl Server {
             Err(error) => {
                 eprintln!("no checkpoint of step {step}: {error}");
                 self.saving.end();
+                checkpoints.base = None;
             }
         }
     }
@@ -199,6 +211,10 @@ impl Server {
         }
     }
 
+    fn checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn folder(&self, state: &State) -> Option<PathBuf> {
         let session = state.session.as_ref()?;
         (!session.checkpoints.is_empty()).then(|| PathBuf::from(&session.checkpoints))
@@ -207,16 +223,7 @@ impl Server {
     /// The latest intact checkpoint; `None` if there is none, and nothing was lost or `may_begin_again`.
     fn latest_intact(&self, state: &State, may_begin_again: bool) -> Result<Option<u64>, Refused> {
         let folder = self.folder(state);
-        // Wait for a checkpoint that is still being written.
-        let writer = self
-            .checkpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .writer
-            .take();
-        if let Some(writer) = writer {
-            let _ = writer.join();
-        }
+        self.checkpoints().wait();
         let found = match folder.as_deref() {
             Some(folder) => list(folder).map_err(|error| refused(Code::NoCheckpoint, error.to_string()))?,
             None => Vec::new(),
@@ -271,7 +278,7 @@ impl Server {
             let next: Vec<u64> = header.progress.iter().map(|(next, _)| *next).collect();
             state.steps.restore_progress(&next);
         }
-        *self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner) = Checkpoints::default();
+        *self.checkpoints() = Checkpoints::default();
         self.changed.notify_all();
         Ok(())
     }

@@ -30,20 +30,22 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn run(mut self, receiver: &Receiver<Piece>) {
+    /// Returns whether the checkpoint was written.
+    pub(super) fn run(mut self, receiver: &Receiver<Piece>) -> bool {
         let step = self.header.step;
-        let result = self.write(receiver);
-        match result {
+        match self.write(receiver) {
             Ok(()) => {
                 println!("wrote a checkpoint of step {step}");
                 if self.index == 0 {
                     remove_old(&self.folder);
                 }
+                true
             }
             Err(error) => {
                 eprintln!("{error}");
                 // Drain the channel: a thread that changes a marked piece must not wait for a writer that gave up.
                 self.collect(receiver, |_| Ok(())).unwrap_or(());
+                false
             }
         }
     }

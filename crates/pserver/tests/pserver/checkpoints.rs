@@ -1,0 +1,59 @@
+//! What a job gets back from its checkpoints.
+
+use paddlecloud_pserver::client::{Client, ClientError};
+use paddlecloud_pserver::steps::Mode;
+
+use crate::restarts::Fragile;
+use crate::training::rate;
+
+/// Ids of rows on both servers.
+const IDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
+
+fn fragile(servers: u32, mode: Mode, checkpoint_every: u64) -> Fragile {
+    let mut job = Fragile::new(servers, 1, mode);
+    job.checkpoint_every = checkpoint_every;
+    job
+}
+
+fn rows(client: &mut Client, train: bool) -> Result<Vec<f32>, ClientError> {
+    let mut rows = vec![0.0; IDS.len() * 3];
+    client.lookup("emb", &IDS, train, &mut rows)?;
+    Ok(rows)
+}
+
+/// Ends steps up to `step`; the first of them changes all rows.
+fn train_to(client: &mut Client, step: u64) {
+    rows(client, true).unwrap();
+    client
+        .push_rows("emb", &IDS, &[1.0; IDS.len() * 3], rate(1.0))
+        .unwrap();
+    while client.step() < step {
+        client.finish_step(&mut []).unwrap();
+    }
+}
+
+/// The step to which training goes back when the server is lost.
+fn rolled_back(job: &Fragile, client: &mut Client, index: u32) -> Option<u64> {
+    job.crash(index);
+    loop {
+        // Through shared memory, the stopped server may answer once more.
+        if let Err(error) = rows(client, false) {
+            return error.rolled_back_to();
+        }
+    }
+}
+
+/// Without room for a complete checkpoint, the next one is complete: changes since one that is missing are useless.
+#[test]
+fn a_checkpoint_that_failed_is_no_base() {
+    let job = fragile(1, Mode::Sync, 1);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    // Step 0 and every ninth step after it are complete. This file is in the way of a folder.
+    std::fs::write(job.folder.path().join("step-000000000009"), b"").unwrap();
+    train_to(&mut client, 14);
+    job.wait_for_checkpoint(13);
+    let before = rows(&mut client, false).unwrap();
+    assert!(rolled_back(&job, &mut client, 0) >= Some(13));
+    assert_eq!(rows(&mut client, false).unwrap(), before);
+}
