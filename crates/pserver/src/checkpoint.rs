@@ -38,27 +38,35 @@ pub struct Found {
 
 /// The path of one server's file.
 pub fn file(folder: &Path, step: u64, server: u32, servers: u32) -> PathBuf {
-    folder
-        .join(format!("step-{step:012}"))
-        .join(format!("server-{server}-of-{servers}"))
+    folder_of(folder, step).join(format!("server-{server}-of-{servers}"))
 }
 
-/// All checkpoints that have all their files, the latest first. A folder that does not exist has none; one that cannot
-/// be read is an error.
-pub fn list(folder: &Path) -> io::Result<Vec<Found>> {
+/// The folder of one checkpoint.
+pub fn folder_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("step-{step:012}"))
+}
+
+/// The steps of all checkpoints, complete or not. A folder that does not exist has none; one that cannot be read is an
+/// error.
+pub fn steps(folder: &Path) -> io::Result<Vec<u64>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut found = Vec::new();
+    let mut steps = Vec::new();
     for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
+        let name = entry?.file_name();
         let step = name.to_str().and_then(|name| name.strip_prefix("step-"));
-        let Some(step) = step.and_then(|step| step.parse().ok()) else {
-            continue;
-        };
-        let servers = match servers_of(&entry.path()) {
+        steps.extend(step.and_then(|step| step.parse::<u64>().ok()));
+    }
+    Ok(steps)
+}
+
+/// All checkpoints that have all their files, the latest first. Fails like [`steps`].
+pub fn list(folder: &Path) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for step in steps(folder)? {
+        let servers = match servers_of(&folder_of(folder, step)) {
             // Another server removed it in the meantime, or it is no checkpoint.
             Err(error)
                 if matches!(

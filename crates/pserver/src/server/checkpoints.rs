@@ -18,8 +18,8 @@ use crate::steps::Mode;
 use crate::wire::Writer;
 
 use super::{Server, State, Tensor, Tensors, refused};
-use header::{Header, read_header};
-use stored::{list, verify};
+use header::Header;
+use stored::{list, parts, verify};
 use writing::Writing;
 
 mod kind {
@@ -254,10 +254,13 @@ impl Server {
         let folder = self.folder(state);
         let checkpoint = step.zip(folder.as_deref());
         let unusable = |error: CheckpointError| refused(Code::NoCheckpoint, error.to_string());
-        let header = match checkpoint {
-            Some((step, folder)) => read_header(folder, step).map_err(unusable)?,
-            None => Header::start(),
+        let parts = match checkpoint {
+            Some((step, folder)) => parts(folder, step).map_err(unusable)?,
+            None => Vec::new(),
         };
+        // Who had left is read from the first file for all servers.
+        let start = Header::start();
+        let header = parts.first().map_or(&start, |part| &part.header);
         let left: Vec<Option<u64>> = header.progress.iter().map(|(_, left)| *left).collect();
         let mode = state.steps.mode();
         if (mode == Mode::Sync || checkpoint.is_none())
@@ -266,8 +269,8 @@ impl Server {
             return Err(self.cannot_repeat(checkpoint.map(|(step, _)| step), trainer));
         }
         state.pending.iter_mut().for_each(Vec::clear);
-        if let Some((step, folder)) = checkpoint {
-            self.load(folder, step, header.base, state).map_err(unusable)?;
+        if checkpoint.is_some() {
+            self.load(&parts, state).map_err(unusable)?;
         }
         let epoch = epoch.unwrap_or(header.epoch);
         if state.steps.epoch() == epoch {

@@ -57,3 +57,28 @@ fn a_checkpoint_that_failed_is_no_base() {
     assert!(rolled_back(&job, &mut client, 0) >= Some(13));
     assert_eq!(rows(&mut client, false).unwrap(), before);
 }
+
+/// The server that was replaced writes a complete checkpoint, the other one its changes.
+#[test]
+fn servers_may_have_different_bases() {
+    for replaced in [0, 1] {
+        let job = fragile(2, Mode::Async, 1);
+        let mut client = job.connect(0);
+        client.create_table(job.table()).unwrap();
+        train_to(&mut client, 3);
+        let trained = rows(&mut client, false).unwrap();
+        job.wait_for_checkpoint(3);
+        job.crash(replaced);
+        train_to_without_change(&mut client, 6);
+        job.wait_for_checkpoint(6);
+        job.crash(1 - replaced);
+        train_to_without_change(&mut client, 7);
+        assert_eq!(rows(&mut client, false).unwrap(), trained);
+    }
+}
+
+fn train_to_without_change(client: &mut Client, step: u64) {
+    while client.step() < step {
+        client.finish_step(&mut []).unwrap();
+    }
+}

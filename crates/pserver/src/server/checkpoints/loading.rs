@@ -10,42 +10,36 @@ use crate::wire::{Reader, WireError};
 
 use super::super::{Config, Server, State, Tensor};
 use super::kind;
-use super::stored::files;
+use super::stored::Part;
 
 impl Server {
-    pub(super) fn load(
-        &self,
-        folder: &Path,
-        step: u64,
-        base: Option<u64>,
-        state: &mut State,
-    ) -> Result<(), CheckpointError> {
+    /// Loads the files of all servers: rows and blocks may have been on another one.
+    pub(super) fn load(&self, parts: &[Part], state: &mut State) -> Result<(), CheckpointError> {
         for tensor in self.all_tensors() {
             if let Tensor::Table(table) = tensor {
                 table.clear();
             }
         }
-        if let Some(base) = base {
-            self.load_files(folder, base, state, true)?;
+        for part in parts {
+            if let Some(base) = &part.base {
+                self.load_file(base, state, |kind| matches!(kind, kind::ROWS | kind::TABLE))?;
+            }
+            self.load_file(&part.path, state, |_| true)?;
         }
-        self.load_files(folder, step, state, false)
+        Ok(())
     }
 
-    fn load_files(
+    fn load_file(
         &self,
-        folder: &Path,
-        step: u64,
+        path: &Path,
         state: &mut State,
-        rows_only: bool,
+        is_wanted: impl Fn(u8) -> bool,
     ) -> Result<(), CheckpointError> {
-        for path in files(folder, step)? {
-            let mut reader = FileReader::open(&path)?;
-            while let Some(record) = reader.next()? {
-                let is_wanted = !rows_only || matches!(record.kind, kind::ROWS | kind::TABLE);
-                if is_wanted {
-                    self.load_record(&record, state)
-                        .map_err(|reason| reader.damaged(reason))?;
-                }
+        let mut reader = FileReader::open(path)?;
+        while let Some(record) = reader.next()? {
+            if is_wanted(record.kind) {
+                self.load_record(&record, state)
+                    .map_err(|reason| reader.damaged(reason))?;
             }
         }
         Ok(())
