@@ -1,6 +1,7 @@
 //! What a job gets back from its checkpoints.
 
 use paddlecloud_pserver::client::{Client, ClientError};
+use paddlecloud_pserver::message::Limits;
 use paddlecloud_pserver::steps::Mode;
 
 use crate::restarts::Fragile;
@@ -81,4 +82,23 @@ fn train_to_without_change(client: &mut Client, step: u64) {
     while client.step() < step {
         client.finish_step(&mut []).unwrap();
     }
+}
+
+#[test]
+fn a_row_that_was_dropped_after_the_base_stays_dropped() {
+    let mut job = fragile(1, Mode::Sync, 1);
+    job.limits = Limits {
+        idle_steps: 2,
+        ..Limits::default()
+    };
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    let initial = rows(&mut client, false).unwrap();
+    train_to_without_change(&mut client, 8);
+    // The checkpoint of step 9 is complete and has the rows; that of step 13 has changes.
+    train_to(&mut client, 13);
+    assert_eq!(rows(&mut client, false).unwrap(), initial);
+    job.wait_for_checkpoint(13);
+    assert_eq!(rolled_back(&job, &mut client, 0), Some(13));
+    assert_eq!(rows(&mut client, false).unwrap(), initial);
 }

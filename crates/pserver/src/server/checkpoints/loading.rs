@@ -22,22 +22,32 @@ impl Server {
         }
         for part in parts {
             if let Some(base) = &part.base {
-                self.load_file(base, state, |kind| matches!(kind, kind::ROWS | kind::TABLE))?;
+                self.load_file(base, state, |record| self.is_of_base(record))?;
             }
             self.load_file(&part.path, state, |_| true)?;
         }
         Ok(())
     }
 
+    /// Whether a record of a base is still needed. Of tables that drop rows, the later file has all that are left.
+    fn is_of_base(&self, record: &Record) -> bool {
+        let drops_rows = |tensor| self.table(tensor).is_ok_and(|table| table.drops_rows());
+        match record.kind {
+            kind::TABLE => true,
+            kind::ROWS => !Reader::new(&record.head).u32().is_ok_and(drops_rows),
+            _ => false,
+        }
+    }
+
     fn load_file(
         &self,
         path: &Path,
         state: &mut State,
-        is_wanted: impl Fn(u8) -> bool,
+        is_wanted: impl Fn(&Record) -> bool,
     ) -> Result<(), CheckpointError> {
         let mut reader = FileReader::open(path)?;
         while let Some(record) = reader.next()? {
-            if is_wanted(record.kind) {
+            if is_wanted(&record) {
                 self.load_record(&record, state)
                     .map_err(|reason| reader.damaged(reason))?;
             }
