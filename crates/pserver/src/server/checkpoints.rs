@@ -96,7 +96,6 @@ impl Server {
             progress: state.steps.progress(),
             epoch: state.steps.epoch(),
         };
-        let kept = state.kept.clone();
         let tensors = self.all_tensors();
         let receiver = self.saving.begin();
         let pieces = tensors.iter().map(Tensor::mark).sum();
@@ -105,14 +104,18 @@ impl Server {
             servers: self.config.servers,
             folder,
             descriptions: tensors.iter().map(Tensor::describe).collect(),
-            // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated.
+            // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated, and
+            // what trainers keep is already of step 1.
             sightings: match step {
                 0 => Vec::new(),
                 _ => tensors.iter().filter_map(Tensor::sightings).collect(),
             },
+            kept: match step {
+                0 => Vec::new(),
+                _ => state.kept.clone(),
+            },
             tensors,
             header,
-            kept,
             pieces,
         };
         let saving = Arc::clone(&self.saving);
@@ -192,7 +195,6 @@ impl Server {
         if rollback.from_start {
             self.restore(state, None, Some(epoch))?;
             *self.tensors.write().unwrap_or_else(PoisonError::into_inner) = Tensors::default();
-            state.kept.iter_mut().for_each(Vec::clear);
             state.begun = epoch;
             println!("there is no checkpoint: training begins at step 0");
         } else {
@@ -269,6 +271,7 @@ impl Server {
             return Err(self.cannot_repeat(checkpoint.map(|(step, _)| step), trainer));
         }
         state.pending.iter_mut().for_each(Vec::clear);
+        state.kept.iter_mut().for_each(Vec::clear);
         if checkpoint.is_some() {
             self.load(&parts, state).map_err(unusable)?;
         }

@@ -102,3 +102,30 @@ fn a_row_that_was_dropped_after_the_base_stays_dropped() {
     assert_eq!(rolled_back(&job, &mut client, 0), Some(13));
     assert_eq!(rows(&mut client, false).unwrap(), initial);
 }
+
+/// The bytes are on server 0, which was not lost.
+#[test]
+fn bytes_that_a_trainer_kept_later_are_gone_after_a_rollback() {
+    let job = fragile(2, Mode::Sync, 5);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    train_to(&mut client, 4);
+    job.wait_for_checkpoint(0);
+    client.keep(b"of step 5").unwrap();
+    assert_eq!(rolled_back(&job, &mut client, 1), Some(0));
+    assert_eq!(client.kept().unwrap(), b"");
+}
+
+/// It is written when the first step ends, and with a checkpoint at every step trainers keep bytes in that step.
+#[test]
+fn the_checkpoint_of_step_0_has_no_bytes_of_later_steps() {
+    let job = fragile(1, Mode::Sync, 1);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    std::fs::write(job.folder.path().join("step-000000000001"), b"").unwrap();
+    client.keep(b"of step 1").unwrap();
+    train_to(&mut client, 1);
+    job.wait_for_checkpoint(0);
+    assert_eq!(rolled_back(&job, &mut client, 0), Some(0));
+    assert_eq!(client.kept().unwrap(), b"");
+}
