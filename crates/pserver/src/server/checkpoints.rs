@@ -270,6 +270,8 @@ impl Server {
         {
             return Err(self.cannot_repeat(checkpoint.map(|(step, _)| step), trainer));
         }
+        // It still needs the tensors as they are.
+        self.checkpoints().wait();
         state.pending.iter_mut().for_each(Vec::clear);
         state.kept.iter_mut().for_each(Vec::clear);
         if checkpoint.is_some() {

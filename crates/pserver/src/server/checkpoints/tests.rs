@@ -4,8 +4,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, FileType, Mode as Permissions, mknodat};
+
 use super::super::{Config, Server};
-use crate::message::Session;
+use super::Rollback;
+use crate::checkpoint::{file, folder_of};
+use crate::message::{Init, Limits, Session, TableSpec};
+use crate::optimizer::{Optimizer, Rule};
+use crate::sparse::{Purpose, Table};
 use crate::steps::Mode;
 
 /// A server of a job that saves every step.
@@ -18,6 +24,28 @@ fn server(folder: &tempfile::TempDir) -> Arc<Server> {
         checkpoint_every: 1,
     });
     server
+}
+
+fn save(server: &Server, step: u64) {
+    server.checkpoint_if_due(&server.state(), step);
+}
+
+fn table(server: &Server) -> Arc<Table> {
+    let spec = TableSpec {
+        name: "emb".into(),
+        row: 4,
+        optimizer: Optimizer::new(Rule::Sgd, 1.0),
+        init: Init::Zero,
+        seed: 0,
+        limits: Limits::default(),
+    };
+    let place = server.create_table(spec, None).unwrap();
+    server.table(place.id).unwrap()
+}
+
+fn create_rows(table: &Table, ids: &[u64]) {
+    let purpose = Purpose::Train { once_per_step: false };
+    table.lookup(ids, purpose, &mut vec![0.0; ids.len() * 4]).unwrap();
 }
 
 fn wait_until(condition: impl Fn() -> bool) {
@@ -42,4 +70,38 @@ fn a_checkpoint_waits_for_pushes_without_holding_the_state() {
         drop(push);
         assert!(is_free);
     });
+}
+
+#[test]
+fn a_rollback_waits_for_the_checkpoint_that_is_being_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(&folder);
+    let table = table(&server);
+    create_rows(&table, &[1, 2, 3]);
+    save(&server, 1);
+    wait_until(|| file(folder.path(), 1, 0, 1).exists());
+    // In place of a draft: the writer cannot open it before somebody reads from it.
+    let pipe = folder_of(folder.path(), 2).join(".server-0-of-1");
+    std::fs::create_dir(pipe.parent().unwrap()).unwrap();
+    mknodat(CWD, &pipe, FileType::Fifo, Permissions::RWXU, 0).unwrap();
+    save(&server, 2);
+    let rollback = Rollback {
+        epoch: 2,
+        step: 1,
+        from_start: false,
+    };
+    let rolled = {
+        let server = Arc::clone(&server);
+        thread::spawn(move || server.roll_back(rollback, 1))
+    };
+    // It waits for the writer, or is done with it.
+    let is_past = || {
+        let checkpoints = server.checkpoints.try_lock();
+        checkpoints.map_or(true, |checkpoints| checkpoints.writer.is_none())
+    };
+    wait_until(is_past);
+    let read = thread::spawn(move || std::fs::read(pipe));
+    wait_until(|| read.is_finished() && rolled.is_finished());
+    rolled.join().unwrap().unwrap();
+    assert_eq!(table.rows(), 3);
 }

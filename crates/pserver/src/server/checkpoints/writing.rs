@@ -1,10 +1,11 @@
 //! Writes a checkpoint to disk: every marked piece once, from the tensors or from the thread that was about to change it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use crate::checkpoint::{CheckpointError, FileWriter};
+use crate::checkpoint::{self, CheckpointError, FileWriter};
 use crate::saving::Piece;
 use crate::wire::{Writer, bytes_of, bytes_of_ids};
 
@@ -90,7 +91,7 @@ impl Writing {
                     each(piece)?;
                     continue;
                 }
-                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err(self.cut_short()),
                 Err(TryRecvError::Empty) => {}
             }
             if let Some(piece) = self.next(&mut places) {
@@ -104,10 +105,18 @@ impl Writing {
                     each(piece)?;
                 }
                 Err(RecvTimeoutError::Timeout) => places = self.places(),
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.cut_short()),
             }
         }
         Ok(())
+    }
+
+    /// Another checkpoint began, to which the other threads send their pieces.
+    fn cut_short(&self) -> CheckpointError {
+        CheckpointError::Write {
+            path: checkpoint::file(&self.folder, self.header.step, self.index, self.servers),
+            source: io::Error::other("another checkpoint began"),
+        }
     }
 
     /// Where a search of the tensors starts: (tensor, shard, position).
