@@ -97,26 +97,30 @@ impl Server {
             epoch: state.steps.epoch(),
         };
         let tensors = self.all_tensors();
+        // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated, and what
+        // trainers keep is already of step 1.
+        let (kept, sightings) = match step {
+            0 => (Vec::new(), Vec::new()),
+            _ => (
+                state.kept.clone(),
+                tensors.iter().filter_map(Tensor::sightings).collect(),
+            ),
+        };
+        // From the first mark to the start of the writer, take no lock of a marked tensor: a thread that holds it may
+        // wait for the writer.
         let receiver = self.saving.begin();
-        let pieces = tensors.iter().map(Tensor::mark).sum();
+        let marked = tensors.iter().map(Tensor::mark);
+        let (descriptions, pieces): (Vec<_>, Vec<usize>) = marked.unzip();
         let job = Writing {
             index: self.config.index,
             servers: self.config.servers,
             folder,
-            descriptions: tensors.iter().map(Tensor::describe).collect(),
-            // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated, and
-            // what trainers keep is already of step 1.
-            sightings: match step {
-                0 => Vec::new(),
-                _ => tensors.iter().filter_map(Tensor::sightings).collect(),
-            },
-            kept: match step {
-                0 => Vec::new(),
-                _ => state.kept.clone(),
-            },
+            descriptions,
+            sightings,
+            kept,
             tensors,
             header,
-            pieces,
+            pieces: pieces.into_iter().sum(),
         };
         let saving = Arc::clone(&self.saving);
         let write = move || {
@@ -309,13 +313,6 @@ impl Server {
 }
 
 impl Tensor {
-    fn mark(&self) -> usize {
-        match self {
-            Tensor::Dense(dense) => dense.mark(),
-            Tensor::Table(table) => table.mark(),
-        }
-    }
-
     /// The tensor, and how often each id without a row was seen; `None` if there are no such ids.
     fn sightings(&self) -> Option<(u32, Vec<u8>)> {
         let Tensor::Table(table) = self else { return None };
@@ -327,25 +324,25 @@ impl Tensor {
         (!body.is_empty()).then_some((table.place.id, body))
     }
 
-    /// The record that recreates the tensor.
-    fn describe(&self) -> (u8, Vec<u8>) {
+    /// Marks the tensor for a checkpoint. Returns the record that recreates it, and the number of pieces.
+    fn mark(&self) -> ((u8, Vec<u8>), usize) {
         let mut head = Writer::new();
         match self {
             Tensor::Dense(dense) => {
-                let progress = *dense.progress();
+                let (progress, pieces) = dense.mark();
                 dense.spec.encode(&mut head);
                 head.u32(dense.place.id)
                     .u32(dense.place.first)
                     .u8(u8::from(progress.assigned));
                 progress.updates.encode(&mut head);
-                (kind::DENSE, head.finish())
+                ((kind::DENSE, head.finish()), pieces)
             }
             Tensor::Table(table) => {
                 table.spec.encode(&mut head);
                 head.u32(table.place.id).u32(table.place.first);
                 table.progress().encode(&mut head);
                 head.u32(table.clock());
-                (kind::TABLE, head.finish())
+                ((kind::TABLE, head.finish()), table.mark())
             }
         }
     }

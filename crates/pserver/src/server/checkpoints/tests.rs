@@ -1,6 +1,7 @@
 //! Checkpoints of a server without connections: locks and failures that a client cannot provoke at will.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,14 +10,19 @@ use rustix::fs::{CWD, FileType, Mode as Permissions, mknodat};
 use super::super::{Config, Server};
 use super::Rollback;
 use crate::checkpoint::{file, folder_of};
-use crate::message::{Init, Limits, Session, TableSpec};
+use crate::message::{DenseSpec, Init, Limits, Session, TableSpec};
 use crate::optimizer::{Optimizer, Rule};
+use crate::placement::BLOCK;
 use crate::sparse::{Purpose, Table};
 use crate::steps::Mode;
 
 /// A server of a job that saves every step.
 fn server(folder: &tempfile::TempDir) -> Arc<Server> {
-    let server = Server::new(Config::default());
+    // Its tables have more shards than the writer's queue has places.
+    let server = Server::new(Config {
+        cores: 8,
+        ..Config::default()
+    });
     server.state().session = Some(Session {
         mode: Mode::Async,
         mean: false,
@@ -49,7 +55,7 @@ fn create_rows(table: &Table, ids: &[u64]) {
 }
 
 fn wait_until(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !condition() {
         assert!(Instant::now() < deadline, "it takes too long");
         thread::yield_now();
@@ -104,4 +110,48 @@ fn a_rollback_waits_for_the_checkpoint_that_is_being_written() {
     wait_until(|| read.is_finished() && rolled.is_finished());
     rolled.join().unwrap().unwrap();
     assert_eq!(table.rows(), 3);
+}
+
+/// Saves ten steps while another thread calls `change` again and again.
+fn save_during(server: &Server, change: impl Fn() + Sync) {
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                change();
+            }
+        });
+        for step in 1..=10 {
+            save(server, step);
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// The changing thread waits for the writer with a lock that the checkpoint must not need any more.
+#[test]
+fn a_checkpoint_can_begin_while_tensors_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = server(&folder);
+    let rows = thread::spawn({
+        let (server, table) = (Arc::clone(&server), table(&server));
+        let ids = Vec::from_iter(0..1000);
+        move || save_during(&server, || table.assign(&ids, &[1.0; 4000]).unwrap())
+    });
+    wait_until(|| rows.is_finished());
+    rows.join().unwrap();
+    let elements = 24 * BLOCK;
+    let spec = DenseSpec {
+        name: "w".into(),
+        elements,
+        optimizer: Optimizer::new(Rule::Sgd, 1.0),
+    };
+    let place = server.create_dense(spec, None).unwrap();
+    let dense = server.dense(place.id).unwrap();
+    let values = thread::spawn(move || {
+        let values = vec![1.0; elements as usize];
+        save_during(&server, || dense.assign(&values, true));
+    });
+    wait_until(|| values.is_finished());
+    values.join().unwrap();
 }
