@@ -128,7 +128,7 @@ impl FileWriter {
         let above = path.parent().expect("a checkpoint's file lies in its folder");
         let draft = above.join(format!(".server-{server}-of-{servers}"));
         let open = || {
-            fs::create_dir_all(above)?;
+            create_folder(above)?;
             let mut file = BufWriter::with_capacity(1 << 18, File::create(&draft)?);
             file.write_all(&MAGIC)?;
             Ok(file)
@@ -170,6 +170,32 @@ impl FileWriter {
             source,
         })
     }
+}
+
+/// Nothing remains of a file that was not finished: the disk may be full.
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.draft);
+    }
+}
+
+/// Creates a folder and those above it, and makes their names durable.
+fn create_folder(path: &Path) -> io::Result<()> {
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    let mut created = fs::create_dir(path);
+    if above != path && matches!(&created, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        create_folder(above)?;
+        created = fs::create_dir(path);
+    }
+    match created {
+        // Another server was faster, but its name may not be durable yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        created => created?,
+    }
+    File::open(above)?.sync_all()
 }
 
 fn write_record(to: &mut impl Write, kind: u8, head: &[u8], body: &[&[u8]]) -> io::Result<()> {
@@ -306,6 +332,19 @@ mod tests {
         );
         assert_eq!(reader.next().unwrap().unwrap().kind, 2);
         assert!(reader.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn nothing_remains_of_a_file_that_was_not_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().join("not/yet/there");
+        let mut writer = FileWriter::create(&above, 5, 0, 2).unwrap();
+        writer.record(1, b"head", &[&[0; 1 << 20]]).unwrap();
+        drop(writer);
+        write(&above, 5, 1, 2);
+        let files: Vec<_> = fs::read_dir(folder_of(&above, 5)).unwrap().collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].as_ref().unwrap().file_name(), "server-1-of-2");
     }
 
     #[test]
