@@ -90,10 +90,17 @@ impl Server {
             Some(_) => checkpoints.changes += 1,
             None => (checkpoints.base, checkpoints.changes) = (Some(step), 0),
         }
+        let mut progress = state.steps.progress();
+        if step == 0 {
+            // Taken when that step ends: a trainer that has left since took part in it.
+            for (_, left) in &mut progress {
+                *left = left.filter(|left| *left == 0);
+            }
+        }
         let header = Header {
             step,
             base,
-            progress: state.steps.progress(),
+            progress,
             epoch: state.steps.epoch(),
         };
         let tensors = self.all_tensors();

@@ -129,3 +129,21 @@ fn the_checkpoint_of_step_0_has_no_bytes_of_later_steps() {
     assert_eq!(rolled_back(&job, &mut client, 0), Some(0));
     assert_eq!(client.kept().unwrap(), b"");
 }
+
+/// The checkpoint of step 0 is written when the step ends; a trainer may have left by then.
+#[test]
+fn a_trainer_that_left_after_the_first_step_repeats_it() {
+    let job = Fragile::new(1, 2, Mode::Sync);
+    let (mut first, mut second) = (job.connect(0), job.connect(1));
+    first.create_table(job.table()).unwrap();
+    second.create_table(job.table()).unwrap();
+    second.finish_step(&mut []).unwrap();
+    second.leave().unwrap();
+    first.finish_step(&mut []).unwrap();
+    job.wait_for_checkpoint(0);
+    assert_eq!(rolled_back(&job, &mut first, 0), Some(0));
+    let error = second.wait_for_end().unwrap_err();
+    assert_eq!(error.rolled_back_to(), Some(0));
+    train_to(&mut second, 1);
+    train_to(&mut first, 1);
+}
