@@ -38,27 +38,35 @@ pub struct Found {
 
 /// The path of one server's file.
 pub fn file(folder: &Path, step: u64, server: u32, servers: u32) -> PathBuf {
-    folder
-        .join(format!("step-{step:012}"))
-        .join(format!("server-{server}-of-{servers}"))
+    folder_of(folder, step).join(format!("server-{server}-of-{servers}"))
 }
 
-/// All checkpoints that have all their files, the latest first. A folder that does not exist has none; one that cannot
-/// be read is an error.
-pub fn list(folder: &Path) -> io::Result<Vec<Found>> {
+/// The folder of one checkpoint.
+pub fn folder_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("step-{step:012}"))
+}
+
+/// The steps of all checkpoints, complete or not. A folder that does not exist has none; one that cannot be read is an
+/// error.
+pub fn steps(folder: &Path) -> io::Result<Vec<u64>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut found = Vec::new();
+    let mut steps = Vec::new();
     for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
+        let name = entry?.file_name();
         let step = name.to_str().and_then(|name| name.strip_prefix("step-"));
-        let Some(step) = step.and_then(|step| step.parse().ok()) else {
-            continue;
-        };
-        let servers = match servers_of(&entry.path()) {
+        steps.extend(step.and_then(|step| step.parse::<u64>().ok()));
+    }
+    Ok(steps)
+}
+
+/// All checkpoints that have all their files, the latest first. Fails like [`steps`].
+pub fn list(folder: &Path) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for step in steps(folder)? {
+        let servers = match servers_of(&folder_of(folder, step)) {
             // Another server removed it in the meantime, or it is no checkpoint.
             Err(error)
                 if matches!(
@@ -120,7 +128,7 @@ impl FileWriter {
         let above = path.parent().expect("a checkpoint's file lies in its folder");
         let draft = above.join(format!(".server-{server}-of-{servers}"));
         let open = || {
-            fs::create_dir_all(above)?;
+            create_folder(above)?;
             let mut file = BufWriter::with_capacity(1 << 18, File::create(&draft)?);
             file.write_all(&MAGIC)?;
             Ok(file)
@@ -162,6 +170,32 @@ impl FileWriter {
             source,
         })
     }
+}
+
+/// Nothing remains of a file that was not finished: the disk may be full.
+impl Drop for FileWriter {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.draft);
+    }
+}
+
+/// Creates a folder and those above it, and makes their names durable.
+fn create_folder(path: &Path) -> io::Result<()> {
+    let above = match path.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    let mut created = fs::create_dir(path);
+    if above != path && matches!(&created, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        create_folder(above)?;
+        created = fs::create_dir(path);
+    }
+    match created {
+        // Another server was faster, but its name may not be durable yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        created => created?,
+    }
+    File::open(above)?.sync_all()
 }
 
 fn write_record(to: &mut impl Write, kind: u8, head: &[u8], body: &[&[u8]]) -> io::Result<()> {
@@ -298,6 +332,19 @@ mod tests {
         );
         assert_eq!(reader.next().unwrap().unwrap().kind, 2);
         assert!(reader.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn nothing_remains_of_a_file_that_was_not_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().join("not/yet/there");
+        let mut writer = FileWriter::create(&above, 5, 0, 2).unwrap();
+        writer.record(1, b"head", &[&[0; 1 << 20]]).unwrap();
+        drop(writer);
+        write(&above, 5, 1, 2);
+        let files: Vec<_> = fs::read_dir(folder_of(&above, 5)).unwrap().collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].as_ref().unwrap().file_name(), "server-1-of-2");
     }
 
     #[test]

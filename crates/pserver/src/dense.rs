@@ -110,12 +110,13 @@ impl Dense {
         }
     }
 
-    /// Marks all blocks for a checkpoint and returns their number.
-    pub fn mark(&self) -> usize {
+    /// Marks all blocks for a checkpoint and returns their number; never in the middle of an assignment.
+    pub fn mark(&self) -> (DenseProgress, usize) {
+        let progress = self.progress();
         for block in &self.blocks {
             block.write().unwrap_or_else(PoisonError::into_inner).marked = true;
         }
-        self.blocks.len()
+        (*progress, self.blocks.len())
     }
 
     /// Takes a block that is still marked, for the writer. `None` also while another thread changes it; that thread sends it.

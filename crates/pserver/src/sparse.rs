@@ -143,9 +143,12 @@ impl Table {
     /// Sets the values of rows, for example from a saved model.
     pub fn assign(&self, ids: &[u64], rows: &[f32]) -> Result<(), OverBudget> {
         let row = self.row();
+        let stamp = self.clock.load(Ordering::Relaxed);
         self.by_shard(ids, |shard, positions| {
             for &at in positions {
                 let number = self.create(shard, ids[at as usize])?;
+                // Also of a row that exists: the next checkpoint of changed rows must have it.
+                shard.set_stamp(number, stamp);
                 let data = shard.data_mut(number);
                 let values = &rows[at as usize * row..][..row];
                 data.fill(0.0);

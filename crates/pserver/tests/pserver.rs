@@ -1,6 +1,8 @@
 //! The parameter server as its clients see it: over real connections, and fuzzed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "pserver/checkpoints.rs"]
+mod checkpoints;
 #[path = "pserver/fuzz.rs"]
 mod fuzz;
 #[path = "pserver/restarts.rs"]

@@ -98,13 +98,11 @@ impl Client {
             return Ok(epochs);
         }
         self.step = standings.iter().map(|standing| standing.next).max().unwrap_or(0);
+        // The step is repeated from its first part: servers do not count again what they have.
+        self.parts.fill(0);
         // If one server has this trainer as ready with a step, all servers have its parts.
         let is_sync = self.config.session.mode == Mode::Sync;
         for (index, standing) in standings.iter().enumerate() {
-            self.parts[index] = match standing.next == self.step && !is_sync {
-                true => standing.parts,
-                false => 0,
-            };
             let (epoch, step) = (self.epoch, standing.next);
             let request = match step < self.step {
                 true => Request::Ready {
@@ -112,7 +110,7 @@ impl Client {
                     step,
                     pull: Vec::new(),
                 },
-                // The step is repeated from its start.
+                // The parts of the earlier attempt may differ from those of this one.
                 false => Request::Discard { epoch, step },
             };
             if is_sync && (step < self.step || standing.parts > 0) {

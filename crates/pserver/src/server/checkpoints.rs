@@ -4,21 +4,22 @@
 //! 0 chooses the checkpoint to which all roll back; trainers pass the choice on to the other servers.
 
 mod header;
+mod loading;
+mod stored;
 mod writing;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::checkpoint::{self, CheckpointError, FileReader, Found, Record};
-use crate::message::{Code, DenseSpec, Field, Refused, TableSpec, TensorId};
-use crate::optimizer::Progress;
-use crate::placement::server_of_row;
+use crate::checkpoint::CheckpointError;
+use crate::message::{Code, Field, Refused};
 use crate::steps::Mode;
-use crate::wire::{Reader, WireError, Writer};
+use crate::wire::Writer;
 
-use super::{Config, Server, State, Tensor, Tensors, refused};
-use header::{Header, read_header};
+use super::{Server, State, Tensor, Tensors, refused};
+use header::Header;
+use stored::{list, parts, verify};
 use writing::Writing;
 
 mod kind {
@@ -33,15 +34,25 @@ mod kind {
 
 /// The number of checkpoints of changed rows between two complete ones.
 const CHANGES_PER_BASE: u32 = 8;
-/// The number of complete checkpoints that are kept.
-const KEPT_CHECKPOINTS: usize = 2;
 
 /// The checkpoint being written, and what the next one can be based on.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    writer: Option<JoinHandle<()>>,
+    /// Returns whether the checkpoint was written.
+    writer: Option<JoinHandle<bool>>,
     base: Option<u64>,
     changes: u32,
+}
+
+impl Checkpoints {
+    /// Waits for the checkpoint that is being written, if any. One that failed is no base.
+    fn wait(&mut self) {
+        let Some(writer) = self.writer.take() else { return };
+        let is_written = writer.join().unwrap_or(false);
+        if !is_written && self.changes == 0 {
+            self.base = None;
+        }
+    }
 }
 
 /// What all servers go back to.
@@ -69,11 +80,9 @@ impl Server {
             return;
         }
         let Some(folder) = self.folder(state) else { return };
-        let mut checkpoints = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checkpoints = self.checkpoints();
         // Wait for the previous checkpoint, so that all servers write the same checkpoints.
-        if let Some(writer) = checkpoints.writer.take() {
-            let _ = writer.join();
-        }
+        checkpoints.wait();
         let base = checkpoints
             .base
             .filter(|_| checkpoints.changes < CHANGES_PER_BASE);
@@ -81,35 +90,50 @@ impl Server {
             Some(_) => checkpoints.changes += 1,
             None => (checkpoints.base, checkpoints.changes) = (Some(step), 0),
         }
+        let mut progress = state.steps.progress();
+        if step == 0 {
+            // Taken when that step ends: a trainer that has left since took part in it.
+            for (_, left) in &mut progress {
+                *left = left.filter(|left| *left == 0);
+            }
+        }
         let header = Header {
             step,
             base,
-            progress: state.steps.progress(),
+            progress,
             epoch: state.steps.epoch(),
         };
-        let kept = state.kept.clone();
         let tensors = self.all_tensors();
+        // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated, and what
+        // trainers keep is already of step 1.
+        let (kept, sightings) = match step {
+            0 => (Vec::new(), Vec::new()),
+            _ => (
+                state.kept.clone(),
+                tensors.iter().filter_map(Tensor::sightings).collect(),
+            ),
+        };
+        // From the first mark to the start of the writer, take no lock of a marked tensor: a thread that holds it may
+        // wait for the writer.
         let receiver = self.saving.begin();
-        let pieces = tensors.iter().map(Tensor::mark).sum();
+        let marked = tensors.iter().map(Tensor::mark);
+        let (descriptions, pieces): (Vec<_>, Vec<usize>) = marked.unzip();
         let job = Writing {
             index: self.config.index,
             servers: self.config.servers,
             folder,
-            descriptions: tensors.iter().map(Tensor::describe).collect(),
-            // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated.
-            sightings: match step {
-                0 => Vec::new(),
-                _ => tensors.iter().filter_map(Tensor::sightings).collect(),
-            },
+            descriptions,
+            sightings,
+            kept,
             tensors,
             header,
-            kept,
-            pieces,
+            pieces: pieces.into_iter().sum(),
         };
         let saving = Arc::clone(&self.saving);
         let write = move || {
-            job.run(&receiver);
+            let is_written = job.run(&receiver);
             saving.end();
+            is_written
         };
         let thread = std::thread::Builder::new()
             .name("ps-checkpoint".into())
@@ -119,6 +143,7 @@ impl Server {
             Err(error) => {
                 eprintln!("no checkpoint of step {step}: {error}");
                 self.saving.end();
+                checkpoints.base = None;
             }
         }
     }
@@ -181,7 +206,6 @@ impl Server {
         if rollback.from_start {
             self.restore(state, None, Some(epoch))?;
             *self.tensors.write().unwrap_or_else(PoisonError::into_inner) = Tensors::default();
-            state.kept.iter_mut().for_each(Vec::clear);
             state.begun = epoch;
             println!("there is no checkpoint: training begins at step 0");
         } else {
@@ -200,6 +224,10 @@ impl Server {
         }
     }
 
+    fn checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn folder(&self, state: &State) -> Option<PathBuf> {
         let session = state.session.as_ref()?;
         (!session.checkpoints.is_empty()).then(|| PathBuf::from(&session.checkpoints))
@@ -208,16 +236,7 @@ impl Server {
     /// The latest intact checkpoint; `None` if there is none, and nothing was lost or `may_begin_again`.
     fn latest_intact(&self, state: &State, may_begin_again: bool) -> Result<Option<u64>, Refused> {
         let folder = self.folder(state);
-        // Wait for a checkpoint that is still being written.
-        let writer = self
-            .checkpoints
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .writer
-            .take();
-        if let Some(writer) = writer {
-            let _ = writer.join();
-        }
+        self.checkpoints().wait();
         let found = match folder.as_deref() {
             Some(folder) => list(folder).map_err(|error| refused(Code::NoCheckpoint, error.to_string()))?,
             None => Vec::new(),
@@ -248,10 +267,13 @@ impl Server {
         let folder = self.folder(state);
         let checkpoint = step.zip(folder.as_deref());
         let unusable = |error: CheckpointError| refused(Code::NoCheckpoint, error.to_string());
-        let header = match checkpoint {
-            Some((step, folder)) => read_header(folder, step).map_err(unusable)?,
-            None => Header::start(),
+        let parts = match checkpoint {
+            Some((step, folder)) => parts(folder, step).map_err(unusable)?,
+            None => Vec::new(),
         };
+        // Who had left is read from the first file for all servers.
+        let start = Header::start();
+        let header = parts.first().map_or(&start, |part| &part.header);
         let left: Vec<Option<u64>> = header.progress.iter().map(|(_, left)| *left).collect();
         let mode = state.steps.mode();
         if (mode == Mode::Sync || checkpoint.is_none())
@@ -259,9 +281,12 @@ impl Server {
         {
             return Err(self.cannot_repeat(checkpoint.map(|(step, _)| step), trainer));
         }
+        // It still needs the tensors as they are.
+        self.checkpoints().wait();
         state.pending.iter_mut().for_each(Vec::clear);
-        if let Some((step, folder)) = checkpoint {
-            self.load(folder, step, header.base, state).map_err(unusable)?;
+        state.kept.iter_mut().for_each(Vec::clear);
+        if checkpoint.is_some() {
+            self.load(&parts, state).map_err(unusable)?;
         }
         let epoch = epoch.unwrap_or(header.epoch);
         if state.steps.epoch() == epoch {
@@ -272,7 +297,7 @@ impl Server {
             let next: Vec<u64> = header.progress.iter().map(|(next, _)| *next).collect();
             state.steps.restore_progress(&next);
         }
-        *self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner) = Checkpoints::default();
+        *self.checkpoints() = Checkpoints::default();
         self.changed.notify_all();
         Ok(())
     }
@@ -292,141 +317,9 @@ impl Server {
         };
         refused(Code::NoCheckpoint, message)
     }
-
-    fn load(
-        &self,
-        folder: &Path,
-        step: u64,
-        base: Option<u64>,
-        state: &mut State,
-    ) -> Result<(), CheckpointError> {
-        for tensor in self.all_tensors() {
-            if let Tensor::Table(table) = tensor {
-                table.clear();
-            }
-        }
-        if let Some(base) = base {
-            self.load_files(folder, base, state, true)?;
-        }
-        self.load_files(folder, step, state, false)
-    }
-
-    fn load_files(
-        &self,
-        folder: &Path,
-        step: u64,
-        state: &mut State,
-        rows_only: bool,
-    ) -> Result<(), CheckpointError> {
-        for path in files(folder, step)? {
-            let mut reader = FileReader::open(&path)?;
-            while let Some(record) = reader.next()? {
-                let is_wanted = !rows_only || matches!(record.kind, kind::ROWS | kind::TABLE);
-                if is_wanted {
-                    self.load_record(&record, state)
-                        .map_err(|reason| reader.damaged(reason))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn load_record(&self, record: &Record, state: &mut State) -> Result<(), String> {
-        let text = |error: WireError| error.to_string();
-        let refusal = |refused: Refused| refused.message;
-        let mut head = Reader::new(&record.head);
-        match record.kind {
-            kind::DENSE => {
-                let (spec, place, assigned, updates) = decode_dense(&mut head).map_err(text)?;
-                let place = self.create_dense(spec, Some(self.here(place))).map_err(refusal)?;
-                let dense = self.dense(place.id).map_err(refusal)?;
-                let mut progress = dense.progress();
-                (progress.assigned, progress.updates) = (assigned, updates);
-            }
-            kind::TABLE => {
-                let (spec, place, updates, clock) = decode_table(&mut head).map_err(text)?;
-                let place = self.create_table(spec, Some(self.here(place))).map_err(refusal)?;
-                let table = self.table(place.id).map_err(refusal)?;
-                *table.progress() = updates;
-                table.set_clock(u64::from(clock));
-            }
-            kind::BLOCK => {
-                let (tensor, number) = (head.u32().map_err(text)?, head.u64().map_err(text)?);
-                let count = head.u32().map_err(text)? as usize;
-                let dense = self.dense(tensor).map_err(refusal)?;
-                let numbers = floats(&record.body);
-                let (values, block) = numbers.split_at_checked(count).ok_or("a block is too short")?;
-                if !dense.restore(number, values, block) {
-                    return Err(format!("a block does not fit `{}`", dense.spec.name));
-                }
-            }
-            kind::ROWS => self.load_rows(&mut head, &record.body)?,
-            kind::SIGHTINGS => {
-                let table = self
-                    .table(head.u32().map_err(text)?)
-                    .map_err(|refused| refused.message)?;
-                for entry in record.body.as_chunks::<12>().0 {
-                    let mut entry = Reader::new(entry);
-                    let (id, seen) = (entry.u64().map_err(text)?, entry.u32().map_err(text)?);
-                    if server_of_row(id, self.config.servers) == self.config.index {
-                        table
-                            .restore_sightings(id, seen)
-                            .map_err(|error| error.to_string())?;
-                    }
-                }
-            }
-            kind::KEPT => {
-                let trainer = head.u32().map_err(text)? as usize;
-                if let Some(kept) = state.kept.get_mut(trainer) {
-                    *kept = record.body.clone();
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn load_rows(&self, head: &mut Reader<'_>, body: &[u8]) -> Result<(), String> {
-        let text = |error: WireError| error.to_string();
-        let (tensor, count) = (head.u32().map_err(text)?, head.u32().map_err(text)? as usize);
-        let table = self.table(tensor).map_err(|refused| refused.message)?;
-        let width = table.width();
-        if body.len() != count * (12 + 4 * width) {
-            return Err(format!("rows do not fit `{}`", table.spec.name));
-        }
-        let (ids, rest) = body.split_at(count * 8);
-        let (stamps, data) = rest.split_at(count * 4);
-        let data = floats(data);
-        let Config { index, servers, .. } = self.config;
-        for at in 0..count {
-            let id = u64::from_le_bytes(ids.as_chunks::<8>().0[at]);
-            let stamp = u32::from_le_bytes(stamps.as_chunks::<4>().0[at]);
-            if server_of_row(id, servers) == index {
-                table
-                    .restore(id, stamp, &data[at * width..(at + 1) * width])
-                    .map_err(|error| error.to_string())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// A checkpoint of another number of servers distributes its blocks again.
-    fn here(&self, place: TensorId) -> TensorId {
-        TensorId {
-            first: place.first % self.config.servers,
-            ..place
-        }
-    }
 }
 
 impl Tensor {
-    fn mark(&self) -> usize {
-        match self {
-            Tensor::Dense(dense) => dense.mark(),
-            Tensor::Table(table) => table.mark(),
-        }
-    }
-
     /// The tensor, and how often each id without a row was seen; `None` if there are no such ids.
     fn sightings(&self) -> Option<(u32, Vec<u8>)> {
         let Tensor::Table(table) = self else { return None };
@@ -438,101 +331,32 @@ impl Tensor {
         (!body.is_empty()).then_some((table.place.id, body))
     }
 
-    /// The record that recreates the tensor.
-    fn describe(&self) -> (u8, Vec<u8>) {
+    /// Marks the tensor for a checkpoint. Returns the record that recreates it, and the number of pieces.
+    fn mark(&self) -> ((u8, Vec<u8>), usize) {
         let mut head = Writer::new();
         match self {
             Tensor::Dense(dense) => {
-                let progress = *dense.progress();
+                let (progress, pieces) = dense.mark();
                 dense.spec.encode(&mut head);
                 head.u32(dense.place.id)
                     .u32(dense.place.first)
                     .u8(u8::from(progress.assigned));
                 progress.updates.encode(&mut head);
-                (kind::DENSE, head.finish())
+                ((kind::DENSE, head.finish()), pieces)
             }
             Tensor::Table(table) => {
                 table.spec.encode(&mut head);
                 head.u32(table.place.id).u32(table.place.first);
                 table.progress().encode(&mut head);
                 head.u32(table.clock());
-                (kind::TABLE, head.finish())
+                ((kind::TABLE, head.finish()), table.mark())
             }
         }
     }
 }
 
-fn decode_dense(head: &mut Reader<'_>) -> Result<(DenseSpec, TensorId, bool, Progress), WireError> {
-    let spec = DenseSpec::decode(head)?;
-    let place = TensorId {
-        id: head.u32()?,
-        first: head.u32()?,
-    };
-    Ok((spec, place, head.flag("`assigned`")?, Progress::decode(head)?))
-}
-
-fn decode_table(head: &mut Reader<'_>) -> Result<(TableSpec, TensorId, Progress, u32), WireError> {
-    let spec = TableSpec::decode(head)?;
-    let place = TensorId {
-        id: head.u32()?,
-        first: head.u32()?,
-    };
-    Ok((spec, place, Progress::decode(head)?, head.u32()?))
-}
-
-/// All files of a complete checkpoint.
-fn files(folder: &Path, step: u64) -> Result<Vec<PathBuf>, CheckpointError> {
-    let found = list(folder)?.into_iter().find(|found| found.step == step);
-    let servers = found.map_or(0, |found| found.servers);
-    Ok((0..servers)
-        .map(|server| checkpoint::file(folder, step, server, servers))
-        .collect())
-}
-
-fn list(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
-    checkpoint::list(folder).map_err(|source| CheckpointError::Read {
-        path: folder.to_owned(),
-        source,
-    })
-}
-
-/// Checks that a checkpoint and its base are intact.
-fn verify(folder: &Path, step: u64) -> Result<(), CheckpointError> {
-    let header = read_header(folder, step)?;
-    for step in [Some(step), header.base].into_iter().flatten() {
-        let files = files(folder, step)?;
-        if files.is_empty() {
-            return Err(CheckpointError::None(folder.join(format!("step-{step:012}"))));
-        }
-        for path in files {
-            checkpoint::verify(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Removes checkpoints that are neither among the latest nor a base of these. Ignores failures.
-fn remove_old(folder: &Path) {
-    let Ok(found) = list(folder) else { return };
-    let latest: Vec<u64> = found.iter().map(|found| found.step).collect();
-    let Some(oldest) = latest.get(KEPT_CHECKPOINTS - 1).copied() else {
-        return;
-    };
-    let bases: Vec<u64> = latest[..KEPT_CHECKPOINTS]
-        .iter()
-        .filter_map(|step| read_header(folder, *step).ok()?.base)
-        .collect();
-    for step in latest {
-        if step < oldest && !bases.contains(&step) {
-            let _ = std::fs::remove_dir_all(folder.join(format!("step-{step:012}")));
-        }
-    }
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    let chunks = bytes.as_chunks::<4>().0;
-    chunks.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}
-
 /// Never held while a connection waits.
 pub(super) type CheckpointsLock = Mutex<Checkpoints>;
+
+#[cfg(test)]
+mod tests;

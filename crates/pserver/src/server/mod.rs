@@ -367,7 +367,9 @@ impl Server {
 
     /// Ends a step of trainer 0 in asynchronous training: its steps are the clock of tables and checkpoints.
     fn end_asynchronous_step(&self, step: u64) {
-        let gate = self.checkpoint_is_due(&self.state(), step).then(|| {
+        // A statement of its own, which releases the state: a push takes the gate first, then the state.
+        let is_due = self.checkpoint_is_due(&self.state(), step);
+        let gate = is_due.then(|| {
             // Wait for pushes in flight: the checkpoint contains each push with all its rows or not at all.
             self.gate.write().unwrap_or_else(PoisonError::into_inner)
         });

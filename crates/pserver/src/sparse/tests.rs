@@ -186,3 +186,14 @@ fn a_scan_shows_every_row_once_in_portions() {
     table.scan(0, 100, 3, |id, _, _| changed.push(id));
     assert_eq!(changed, [17]);
 }
+
+#[test]
+fn an_assigned_row_counts_as_changed() {
+    let table = table(Limits::default(), 1, &Budget::new(1 << 30));
+    rows(&table, &[1, 2], true);
+    table.set_clock(5);
+    table.assign(&[2], &[0.5; 4]).unwrap();
+    let mut changed = Vec::new();
+    table.scan(0, 10, 5, |id, _, _| changed.push(id));
+    assert_eq!(changed, [2]);
+}

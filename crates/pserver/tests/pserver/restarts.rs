@@ -16,15 +16,15 @@ use paddlecloud_pserver::steps::Mode;
 use crate::training::{ADAM, Quiet, dense, gradient, rate, table};
 
 /// A job whose servers can be replaced as a crash would: the next attempt has the same address and no parameters.
-struct Fragile {
-    folder: tempfile::TempDir,
+pub struct Fragile {
+    pub folder: tempfile::TempDir,
     addresses: Vec<SocketAddr>,
     running: Mutex<Vec<(Listening, u32)>>,
     trainers: u32,
     mode: Mode,
-    limits: Limits,
+    pub limits: Limits,
     /// 0: none.
-    checkpoint_every: u64,
+    pub checkpoint_every: u64,
     /// Where checkpoints are, if not in `folder`.
     checkpoints: Option<PathBuf>,
     /// Trainers that have finished when a server is started again.
@@ -32,7 +32,7 @@ struct Fragile {
 }
 
 impl Fragile {
-    fn new(servers: u32, trainers: u32, mode: Mode) -> Fragile {
+    pub fn new(servers: u32, trainers: u32, mode: Mode) -> Fragile {
         let mut job = Fragile {
             folder: tempfile::tempdir().unwrap(),
             addresses: vec!["127.0.0.1:0".parse().unwrap(); servers as usize],
@@ -73,14 +73,14 @@ impl Fragile {
         }
     }
 
-    fn table(&self) -> TableSpec {
+    pub fn table(&self) -> TableSpec {
         TableSpec {
             limits: self.limits,
             ..table("emb")
         }
     }
 
-    fn crash(&self, index: u32) {
+    pub fn crash(&self, index: u32) {
         let mut running = self.running.lock().unwrap();
         let (listening, attempt) = &mut running[index as usize];
         listening.stop();
@@ -89,7 +89,7 @@ impl Fragile {
     }
 
     /// Waits until all servers have written their checkpoint of this step.
-    fn wait_for_checkpoint(&self, step: u64) {
+    pub fn wait_for_checkpoint(&self, step: u64) {
         let servers = self.addresses.len();
         let folder = self.folder.path().join(format!("step-{step:012}"));
         let is_written = |server| folder.join(format!("server-{server}-of-{servers}")).exists();
@@ -98,7 +98,7 @@ impl Fragile {
         }
     }
 
-    fn connect(&self, trainer: u32) -> Client {
+    pub fn connect(&self, trainer: u32) -> Client {
         self.connect_as(trainer, 1)
     }
 

@@ -310,6 +310,26 @@ fn a_restarted_trainer_repeats_its_step_and_it_counts_once() {
 }
 
 #[test]
+fn an_asynchronous_push_counts_once_if_a_restarted_trainer_repeats_it() {
+    let job = Job::new(2, 1, Mode::Async);
+    let (mut values, ones) = (vec![0.0; 200_000], vec![1.0; 200_000]);
+    let begin = |attempt| {
+        let mut client = job.connect(0, attempt);
+        client
+            .create_dense(dense("w", 200_000, Rule::Sgd), &vec![0.0; 200_000])
+            .unwrap();
+        client
+    };
+    begin(1).push(&[("w", &ones)], rate(1.0)).unwrap();
+    let mut second = begin(2);
+    for _ in 0..2 {
+        second.push(&[("w", &ones)], rate(1.0)).unwrap();
+    }
+    second.finish_step(&mut [("w", &mut values)]).unwrap();
+    assert!(values.iter().all(|value| *value == -2.0));
+}
+
+#[test]
 fn asynchronous_pushes_of_two_trainers_all_count() {
     let job = Job::new(2, 2, Mode::Async);
     let run = |trainer: u32| {

@@ -5,12 +5,12 @@ use std::path::Path;
 use crate::checkpoint::{CheckpointError, FileReader};
 use crate::wire::{Reader, WireError, Writer};
 
-use super::{files, kind};
+use super::kind;
 
 /// The progress of training at a checkpoint.
 pub(super) struct Header {
     pub(super) step: u64,
-    /// The complete checkpoint on which this checkpoint of changed rows is based.
+    /// The complete checkpoint on which this server's file of changed rows is based.
     pub(super) base: Option<u64>,
     /// Per trainer: its next step, and the step before which it left.
     pub(super) progress: Vec<(u64, Option<u64>)>,
@@ -62,10 +62,9 @@ impl Header {
     }
 }
 
-pub(super) fn read_header(folder: &Path, step: u64) -> Result<Header, CheckpointError> {
-    let first = files(folder, step)?.into_iter().next();
-    let first = first.ok_or_else(|| CheckpointError::None(folder.to_owned()))?;
-    let mut reader = FileReader::open(&first)?;
+/// Reads the header of one server's file.
+pub(super) fn read_header(path: &Path) -> Result<Header, CheckpointError> {
+    let mut reader = FileReader::open(path)?;
     match reader.next()? {
         Some(record) if record.kind == kind::HEADER => {
             Header::decode(&record.head).map_err(|error| reader.damaged(error))

@@ -1,15 +1,17 @@
 //! Writes a checkpoint to disk: every marked piece once, from the tensors or from the thread that was about to change it.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
-use crate::checkpoint::{CheckpointError, FileWriter};
+use crate::checkpoint::{self, CheckpointError, FileWriter};
 use crate::saving::Piece;
 use crate::wire::{Writer, bytes_of, bytes_of_ids};
 
 use super::super::Tensor;
-use super::{Header, kind, remove_old};
+use super::stored::remove_old;
+use super::{Header, kind};
 
 /// How long the writer waits for a piece that another thread is about to send.
 const PIECE_PAUSE: Duration = Duration::from_millis(1);
@@ -29,20 +31,22 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn run(mut self, receiver: &Receiver<Piece>) {
+    /// Returns whether the checkpoint was written.
+    pub(super) fn run(mut self, receiver: &Receiver<Piece>) -> bool {
         let step = self.header.step;
-        let result = self.write(receiver);
-        match result {
+        match self.write(receiver) {
             Ok(()) => {
                 println!("wrote a checkpoint of step {step}");
                 if self.index == 0 {
                     remove_old(&self.folder);
                 }
+                true
             }
             Err(error) => {
                 eprintln!("{error}");
                 // Drain the channel: a thread that changes a marked piece must not wait for a writer that gave up.
                 self.collect(receiver, |_| Ok(())).unwrap_or(());
+                false
             }
         }
     }
@@ -87,7 +91,7 @@ impl Writing {
                     each(piece)?;
                     continue;
                 }
-                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err(self.cut_short()),
                 Err(TryRecvError::Empty) => {}
             }
             if let Some(piece) = self.next(&mut places) {
@@ -101,10 +105,18 @@ impl Writing {
                     each(piece)?;
                 }
                 Err(RecvTimeoutError::Timeout) => places = self.places(),
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.cut_short()),
             }
         }
         Ok(())
+    }
+
+    /// Another checkpoint began, to which the other threads send their pieces.
+    fn cut_short(&self) -> CheckpointError {
+        CheckpointError::Write {
+            path: checkpoint::file(&self.folder, self.header.step, self.index, self.servers),
+            source: io::Error::other("another checkpoint began"),
+        }
     }
 
     /// Where a search of the tensors starts: (tensor, shard, position).

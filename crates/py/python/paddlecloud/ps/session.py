@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from paddlecloud import _native
 from paddlecloud.ps import arrays
 from paddlecloud.ps.arrays import Floats
 from paddlecloud.ps.optimizers import SGD, Optimizer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -284,15 +286,24 @@ class Session:
 
         After the last one this trainer leaves and waits for the others. When training is rolled back to a checkpoint, the loop
         resumes at the step of the checkpoint: what its body did since then is not counted. `state` gives bytes of this
-        trainer that are saved with a checkpoint; `restore` gets them back.
+        trainer that are saved with a checkpoint; `restore` gets them back. `state` is also called before the first step, because
+        training may be rolled back to the start.
         """
         self._in_steps = True
         try:
-            if restore is not None and self.step > 0:
-                self._restore(restore)
+            initial = state() if state is not None and restore is not None else b""
+            # The epoch that this trainer's own state belongs to. One that was restarted has none of its own.
+            epoch = self._native.epoch if self.step == 0 else None
             while True:
-                while total is None or self.step < total:
-                    at, epoch = self.step, self._native.epoch
+                if self._native.epoch != epoch:
+                    epoch = self._native.epoch
+                    if restore is not None:
+                        self._restore(restore, initial)
+                elif total is not None and self.step >= total:
+                    if self._ended():
+                        return
+                else:
+                    at = self.step
                     self._turn = epoch
                     yield at
                     if self.step == at and self._native.epoch == epoch:
@@ -300,10 +311,6 @@ class Session:
                             with self._unless_rolled_back():
                                 self._native.keep(state())
                         self.end_step()
-                    if restore is not None and self._native.epoch != epoch:
-                        self._restore(restore)
-                if self._ended():
-                    return
         finally:
             self._in_steps = False
             self._turn = None
@@ -318,8 +325,9 @@ class Session:
             return False
         return True
 
-    def _restore(self, restore: Callable[[bytes], None]) -> None:
-        kept = self._native.kept()
+    def _restore(self, restore: Callable[[bytes], None], initial: bytes) -> None:
+        # The checkpoint of step 0 has no bytes of trainers.
+        kept = self._again_after_rollback(self._native.kept) or initial
         if kept:
             restore(kept)
 
@@ -336,7 +344,7 @@ class Session:
             if not self._in_steps:
                 raise
 
-    def _again_after_rollback(self, call: Callable[[], None]) -> None:
+    def _again_after_rollback(self, call: Callable[[], T]) -> T:
         while True:
             try:
                 return call()

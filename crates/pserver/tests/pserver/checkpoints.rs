@@ -1,0 +1,149 @@
+//! What a job gets back from its checkpoints.
+
+use paddlecloud_pserver::client::{Client, ClientError};
+use paddlecloud_pserver::message::Limits;
+use paddlecloud_pserver::steps::Mode;
+
+use crate::restarts::Fragile;
+use crate::training::rate;
+
+/// Ids of rows on both servers.
+const IDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
+
+fn fragile(servers: u32, mode: Mode, checkpoint_every: u64) -> Fragile {
+    let mut job = Fragile::new(servers, 1, mode);
+    job.checkpoint_every = checkpoint_every;
+    job
+}
+
+fn rows(client: &mut Client, train: bool) -> Result<Vec<f32>, ClientError> {
+    let mut rows = vec![0.0; IDS.len() * 3];
+    client.lookup("emb", &IDS, train, &mut rows)?;
+    Ok(rows)
+}
+
+/// Ends steps up to `step`; the first of them changes all rows.
+fn train_to(client: &mut Client, step: u64) {
+    rows(client, true).unwrap();
+    client
+        .push_rows("emb", &IDS, &[1.0; IDS.len() * 3], rate(1.0))
+        .unwrap();
+    while client.step() < step {
+        client.finish_step(&mut []).unwrap();
+    }
+}
+
+/// The step to which training goes back when the server is lost.
+fn rolled_back(job: &Fragile, client: &mut Client, index: u32) -> Option<u64> {
+    job.crash(index);
+    loop {
+        // Through shared memory, the stopped server may answer once more.
+        if let Err(error) = rows(client, false) {
+            return error.rolled_back_to();
+        }
+    }
+}
+
+/// Without room for a complete checkpoint, the next one is complete: changes since one that is missing are useless.
+#[test]
+fn a_checkpoint_that_failed_is_no_base() {
+    let job = fragile(1, Mode::Sync, 1);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    // Step 0 and every ninth step after it are complete. This file is in the way of a folder.
+    std::fs::write(job.folder.path().join("step-000000000009"), b"").unwrap();
+    train_to(&mut client, 14);
+    job.wait_for_checkpoint(13);
+    let before = rows(&mut client, false).unwrap();
+    assert!(rolled_back(&job, &mut client, 0) >= Some(13));
+    assert_eq!(rows(&mut client, false).unwrap(), before);
+}
+
+/// The server that was replaced writes a complete checkpoint, the other one its changes.
+#[test]
+fn servers_may_have_different_bases() {
+    for replaced in [0, 1] {
+        let job = fragile(2, Mode::Async, 1);
+        let mut client = job.connect(0);
+        client.create_table(job.table()).unwrap();
+        train_to(&mut client, 3);
+        let trained = rows(&mut client, false).unwrap();
+        job.wait_for_checkpoint(3);
+        job.crash(replaced);
+        train_to_without_change(&mut client, 6);
+        job.wait_for_checkpoint(6);
+        job.crash(1 - replaced);
+        train_to_without_change(&mut client, 7);
+        assert_eq!(rows(&mut client, false).unwrap(), trained);
+    }
+}
+
+fn train_to_without_change(client: &mut Client, step: u64) {
+    while client.step() < step {
+        client.finish_step(&mut []).unwrap();
+    }
+}
+
+#[test]
+fn a_row_that_was_dropped_after_the_base_stays_dropped() {
+    let mut job = fragile(1, Mode::Sync, 1);
+    job.limits = Limits {
+        idle_steps: 2,
+        ..Limits::default()
+    };
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    let initial = rows(&mut client, false).unwrap();
+    train_to_without_change(&mut client, 8);
+    // The checkpoint of step 9 is complete and has the rows; that of step 13 has changes.
+    train_to(&mut client, 13);
+    assert_eq!(rows(&mut client, false).unwrap(), initial);
+    job.wait_for_checkpoint(13);
+    assert_eq!(rolled_back(&job, &mut client, 0), Some(13));
+    assert_eq!(rows(&mut client, false).unwrap(), initial);
+}
+
+/// The bytes are on server 0, which was not lost.
+#[test]
+fn bytes_that_a_trainer_kept_later_are_gone_after_a_rollback() {
+    let job = fragile(2, Mode::Sync, 5);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    train_to(&mut client, 4);
+    job.wait_for_checkpoint(0);
+    client.keep(b"of step 5").unwrap();
+    assert_eq!(rolled_back(&job, &mut client, 1), Some(0));
+    assert_eq!(client.kept().unwrap(), b"");
+}
+
+/// It is written when the first step ends, and with a checkpoint at every step trainers keep bytes in that step.
+#[test]
+fn the_checkpoint_of_step_0_has_no_bytes_of_later_steps() {
+    let job = fragile(1, Mode::Sync, 1);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    std::fs::write(job.folder.path().join("step-000000000001"), b"").unwrap();
+    client.keep(b"of step 1").unwrap();
+    train_to(&mut client, 1);
+    job.wait_for_checkpoint(0);
+    assert_eq!(rolled_back(&job, &mut client, 0), Some(0));
+    assert_eq!(client.kept().unwrap(), b"");
+}
+
+/// The checkpoint of step 0 is written when the step ends; a trainer may have left by then.
+#[test]
+fn a_trainer_that_left_after_the_first_step_repeats_it() {
+    let job = Fragile::new(1, 2, Mode::Sync);
+    let (mut first, mut second) = (job.connect(0), job.connect(1));
+    first.create_table(job.table()).unwrap();
+    second.create_table(job.table()).unwrap();
+    second.finish_step(&mut []).unwrap();
+    second.leave().unwrap();
+    first.finish_step(&mut []).unwrap();
+    job.wait_for_checkpoint(0);
+    assert_eq!(rolled_back(&job, &mut first, 0), Some(0));
+    let error = second.wait_for_end().unwrap_err();
+    assert_eq!(error.rolled_back_to(), Some(0));
+    train_to(&mut second, 1);
+    train_to(&mut first, 1);
+}

@@ -1,0 +1,100 @@
+"""Trainers whose parameter server is a process that is killed and started again."""
+
+import os
+import socket
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from paddlecloud import _native, _program, ps
+from paddlecloud.ps.session import Session, _Job, _Watchdog
+
+F = np.float32
+LIMIT_SECONDS = 120
+
+
+class Fragile:
+    """A parameter server of its own process, for two trainers."""
+
+    def __init__(self, folder):
+        self.folder, self.attempt = folder, 0
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def start(self):
+        self.attempt += 1
+        flags = [f"--port={self.port}", "--ports_num_for_sparse=0", "--num_gradient_servers=2"]
+        variables = {"PADDLECLOUD_ATTEMPT": f"j_1.pserver-0.{self.attempt}", "PADDLE_PS_SECRET": "hush"}
+        self.process = subprocess.Popen(
+            ["paddle", "pserver", *flags],
+            executable=_program.find(),
+            env={**os.environ, **variables, "POD_IP": "127.0.0.1"},
+        )
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def wait_for_checkpoint(self, step):
+        path = self.folder / f"step-{step:012}" / "server-0-of-1"
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not path.exists():
+            assert time.monotonic() < deadline, f"there is no {path}"
+
+    def session(self, trainer):
+        job = _Job([f"127.0.0.1:{self.port}"], trainer, 2, 1, "hush")
+        watchdog = _Watchdog(0)
+        checkpoints = (str(self.folder), 100)
+        native = _native.PsClient(
+            *(job.addresses, trainer, 2, 1, "hush", "sync", 0, True, *checkpoints, 60.0, watchdog.on_wait)
+        )
+        return Session(native, job, "sync", watchdog)
+
+
+@pytest.fixture
+def fragile(tmp_path):
+    if _program.find() is None:
+        pytest.skip("the wheel was built without the program")
+    server = Fragile(tmp_path)
+    yield server
+    server.kill()
+
+
+def test_a_rollback_to_the_start_restores_what_trainers_had_there(fragile):
+    """Also that of a trainer which has taken its last step and waits for the others."""
+    seen = ([], [])
+    errors = []
+
+    def train(trainer):
+        mine = seen[trainer]
+
+        def restore(state):
+            del mine[int(state) :]
+
+        try:
+            session = fragile.session(trainer)
+            session.create("w", np.zeros(3, F), ps.SGD(1.0))
+            total = 3 if trainer == 0 else 1
+            for step in session.steps(total, state=lambda: str(len(mine)).encode(), restore=restore):
+                mine.append(step)
+                session.push({"w": np.ones(3, F)})
+                if step == 2 and fragile.attempt == 1:
+                    fragile.wait_for_checkpoint(0)
+                    fragile.kill()
+                    fragile.start()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=train, args=(trainer,), daemon=True) for trainer in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_SECONDS)
+    assert not errors
+    assert not any(thread.is_alive() for thread in threads)
+    assert seen == ([0, 1, 2], [0])
