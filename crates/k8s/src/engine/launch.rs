@@ -38,14 +38,12 @@ pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     };
     let mut attempt = Attempt::new(plan, pod.clone(), News::Launched);
     attempt.enter(Stage::Queued);
-    let number = attempt.number;
     inner.table().insert(key.clone(), attempt);
     let launch = Launch {
         inner: Arc::clone(inner),
         assignment: assignment.clone(),
         key,
         pod,
-        number,
         is_recorded: false,
     };
     tokio::spawn(launch.run());
@@ -57,8 +55,6 @@ struct Launch {
     assignment: Assignment,
     key: AttemptKey,
     pod: PodRecord,
-    /// The entry of the table that this launch is for. A withdrawn attempt may be launched again under the same key.
-    number: u64,
     is_recorded: bool,
 }
 
@@ -114,7 +110,7 @@ impl Launch {
     fn with_entry<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> Option<T> {
         let mut table = self.inner.table();
         let entry = table.get_mut(&self.key)?;
-        (entry.number == self.number && !entry.is_over()).then(|| change(entry))
+        (!entry.is_over()).then(|| change(entry))
     }
 
     /// From here on the pod may exist.

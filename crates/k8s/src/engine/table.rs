@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::{News, WorkerKey};
@@ -17,8 +16,6 @@ use super::records::PodRecord;
 
 /// One attempt.
 pub struct Attempt {
-    /// Differs from entry to entry: a withdrawn attempt may be launched again under the same key.
-    pub number: u64,
     pub plan: WorkerPlan,
     pub pod: PodRecord,
     pub uid: Option<String>,
@@ -78,9 +75,7 @@ pub struct Stop {
 
 impl Attempt {
     pub fn new(plan: WorkerPlan, pod: PodRecord, news: News) -> Attempt {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Attempt {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             plan,
             pod,
             uid: None,
