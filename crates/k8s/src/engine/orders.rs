@@ -38,7 +38,7 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
 /// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One without a pod ends at
 /// once.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
-    if inner.table().leaves_queue(attempt) {
+    if inner.table().take_from_queue(attempt) {
         return inner.end(attempt, never_started(), None).await;
     }
     let (pod, uid, seconds) = {

@@ -155,8 +155,9 @@ impl Table {
         self.attempts.insert(key, attempt);
     }
 
-    /// Whether this attempt has no pod and now will not get one.
-    pub fn leaves_queue(&mut self, key: &AttemptKey) -> bool {
+    /// Takes an attempt that is queued out of the queue, so that its launch ends. Returns whether it was queued; then the
+    /// caller must end it.
+    pub fn take_from_queue(&mut self, key: &AttemptKey) -> bool {
         let queued = |entry: &&mut Attempt| entry.stage == Stage::Queued && !entry.is_over();
         let Some(entry) = self.attempts.get_mut(key).filter(queued) else {
             return false;
