@@ -186,7 +186,7 @@ enum NotCreated {
 
 impl From<CallError> for NotCreated {
     fn from(error: CallError) -> NotCreated {
-        match error.is_no_room() {
+        match error.may_succeed_later() {
             true => NotCreated::NoRoom(error.to_string()),
             false => NotCreated::Failed(error.to_string()),
         }

@@ -11,7 +11,6 @@ use paddlecloud_supervisor::link::FromServer;
 use paddlecloud_supervisor::protocol::Command;
 
 use super::Inner;
-use super::cluster::CallError;
 use super::records::PodRecord;
 use super::table::Stop;
 
@@ -120,7 +119,7 @@ pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodReco
     loop {
         match inner.cluster.delete_owner(&pod.namespace, &pod.owner).await {
             Ok(()) => break,
-            Err(CallError::Unreachable(_)) => {}
+            Err(error) if error.is_undecided() => {}
             Err(error) => {
                 tracing::warn!(%job, %error, "the objects of a run could not be deleted");
                 break;

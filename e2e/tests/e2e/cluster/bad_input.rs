@@ -178,7 +178,7 @@ fn a_token_that_expires_ends_no_job() {
     wait_until("the reason must be shown", || {
         let described = env.paddlectl(&["describe", "waits"]).ok().stdout;
         described
-            .contains("it does not accept this server's credentials")
+            .contains("this server has no valid credentials for the cluster's API server")
             .then_some(())
     });
     // The administrator replaces the token and restarts the server.
