@@ -5,6 +5,7 @@
 mod cluster;
 mod ends;
 mod launch;
+mod made;
 mod nodes;
 mod orders;
 mod own_pods;
@@ -39,6 +40,7 @@ use crate::link::{self, LinkSettings};
 use crate::render;
 use crate::settings::{Limits, Settings};
 use cluster::Cluster;
+use made::Turn;
 use nodes::Room;
 use records::Records;
 use table::Table;
@@ -62,9 +64,6 @@ pub struct Options {
     pub limits: Limits,
     pub accounts: Arc<dyn Accounts>,
 }
-
-/// A lock for creating a value, and the value once created.
-type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]

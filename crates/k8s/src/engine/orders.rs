@@ -11,6 +11,7 @@ use paddlecloud_supervisor::link::FromServer;
 use paddlecloud_supervisor::protocol::Command;
 
 use super::Inner;
+use super::made::Made;
 use super::records::PodRecord;
 use super::table::Stop;
 
@@ -34,8 +35,8 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
     entry.send(FromServer::Command(Command::Go { lines }));
 }
 
-/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One without a pod ends at
-/// once.
+/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One that is queued ends
+/// at once.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
     if inner.table().take_from_queue(attempt) {
         return inner.end(attempt, never_started(), None).await;
@@ -126,7 +127,7 @@ pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodReco
             }
         }
     }
-    *owner = None;
+    *owner = Made::default();
     inner.forget_run(job);
 }
 

@@ -47,7 +47,8 @@ pub struct Attempt {
 /// The stage of an attempt's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The pod does not exist: it is not its turn to be created, or it was refused.
+    /// The pod is not being created: it is not its turn, its run has no owner yet, or the last try failed. If the answer to
+    /// a try was lost, the pod may exist; its launcher is rejected, and it is deleted with its run's owner.
     Queued,
     /// The pod has not been seen yet.
     Unmade,

@@ -68,7 +68,7 @@ fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
     let package = env.package("double").file("train.sh", "echo begun\n");
     // Names derive from the run's id, so somebody must be quick: here between the server's first try and the next.
     let hangs = proxy.hang();
-    proxy.strike(Fault::Webhook, 1);
+    proxy.strike(Fault::Webhook("pods"), 1);
     env.submit("double", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
     wait_until("the pod must be refused", || (proxy.hung().0 == 1).then_some(()));
     let workers = env.describe("double")["workers"].clone();
