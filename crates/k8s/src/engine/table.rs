@@ -26,8 +26,6 @@ pub struct Attempt {
     /// Orders given so far, for a launcher that connects or reconnects later.
     pub go: Option<Vec<String>>,
     pub stop: Option<Stop>,
-    /// The kubelet asked its launcher to exit.
-    pub evicted: bool,
     /// The stage of its pod, and since when.
     pub stage: Stage,
     pub since: Instant,
@@ -36,7 +34,8 @@ pub struct Attempt {
     pub silent_since: Option<Instant>,
     /// Whether the cluster considers its running pod unreachable.
     pub out_of_sight: bool,
-    /// Why the cluster is about to end its pod.
+    /// Why the cluster is about to end its pod: what its status says, or, until then, that the kubelet asked its launcher to
+    /// exit.
     pub disruption: Option<Disruption>,
     /// When the cluster was last asked why the pod waits.
     pub asked: Option<Instant>,
@@ -85,7 +84,6 @@ impl Attempt {
             link: None,
             go: None,
             stop: None,
-            evicted: false,
             stage: Stage::Unmade,
             since: Instant::now(),
             node: None,
