@@ -9,7 +9,6 @@ use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{Assignment, AttemptKey};
 use paddlecloud_supervisor::protocol::WorkerPlan;
 
-use super::Inner;
 use super::cluster::CallError;
 use super::made::Turn;
 use super::orders;
@@ -17,6 +16,7 @@ use super::records::PodRecord;
 use super::table::{Attempt, Stage};
 use super::tenants;
 use super::worker_plan::{self, mounts, pinned_node};
+use super::{Inner, Tasks};
 use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 use crate::{link, names};
@@ -29,7 +29,7 @@ pub const LAUNCHES_AT_ONCE: usize = 48;
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Starts an attempt in the background, so that an order to stop it need not wait.
-pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
+pub fn launch(inner: &Arc<Inner>, assignment: &Assignment, tasks: &mut Tasks) {
     let key = assignment.key();
     if inner.table().contains(&key) {
         return;
@@ -47,7 +47,7 @@ pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
         pod,
         is_recorded: false,
     };
-    tokio::spawn(launch.run());
+    tasks.spawn(launch.run());
 }
 
 /// A launch order that is being carried out.

@@ -86,8 +86,8 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct KubernetesEngine {
     inner: Arc<Inner>,
-    /// Watches and links end with the last handle; pods keep running.
-    _tasks: Arc<Tasks>,
+    /// Watches, links and launches end with the last handle; pods keep running.
+    tasks: Arc<Mutex<Tasks>>,
 }
 
 /// Background tasks of the engine; aborted when dropped.
@@ -96,6 +96,8 @@ pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        // Forget those that have ended.
+        while self.0.try_join_next().is_some() {}
         self.0.spawn(task);
     }
 }
@@ -167,7 +169,7 @@ impl KubernetesEngine {
         tasks.spawn(tenants::follow_quotas(Arc::clone(&inner)));
         Ok(KubernetesEngine {
             inner,
-            _tasks: Arc::new(tasks),
+            tasks: Arc::new(Mutex::new(tasks)),
         })
     }
 }
@@ -257,7 +259,8 @@ impl Inner {
 
 impl Engine for KubernetesEngine {
     async fn launch(&self, assignment: &Assignment) {
-        launch::launch(&self.inner, assignment);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        launch::launch(&self.inner, assignment, &mut tasks);
     }
 
     async fn go(&self, attempt: &AttemptKey) {
