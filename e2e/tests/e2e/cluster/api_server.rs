@@ -3,6 +3,7 @@
 use e2e::api_proxy::{ApiProxy, Fault};
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
+use serde_json::json;
 
 fn start() -> Option<(TestEnvironment, ApiProxy, ClusterServer)> {
     let cluster = Cluster::here()?;
@@ -134,6 +135,15 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
         "2",
     ];
     let flags = [&flags[..], &["-pservers", "0"]].concat();
+    let cluster = Cluster::here().expect("there is one");
+    let foreign = format!("foreign-{}", server.namespace(0));
+    cluster.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": foreign, "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": cluster.shell_image()}],
+        },
+    }));
     // Of the first job, the calls that make the user's namespace are hit too.
     let faults = [
         ("busy", Fault::TooMany),
@@ -154,8 +164,11 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
         });
         assert_eq!(proxy.faults_left(), 0, "{job}");
         if fault == Fault::Expired {
-            // Both watches, of pods and of nodes, must be begun again from a list.
+            // Both watches, of pods and of nodes, must be begun again from a list, which lacks a pod that was there before.
+            proxy.set_down(true);
+            cluster.kubectl(&["delete", "pod", &foreign, "-n", "default"]);
             proxy.strike(fault, 2);
+            proxy.set_down(false);
         }
         std::fs::write(server.output(&env, 0, job).join("gate"), "").unwrap();
         env.wait_for_status(job, "Succeeded");
