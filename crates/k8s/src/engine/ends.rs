@@ -91,7 +91,8 @@ impl Inner {
     pub(super) fn blamed(&self, job: &JobId, worker: WorkerKey) -> Vec<String> {
         let blamed = self.blamed_nodes().get(&(job.clone(), worker)).cloned();
         let blamed = blamed.unwrap_or_default();
-        match self.room().has_node_beside(&blamed) {
+        let has_others = self.room().has_node_beside(&blamed);
+        match has_others {
             true => blamed.into_iter().collect(),
             false => Vec::new(),
         }
