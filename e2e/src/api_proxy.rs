@@ -26,8 +26,9 @@ pub enum Fault {
     Conflict,
     /// The API server has done what was asked; its answer is lost, once for each path. For calls that create.
     Lost,
-    /// 500: a webhook did not answer in time, and nothing is done. For pods that are created. See [`ApiProxy::hang`].
-    Webhook,
+    /// 500: a webhook did not answer in time, and nothing is done. For objects of this kind (`pods`) that are created. See
+    /// [`ApiProxy::hang`].
+    Webhook(&'static str),
     /// 410: the version from which a watch should continue is too old. Also ends the watches there are.
     Expired,
 }
@@ -61,7 +62,7 @@ impl State {
         let is_meant = match fault {
             Fault::TooMany => !is_watch,
             Fault::Conflict => line.starts_with("POST "),
-            Fault::Webhook => line.starts_with("POST ") && line.contains("/pods"),
+            Fault::Webhook(kind) => line.starts_with("POST ") && line.contains(&format!("/{kind}")),
             Fault::Lost => line.starts_with("POST ") && self.lost.insert(line.to_owned()),
             Fault::Expired => is_watch,
         };
@@ -258,7 +259,7 @@ fn pass(
         }
         (state.strikes(&request.line), state.watch_age)
     };
-    if fault == Some(Fault::Webhook) {
+    if let Some(Fault::Webhook(_)) = fault {
         {
             let mut state = lock();
             state.hung += 1;
@@ -317,7 +318,7 @@ fn instead(fault: Fault) -> Option<String> {
                          please apply your changes to the latest version and try again";
             ("409 Conflict", status(409, "Conflict", words))
         }
-        Fault::Webhook => {
+        Fault::Webhook(_) => {
             let words = "Internal error occurred: failed calling webhook \"policy.example.org\": context deadline exceeded";
             ("500 Internal Server Error", status(500, "InternalError", words))
         }

@@ -181,6 +181,9 @@ pub struct Difference {
     pub administrator: bool,
 }
 
+/// How many lines of the server's log a failed test shows.
+const LINES_SHOWN: usize = 100;
+
 /// So that no test waits for long.
 const SHORT_LIMITS: &str = "  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 8s\n";
 
@@ -487,6 +490,13 @@ impl ClusterServer {
 
 impl Drop for ClusterServer {
     fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(server) = &mut self.server
+        {
+            let lines = server.lines_so_far();
+            let last = lines.len().saturating_sub(LINES_SHOWN);
+            eprintln!("--- the server's last lines\n{}", lines[last..].join("\n"));
+        }
         self.crash();
         for namespace in &self.namespaces {
             let gone = [

@@ -3,6 +3,9 @@
 //! Kubernetes places and runs pods. The job's state machine decides which workers should run and what their ends mean.
 //! Only this crate uses the Kubernetes client.
 
+// A lock that is held through a whole `for` or `match` and taken again inside once stopped the server.
+#![warn(clippy::significant_drop_in_scrutinee)]
+
 mod by_hand;
 mod engine;
 mod link;

@@ -98,7 +98,7 @@ pub struct Limits {
     pub lost: Duration,
     /// How long a pod with a node may be stuck before its attempt fails.
     pub trouble: Duration,
-    /// How long to wait for an unreachable API server.
+    /// How long to repeat a call that the API server neither carries out nor refuses.
     pub api_server: Duration,
     /// The most restarts of one worker that are not its own fault.
     pub disruptions: u32,

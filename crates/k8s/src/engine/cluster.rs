@@ -31,9 +31,15 @@ const MOST_PRINTED: u64 = 256 << 20;
 /// Why a call to the API server failed, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The API server was unreachable or too busy, or our token has expired; the same call may succeed later.
+    /// The API server was unreachable or too busy.
     #[error("the cluster's API server cannot be reached: {0}")]
     Unreachable(String),
+    /// Our token has expired or cannot be renewed, or our account is gone; an administrator can change that.
+    #[error("this server has no valid credentials for the cluster's API server: {0}")]
+    NoCredentials(String),
+    /// The API server or our client has a fault.
+    #[error("a call to the cluster's API server failed: {0}")]
+    Failed(String),
     #[error("the cluster refused: {message}")]
     Refused { code: u16, message: String },
     #[error("{kind} `{name}` in namespace `{namespace}` exists and is not of this run; it is left alone")]
@@ -64,13 +70,21 @@ const NOT_NOW: [&str; 5] = [
 const OUTPACED: &str = "please apply your changes to the latest version and try again";
 
 impl CallError {
-    /// Whether the object is not created now but may be later.
-    pub fn is_no_room(&self) -> bool {
+    /// Whether to wait, however long it takes: the same call may succeed later.
+    pub fn may_succeed_later(&self) -> bool {
         match self {
-            CallError::Unreachable(_) => true,
+            CallError::Unreachable(_) | CallError::NoCredentials(_) => true,
             CallError::Refused { message, .. } => NOT_NOW.iter().any(|words| message.contains(words)),
-            CallError::Foreign { .. } | CallError::ForeignNamespace { .. } => false,
+            CallError::Failed(_) | CallError::Foreign { .. } | CallError::ForeignNamespace { .. } => false,
         }
+    }
+
+    /// Whether the call was neither carried out nor refused, so that it is repeated at once.
+    pub fn is_undecided(&self) -> bool {
+        matches!(
+            self,
+            CallError::Unreachable(_) | CallError::NoCredentials(_) | CallError::Failed(_)
+        )
     }
 
     pub fn is_missing(&self) -> bool {
@@ -85,25 +99,27 @@ impl CallError {
 impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> CallError {
         match error {
-            // A webhook that hangs does not mean that the API server does.
-            kube::Error::Api(status)
-                if matches!(status.code, 429 | 500..)
-                    && !status.message.contains("failed calling webhook") =>
-            {
-                CallError::Unreachable(status.message)
-            }
-            kube::Error::Api(status) if status.code == 409 && status.message.contains(OUTPACED) => {
-                CallError::Unreachable(status.message)
-            }
-            kube::Error::Api(status) if status.code == 401 => CallError::Unreachable(format!(
-                "it does not accept this server's credentials ({})",
-                status.message
-            )),
-            kube::Error::Api(status) => CallError::Refused {
-                code: status.code,
-                message: status.message,
+            kube::Error::Api(status) => match status.code {
+                // A webhook that hangs does not mean that the API server does.
+                code if status.message.contains("failed calling webhook") => CallError::Refused {
+                    code,
+                    message: status.message,
+                },
+                401 => CallError::NoCredentials(status.message),
+                // A proxy before an API server that is away answers 502, 503 or 504.
+                429 | 502..=504 => CallError::Unreachable(status.message),
+                409 if status.message.contains(OUTPACED) => CallError::Unreachable(status.message),
+                500.. => CallError::Failed(status.message),
+                code => CallError::Refused {
+                    code,
+                    message: status.message,
+                },
             },
-            other => CallError::Unreachable(innermost(&other)),
+            error @ (kube::Error::Service(_) | kube::Error::HyperError(_)) => {
+                CallError::Unreachable(innermost(&error))
+            }
+            error @ kube::Error::Auth(_) => CallError::NoCredentials(innermost(&error)),
+            other => CallError::Failed(innermost(&other)),
         }
     }
 }
@@ -121,7 +137,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// How long to wait for an unreachable API server.
+    /// For how long to repeat a call without a decision.
     patience: Duration,
     calls: Arc<Semaphore>,
 }
@@ -328,7 +344,7 @@ impl Cluster {
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
-    /// Retries while the API server is unreachable, until patience ends.
+    /// Retries while there is no decision, until patience ends.
     async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, CallError>
     where
         F: Future<Output = Result<T, kube::Error>>,
@@ -344,8 +360,8 @@ impl Cluster {
             };
             drop(turn);
             match answer {
-                Err(CallError::Unreachable(words)) if tokio::time::Instant::now() + pause < give_up => {
-                    tracing::warn!(words, "the API server cannot be reached; trying again");
+                Err(error) if error.is_undecided() && tokio::time::Instant::now() + pause < give_up => {
+                    tracing::warn!(%error, "trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -399,13 +415,36 @@ mod tests {
             "admission webhook \"policy.example.org\" denied the request: not today",
             "Internal error occurred: failed calling webhook \"w\": context deadline exceeded",
         ] {
-            assert!(refused(message).is_no_room(), "{message}");
+            assert!(refused(message).may_succeed_later(), "{message}");
         }
         for message in [
             "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\"",
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
         ] {
-            assert!(!refused(message).is_no_room(), "{message}");
+            assert!(!refused(message).may_succeed_later(), "{message}");
         }
+    }
+
+    #[test]
+    fn only_an_api_server_that_is_away_or_busy_is_waited_for() {
+        let answered = |code: u16| {
+            let status = kube::core::Status::failure("words", "Reason").with_code(code);
+            CallError::from(kube::Error::Api(status.boxed()))
+        };
+        for code in [401, 429, 503, 504] {
+            let error = answered(code);
+            assert!(error.is_undecided() && error.may_succeed_later(), "{code}");
+        }
+        let broken = answered(500);
+        assert!(broken.is_undecided() && !broken.may_succeed_later());
+        let unreadable = serde_json::from_str::<u8>("no").unwrap_err();
+        let unreadable = CallError::from(kube::Error::SerdeError(unreadable));
+        assert!(!unreadable.may_succeed_later());
+        let away = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(CallError::from(kube::Error::Service(away.into())).may_succeed_later());
+        assert!(!answered(422).is_undecided());
+        let words = answered(401).to_string();
+        let wanted = "this server has no valid credentials for the cluster's API server: words";
+        assert_eq!(words, wanted);
     }
 }

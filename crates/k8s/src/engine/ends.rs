@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use paddlecloud_core::exit::{Clash, Exit};
-use paddlecloud_core::job::{News, WorkerKey};
+use paddlecloud_core::job::{News, Role, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::protocol::{self, Ending};
@@ -41,18 +41,14 @@ impl Inner {
         let end = news_of_exit(exit);
         let disruption = match self.table().get(attempt) {
             Some(entry) if entry.stop.is_some() => None,
-            Some(entry) => entry.disruption.clone().or_else(|| {
-                entry.evicted.then(|| Disruption {
-                    words: "somebody deleted it".into(),
-                    node_is_to_blame: false,
-                })
-            }),
+            Some(entry) => entry.disruption.clone(),
             None => None,
         };
-        let end = match (&end, disruption) {
-            (News::Exited(exit), Some(disruption)) if !exit.is_success() => {
-                self.disrupted_by(attempt, &disruption)
-            }
+        // Only a trainer can have done its work when the cluster ended it.
+        let succeeded =
+            attempt.worker.role == Role::Trainer && matches!(&end, News::Exited(exit) if exit.is_success());
+        let end = match disruption {
+            Some(disruption) if !succeeded => self.disrupted_by(attempt, &disruption),
             _ => end,
         };
         self.end(attempt, end, Some(log_end)).await;
@@ -95,7 +91,8 @@ impl Inner {
     pub(super) fn blamed(&self, job: &JobId, worker: WorkerKey) -> Vec<String> {
         let blamed = self.blamed_nodes().get(&(job.clone(), worker)).cloned();
         let blamed = blamed.unwrap_or_default();
-        match self.room().has_node_beside(&blamed) {
+        let has_others = self.room().has_node_beside(&blamed);
+        match has_others {
             true => blamed.into_iter().collect(),
             false => Vec::new(),
         }

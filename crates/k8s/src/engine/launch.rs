@@ -9,13 +9,14 @@ use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{Assignment, AttemptKey};
 use paddlecloud_supervisor::protocol::WorkerPlan;
 
-use super::Inner;
 use super::cluster::CallError;
+use super::made::Turn;
 use super::orders;
 use super::records::PodRecord;
 use super::table::{Attempt, Stage};
 use super::tenants;
 use super::worker_plan::{self, mounts, pinned_node};
+use super::{Inner, Tasks};
 use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 use crate::{link, names};
@@ -28,7 +29,7 @@ pub const LAUNCHES_AT_ONCE: usize = 48;
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Starts an attempt in the background, so that an order to stop it need not wait.
-pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
+pub fn launch(inner: &Arc<Inner>, assignment: &Assignment, tasks: &mut Tasks) {
     let key = assignment.key();
     if inner.table().contains(&key) {
         return;
@@ -38,17 +39,15 @@ pub fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     };
     let mut attempt = Attempt::new(plan, pod.clone(), News::Launched);
     attempt.enter(Stage::Queued);
-    let number = attempt.number;
     inner.table().insert(key.clone(), attempt);
     let launch = Launch {
         inner: Arc::clone(inner),
         assignment: assignment.clone(),
         key,
         pod,
-        number,
         is_recorded: false,
     };
-    tokio::spawn(launch.run());
+    tasks.spawn(launch.run());
 }
 
 /// A launch order that is being carried out.
@@ -57,8 +56,6 @@ struct Launch {
     assignment: Assignment,
     key: AttemptKey,
     pod: PodRecord,
-    /// The entry of the table that this launch is for. A withdrawn attempt may be launched again under the same key.
-    number: u64,
     is_recorded: bool,
 }
 
@@ -67,9 +64,10 @@ impl Launch {
     /// restarted in a running gang keeps waiting.
     async fn run(mut self) {
         let mut withdraw_at = None;
-        while let Some(created) = self.create_in_turn().await {
-            let reason = match created {
+        loop {
+            let reason = match self.create_in_turn().await {
                 Ok(uid) => return self.mark_created(uid).await,
+                Err(NotCreated::Unwanted) => return self.forget_if_cleaned().await,
                 Err(NotCreated::Failed(reason)) => {
                     return self.end(News::Exited(Exit::unseen(reason))).await;
                 }
@@ -84,18 +82,65 @@ impl Launch {
         }
     }
 
-    /// Tries once, when it is this launch's turn; `None` if the attempt is no longer wanted.
-    async fn create_in_turn(&mut self) -> Option<Result<Option<String>, NotCreated>> {
+    /// Tries once, when it is this launch's turn, and returns the pod's uid.
+    async fn create_in_turn(&mut self) -> Result<Option<String>, NotCreated> {
         // Thousands of launches may be ordered at once. Those that wait here need no file and no connection yet.
         let inner = Arc::clone(&self.inner);
         let _turn = inner.launches.acquire().await.expect("it is never closed");
-        let plan = self.leave_queue()?;
-        if !std::mem::replace(&mut self.is_recorded, true)
-            && let Err(reason) = self.record(plan).await
-        {
-            return Some(Err(NotCreated::Failed(reason)));
+        let plan = self.with_entry(|entry| entry.plan.clone())?;
+        if !std::mem::replace(&mut self.is_recorded, true) {
+            self.record(plan).await.map_err(NotCreated::Failed)?;
         }
-        Some(create(&inner, &self.assignment).await)
+        self.create().await
+    }
+
+    /// Creates the objects of the attempt. It stays in the queue until its pod is created, so that a stop need not wait for
+    /// the other objects.
+    async fn create(&self) -> Result<Option<String>, NotCreated> {
+        let (inner, assignment) = (&self.inner, &self.assignment);
+        let job = &assignment.job;
+        let namespace = inner.namespace_of(&job.user);
+        let owner = self.owner(&namespace).await?;
+        let no_worker = || NotCreated::Failed("the job has no such worker".into());
+        let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
+        let mounts = mounts(inner, assignment);
+        let avoid = inner.blamed(&job.id, assignment.worker);
+        let plan = PodPlan {
+            job,
+            namespace: &namespace,
+            worker,
+            attempt: assignment.attempt,
+            node: pinned_node(inner, assignment),
+            avoid: &avoid,
+            mounts: &mounts,
+            always_pull: job.spec.registry.is_some() || assignment.secrets.image().is_private,
+            owner: render::owner_reference(job, &owner),
+        };
+        let pod =
+            render::pod(&inner.settings, &plan).map_err(|error| NotCreated::Failed(error.to_string()))?;
+        if assignment.attempt > 1 {
+            let secret = link::secret(&inner.link_key, &names::marker(&self.key));
+            let secret = render::later_secret(&inner.settings, &plan, &inner.certificate, &secret);
+            inner.cluster.create(&secret).await?;
+        }
+        self.leave_queue()?;
+        Ok(inner.cluster.create(&pod).await?.metadata.uid)
+    }
+
+    /// The uid of the run's owner, which is created once, however many workers start.
+    async fn owner(&self, namespace: &str) -> Result<String, NotCreated> {
+        let asked = Instant::now();
+        let turn = self.inner.owner_turn(&self.key.job);
+        let mut owner = turn.lock().await;
+        // With this lock, an owner is deleted only after the attempts of its run have left the table.
+        self.with_entry(|_| ())?;
+        match &owner.value {
+            Some(uid) => Ok(uid.clone()),
+            None => {
+                let making = make_owner(&self.inner, &self.assignment, namespace);
+                owner.make(asked, making).await
+            }
+        }
     }
 
     async fn record(&self, plan: WorkerPlan) -> Result<(), String> {
@@ -111,19 +156,18 @@ impl Launch {
     }
 
     /// Calls `change` with the entry of this launch, unless that is gone or over.
-    fn with_entry<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> Option<T> {
+    fn with_entry<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> Result<T, NotCreated> {
         let mut table = self.inner.table();
-        let entry = table.get_mut(&self.key)?;
-        (entry.number == self.number && !entry.is_over()).then(|| change(entry))
+        let entry = table.get_mut(&self.key).filter(|entry| !entry.is_over());
+        entry.map(change).ok_or(NotCreated::Unwanted)
     }
 
     /// From here on the pod may exist.
-    fn leave_queue(&self) -> Option<WorkerPlan> {
+    fn leave_queue(&self) -> Result<(), NotCreated> {
         self.with_entry(|entry| {
             if entry.stage == Stage::Queued {
                 entry.enter(Stage::Unmade);
             }
-            entry.plan.clone()
         })
     }
 
@@ -141,11 +185,11 @@ impl Launch {
             }
             None
         });
-        end.flatten()
+        end.ok().flatten()
     }
 
     async fn end(&self, end: News) {
-        if self.with_entry(|_| ()).is_some() {
+        if self.with_entry(|_| ()).is_ok() {
             tracing::warn!(key = ?self.key, ?end, "a pod could not be made");
             self.inner.end(&self.key, end, None).await;
         }
@@ -157,7 +201,7 @@ impl Launch {
             entry.uid = entry.uid.take().or(uid);
             (entry.pod.clone(), entry.stop)
         });
-        let Some((record, stop)) = marked else {
+        let Ok((record, stop)) = marked else {
             return self.delete_if_cleaned().await;
         };
         let owned = self.key.clone();
@@ -176,6 +220,13 @@ impl Launch {
     async fn delete_if_cleaned(&self) {
         if !self.inner.table().contains(&self.key) {
             orders::delete_pod(&self.inner, &self.key, &self.pod, None, 0).await;
+        }
+        self.forget_if_cleaned().await;
+    }
+
+    /// The attempt may have been cleaned while its record was being written.
+    async fn forget_if_cleaned(&self) {
+        if !self.inner.table().contains(&self.key) {
             let key = self.key.clone();
             let _ = self.inner.blocking(move |inner| inner.records.forget(&key)).await;
         }
@@ -183,63 +234,21 @@ impl Launch {
 }
 
 /// Why no pod was created.
-enum NotCreated {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotCreated {
     NoRoom(String),
     Failed(String),
+    /// The attempt is over.
+    Unwanted,
 }
 
 impl From<CallError> for NotCreated {
     fn from(error: CallError) -> NotCreated {
-        match error.is_no_room() {
+        match error.may_succeed_later() {
             true => NotCreated::NoRoom(error.to_string()),
             false => NotCreated::Failed(error.to_string()),
         }
     }
-}
-
-/// Creates the objects of an attempt and returns the pod's uid.
-async fn create(inner: &Arc<Inner>, assignment: &Assignment) -> Result<Option<String>, NotCreated> {
-    let job = &assignment.job;
-    let namespace = inner.namespace_of(&job.user);
-    let owner = owner_of(inner, assignment, &namespace).await?;
-    let no_worker = || NotCreated::Failed("the job has no such worker".into());
-    let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
-    let mounts = mounts(inner, assignment);
-    let avoid = inner.blamed(&job.id, assignment.worker);
-    let plan = PodPlan {
-        job,
-        namespace: &namespace,
-        worker,
-        attempt: assignment.attempt,
-        node: pinned_node(inner, assignment),
-        avoid: &avoid,
-        mounts: &mounts,
-        always_pull: job.spec.registry.is_some() || assignment.secrets.image().is_private,
-        owner: render::owner_reference(job, &owner),
-    };
-    let pod = render::pod(&inner.settings, &plan).map_err(|error| NotCreated::Failed(error.to_string()))?;
-    if assignment.attempt > 1 {
-        let secret = link::secret(&inner.link_key, &names::marker(&assignment.key()));
-        let secret = render::later_secret(&inner.settings, &plan, &inner.certificate, &secret);
-        inner.cluster.create(&secret).await?;
-    }
-    Ok(inner.cluster.create(&pod).await?.metadata.uid)
-}
-
-/// The uid of a run's owner, which is created once, however many workers start.
-async fn owner_of(
-    inner: &Arc<Inner>,
-    assignment: &Assignment,
-    namespace: &str,
-) -> Result<String, NotCreated> {
-    let turn = inner.owner_turn(&assignment.job.id);
-    let mut owner = turn.lock().await;
-    if let Some(uid) = &*owner {
-        return Ok(uid.clone());
-    }
-    let uid = make_owner(inner, assignment, namespace).await?;
-    *owner = Some(uid.clone());
-    Ok(uid)
 }
 
 async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> Result<String, NotCreated> {
@@ -300,7 +309,7 @@ fn first_secrets(inner: &Inner, job: &Job) -> Vec<String> {
 
 impl Inner {
     /// Lock for creating or deleting the owner of a run; it contains the owner's uid.
-    pub(super) fn owner_turn(&self, job: &JobId) -> Arc<tokio::sync::Mutex<Option<String>>> {
+    pub(super) fn owner_turn(&self, job: &JobId) -> Turn<String> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(owners.entry(job.clone()).or_default())
     }

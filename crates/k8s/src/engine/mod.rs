@@ -5,6 +5,7 @@
 mod cluster;
 mod ends;
 mod launch;
+mod made;
 mod nodes;
 mod orders;
 mod own_pods;
@@ -39,6 +40,7 @@ use crate::link::{self, LinkSettings};
 use crate::render;
 use crate::settings::{Limits, Settings};
 use cluster::Cluster;
+use made::Turn;
 use nodes::Room;
 use records::Records;
 use table::Table;
@@ -63,9 +65,6 @@ pub struct Options {
     pub accounts: Arc<dyn Accounts>,
 }
 
-/// A lock for creating a value, and the value once created.
-type Turn<T> = Arc<tokio::sync::Mutex<Option<T>>>;
-
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -87,8 +86,8 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct KubernetesEngine {
     inner: Arc<Inner>,
-    /// Watches and links end with the last handle; pods keep running.
-    _tasks: Arc<Tasks>,
+    /// Watches, links and launches end with the last handle; pods keep running.
+    tasks: Arc<Mutex<Tasks>>,
 }
 
 /// Background tasks of the engine; aborted when dropped.
@@ -97,6 +96,8 @@ pub(crate) struct Tasks(tokio::task::JoinSet<()>);
 
 impl Tasks {
     pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        // Forget those that have ended.
+        while self.0.try_join_next().is_some() {}
         self.0.spawn(task);
     }
 }
@@ -168,7 +169,7 @@ impl KubernetesEngine {
         tasks.spawn(tenants::follow_quotas(Arc::clone(&inner)));
         Ok(KubernetesEngine {
             inner,
-            _tasks: Arc::new(tasks),
+            tasks: Arc::new(Mutex::new(tasks)),
         })
     }
 }
@@ -258,7 +259,8 @@ impl Inner {
 
 impl Engine for KubernetesEngine {
     async fn launch(&self, assignment: &Assignment) {
-        launch::launch(&self.inner, assignment);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        launch::launch(&self.inner, assignment, &mut tasks);
     }
 
     async fn go(&self, attempt: &AttemptKey) {

@@ -11,7 +11,7 @@ use paddlecloud_supervisor::link::FromServer;
 use paddlecloud_supervisor::protocol::Command;
 
 use super::Inner;
-use super::cluster::CallError;
+use super::made::Made;
 use super::records::PodRecord;
 use super::table::Stop;
 
@@ -35,10 +35,10 @@ pub fn go(inner: &Inner, attempt: &AttemptKey) {
     entry.send(FromServer::Command(Command::Go { lines }));
 }
 
-/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One without a pod ends at
-/// once.
+/// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One that is queued ends
+/// at once.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
-    if inner.table().leaves_queue(attempt) {
+    if inner.table().take_from_queue(attempt) {
         return inner.end(attempt, never_started(), None).await;
     }
     let (pod, uid, seconds) = {
@@ -120,14 +120,14 @@ pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodReco
     loop {
         match inner.cluster.delete_owner(&pod.namespace, &pod.owner).await {
             Ok(()) => break,
-            Err(CallError::Unreachable(_)) => {}
+            Err(error) if error.is_undecided() => {}
             Err(error) => {
                 tracing::warn!(%job, %error, "the objects of a run could not be deleted");
                 break;
             }
         }
     }
-    *owner = None;
+    *owner = Made::default();
     inner.forget_run(job);
 }
 

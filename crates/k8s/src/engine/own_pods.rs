@@ -51,7 +51,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             entry.uid = pod.uid();
             entry.pod.created = true;
             entry.node = pods::node(pod).map(str::to_owned);
-            entry.disruption = pods::disruption(pod);
+            entry.disruption = pods::disruption(pod).or(entry.disruption.take());
             entry.out_of_sight = pods::is_out_of_sight(pod);
             match &view {
                 PodView::Unseated(why) => entry.enter(Stage::Unseated(why.clone())),

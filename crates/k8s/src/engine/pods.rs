@@ -29,6 +29,16 @@ pub struct Disruption {
     pub node_is_to_blame: bool,
 }
 
+impl Disruption {
+    /// Somebody deletes the pod, and nobody says why. This server deletes only pods of attempts that it stops.
+    pub fn by_somebody() -> Disruption {
+        Disruption {
+            words: "somebody deleted it".into(),
+            node_is_to_blame: false,
+        }
+    }
+}
+
 /// How a pod ended, as far as the kubelet reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodEnd {
@@ -82,9 +92,13 @@ pub fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// Why the cluster is about to end a pod, if it reports that.
+/// Why the cluster is about to end a pod, if it is.
 pub fn disruption(pod: &Pod) -> Option<Disruption> {
-    let target = condition(pod.status.as_ref()?, "DisruptionTarget", "True")?;
+    let status = pod.status.as_ref();
+    let Some(target) = status.and_then(|status| condition(status, "DisruptionTarget", "True")) else {
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        return is_deleted.then(Disruption::by_somebody);
+    };
     let message = target.message.clone().unwrap_or_default();
     let reason = target.reason.clone().unwrap_or_default();
     let (words, node_is_to_blame) = match reason.as_str() {
@@ -197,6 +211,7 @@ fn trouble(status: &PodStatus) -> Option<Trouble> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
     use super::*;
@@ -296,7 +311,10 @@ mod tests {
         assert_eq!(preempted.words, "preempted: m");
         assert!(!preempted.node_is_to_blame);
         assert!(target("TerminationByKubelet").node_is_to_blame);
-        assert_eq!(disruption(&pod(json!({"phase": "Running"}))), None);
+        let mut deleted = pod(json!({"phase": "Running"}));
+        assert_eq!(disruption(&deleted), None);
+        deleted.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(disruption(&deleted), Some(Disruption::by_somebody()));
     }
 
     #[test]

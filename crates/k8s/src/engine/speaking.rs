@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::Inner;
 use super::orders;
+use super::pods::Disruption;
 use super::table::LinkHandle;
 use super::worker_plan::addressed;
 
@@ -84,7 +85,7 @@ impl Inner {
             }
             FromLauncher::Evicted => {
                 if let Some(entry) = self.table().get_mut(attempt) {
-                    entry.evicted = true;
+                    entry.disruption.get_or_insert_with(Disruption::by_somebody);
                 }
             }
             FromLauncher::Report(Report::Grown { .. })

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::{News, WorkerKey};
@@ -17,8 +16,6 @@ use super::records::PodRecord;
 
 /// One attempt.
 pub struct Attempt {
-    /// Differs from entry to entry: a withdrawn attempt may be launched again under the same key.
-    pub number: u64,
     pub plan: WorkerPlan,
     pub pod: PodRecord,
     pub uid: Option<String>,
@@ -29,8 +26,6 @@ pub struct Attempt {
     /// Orders given so far, for a launcher that connects or reconnects later.
     pub go: Option<Vec<String>>,
     pub stop: Option<Stop>,
-    /// The kubelet asked its launcher to exit.
-    pub evicted: bool,
     /// The stage of its pod, and since when.
     pub stage: Stage,
     pub since: Instant,
@@ -39,7 +34,8 @@ pub struct Attempt {
     pub silent_since: Option<Instant>,
     /// Whether the cluster considers its running pod unreachable.
     pub out_of_sight: bool,
-    /// Why the cluster is about to end its pod.
+    /// Why the cluster is about to end its pod: what its status says, or, until then, that the kubelet asked its launcher to
+    /// exit.
     pub disruption: Option<Disruption>,
     /// When the cluster was last asked why the pod waits.
     pub asked: Option<Instant>,
@@ -50,7 +46,8 @@ pub struct Attempt {
 /// The stage of an attempt's pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The pod does not exist: it is not its turn to be created, or it was refused.
+    /// The pod is not being created: it is not its turn, its run has no owner yet, or the last try failed. If the answer to
+    /// a try was lost, the pod may exist; its launcher is rejected, and it is deleted with its run's owner.
     Queued,
     /// The pod has not been seen yet.
     Unmade,
@@ -78,9 +75,7 @@ pub struct Stop {
 
 impl Attempt {
     pub fn new(plan: WorkerPlan, pod: PodRecord, news: News) -> Attempt {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Attempt {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             plan,
             pod,
             uid: None,
@@ -89,7 +84,6 @@ impl Attempt {
             link: None,
             go: None,
             stop: None,
-            evicted: false,
             stage: Stage::Unmade,
             since: Instant::now(),
             node: None,
@@ -160,8 +154,9 @@ impl Table {
         self.attempts.insert(key, attempt);
     }
 
-    /// Whether this attempt has no pod and now will not get one.
-    pub fn leaves_queue(&mut self, key: &AttemptKey) -> bool {
+    /// Takes an attempt that is queued out of the queue, so that its launch ends. Returns whether it was queued; then the
+    /// caller must end it.
+    pub fn take_from_queue(&mut self, key: &AttemptKey) -> bool {
         let queued = |entry: &&mut Attempt| entry.stage == Stage::Queued && !entry.is_over();
         let Some(entry) = self.attempts.get_mut(key).filter(queued) else {
             return false;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Quota;
 use tokio::sync::watch;
 
 use super::Inner;
-use super::cluster::CallError;
+use super::launch::NotCreated;
 use crate::render::tenancy;
 use crate::settings::Namespaces;
 
@@ -33,21 +34,24 @@ pub trait Accounts: Send + Sync {
 }
 
 /// Prepares the user's namespace, once per server run and again when the user's quota has changed.
-pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), CallError> {
+pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), NotCreated> {
     if inner.settings.namespaces != Namespaces::PerUser {
         return Ok(());
     }
     let name = inner.accounts.tenancy(user).namespace;
+    let asked = Instant::now();
     let turn = Arc::clone(inner.tenants().entry(name.clone()).or_default());
     let mut known = turn.lock().await;
     let quota = inner.accounts.tenancy(user).quota;
-    if *known == Some(quota) {
+    if known.value == Some(quota) {
         return Ok(());
     }
     let tenant = tenancy::tenant(&inner.settings, &name, &quota);
-    inner.cluster.ensure_tenant(&tenant).await?;
-    *known = Some(quota);
-    Ok(())
+    let making = async {
+        inner.cluster.ensure_tenant(&tenant).await?;
+        Ok(quota)
+    };
+    known.make(asked, making).await.map(drop)
 }
 
 /// Updates the quotas of existing namespaces when their accounts change. A failed update is repeated with the user's
@@ -80,7 +84,7 @@ async fn follow(inner: &Inner, namespace: &str, quota: Quota) {
     let tenant = tenancy::tenant(&inner.settings, namespace, &quota);
     match inner.cluster.follow_quota(&tenant).await {
         // The other fences are known to exist only if this server created them before.
-        Ok(()) => *known = known.map(|_| quota),
+        Ok(()) => known.value = known.value.map(|_| quota),
         Err(error) => tracing::warn!(namespace, %error, "a quota in the cluster could not be changed"),
     }
 }

@@ -305,11 +305,10 @@ impl Watch<Pod> for PodWatch {
     fn complete(&mut self) {
         let inner = &self.inner;
         if self.namespace.is_none() {
-            for uid in inner.room().foreign_pods() {
-                if !self.foreign.contains(&uid) {
-                    let change = inner.room().remove_foreign(&uid);
-                    announce(inner, change);
-                }
+            let known = inner.room().foreign_pods();
+            for uid in known.iter().filter(|uid| !self.foreign.contains(*uid)) {
+                let change = inner.room().remove_foreign(uid);
+                announce(inner, change);
             }
         }
         let first = !std::mem::replace(&mut self.compared, true);

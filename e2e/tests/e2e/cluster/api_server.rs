@@ -3,6 +3,7 @@
 use e2e::api_proxy::{ApiProxy, Fault};
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
+use serde_json::json;
 
 fn start() -> Option<(TestEnvironment, ApiProxy, ClusterServer)> {
     let cluster = Cluster::here()?;
@@ -134,6 +135,15 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
         "2",
     ];
     let flags = [&flags[..], &["-pservers", "0"]].concat();
+    let cluster = Cluster::here().expect("there is one");
+    let foreign = format!("foreign-{}", server.namespace(0));
+    cluster.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": foreign, "namespace": "default"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": cluster.shell_image()}],
+        },
+    }));
     // Of the first job, the calls that make the user's namespace are hit too.
     let faults = [
         ("busy", Fault::TooMany),
@@ -154,8 +164,11 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
         });
         assert_eq!(proxy.faults_left(), 0, "{job}");
         if fault == Fault::Expired {
-            // Both watches, of pods and of nodes, must be begun again from a list.
+            // Both watches, of pods and of nodes, must be begun again from a list, which lacks a pod that was there before.
+            proxy.set_down(true);
+            cluster.kubectl(&["delete", "pod", &foreign, "-n", "default"]);
             proxy.strike(fault, 2);
+            proxy.set_down(false);
         }
         std::fs::write(server.output(&env, 0, job).join("gate"), "").unwrap();
         env.wait_for_status(job, "Succeeded");
@@ -177,32 +190,26 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
     server.wait_until_empty(0);
 }
 
+/// Submits a job of this many small trainers.
+fn submit_many(env: &TestEnvironment, job: &str, cpu: &str, trainers: usize) {
+    let package = env.package(job).file("train.sh", "echo begun\nsleep 1000\n");
+    let flags = "-entry|sh train.sh|-memory|16Mi|-pservers|0|-cpu".split('|');
+    let trainers = trainers.to_string();
+    let flags = flags.chain([cpu, "-parallelism", &trainers]);
+    env.submit(job, &package, &flags.collect::<Vec<_>>());
+}
+
 #[test]
 fn a_webhook_that_hangs_delays_no_kill() {
     let Some((env, proxy, server)) = start() else {
         return;
     };
-    let package = env.package("hung").file("train.sh", "echo begun\nsleep 1000\n");
-    let submit = |job: &str, cpu: &str, pods: usize| {
-        let flags = [
-            "-entry",
-            "sh train.sh",
-            "-memory",
-            "16Mi",
-            "-pservers",
-            "0",
-            "-cpu",
-            cpu,
-        ];
-        let pods = pods.to_string();
-        env.submit(job, &package, &[&flags[..], &["-parallelism", &pods]].concat());
-    };
-    submit("other", "50m", 1);
+    submit_many(&env, "other", "50m", 1);
     env.wait_for_status("other", "Running");
     // More pods than the server may have calls in flight. All are refused once; the webhook hangs when they are retried.
     let pods = 70;
-    proxy.strike(Fault::Webhook, usize::MAX);
-    submit("hung", "1m", pods);
+    proxy.strike(Fault::Webhook("pods"), usize::MAX);
+    submit_many(&env, "hung", "1m", pods);
     wait_until("every pod must be refused", || {
         (proxy.faults_left() <= usize::MAX - pods).then_some(())
     });
@@ -225,5 +232,22 @@ fn a_webhook_that_hangs_delays_no_kill() {
     });
     drop(hangs);
     env.wait_for_status("hung", "Killed");
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn a_webhook_that_hangs_on_the_owner_of_a_run_delays_no_kill() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    proxy.strike(Fault::Webhook("secrets"), usize::MAX);
+    let hangs = proxy.hang();
+    submit_many(&env, "hung", "1m", 70);
+    wait_until("the creation of the owner must hang", || {
+        (proxy.hung().0 > 0).then_some(())
+    });
+    env.paddlectl(&["kill", "hung"]).ok();
+    env.wait_for_status("hung", "Killed");
+    drop(hangs);
     server.wait_until_empty(0);
 }

@@ -68,7 +68,7 @@ fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
     let package = env.package("double").file("train.sh", "echo begun\n");
     // Names derive from the run's id, so somebody must be quick: here between the server's first try and the next.
     let hangs = proxy.hang();
-    proxy.strike(Fault::Webhook, 1);
+    proxy.strike(Fault::Webhook("pods"), 1);
     env.submit("double", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
     wait_until("the pod must be refused", || (proxy.hung().0 == 1).then_some(()));
     let workers = env.describe("double")["workers"].clone();
@@ -178,7 +178,7 @@ fn a_token_that_expires_ends_no_job() {
     wait_until("the reason must be shown", || {
         let described = env.paddlectl(&["describe", "waits"]).ok().stdout;
         described
-            .contains("it does not accept this server's credentials")
+            .contains("this server has no valid credentials for the cluster's API server")
             .then_some(())
     });
     // The administrator replaces the token and restarts the server.

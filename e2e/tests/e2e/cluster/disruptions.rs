@@ -4,6 +4,8 @@ use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
 use serde_json::json;
 
+use super::nodes::{processes_with, signal};
+
 /// Begins, and ends when the test writes `output/gate`.
 const WAITS: &str = "echo begun\nmkdir -p output\nuntil [ -e output/gate ]; do sleep 0.1; done\n";
 
@@ -60,19 +62,78 @@ fn a_pod_that_somebody_deletes_is_restarted_and_uses_no_retry() {
 }
 
 #[test]
+fn a_deleted_pod_whose_launcher_cannot_report_in_time_is_restarted() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    submit_and_begin(&env, "mute");
+    let (pod, id) = (
+        pod_of(&cluster, &server),
+        env.describe("mute")["job"]["id"].clone(),
+    );
+    let id = id.as_str().expect("a job has an id");
+    // As on a busy node: the kubelet kills the launcher before that has handled the first signal.
+    signal(
+        &processes_with("environ", &["PADDLECLOUD_LINK_ATTEMPT", id]),
+        libc::SIGSTOP,
+    );
+    let at_once = ["--wait=false", "--grace-period=1"];
+    cluster.kubectl(&[&["delete", "pod", "-n", server.namespace(0), &pod], &at_once[..]].concat());
+    let described = second_attempt_ends_well(&env, &server, "mute");
+    assert!(described.contains("somebody deleted it"), "{described}");
+}
+
+#[test]
 fn an_evicted_pod_is_restarted_with_the_clusters_reason() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
     submit_and_begin(&env, "evicted");
-    let (namespace, pod) = (server.namespace(0), pod_of(&cluster, &server));
+    evict(&cluster, server.namespace(0), &pod_of(&cluster, &server));
+    let described = second_attempt_ends_well(&env, &server, "evicted");
+    assert!(described.contains("evicted"), "{described}");
+}
+
+fn evict(cluster: &Cluster, namespace: &str, pod: &str) {
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace},
     });
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/eviction");
     cluster.send(&["create", "--raw", &path, "-f", "-"], &eviction);
-    let described = second_attempt_ends_well(&env, &server, "evicted");
-    assert!(described.contains("evicted"), "{described}");
+}
+
+/// Submits a job with one trainer and one parameter server that runs this program. Returns the pod of the latter.
+fn begin_with_pserver(
+    env: &TestEnvironment,
+    cluster: &Cluster,
+    server: &ClusterServer,
+    job: &str,
+    program: &str,
+) -> String {
+    let package = env.package(job).file("train.sh", WAITS);
+    let flags = "-entry|sh train.sh|-cpu|100m|-pservers|1|-pscpu|100m|-psmemory|64Mi|-psentry".split('|');
+    env.submit(job, &package, &flags.chain([program]).collect::<Vec<_>>());
+    wait_until("the trainer must begin", || {
+        (lines_with(env, job, "begun") == 1).then_some(())
+    });
+    let pods = cluster.objects("pods", server.namespace(0));
+    let is_pserver = |pod: &&serde_json::Value| pod["metadata"]["labels"]["paddle-job-pserver"].is_string();
+    let pod = pods.iter().find(is_pserver).expect("it runs");
+    pod["metadata"]["name"]
+        .as_str()
+        .expect("a pod has a name")
+        .to_owned()
+}
+
+#[test]
+fn an_evicted_pserver_that_exits_with_0_is_restarted() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    let program = "trap 'exit 0' TERM; paddle pserver & wait";
+    let pod = begin_with_pserver(&env, &cluster, &server, "polite", program);
+    evict(&cluster, server.namespace(0), &pod);
+    second_attempt_ends_well(&env, &server, "polite");
 }
 
 #[test]
@@ -194,35 +255,12 @@ fn a_pserver_that_is_killed_ends_its_job_and_its_log_is_complete() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
-    let package = env.package("served").file("train.sh", WAITS);
     let program = "for i in $(seq 1 500); do echo line $i; done; echo all; exec paddle pserver";
-    let flags = [
-        "-entry",
-        "sh train.sh",
-        "-cpu",
-        "100m",
-        "-pservers",
-        "1",
-        "-pscpu",
-        "100m",
-        "-psmemory",
-        "64Mi",
-        "-psentry",
-        program,
-    ];
-    env.submit("served", &package, &flags);
-    wait_until("the trainer must begin", || {
-        (lines_with(&env, "served", "begun") == 1).then_some(())
-    });
+    let pod = begin_with_pserver(&env, &cluster, &server, "served", program);
     let namespace = server.namespace(0);
-    let pods = cluster.objects("pods", namespace);
-    let is_pserver = |pod: &&serde_json::Value| pod["metadata"]["labels"]["paddle-job-pserver"].is_string();
-    let pod = pods.iter().find(is_pserver).unwrap()["metadata"]["name"]
-        .as_str()
-        .unwrap();
     // Everything but the launcher, which is the first process; the shell itself is killed with the rest.
     let script = "kill -9 -1 || true";
-    let exec = ["exec", "-n", namespace, pod, "--", "sh", "-c", script];
+    let exec = ["exec", "-n", namespace, &pod, "--", "sh", "-c", script];
     let killed = std::process::Command::new("kubectl")
         .args(exec)
         .env("KUBECONFIG", cluster.kubeconfig())

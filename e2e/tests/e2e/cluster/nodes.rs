@@ -78,10 +78,14 @@ pub fn processes_with(file: &str, words: &[&str]) -> Vec<i32> {
 
 /// Ends processes without warning.
 pub fn kill(pids: &[i32]) {
-    assert!(!pids.is_empty(), "there is nothing to kill");
+    signal(pids, libc::SIGKILL);
+}
+
+pub fn signal(pids: &[i32], signal: i32) {
+    assert!(!pids.is_empty(), "there is no process");
     for pid in pids {
         // SAFETY: sends a signal and touches no memory.
-        unsafe { libc::kill(*pid, libc::SIGKILL) };
+        unsafe { libc::kill(*pid, signal) };
     }
 }
 
