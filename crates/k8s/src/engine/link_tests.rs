@@ -267,6 +267,18 @@ impl Launcher {
 }
 
 #[tokio::test]
+async fn a_launcher_that_falls_silent_is_noticed() {
+    let server = Server::start().await;
+    let (attempt, mut launcher) = server.launch_one().await;
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    assert_eq!(launcher.reply().await, None);
+    assert_eq!(began.elapsed().as_secs_f64().round(), SILENT_AFTER.as_secs_f64());
+    let silent_since = server.inner.table().get(&attempt).unwrap().silent_since;
+    assert!(silent_since.is_some());
+}
+
+#[tokio::test]
 async fn a_launcher_that_is_only_idle_stays_linked() {
     let server = Server::start().await;
     let (attempt, mut launcher) = server.launch_one().await;

@@ -13,6 +13,7 @@ use paddlecloud_supervisor::log::Chunk;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -66,6 +67,8 @@ struct Incoming {
     read: ReadHalf<TlsStream<TcpStream>>,
     decoder: Decoder,
     buffer: Vec<u8>,
+    /// When the last bytes arrived.
+    heard: Instant,
 }
 
 impl Wire {
@@ -77,7 +80,8 @@ impl Wire {
 }
 
 impl Incoming {
-    /// All frames that have arrived, at least one. Cancel safe.
+    /// All frames that have arrived, at least one. Cancel safe: the limit for silence counts from the last bytes, not from
+    /// the call.
     async fn next(&mut self) -> Result<Vec<Frame<FromLauncher>>, SessionError> {
         loop {
             let mut frames = Vec::new();
@@ -87,10 +91,13 @@ impl Incoming {
             if !frames.is_empty() {
                 return Ok(frames);
             }
-            match self.read.read(&mut self.buffer).await? {
+            let read = self.read.read(&mut self.buffer);
+            let read = tokio::time::timeout_at(self.heard + SILENT_AFTER, read).await;
+            match read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 length => self.decoder.push(&self.buffer[..length]),
             }
+            self.heard = Instant::now();
         }
     }
 }
@@ -101,6 +108,7 @@ async fn introduce(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, He
         read,
         decoder: Decoder::default(),
         buffer: vec![0; READ_BYTES],
+        heard: Instant::now(),
     };
     // A launcher sends nothing more before it gets a reply.
     match read.next().await?.pop() {
@@ -152,10 +160,7 @@ impl Session {
         let mut alive = tokio::time::interval(ALIVE_EVERY);
         loop {
             tokio::select! {
-                frames = tokio::time::timeout(SILENT_AFTER, read.next()) => {
-                    let frames = frames.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-                    session.heard(frames).await?;
-                }
+                frames = read.next() => session.heard(frames?).await?,
                 order = orders.recv() => match order {
                     Some(order) => session.send(&order).await?,
                     // Another connection of the same attempt replaced this one.
