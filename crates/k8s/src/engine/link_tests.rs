@@ -289,3 +289,24 @@ async fn a_launcher_that_is_only_idle_stays_linked() {
     }
     assert!(server.is_linked(&attempt));
 }
+
+#[tokio::test]
+async fn logs_can_be_followed_after_a_restart_before_their_launchers_are_back() {
+    let server = Server::start().await;
+    let attempts = server.launch(2);
+    let end = News::Lost("its node is gone".into());
+    server.inner.records.store_end(&attempts[1], &end).unwrap();
+    *server.inner.table() = Table::default();
+    server.inner.take_up_records().await.unwrap();
+    assert!(server.logs.follow(&attempts[0]).is_some());
+    assert!(server.logs.follow(&attempts[1]).is_none(), "it has ended");
+}
+
+fn output(offset: u64, text: &str) -> Vec<u8> {
+    encode_log(&Chunk {
+        offset,
+        stamp: UnixNanos(1),
+        stream: Stream::Output,
+        bytes: text.into(),
+    })
+}
