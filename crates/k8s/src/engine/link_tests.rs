@@ -310,3 +310,44 @@ fn output(offset: u64, text: &str) -> Vec<u8> {
         bytes: text.into(),
     })
 }
+
+#[tokio::test]
+async fn output_that_cannot_be_stored_is_sent_again() {
+    let server = Server::start().await;
+    let (attempt, mut launcher) = server.launch_one().await;
+    launcher.send_bytes(&output(0, "one,")).await;
+    assert_eq!(launcher.reply().await, Some(FromServer::Stored { offset: 4 }));
+    server.logs.set_broken(true);
+    launcher.send_bytes(&output(4, "two,")).await;
+    tokio::time::pause();
+    assert_eq!(launcher.reply().await, None, "the link is closed");
+    tokio::time::resume();
+    server.logs.set_broken(false);
+    let mut launcher = server.connect().await;
+    launcher.send(&server.hello(&attempt, Standing::New)).await;
+    let welcome = launcher.reply().await;
+    assert!(matches!(welcome, Some(FromServer::Welcome { log_end: 4, .. })));
+    launcher.send_bytes(&output(4, "two,")).await;
+    launcher.send_bytes(&output(8, "three")).await;
+    while launcher.reply().await != Some(FromServer::Stored { offset: 13 }) {}
+    let pieces = server.logs.reader(&attempt).read(0, 100).unwrap();
+    assert!(
+        pieces.iter().all(|piece| matches!(piece, Piece::Chunk(_))),
+        "{pieces:?}"
+    );
+}
+
+fn exit() -> protocol::Exit {
+    protocol::Exit {
+        ending: Ending::Code(0),
+        oom: false,
+        started_at: None,
+        finished_at: UnixNanos(1),
+        duration_ms: 0,
+        final_log_offset: 0,
+        dropped_bytes: 0,
+        clash: None,
+        message: None,
+        stopped: Some(false),
+    }
+}

@@ -108,7 +108,8 @@ impl Inner {
         }
     }
 
-    /// Stores output and returns the new end of the log.
+    /// Stores output and returns the new end of the log. After an error the launcher must send from the end of the log
+    /// again: an acknowledgement of later output would cover the part that is missing.
     pub(crate) async fn store_log(
         self: &Arc<Self>,
         attempt: &AttemptKey,
@@ -118,10 +119,12 @@ impl Inner {
         self.blocking(move |inner| {
             let mut end = 0;
             for chunk in chunks {
-                end = inner
-                    .logs
-                    .append(&owned, &stored(chunk))
-                    .map_err(io::Error::other)?;
+                let whole = chunk.offset.saturating_add(chunk.bytes.len() as u64);
+                let appended = inner.logs.append(&owned, &stored(chunk));
+                end = appended.map_err(io::Error::other)?;
+                if end < whole {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
             }
             Ok(end)
         })

@@ -24,6 +24,8 @@ use crate::names;
 /// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 << 10;
+/// Pause before a link is closed because something could not be stored. The launcher connects again at once.
+const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -204,8 +206,18 @@ impl Session {
         if chunks.is_empty() {
             return Ok(());
         }
-        let offset = self.inner.store_log(&self.attempt, chunks).await?;
+        let stored = self.inner.store_log(&self.attempt, chunks).await;
+        let offset = self.or_pause("output", stored).await?;
         Ok(self.send(&FromServer::Stored { offset }).await?)
+    }
+
+    /// After a failure, waits a moment before the session ends, and the launcher connects and sends everything again.
+    async fn or_pause<T>(&self, what: &str, stored: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &stored {
+            tracing::warn!(attempt = ?self.attempt, %error, "{what} could not be stored; the launcher will send it again");
+            tokio::time::sleep(NEXT_TRY).await;
+        }
+        stored
     }
 }
 

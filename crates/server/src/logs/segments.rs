@@ -384,6 +384,16 @@ mod tests {
             };
             Arc::new(SegmentLogs::open(self.0.path(), limits).unwrap())
         }
+
+        /// Without its folder, a log gets no new segment.
+        fn set_broken(&self, attempt: &AttemptKey, is_broken: bool) {
+            let folder = attempt_folder(self.0.path(), attempt).join(files::LOG);
+            let (mut from, mut to) = (folder.clone(), folder.with_extension("away"));
+            if !is_broken {
+                std::mem::swap(&mut from, &mut to);
+            }
+            std::fs::rename(from, to).unwrap();
+        }
     }
 
     #[tokio::test]
