@@ -252,6 +252,7 @@ fn what_could_not_be_written_may_be_sent_again(shelf: &dyn Shelf) {
         .expect("the store works");
     shelf.set_broken(&key, true);
     assert_ne!(store.append(&key, &more).ok(), Some(end + 4), "it is not stored");
+    assert!(store.close(&key, end + 4).is_err(), "it is not durable");
     shelf.set_broken(&key, false);
     assert_eq!(store.append(&key, &more).expect("the store works"), end + 4);
     store.close(&key, end + 4).expect("the store works");

@@ -101,6 +101,13 @@ impl LogStore for MemoryLogs {
     }
 
     fn close(&self, attempt: &AttemptKey, end: u64) -> Result<(), LogError> {
+        if self.is_broken() {
+            return Err(LogError {
+                what: "write",
+                job: attempt.job.clone(),
+                source: io::ErrorKind::StorageFull.into(),
+            });
+        }
         let mut logs = self.lock();
         let log = logs.entry(attempt.clone()).or_default();
         log.end = log.end.max(end);

@@ -351,3 +351,31 @@ fn exit() -> protocol::Exit {
         stopped: Some(false),
     }
 }
+
+#[tokio::test]
+async fn an_end_that_is_not_recorded_is_not_acknowledged() {
+    let told = FromLauncher::Report(protocol::Report::Exited(exit()));
+    let unable = FromLauncher::Unable { reason: "no".into() };
+    for end in [told, unable] {
+        let server = Server::start().await;
+        let (attempt, mut launcher) = server.launch_one().await;
+        server.move_records(true);
+        launcher.send(&end).await;
+        tokio::time::pause();
+        assert_eq!(launcher.reply().await, None, "the link is closed");
+        tokio::time::resume();
+        assert!(!server.has_ended(&attempt), "the launcher reports it again");
+        server.move_records(false);
+        server.logs.set_broken(true);
+        let mut launcher = server.launcher(&attempt, Standing::Ended(exit())).await;
+        launcher.send(&end).await;
+        tokio::time::pause();
+        assert_eq!(launcher.reply().await, None, "its log is not durable");
+        tokio::time::resume();
+        server.logs.set_broken(false);
+        let mut launcher = server.launcher(&attempt, Standing::Ended(exit())).await;
+        launcher.send(&end).await;
+        assert_eq!(launcher.reply().await, Some(FromServer::Recorded));
+        assert!(server.has_ended(&attempt));
+    }
+}

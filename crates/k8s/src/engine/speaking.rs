@@ -57,12 +57,13 @@ impl Inner {
         Ok(messages)
     }
 
-    /// Handles one message and returns the reply, if any.
+    /// Handles one message and returns the reply, if any. After an error the launcher must report again: it keeps its own
+    /// record of the end until this one is stored.
     pub(crate) async fn heard(
         self: &Arc<Self>,
         attempt: &AttemptKey,
         message: FromLauncher,
-    ) -> Option<FromServer> {
+    ) -> io::Result<Option<FromServer>> {
         match message {
             FromLauncher::Report(Report::State(state)) => self.report(attempt, news_of_state(&state)),
             FromLauncher::Report(Report::Started { at }) => {
@@ -71,16 +72,18 @@ impl Inner {
             }
             FromLauncher::Report(Report::Ready) => self.report(attempt, News::Ready),
             FromLauncher::Report(Report::Exited(exit)) => {
-                self.end_as_told(attempt, exit).await;
-                return Some(FromServer::Recorded);
+                let log_end = exit.final_log_offset;
+                let end = self.end_as_told(attempt, exit);
+                self.end_or_retry(attempt, end, Some(log_end)).await?;
+                return Ok(Some(FromServer::Recorded));
             }
             FromLauncher::Report(Report::Dropped { bytes }) => {
                 tracing::warn!(?attempt, bytes, "output was lost because it could not be stored");
             }
             FromLauncher::Unable { reason } => {
                 let end = News::Exited(paddlecloud_core::exit::Exit::unseen(reason));
-                self.end(attempt, end, None).await;
-                return Some(FromServer::Recorded);
+                self.end_or_retry(attempt, end, None).await?;
+                return Ok(Some(FromServer::Recorded));
             }
             FromLauncher::Evicted => {
                 if let Some(entry) = self.table().get_mut(attempt) {
@@ -92,7 +95,7 @@ impl Inner {
             | FromLauncher::Gap { .. }
             | FromLauncher::Alive => {}
         }
-        None
+        Ok(None)
     }
 
     /// Compares the clock of a worker's node with ours. Only the stamps in its log depend on it.

@@ -193,7 +193,8 @@ impl Session {
                 Frame::Message(FromLauncher::Gap { .. }) => {}
                 Frame::Message(message) => {
                     self.store(std::mem::take(&mut log)).await?;
-                    if let Some(answer) = self.inner.heard(&self.attempt, message).await {
+                    let answer = self.inner.heard(&self.attempt, message).await;
+                    if let Some(answer) = self.or_pause("an end", answer).await? {
                         self.send(&answer).await?;
                     }
                 }

@@ -150,16 +150,19 @@ impl LogStore for SegmentLogs {
     fn close(&self, attempt: &AttemptKey, end: u64) -> Result<(), LogError> {
         let growing = self.begun(attempt)?;
         let writer = growing.writer.iter().find_map(|writer| lock(writer).take());
-        if let Some(mut writer) = writer {
-            writer.skip_to(end);
-            let length = writer.close();
-            growing.mark.send_replace(LogMark {
-                length,
-                complete: true,
-            });
-        }
+        let closed = match writer {
+            Some(mut writer) => {
+                writer.skip_to(end);
+                writer.close().map(|length| {
+                    let complete = true;
+                    growing.mark.send_replace(LogMark { length, complete });
+                })
+            }
+            None => Ok(()),
+        };
+        // After a failure, the next call resumes the log.
         self.inner.growing().remove(attempt);
-        Ok(())
+        closed.map_err(|source| problem("write", attempt, source))
     }
 
     fn reader(&self, attempt: &AttemptKey) -> Box<dyn LogReader> {
