@@ -20,11 +20,14 @@ use tokio_rustls::client::TlsStream;
 use super::sweeping::tests::entry;
 use super::table::Stage;
 use super::*;
+use crate::link::MOST_STRANGERS;
 use crate::names;
 use crate::settings::{Namespaces, Placement, PodIdentity, PodSettings, Volume};
 
 /// Longer than any wait of these tests, in virtual time too.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Shorter than a connection on which nothing is said stays open.
+const SOON: Duration = Duration::from_secs(5);
 
 struct NoAccounts;
 
@@ -378,4 +381,35 @@ async fn an_end_that_is_not_recorded_is_not_acknowledged() {
         assert_eq!(launcher.reply().await, Some(FromServer::Recorded));
         assert!(server.has_ended(&attempt));
     }
+}
+
+#[tokio::test]
+async fn a_giant_first_message_is_refused_before_it_is_read() {
+    let server = Server::start().await;
+    let mut stranger = server.connect().await;
+    let megabyte = 1u32 << 20;
+    stranger.send_bytes(&megabyte.to_be_bytes()).await;
+    stranger.send_bytes(&[0; 100]).await;
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    assert_eq!(stranger.reply().await, None);
+    assert!(began.elapsed() < SOON, "the server does not wait for the rest");
+}
+
+#[tokio::test]
+async fn many_silent_connections_are_bounded_and_keep_no_launcher_out() {
+    let server = Server::start().await;
+    let mut strangers = Vec::new();
+    let surplus = 20;
+    for _ in 0..MOST_STRANGERS + surplus {
+        strangers.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    server.launch_one().await;
+    for stranger in &mut strangers[..=surplus] {
+        let closed = tokio::time::timeout(LIMIT, stranger.read(&mut [0])).await;
+        assert!(matches!(closed, Ok(Ok(0) | Err(_))), "the oldest make way");
+    }
+    assert!(began.elapsed() < SOON, "before their own time is over");
 }

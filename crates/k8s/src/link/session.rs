@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::link::{
-    ALIVE_EVERY, Decoder, Frame, FrameError, FromLauncher, FromServer, Hello, SILENT_AFTER, VERSION, encode,
+    ALIVE_EVERY, Decoder, Frame, FrameError, FromLauncher, FromServer, Hello, LONGEST_HELLO, SILENT_AFTER,
+    VERSION, encode,
 };
 use paddlecloud_supervisor::log::Chunk;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
@@ -23,6 +24,7 @@ use crate::names;
 
 /// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
+const FIRST_READ_BYTES: usize = 1 << 10;
 const READ_BYTES: usize = 64 << 10;
 /// Pause before a link is closed because something could not be stored. The launcher connects again at once.
 const NEXT_TRY: Duration = Duration::from_secs(2);
@@ -40,20 +42,38 @@ enum SessionError {
     Rude,
 }
 
-/// Serves one launcher until one side closes the connection.
-pub async fn serve(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) {
-    let introduced = tokio::time::timeout(FIRST_WORDS, introduce(stream, acceptor)).await;
-    let (wire, hello) = match introduced.unwrap_or(Err(SessionError::Silent)) {
-        Ok(introduced) => introduced,
-        Err(error) => return tracing::debug!(%error, "a link was not opened"),
-    };
-    let attempt = match check(&inner, &hello) {
-        Ok(attempt) => attempt,
-        Err(reason) => {
-            tracing::warn!(attempt = hello.attempt, reason, "a launcher was turned away");
-            return wire.turn_away(reason).await;
+/// A launcher that has proved which attempt it belongs to.
+pub struct Introduced {
+    wire: Wire,
+    attempt: AttemptKey,
+    hello: Hello,
+}
+
+/// Waits for a launcher to authenticate, for a short time.
+pub async fn introduce(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) -> Option<Introduced> {
+    let introduced = async {
+        let (wire, hello) = first_message(stream, acceptor).await?;
+        match check(&inner, &hello) {
+            Ok(attempt) => Ok(Some(Introduced { wire, attempt, hello })),
+            Err(reason) => {
+                tracing::warn!(attempt = hello.attempt, reason, "a launcher was turned away");
+                wire.turn_away(reason).await;
+                Ok(None)
+            }
         }
     };
+    let introduced = tokio::time::timeout(FIRST_WORDS, introduced).await;
+    introduced
+        .unwrap_or(Err(SessionError::Silent))
+        .unwrap_or_else(|error| {
+            tracing::debug!(%error, "a link was not opened");
+            None
+        })
+}
+
+/// Serves one launcher until one side closes the connection.
+pub async fn serve(introduced: Introduced, inner: Arc<Inner>) {
+    let Introduced { wire, attempt, hello } = introduced;
     if let Err(error) = Session::run(wire, attempt.clone(), hello, inner).await {
         tracing::debug!(?attempt, %error, "a link ended");
     }
@@ -104,12 +124,13 @@ impl Incoming {
     }
 }
 
-async fn introduce(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, Hello), SessionError> {
+/// Takes the first message. Until it is checked, little memory is spent on a connection.
+async fn first_message(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, Hello), SessionError> {
     let (read, write) = tokio::io::split(acceptor.accept(stream).await?);
     let mut read = Incoming {
         read,
-        decoder: Decoder::default(),
-        buffer: vec![0; READ_BYTES],
+        decoder: Decoder::with_longest(LONGEST_HELLO),
+        buffer: vec![0; FIRST_READ_BYTES],
         heard: Instant::now(),
     };
     // A launcher sends nothing more before it gets a reply.
@@ -147,6 +168,8 @@ impl Session {
     ) -> Result<(), SessionError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let Wire { mut read, write } = wire;
+        read.decoder.trust();
+        read.buffer.resize(READ_BYTES, 0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (outgoing, mut orders) = mpsc::unbounded_channel();
         let mut session = Session {
