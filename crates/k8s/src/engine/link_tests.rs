@@ -413,3 +413,23 @@ async fn many_silent_connections_are_bounded_and_keep_no_launcher_out() {
     }
     assert!(began.elapsed() < SOON, "before their own time is over");
 }
+
+#[tokio::test]
+async fn peers_hear_of_a_launcher_only_if_it_has_moved() {
+    let server = Server::start().await;
+    let attempts = server.launch(2);
+    let mut first = server.launcher(&attempts[0], Standing::New).await;
+    let mut second = server.launcher(&attempts[1], Standing::New).await;
+    let peers = FromServer::Peers {
+        hosts: vec![
+            ("a-trainer-0".into(), [10, 0, 0, 0].into()),
+            ("a-trainer-1".into(), [10, 0, 0, 1].into()),
+        ],
+    };
+    assert_eq!(second.next().await.as_ref(), Some(&peers));
+    assert_eq!(first.next().await.as_ref(), Some(&peers));
+    let mut again = server.launcher(&attempts[1], Standing::New).await;
+    assert_eq!(again.next().await, Some(peers), "it may have missed a change");
+    first.send_bytes(&output(0, "x")).await;
+    assert_eq!(first.next().await, Some(FromServer::Stored { offset: 1 }));
+}

@@ -46,14 +46,16 @@ impl Inner {
         }
         entry.link = Some(LinkHandle { number, outgoing });
         entry.silent_since = None;
-        entry.address = Some(hello.address);
+        let has_moved = entry.address.replace(hello.address) != Some(hello.address);
         let plan =
             matches!(hello.standing, Standing::New).then(|| Box::new(addressed(&entry.plan, hello.address)));
         let orders = entry.orders();
         let mut messages = vec![FromServer::Welcome { plan, log_end }];
         messages.extend(table.peers(attempt));
         messages.extend(orders);
-        table.announce_peers(&attempt.job);
+        if has_moved {
+            table.announce_peers(&attempt.job);
+        }
         Ok(messages)
     }
 
