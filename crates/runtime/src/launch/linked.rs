@@ -35,7 +35,7 @@ const REMOVED_AT_ONCE: u64 = 1 << 20;
 /// How long an ended worker waits for the server to store its exit. Later the server finds it in the run's folder.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 /// How long after the exit the copy on stdout may take.
-const STDOUT_LAG: Duration = Duration::from_secs(5);
+const STDOUT_LAG: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 5 });
 /// The part of its grace period that an evicted pod gives its program; the rest is for the report.
 const EVICTION_GRACE: Duration = Duration::from_secs(20);
 
@@ -292,6 +292,7 @@ impl Launcher {
     /// The server has stored everything, so the spool in the run's folder can be removed.
     fn on_recorded(&mut self) {
         if let WorkerState::Ended(ended) = &self.worker {
+            ended.wait_for_stdout();
             leaving::remove_spool(&ended.log.folder);
         }
         self.leave();
@@ -347,7 +348,7 @@ impl Launcher {
         }
         let mut log = running.log;
         log.grown(exit.final_log_offset);
-        log.stdout.finish(log.end, STDOUT_LAG);
+        log.stdout.complete(log.end);
         leaving::keep_end(&log.folder, &exit);
         self.worker = WorkerState::Ended(Ended {
             exit,
@@ -407,7 +408,10 @@ impl Launcher {
 
     fn leave(&mut self) {
         let code = match &self.worker {
-            WorkerState::Ended(ended) => leaving::explain(&ended.exit),
+            WorkerState::Ended(ended) => {
+                ended.wait_for_stdout();
+                leaving::explain(&ended.exit)
+            }
             WorkerState::Unable(reason) => leaving::complain(reason),
             WorkerState::New | WorkerState::Running(_) => leaving::UNWANTED,
         };
@@ -474,6 +478,14 @@ impl Running {
     }
 }
 
+impl Ended {
+    /// Blocks the whole launcher: everything else that it had to do is done.
+    fn wait_for_stdout(&self) {
+        let limit = STDOUT_LAG.saturating_sub(self.since.elapsed());
+        self.log.stdout.wait(limit);
+    }
+}
+
 impl Log {
     fn open(folder: &Path) -> Log {
         Log {
@@ -481,7 +493,7 @@ impl Log {
             reader: LogReader::open(folder),
             end: 0,
             removed: 0,
-            stdout: StdoutCopy::start(folder),
+            stdout: StdoutCopy::start(folder, std::io::stdout()),
         }
     }
 
@@ -499,3 +511,6 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
