@@ -114,6 +114,8 @@ struct Log {
     end: u64,
     /// Whole segments before this offset were removed.
     removed: u64,
+    /// It was said that the output cannot be read.
+    complained: bool,
     stdout: StdoutCopy,
 }
 
@@ -424,8 +426,9 @@ impl Linked {
         while self.sent < log.end && self.sent - self.stored < LOG_WINDOW {
             // The reader does not look for more than there is.
             let most = usize::try_from(log.end - self.sent).map_or(LOG_BLOCK, |rest| rest.min(LOG_BLOCK));
-            let Ok(pieces) = log.reader.read_at(self.sent, most) else {
-                return;
+            let pieces = match log.reader.read_at(self.sent, most) {
+                Ok(pieces) => pieces,
+                Err(error) => return log.complain(&error),
             };
             if pieces.is_empty() {
                 return;
@@ -493,6 +496,7 @@ impl Log {
             reader: LogReader::open(folder),
             end: 0,
             removed: 0,
+            complained: false,
             stdout: StdoutCopy::start(folder, std::io::stdout()),
         }
     }
@@ -500,6 +504,13 @@ impl Log {
     fn grown(&mut self, end: u64) {
         self.end = self.end.max(end);
         self.stdout.grown(self.end);
+    }
+
+    /// Says once why no more output is sent.
+    fn complain(&mut self, error: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.complained, true) {
+            eprintln!("paddle launch: the output cannot be read: {error}");
+        }
     }
 
     /// Removes what is stored and printed. Does not look into the folder for every line.
