@@ -24,6 +24,9 @@ pub const SILENT_AFTER: std::time::Duration = std::time::Duration::from_secs(20)
 /// The longest body of a frame. The longest message is a plan with thousands of peers.
 pub const LONGEST_FRAME: usize = 8 << 20;
 
+/// The longest body of a launcher's first frame, which is a [`Hello`].
+pub const LONGEST_HELLO: usize = 16 << 10;
+
 /// The most log bytes in one frame.
 pub const LOG_BLOCK: usize = 64 << 10;
 
@@ -124,8 +127,8 @@ pub enum Frame<M> {
 /// Why the received bytes are not a frame. The connection is unusable afterwards.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of {0} bytes is longer than {LONGEST_FRAME}")]
-    TooLong(usize),
+    #[error("a frame of {length} bytes is longer than {longest}")]
+    TooLong { length: usize, longest: usize },
     #[error("a frame of the unknown kind {0}")]
     Kind(u8),
     #[error("a log frame is truncated")]
@@ -166,14 +169,36 @@ fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Splits a stream of bytes into frames.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     bytes: Vec<u8>,
     /// How much of `bytes` was consumed.
     read: usize,
+    /// The longest frame that is accepted.
+    longest: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder::with_longest(LONGEST_FRAME)
+    }
 }
 
 impl Decoder {
+    /// For a peer that is not trusted with [`LONGEST_FRAME`] yet.
+    pub fn with_longest(longest: usize) -> Decoder {
+        Decoder {
+            bytes: Vec::new(),
+            read: 0,
+            longest,
+        }
+    }
+
+    /// From now on accepts frames up to [`LONGEST_FRAME`].
+    pub fn trust(&mut self) {
+        self.longest = LONGEST_FRAME;
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         if self.read > 0 {
             self.bytes.drain(..self.read);
@@ -189,8 +214,9 @@ impl Decoder {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*length) as usize;
-        if length > LONGEST_FRAME {
-            return Err(FrameError::TooLong(length));
+        let longest = self.longest;
+        if length > longest {
+            return Err(FrameError::TooLong { length, longest });
         }
         let Some(body) = rest.get(..length) else {
             return Ok(None);
@@ -261,8 +287,17 @@ mod tests {
         decoder.push(&[255, 255, 255, 255, 0]);
         assert!(matches!(
             decoder.next_frame::<FromServer>(),
-            Err(FrameError::TooLong(_))
+            Err(FrameError::TooLong { .. })
         ));
+        let hello = &[0, 0, 64, 1, 0];
+        let mut decoder = Decoder::with_longest(LONGEST_HELLO);
+        decoder.push(hello);
+        assert!(matches!(
+            decoder.next_frame::<FromServer>(),
+            Err(FrameError::TooLong { .. })
+        ));
+        decoder.trust();
+        assert_eq!(decoder.next_frame::<FromServer>().unwrap(), None);
         for (bytes, expected) in [
             (&[0u8, 0, 0, 1, 9][..], "a frame of the unknown kind 9"),
             (&[0, 0, 0, 2, 1, 0], "a log frame is truncated"),

@@ -11,6 +11,9 @@ use super::samples;
 pub trait Shelf {
     /// Opens the store. Dropping it and opening it again simulates a restart of the server.
     fn store(&self) -> Arc<dyn LogStore>;
+
+    /// Sets whether nothing can be written to this log, which has been begun.
+    fn set_broken(&self, attempt: &AttemptKey, is_broken: bool);
 }
 
 /// Runs every check.
@@ -24,6 +27,7 @@ pub async fn log_suite(shelf: &dyn Shelf) {
     attempts_have_logs_of_their_own(shelf);
     a_follower_hears_of_growth_and_of_the_end(shelf).await;
     a_discarded_job_leaves_nothing(shelf);
+    what_could_not_be_written_may_be_sent_again(shelf);
 }
 
 fn attempt(job: u32, number: u32) -> AttemptKey {
@@ -233,4 +237,25 @@ fn a_discarded_job_leaves_nothing(shelf: &dyn Shelf) {
     assert!(!store.jobs().expect("the store works").contains(&key.job));
     assert_eq!(store.occupied(&key.job), 0);
     assert_eq!(all(&*store, &key), []);
+}
+
+fn what_could_not_be_written_may_be_sent_again(shelf: &dyn Shelf) {
+    let (store, key) = (shelf.store(), attempt(10, 1));
+    // Long enough to fill a segment if segments are small.
+    let text = "0123456789\n".repeat(40);
+    let (end, more) = (
+        text.len() as u64,
+        chunk(text.len() as u64, 1, Stream::Output, "more"),
+    );
+    store
+        .append(&key, &chunk(0, 1, Stream::Output, &text))
+        .expect("the store works");
+    shelf.set_broken(&key, true);
+    assert_ne!(store.append(&key, &more).ok(), Some(end + 4), "it is not stored");
+    assert!(store.close(&key, end + 4).is_err(), "it is not durable");
+    shelf.set_broken(&key, false);
+    assert_eq!(store.append(&key, &more).expect("the store works"), end + 4);
+    store.close(&key, end + 4).expect("the store works");
+    let whole = Piece::Chunk(chunk(0, 1, Stream::Output, &(text + "more")));
+    assert_eq!(all(&*store, &key), [whole], "without a gap");
 }

@@ -1,9 +1,10 @@
-//! Logs in memory. Only `trim` deletes anything, and clones share the same logs.
+//! Logs in memory. Only `trim` deletes anything, and clones share the same logs. Tests can let all writes fail.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -51,11 +52,23 @@ type Logs = BTreeMap<AttemptKey, Log>;
 
 /// See the module.
 #[derive(Clone, Default)]
-pub struct MemoryLogs(Arc<Mutex<Logs>>);
+pub struct MemoryLogs {
+    logs: Arc<Mutex<Logs>>,
+    is_broken: Arc<AtomicBool>,
+}
 
 impl MemoryLogs {
+    /// Sets whether nothing can be written, as on a full disk.
+    pub fn set_broken(&self, is_broken: bool) {
+        self.is_broken.store(is_broken, Ordering::Relaxed);
+    }
+
+    fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Logs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,7 +86,7 @@ impl LogStore for MemoryLogs {
         let log = logs.get_mut(attempt).expect("it was just begun");
         let known = usize::try_from(log.end.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
         let fresh = &chunk.bytes[known.min(chunk.bytes.len())..];
-        if fresh.is_empty() {
+        if fresh.is_empty() || self.is_broken() {
             return Ok(log.end);
         }
         let fresh = Chunk {
@@ -88,6 +101,13 @@ impl LogStore for MemoryLogs {
     }
 
     fn close(&self, attempt: &AttemptKey, end: u64) -> Result<(), LogError> {
+        if self.is_broken() {
+            return Err(LogError {
+                what: "write",
+                job: attempt.job.clone(),
+                source: io::ErrorKind::StorageFull.into(),
+            });
+        }
         let mut logs = self.lock();
         let log = logs.entry(attempt.clone()).or_default();
         log.end = log.end.max(end);
@@ -259,6 +279,10 @@ mod tests {
     impl Shelf for MemoryLogs {
         fn store(&self) -> Arc<dyn LogStore> {
             Arc::new(self.clone())
+        }
+
+        fn set_broken(&self, _: &AttemptKey, is_broken: bool) {
+            self.set_broken(is_broken);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Ends of attempts: converts recorded exits into the domain's terms, and fixes the order of steps.
 
+use std::io;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,31 +14,54 @@ use super::Inner;
 use super::pods::Disruption;
 
 impl Inner {
-    /// Ends an attempt permanently: closes its log (at `log_end`, if known), stores its end durably, and then reports
-    /// it.
+    /// Ends an attempt permanently: closes its log (at `log_end`, if known), stores its end, and then reports it, even if
+    /// something could not be stored.
     pub(super) async fn end(self: &Arc<Self>, attempt: &AttemptKey, end: News, log_end: Option<u64>) {
-        let (owned, ended) = (attempt.clone(), end.clone());
-        let settled = self
-            .blocking(move |inner| {
-                let stored = match log_end {
-                    Some(end) => Ok(end),
-                    None => inner.logs.reader(&owned).length(),
-                };
-                if let Err(error) = stored.and_then(|end| inner.logs.close(&owned, end)) {
-                    tracing::warn!(attempt = ?owned, %error, "a log could not be closed");
-                }
-                inner.records.store_end(&owned, &ended)
-            })
-            .await;
-        if let Ok(Err(error)) = settled {
+        if let Err(error) = self.close_log(attempt, log_end).await {
+            tracing::warn!(?attempt, %error, "a log could not be closed");
+        }
+        if let Err(error) = self.store_end(attempt, &end).await {
             tracing::warn!(?attempt, %error, "an end could not be recorded");
         }
         self.report(attempt, end);
     }
 
-    /// Applies the end that a launcher reported. If the kubelet ended the attempt, it counts as a disruption.
-    pub(super) async fn end_as_told(self: &Arc<Self>, attempt: &AttemptKey, exit: protocol::Exit) {
-        let log_end = exit.final_log_offset;
+    /// The same for an attempt whose launcher is there: after an error nothing is reported, because the launcher has
+    /// everything and reports it again.
+    pub(super) async fn end_or_retry(
+        self: &Arc<Self>,
+        attempt: &AttemptKey,
+        end: News,
+        log_end: Option<u64>,
+    ) -> io::Result<()> {
+        self.close_log(attempt, log_end).await?;
+        self.store_end(attempt, &end).await?;
+        self.report(attempt, end);
+        Ok(())
+    }
+
+    async fn close_log(self: &Arc<Self>, attempt: &AttemptKey, end: Option<u64>) -> io::Result<()> {
+        let attempt = attempt.clone();
+        self.blocking(move |inner| {
+            let end = match end {
+                Some(end) => end,
+                None => inner.logs.reader(&attempt).length()?,
+            };
+            inner.logs.close(&attempt, end)
+        })
+        .await?
+        .map_err(io::Error::other)
+    }
+
+    async fn store_end(self: &Arc<Self>, attempt: &AttemptKey, end: &News) -> io::Result<()> {
+        let (attempt, end) = (attempt.clone(), end.clone());
+        self.blocking(move |inner| inner.records.store_end(&attempt, &end))
+            .await?
+            .map_err(io::Error::other)
+    }
+
+    /// The end that a launcher reported. If the kubelet ended the attempt, it counts as a disruption.
+    pub(super) fn end_as_told(&self, attempt: &AttemptKey, exit: protocol::Exit) -> News {
         let end = news_of_exit(exit);
         let disruption = match self.table().get(attempt) {
             Some(entry) if entry.stop.is_some() => None,
@@ -47,15 +71,12 @@ impl Inner {
         // Only a trainer can have done its work when the cluster ended it.
         let succeeded =
             attempt.worker.role == Role::Trainer && matches!(&end, News::Exited(exit) if exit.is_success());
-        let end = match disruption {
+        match disruption {
             Some(disruption) if !succeeded => self.disrupted_by(attempt, &disruption),
             _ => end,
-        };
-        self.end(attempt, end, Some(log_end)).await;
+        }
     }
-}
 
-impl Inner {
     /// The end of an attempt that the cluster ended.
     pub(super) fn disrupted_by(&self, attempt: &AttemptKey, disruption: &Disruption) -> News {
         if disruption.node_is_to_blame {

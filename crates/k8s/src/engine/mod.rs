@@ -5,6 +5,8 @@
 mod cluster;
 mod ends;
 mod launch;
+#[cfg(test)]
+mod link_tests;
 mod made;
 mod nodes;
 mod orders;
@@ -133,33 +135,7 @@ impl KubernetesEngine {
     pub async fn start(options: Options) -> Result<KubernetesEngine, StartError> {
         mark_tree(&options.storage, &options.settings.server).map_err(StartError::Mark)?;
         let client = watching::client(options.kubeconfig.as_deref()).await?;
-        let (events, incoming) = mpsc::unbounded_channel();
-        let room = match options.settings.pins() {
-            true => Room::new(options.settings.pods.clone()),
-            false => Room::boundless(),
-        };
-        let inner = Arc::new(Inner {
-            room: Mutex::new(room),
-            settings: options.settings,
-            storage: options.storage,
-            datacenter: options.datacenter,
-            log_limits: options.log_limits,
-            log_copy: options.log_copy,
-            cluster: Cluster::new(client.clone(), options.limits.api_server),
-            limits: options.limits,
-            accounts: options.accounts,
-            records: Records::open(&options.data)?,
-            logs: options.logs,
-            certificate: options.link.certificate.clone(),
-            link_key: options.link.key,
-            table: Mutex::default(),
-            launches: tokio::sync::Semaphore::new(launch::LAUNCHES_AT_ONCE),
-            owners: Mutex::default(),
-            tenants: Mutex::default(),
-            blamed: Mutex::default(),
-            events,
-            incoming: tokio::sync::Mutex::new(incoming),
-        });
+        let inner = Arc::new(Inner::open(&options, client.clone())?);
         inner.take_up_records().await?;
         let mut tasks = Tasks::default();
         watching::start(&inner, client, &mut tasks).await?;
@@ -182,6 +158,37 @@ fn mark_tree(storage: &Path, server: &str) -> std::io::Result<()> {
 }
 
 impl Inner {
+    /// Knows no attempt and nothing of the cluster yet.
+    fn open(options: &Options, client: kube::Client) -> Result<Inner, StartError> {
+        let (events, incoming) = mpsc::unbounded_channel();
+        let room = match options.settings.pins() {
+            true => Room::new(options.settings.pods.clone()),
+            false => Room::boundless(),
+        };
+        Ok(Inner {
+            room: Mutex::new(room),
+            settings: options.settings.clone(),
+            storage: options.storage.clone(),
+            datacenter: options.datacenter.clone(),
+            log_limits: options.log_limits,
+            log_copy: options.log_copy,
+            cluster: Cluster::new(client, options.limits.api_server),
+            limits: options.limits,
+            accounts: Arc::clone(&options.accounts),
+            records: Records::open(&options.data)?,
+            logs: Arc::clone(&options.logs),
+            certificate: options.link.certificate.clone(),
+            link_key: options.link.key,
+            table: Mutex::default(),
+            launches: tokio::sync::Semaphore::new(launch::LAUNCHES_AT_ONCE),
+            owners: Mutex::default(),
+            tenants: Mutex::default(),
+            blamed: Mutex::default(),
+            events,
+            incoming: tokio::sync::Mutex::new(incoming),
+        })
+    }
+
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

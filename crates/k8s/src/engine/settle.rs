@@ -75,7 +75,11 @@ pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
         }
     };
     match told {
-        Some(exit) => inner.end_as_told(&attempt, exit).await,
+        Some(exit) => {
+            let log_end = exit.final_log_offset;
+            let end = inner.end_as_told(&attempt, exit);
+            inner.end(&attempt, end, Some(log_end)).await;
+        }
         None => {
             let end = judge(&inner, &attempt, fate, &known);
             inner.end(&attempt, end, None).await;

@@ -47,23 +47,26 @@ impl Inner {
         }
         entry.link = Some(LinkHandle { number, outgoing });
         entry.silent_since = None;
-        entry.address = Some(hello.address);
+        let has_moved = entry.address.replace(hello.address) != Some(hello.address);
         let plan =
             matches!(hello.standing, Standing::New).then(|| Box::new(addressed(&entry.plan, hello.address)));
         let orders = entry.orders();
         let mut messages = vec![FromServer::Welcome { plan, log_end }];
         messages.extend(table.peers(attempt));
         messages.extend(orders);
-        table.announce_peers(&attempt.job);
+        if has_moved {
+            table.announce_peers(&attempt.job);
+        }
         Ok(messages)
     }
 
-    /// Handles one message and returns the reply, if any.
+    /// Handles one message and returns the reply, if any. After an error the launcher must report again: it keeps its own
+    /// record of the end until this one is stored.
     pub(crate) async fn heard(
         self: &Arc<Self>,
         attempt: &AttemptKey,
         message: FromLauncher,
-    ) -> Option<FromServer> {
+    ) -> io::Result<Option<FromServer>> {
         match message {
             FromLauncher::Report(Report::State(state)) => self.report(attempt, news_of_state(&state)),
             FromLauncher::Report(Report::Started { at }) => {
@@ -72,16 +75,18 @@ impl Inner {
             }
             FromLauncher::Report(Report::Ready) => self.report(attempt, News::Ready),
             FromLauncher::Report(Report::Exited(exit)) => {
-                self.end_as_told(attempt, exit).await;
-                return Some(FromServer::Recorded);
+                let log_end = exit.final_log_offset;
+                let end = self.end_as_told(attempt, exit);
+                self.end_or_retry(attempt, end, Some(log_end)).await?;
+                return Ok(Some(FromServer::Recorded));
             }
             FromLauncher::Report(Report::Dropped { bytes }) => {
                 tracing::warn!(?attempt, bytes, "output was lost because it could not be stored");
             }
             FromLauncher::Unable { reason } => {
                 let end = News::Exited(paddlecloud_core::exit::Exit::unseen(reason));
-                self.end(attempt, end, None).await;
-                return Some(FromServer::Recorded);
+                self.end_or_retry(attempt, end, None).await?;
+                return Ok(Some(FromServer::Recorded));
             }
             FromLauncher::Evicted => {
                 if let Some(entry) = self.table().get_mut(attempt) {
@@ -93,7 +98,7 @@ impl Inner {
             | FromLauncher::Gap { .. }
             | FromLauncher::Alive => {}
         }
-        None
+        Ok(None)
     }
 
     /// Compares the clock of a worker's node with ours. Only the stamps in its log depend on it.
@@ -109,7 +114,8 @@ impl Inner {
         }
     }
 
-    /// Stores output and returns the new end of the log.
+    /// Stores output and returns the new end of the log. After an error the launcher must send from the end of the log
+    /// again: an acknowledgement of later output would cover the part that is missing.
     pub(crate) async fn store_log(
         self: &Arc<Self>,
         attempt: &AttemptKey,
@@ -119,10 +125,12 @@ impl Inner {
         self.blocking(move |inner| {
             let mut end = 0;
             for chunk in chunks {
-                end = inner
-                    .logs
-                    .append(&owned, &stored(chunk))
-                    .map_err(io::Error::other)?;
+                let whole = chunk.offset.saturating_add(chunk.bytes.len() as u64);
+                let appended = inner.logs.append(&owned, &stored(chunk));
+                end = appended.map_err(io::Error::other)?;
+                if end < whole {
+                    return Err(io::ErrorKind::StorageFull.into());
+                }
             }
             Ok(end)
         })

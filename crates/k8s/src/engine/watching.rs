@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use super::own_pods::{begin_to_settle, own_attempt, own_pod_changed, unknown_owner};
 use super::pods::{self, PodView};
+use super::records::Found;
 use super::settle::PodFate;
 use super::table::Attempt;
 use super::{Inner, StartError, Tasks, orders};
@@ -69,7 +70,19 @@ fn chain(error: &dyn std::error::Error) -> String {
 impl Inner {
     /// Fills the table from the records of earlier servers.
     pub(super) async fn take_up_records(self: &Arc<Self>) -> Result<(), StartError> {
-        let found = self.blocking(|inner| inner.records.list()).await??;
+        let found = self.blocking(|inner| {
+            let found = inner.records.list()?;
+            // Readers may follow a log before its launcher is back.
+            for Found { attempt, news, .. } in &found {
+                if !news.as_ref().is_some_and(News::is_end)
+                    && let Err(error) = inner.logs.begin(attempt)
+                {
+                    tracing::warn!(?attempt, %error, "a log cannot be continued");
+                }
+            }
+            Ok::<_, StartError>(found)
+        });
+        let found = found.await??;
         let mut table = self.table();
         for attempt in found {
             let news = attempt.news.unwrap_or(News::Launched);

@@ -2,17 +2,25 @@
 
 mod session;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::engine::Inner;
+use session::Introduced;
 
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// Most connections on which nobody has authenticated. Each takes a file descriptor and, at most, about 64 KiB.
+pub(crate) const MOST_STRANGERS: usize = 256;
+/// How long such a connection is kept at least.
+const CHANCE: Duration = Duration::from_secs(1);
 
 /// How pods reach this server, and how both sides authenticate.
 pub struct LinkSettings {
@@ -37,13 +45,16 @@ fn is_secret(key: &[u8; 32], marker: &str, told: &str) -> bool {
 /// Accepts connections. Dropping the future closes them.
 pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>, inner: Arc<Inner>) {
     let acceptor = TlsAcceptor::from(tls);
+    let mut strangers = Strangers::default();
     let mut sessions = JoinSet::new();
     loop {
+        let is_full = strangers.tasks.len() >= MOST_STRANGERS;
+        let oldest_leaves = strangers.oldest_until().filter(|_| is_full);
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listener.accept(), if !is_full => match accepted {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    sessions.spawn(session::serve(stream, acceptor.clone(), Arc::clone(&inner)));
+                    strangers.spawn(session::introduce(stream, acceptor.clone(), Arc::clone(&inner)));
                 }
                 // For example out of descriptors: some may be free a moment later.
                 Err(error) => {
@@ -51,7 +62,55 @@ pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>
                     tokio::time::sleep(PAUSE).await;
                 }
             },
+            () = reach(oldest_leaves) => strangers.drop_oldest(),
+            Some(introduced) = strangers.tasks.join_next() => {
+                if let Ok(Some(introduced)) = introduced {
+                    sessions.spawn(session::serve(introduced, Arc::clone(&inner)));
+                }
+            }
             Some(_) = sessions.join_next() => {}
+        }
+    }
+}
+
+/// Waits for this moment, or forever.
+async fn reach(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Connections on which nobody has authenticated yet. When there is no room, the oldest one makes way, so that silent
+/// connections keep no launcher out; but many launchers that connect at once, after a restart of the server, wait for
+/// each other.
+#[derive(Default)]
+struct Strangers {
+    tasks: JoinSet<Option<Introduced>>,
+    /// The oldest first. Some have ended.
+    by_age: VecDeque<(Instant, AbortHandle)>,
+}
+
+impl Strangers {
+    fn spawn(&mut self, introduce: impl Future<Output = Option<Introduced>> + Send + 'static) {
+        if self.by_age.len() >= 2 * MOST_STRANGERS {
+            self.by_age.retain(|(_, task)| !task.is_finished());
+        }
+        let task = self.tasks.spawn(introduce);
+        self.by_age.push_back((Instant::now(), task));
+    }
+
+    /// How long the oldest one is kept at least.
+    fn oldest_until(&mut self) -> Option<Instant> {
+        while self.by_age.front().is_some_and(|(_, task)| task.is_finished()) {
+            self.by_age.pop_front();
+        }
+        self.by_age.front().map(|(since, _)| *since + CHANCE)
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((_, oldest)) = self.by_age.pop_front() {
+            oldest.abort();
         }
     }
 }

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::link::{
-    ALIVE_EVERY, Decoder, Frame, FrameError, FromLauncher, FromServer, Hello, SILENT_AFTER, VERSION, encode,
+    ALIVE_EVERY, Decoder, Frame, FrameError, FromLauncher, FromServer, Hello, LONGEST_HELLO, SILENT_AFTER,
+    VERSION, encode,
 };
 use paddlecloud_supervisor::log::Chunk;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -22,7 +24,10 @@ use crate::names;
 
 /// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
+const FIRST_READ_BYTES: usize = 1 << 10;
 const READ_BYTES: usize = 64 << 10;
+/// Pause before a link is closed because something could not be stored. The launcher connects again at once.
+const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -37,20 +42,38 @@ enum SessionError {
     Rude,
 }
 
-/// Serves one launcher until one side closes the connection.
-pub async fn serve(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) {
-    let introduced = tokio::time::timeout(FIRST_WORDS, introduce(stream, acceptor)).await;
-    let (wire, hello) = match introduced.unwrap_or(Err(SessionError::Silent)) {
-        Ok(introduced) => introduced,
-        Err(error) => return tracing::debug!(%error, "a link was not opened"),
-    };
-    let attempt = match check(&inner, &hello) {
-        Ok(attempt) => attempt,
-        Err(reason) => {
-            tracing::warn!(attempt = hello.attempt, reason, "a launcher was turned away");
-            return wire.turn_away(reason).await;
+/// A launcher that has proved which attempt it belongs to.
+pub struct Introduced {
+    wire: Wire,
+    attempt: AttemptKey,
+    hello: Hello,
+}
+
+/// Waits for a launcher to authenticate, for a short time.
+pub async fn introduce(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) -> Option<Introduced> {
+    let introduced = async {
+        let (wire, hello) = first_message(stream, acceptor).await?;
+        match check(&inner, &hello) {
+            Ok(attempt) => Ok(Some(Introduced { wire, attempt, hello })),
+            Err(reason) => {
+                tracing::warn!(attempt = hello.attempt, reason, "a launcher was turned away");
+                wire.turn_away(reason).await;
+                Ok(None)
+            }
         }
     };
+    let introduced = tokio::time::timeout(FIRST_WORDS, introduced).await;
+    introduced
+        .unwrap_or(Err(SessionError::Silent))
+        .unwrap_or_else(|error| {
+            tracing::debug!(%error, "a link was not opened");
+            None
+        })
+}
+
+/// Serves one launcher until one side closes the connection.
+pub async fn serve(introduced: Introduced, inner: Arc<Inner>) {
+    let Introduced { wire, attempt, hello } = introduced;
     if let Err(error) = Session::run(wire, attempt.clone(), hello, inner).await {
         tracing::debug!(?attempt, %error, "a link ended");
     }
@@ -66,6 +89,8 @@ struct Incoming {
     read: ReadHalf<TlsStream<TcpStream>>,
     decoder: Decoder,
     buffer: Vec<u8>,
+    /// When the last bytes arrived.
+    heard: Instant,
 }
 
 impl Wire {
@@ -77,7 +102,8 @@ impl Wire {
 }
 
 impl Incoming {
-    /// All frames that have arrived, at least one. Cancel safe.
+    /// All frames that have arrived, at least one. Cancel safe: the limit for silence counts from the last bytes, not from
+    /// the call.
     async fn next(&mut self) -> Result<Vec<Frame<FromLauncher>>, SessionError> {
         loop {
             let mut frames = Vec::new();
@@ -87,20 +113,25 @@ impl Incoming {
             if !frames.is_empty() {
                 return Ok(frames);
             }
-            match self.read.read(&mut self.buffer).await? {
+            let read = self.read.read(&mut self.buffer);
+            let read = tokio::time::timeout_at(self.heard + SILENT_AFTER, read).await;
+            match read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 length => self.decoder.push(&self.buffer[..length]),
             }
+            self.heard = Instant::now();
         }
     }
 }
 
-async fn introduce(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, Hello), SessionError> {
+/// Takes the first message. Until it is checked, little memory is spent on a connection.
+async fn first_message(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire, Hello), SessionError> {
     let (read, write) = tokio::io::split(acceptor.accept(stream).await?);
     let mut read = Incoming {
         read,
-        decoder: Decoder::default(),
-        buffer: vec![0; READ_BYTES],
+        decoder: Decoder::with_longest(LONGEST_HELLO),
+        buffer: vec![0; FIRST_READ_BYTES],
+        heard: Instant::now(),
     };
     // A launcher sends nothing more before it gets a reply.
     match read.next().await?.pop() {
@@ -137,6 +168,8 @@ impl Session {
     ) -> Result<(), SessionError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let Wire { mut read, write } = wire;
+        read.decoder.trust();
+        read.buffer.resize(READ_BYTES, 0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (outgoing, mut orders) = mpsc::unbounded_channel();
         let mut session = Session {
@@ -152,10 +185,7 @@ impl Session {
         let mut alive = tokio::time::interval(ALIVE_EVERY);
         loop {
             tokio::select! {
-                frames = tokio::time::timeout(SILENT_AFTER, read.next()) => {
-                    let frames = frames.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-                    session.heard(frames).await?;
-                }
+                frames = read.next() => session.heard(frames?).await?,
                 order = orders.recv() => match order {
                     Some(order) => session.send(&order).await?,
                     // Another connection of the same attempt replaced this one.
@@ -186,7 +216,8 @@ impl Session {
                 Frame::Message(FromLauncher::Gap { .. }) => {}
                 Frame::Message(message) => {
                     self.store(std::mem::take(&mut log)).await?;
-                    if let Some(answer) = self.inner.heard(&self.attempt, message).await {
+                    let answer = self.inner.heard(&self.attempt, message).await;
+                    if let Some(answer) = self.or_pause("an end", answer).await? {
                         self.send(&answer).await?;
                     }
                 }
@@ -199,8 +230,18 @@ impl Session {
         if chunks.is_empty() {
             return Ok(());
         }
-        let offset = self.inner.store_log(&self.attempt, chunks).await?;
+        let stored = self.inner.store_log(&self.attempt, chunks).await;
+        let offset = self.or_pause("output", stored).await?;
         Ok(self.send(&FromServer::Stored { offset }).await?)
+    }
+
+    /// After a failure, waits a moment before the session ends, and the launcher connects and sends everything again.
+    async fn or_pause<T>(&self, what: &str, stored: io::Result<T>) -> io::Result<T> {
+        if let Err(error) = &stored {
+            tracing::warn!(attempt = ?self.attempt, %error, "{what} could not be stored; the launcher will send it again");
+            tokio::time::sleep(NEXT_TRY).await;
+        }
+        stored
     }
 }
 

@@ -33,7 +33,7 @@ pub struct Identity {
     pub attempt: String,
     pub secret: String,
     pub address: Ipv4Addr,
-    tls: TlsConnector,
+    pub tls: TlsConnector,
 }
 
 impl Identity {
@@ -118,7 +118,7 @@ impl Drop for Link {
 }
 
 impl Link {
-    fn over(
+    pub fn over(
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
         events: mpsc::UnboundedSender<Happening>,
     ) -> Link {

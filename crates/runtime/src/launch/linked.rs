@@ -35,7 +35,7 @@ const REMOVED_AT_ONCE: u64 = 1 << 20;
 /// How long an ended worker waits for the server to store its exit. Later the server finds it in the run's folder.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 /// How long after the exit the copy on stdout may take.
-const STDOUT_LAG: Duration = Duration::from_secs(5);
+const STDOUT_LAG: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 5 });
 /// The part of its grace period that an evicted pod gives its program; the rest is for the report.
 const EVICTION_GRACE: Duration = Duration::from_secs(20);
 
@@ -114,6 +114,8 @@ struct Log {
     end: u64,
     /// Whole segments before this offset were removed.
     removed: u64,
+    /// It was said that the output cannot be read.
+    complained: bool,
     stdout: StdoutCopy,
 }
 
@@ -292,6 +294,7 @@ impl Launcher {
     /// The server has stored everything, so the spool in the run's folder can be removed.
     fn on_recorded(&mut self) {
         if let WorkerState::Ended(ended) = &self.worker {
+            ended.wait_for_stdout();
             leaving::remove_spool(&ended.log.folder);
         }
         self.leave();
@@ -347,7 +350,7 @@ impl Launcher {
         }
         let mut log = running.log;
         log.grown(exit.final_log_offset);
-        log.stdout.finish(log.end, STDOUT_LAG);
+        log.stdout.complete(log.end);
         leaving::keep_end(&log.folder, &exit);
         self.worker = WorkerState::Ended(Ended {
             exit,
@@ -407,7 +410,10 @@ impl Launcher {
 
     fn leave(&mut self) {
         let code = match &self.worker {
-            WorkerState::Ended(ended) => leaving::explain(&ended.exit),
+            WorkerState::Ended(ended) => {
+                ended.wait_for_stdout();
+                leaving::explain(&ended.exit)
+            }
             WorkerState::Unable(reason) => leaving::complain(reason),
             WorkerState::New | WorkerState::Running(_) => leaving::UNWANTED,
         };
@@ -420,8 +426,9 @@ impl Linked {
         while self.sent < log.end && self.sent - self.stored < LOG_WINDOW {
             // The reader does not look for more than there is.
             let most = usize::try_from(log.end - self.sent).map_or(LOG_BLOCK, |rest| rest.min(LOG_BLOCK));
-            let Ok(pieces) = log.reader.read_at(self.sent, most) else {
-                return;
+            let pieces = match log.reader.read_at(self.sent, most) {
+                Ok(pieces) => pieces,
+                Err(error) => return log.complain(&error),
             };
             if pieces.is_empty() {
                 return;
@@ -474,6 +481,14 @@ impl Running {
     }
 }
 
+impl Ended {
+    /// Blocks the whole launcher: everything else that it had to do is done.
+    fn wait_for_stdout(&self) {
+        let limit = STDOUT_LAG.saturating_sub(self.since.elapsed());
+        self.log.stdout.wait(limit);
+    }
+}
+
 impl Log {
     fn open(folder: &Path) -> Log {
         Log {
@@ -481,13 +496,21 @@ impl Log {
             reader: LogReader::open(folder),
             end: 0,
             removed: 0,
-            stdout: StdoutCopy::start(folder),
+            complained: false,
+            stdout: StdoutCopy::start(folder, std::io::stdout()),
         }
     }
 
     fn grown(&mut self, end: u64) {
         self.end = self.end.max(end);
         self.stdout.grown(self.end);
+    }
+
+    /// Says once why no more output is sent.
+    fn complain(&mut self, error: &dyn std::fmt::Display) {
+        if !std::mem::replace(&mut self.complained, true) {
+            eprintln!("paddle launch: the output cannot be read: {error}");
+        }
     }
 
     /// Removes what is stored and printed. Does not look into the folder for every line.
@@ -499,3 +522,6 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

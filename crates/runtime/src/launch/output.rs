@@ -1,6 +1,7 @@
 //! Copies a worker's output to stdout for `kubectl logs`. Uses its own thread: the reader of stdout may be slow, and
 //! the link must not wait for it.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,11 +49,11 @@ pub struct StdoutCopy {
 }
 
 impl StdoutCopy {
-    pub fn start(log: &Path) -> StdoutCopy {
+    pub fn start(log: &Path, stdout: impl Write + Send + 'static) -> StdoutCopy {
         let shared = Arc::new(Shared::default());
         let (theirs, log) = (Arc::clone(&shared), log.to_owned());
         let copy = move || {
-            copy(&theirs, &log);
+            copy(&theirs, &log, stdout);
             theirs.set(|mark| mark.copied = u64::MAX);
         };
         if std::thread::Builder::new()
@@ -74,20 +75,24 @@ impl StdoutCopy {
         self.shared.mark().copied
     }
 
-    /// Marks the log as complete and waits until it is copied, up to a limit.
-    pub fn finish(&self, end: u64, limit: Duration) {
+    /// Marks the log as complete: nothing is added.
+    pub fn complete(&self, end: u64) {
         self.shared.set(|mark| {
             mark.end = mark.end.max(end);
             mark.complete = true;
         });
+    }
+
+    /// Waits until a complete log is copied, up to a limit.
+    pub fn wait(&self, limit: Duration) {
         self.shared.wait(limit, |mark| mark.copied == u64::MAX);
     }
 }
 
-fn copy(shared: &Shared, log: &Path) {
+fn copy(shared: &Shared, log: &Path, stdout: impl Write) {
     let mut reader = LogReader::open(log);
     let mut next = 0;
-    let mut stdout = Printer::new(std::io::stdout());
+    let mut stdout = Printer::new(stdout);
     loop {
         let mark = shared.wait(Duration::MAX, |mark| mark.end > next || mark.complete);
         let most = match mark.complete {

@@ -51,7 +51,8 @@ impl Supervisor {
         start(&folders.attempt, plan, Some(&folders.programs), events).await
     }
 
-    async fn connect(
+    /// Connects to the supervisor of this folder.
+    pub async fn connect(
         folder: &Path,
         log: PathBuf,
         events: mpsc::UnboundedSender<Happening>,

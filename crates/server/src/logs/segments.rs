@@ -150,16 +150,19 @@ impl LogStore for SegmentLogs {
     fn close(&self, attempt: &AttemptKey, end: u64) -> Result<(), LogError> {
         let growing = self.begun(attempt)?;
         let writer = growing.writer.iter().find_map(|writer| lock(writer).take());
-        if let Some(mut writer) = writer {
-            writer.skip_to(end);
-            let length = writer.close();
-            growing.mark.send_replace(LogMark {
-                length,
-                complete: true,
-            });
-        }
+        let closed = match writer {
+            Some(mut writer) => {
+                writer.skip_to(end);
+                writer.close().map(|length| {
+                    let complete = true;
+                    growing.mark.send_replace(LogMark { length, complete });
+                })
+            }
+            None => Ok(()),
+        };
+        // After a failure, the next call resumes the log.
         self.inner.growing().remove(attempt);
-        Ok(())
+        closed.map_err(|source| problem("write", attempt, source))
     }
 
     fn reader(&self, attempt: &AttemptKey) -> Box<dyn LogReader> {
@@ -383,6 +386,16 @@ mod tests {
                 keep_bytes: 1 << 20,
             };
             Arc::new(SegmentLogs::open(self.0.path(), limits).unwrap())
+        }
+
+        /// Without its folder, a log gets no new segment.
+        fn set_broken(&self, attempt: &AttemptKey, is_broken: bool) {
+            let folder = attempt_folder(self.0.path(), attempt).join(files::LOG);
+            let (mut from, mut to) = (folder.clone(), folder.with_extension("away"));
+            if !is_broken {
+                std::mem::swap(&mut from, &mut to);
+            }
+            std::fs::rename(from, to).unwrap();
         }
     }
 

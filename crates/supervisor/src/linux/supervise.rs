@@ -429,7 +429,11 @@ impl Supervisor<'_> {
         self.groups.remove();
         let clash = self.clash(ending);
         let dropped_bytes = self.output.log.dropped();
-        let final_log_offset = self.output.log.close();
+        let stored = self.output.log.len();
+        let final_log_offset = self.output.log.close().unwrap_or_else(|error| {
+            crate::trouble!("cannot make the log durable: {error}");
+            stored
+        });
         self.clients.ended(final_log_offset);
         Exit {
             ending,

@@ -116,7 +116,7 @@ fn what_rotation_took_is_a_gap_also_for_a_reader_that_was_there_before() {
             chunk(70, 0, Stream::Output, b"01234")
         ]
     );
-    assert_eq!(log.close(), 100);
+    assert_eq!(log.close().unwrap(), 100);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_loss_at_the_very_end_is_visible_once_the_log_is_closed() {
     fs::create_dir(index_path(&dir.path().join("log"), 4)).unwrap();
     log.append(Stream::Output, b"lost", UnixNanos(0));
     assert_eq!((log.len(), log.dropped()), (4, 4));
-    assert_eq!(log.close(), 8);
+    assert_eq!(log.close().unwrap(), 8);
     let mut reader = reader(dir.path());
     assert_eq!(reader.len().unwrap(), 8);
     let pieces = reader.read_at(0, 100).unwrap();
@@ -269,7 +269,7 @@ fn a_resumed_log_takes_bytes_by_offset_and_marks_what_never_came() {
     );
     assert_eq!(log.append_at(8, Stream::Output, b"!", UnixNanos(7 * MS)), 9);
     log.skip_to(11);
-    assert_eq!(log.close(), 11);
+    assert_eq!(log.close().unwrap(), 11);
     let pieces = reader(dir.path()).read_at(0, 100).unwrap();
     assert_eq!(
         pieces,
@@ -299,7 +299,7 @@ fn bytes_that_find_no_room_may_be_brought_again() {
     assert_eq!(log.append_at(4, Stream::Output, b"more", UnixNanos(0)), 4);
     fs::remove_dir(&blocked).unwrap();
     assert_eq!(log.append_at(4, Stream::Output, b"more", UnixNanos(0)), 8);
-    assert_eq!(log.close(), 8);
+    assert_eq!(log.close().unwrap(), 8);
     let pieces = reader(dir.path()).read_at(0, 100).unwrap();
     assert_eq!(
         pieces,

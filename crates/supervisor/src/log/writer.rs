@@ -150,32 +150,30 @@ impl LogWriter {
         }
     }
 
-    /// Makes everything durable and returns the end of the log for a reader.
-    pub fn close(mut self) -> u64 {
+    /// Makes everything durable and returns the end of the log for a reader. After an error, the log can be resumed and
+    /// closed again.
+    pub fn close(mut self) -> io::Result<u64> {
         if self.current.is_none() && self.offset > self.len() {
             // An empty segment at the end shows readers that bytes before it are missing.
-            self.current = Current::create(&self.dir, self.offset).ok();
+            self.current = Some(Current::create(&self.dir, self.offset)?);
         }
         self.finish_current();
+        let mut synced = Ok(());
         for segment in &self.finished {
             for path in [
                 data_path(&self.dir, segment.start),
                 index_path(&self.dir, segment.start),
             ] {
-                let synced = File::open(&path).and_then(|file| file.sync_data());
+                let file = File::open(&path).and_then(|file| file.sync_data());
                 // `remove_before` may have removed the file.
-                let synced = synced.or_else(|error| match error.kind() {
+                synced = synced.and(file.or_else(|error| match error.kind() {
                     io::ErrorKind::NotFound => Ok(()),
                     _ => Err(error),
-                });
-                complain(synced, &format_args!("sync `{}`", path.display()));
+                }));
             }
         }
-        complain(
-            File::open(&self.dir).and_then(|dir| dir.sync_all()),
-            &"sync the log's folder",
-        );
-        self.len()
+        synced.and(File::open(&self.dir).and_then(|dir| dir.sync_all()))?;
+        Ok(self.len())
     }
 
     /// Returns how many of the bytes are now in the log.
@@ -294,11 +292,5 @@ fn remove(dir: &Path, start: u64) {
         {
             crate::trouble!("cannot remove `{}`: {error}", path.display());
         }
-    }
-}
-
-fn complain(result: io::Result<()>, what: &dyn std::fmt::Display) {
-    if let Err(error) = result {
-        crate::trouble!("cannot {what}: {error}");
     }
 }

@@ -255,7 +255,7 @@ impl Worker {
         let (sender, reports) = mpsc::unbounded_channel();
         let supervisor = start(&folder, &plan, programs().as_deref(), sender).await?;
         let stdout = match copy {
-            Copy::Yes => Some(StdoutCopy::start(&supervisor.log)),
+            Copy::Yes => Some(StdoutCopy::start(&supervisor.log, std::io::stdout())),
             Copy::No => None,
         };
         Ok(Worker {
@@ -296,7 +296,8 @@ impl Worker {
         };
         self.grown(exit.final_log_offset);
         if let Some(stdout) = &self.stdout {
-            stdout.finish(self.end, STDOUT_LAG);
+            stdout.complete(self.end);
+            stdout.wait(STDOUT_LAG);
         }
         let _ = std::fs::remove_dir_all(&self.folder);
         exit
