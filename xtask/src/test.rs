@@ -110,9 +110,9 @@ pub fn compile(workspace: &Workspace) -> Result<()> {
     step::run(&mut compilation(workspace))
 }
 
-/// The command that does so.
+/// The command that does so. It is not `cargo test --no-run`, which omits benchmarks and Python's module.
 pub fn compilation(workspace: &Workspace) -> Command {
-    workspace.cargo_test(&["--no-run", "--all-targets"])
+    workspace.cargo_build(&["--all-targets"])
 }
 
 /// Builds the one program that answers to every name, exactly as the tests build it: as a part of the test of its names.

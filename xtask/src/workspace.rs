@@ -63,7 +63,16 @@ impl Workspace {
 
     /// `cargo test` of the whole workspace with all features; `args` choose what is built and run.
     pub fn cargo_test(&self, args: &[&str]) -> Command {
-        let mut command = self.cargo(&["test"]);
+        self.cargo_everything("test", args)
+    }
+
+    /// `cargo build`, which compiles the same.
+    pub fn cargo_build(&self, args: &[&str]) -> Command {
+        self.cargo_everything("build", args)
+    }
+
+    fn cargo_everything(&self, verb: &str, args: &[&str]) -> Command {
+        let mut command = self.cargo(&[verb]);
         command.args(EVERYTHING).args(args);
         self.choose_compiler(&mut command);
         command
