@@ -6,7 +6,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages and features of every cargo command that builds or tests. Cargo compiles a dependency again for each other
+/// The packages and features of every cargo command that builds or tests, also that of `crates/py/tests/cargo.sh`. Cargo compiles a dependency again for each other
 /// set of features, and each other choice of packages makes another set.
 pub const EVERYTHING: [&str; 4] = [
     "--workspace",
@@ -114,4 +114,15 @@ pub fn is_installed(name: &str) -> bool {
         return false;
     };
     env::split_paths(&path).any(|dir| dir.join(format!("{name}{}", env::consts::EXE_SUFFIX)).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wheel_is_compiled_with_the_features_of_the_tests() {
+        let script = include_str!("../../crates/py/tests/cargo.sh");
+        assert!(script.contains(&EVERYTHING.join(" ")), "{script}");
+    }
 }
