@@ -2,16 +2,18 @@
 //!
 //! People and CI run the same command; `.ci/run` installs what a bare machine lacks.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
+use serde_json::Value;
 
 use crate::services::{self, Absent, Service};
 use crate::step::{self, Steps};
 use crate::tools::{self, Background};
-use crate::workspace::{EVERYTHING, Workspace, is_installed};
+use crate::workspace::{Workspace, is_installed};
 use crate::{chart, cluster, no_arguments, spec, test, tidy};
 
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
@@ -27,16 +29,17 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     steps.run("format", "run `cargo fmt --all`", || {
         step::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))
     });
-    steps.run(
-        "lints",
-        "run `cargo clippy --workspace --all-targets` and fix what it reports",
-        || {
-            let mut clippy = workspace.cargo(&["clippy", "--all-targets"]);
-            step::run(clippy.args(EVERYTHING).args(["--", "-D", "warnings"]))
-        },
-    );
     scripts(workspace, &mut steps);
     crash_tests_can_run(workspace, &mut steps);
+    let workspace = &workspace.with_lints();
+    steps.run("compile", "the compiler names the line", || {
+        test::compile(workspace)
+    });
+    steps.run(
+        "lints",
+        "fix what `compile` printed; `cargo clippy --workspace --all-targets` prints it again",
+        || lints(workspace),
+    );
     test::all(workspace, &mut steps, &test::Options::default());
     steps.run(
         "openapi.json",
@@ -67,6 +70,27 @@ fn before_this_program(steps: &mut Steps) {
         );
         steps.done_before("compile xtask", now.saturating_sub(installed_at));
     }
+}
+
+/// An error if the compiler or clippy had warnings. They do not stop the compilation, so that one run shows everything
+/// that is wrong; cargo kept them and repeats them.
+fn lints(workspace: &Workspace) -> Result<()> {
+    let messages = step::capture(test::compilation(workspace).arg("--message-format=json"))?;
+    match warnings(&String::from_utf8(messages)?) {
+        0 => Ok(()),
+        n => bail!("the step `compile` printed {n} different warnings"),
+    }
+}
+
+/// How many different warnings are in cargo's messages. A library is compiled twice, for its tests and for others.
+fn warnings(messages: &str) -> usize {
+    let different: BTreeSet<String> = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["reason"] == "compiler-message" && message["message"]["level"] == "warning")
+        .map(|message| message["message"]["rendered"].to_string())
+        .collect();
+    different.len()
 }
 
 /// Crash tests watch what a program writes with strace and are skipped without it. Root can install it and trace
@@ -128,4 +152,29 @@ fn scripts(workspace: &Workspace, steps: &mut Steps) {
                 .args(listed.lines()),
         )
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_warnings_of_two_compilations_count_once_and_other_messages_not() {
+        let message = |reason: &str, level: &str, text: &str| {
+            let message =
+                serde_json::json!({"reason": reason, "message": {"level": level, "rendered": text}});
+            format!("{message}\n")
+        };
+        let unused = message("compiler-message", "warning", "unused");
+        let messages = [
+            &unused,
+            &unused,
+            &message("compiler-message", "warning", "needless return"),
+            &message("compiler-message", "note", "see there"),
+            &message("compiler-artifact", "warning", "no message"),
+            "not json\n",
+        ];
+        assert_eq!(warnings(&messages.concat()), 2);
+        assert_eq!(warnings(""), 0);
+    }
 }

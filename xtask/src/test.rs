@@ -47,6 +47,12 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     let options = Options::parse(args)?;
     let mut steps = Steps::default();
     if !options.leaves_out_the_usual() {
+        steps.run("compile", "the compiler names the line", || {
+            match options.cargo_args.is_empty() {
+                true => compile(workspace),
+                false => build_programs(workspace),
+            }
+        });
         all(workspace, &mut steps, &options);
     }
     services::test(workspace, &mut steps, &options.services, Absent::Fails);
@@ -63,14 +69,8 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     steps.finish()
 }
 
-/// Adds the steps of all tests.
+/// Adds the steps of all tests, which are compiled already.
 pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
-    steps.run("compile", "the compiler names the line", || {
-        match options.cargo_args.is_empty() {
-            true => compile(workspace),
-            false => build_programs(workspace),
-        }
-    });
     steps.run(
         "rust tests",
         "run the failing test alone: `cargo test -p CRATE NAME`",
@@ -105,9 +105,14 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     }
 }
 
-/// Builds the programs and all Rust tests.
+/// Builds the programs, all Rust tests and whatever else is written in Rust.
 pub fn compile(workspace: &Workspace) -> Result<()> {
-    step::run(&mut workspace.cargo_test(&["--no-run"]))
+    step::run(&mut compilation(workspace))
+}
+
+/// The command that does so. It is not `cargo test --no-run`, which omits benchmarks and Python's module.
+pub fn compilation(workspace: &Workspace) -> Command {
+    workspace.cargo_build(&["--all-targets"])
 }
 
 /// Builds the one program that answers to every name, exactly as the tests build it: as a part of the test of its names.

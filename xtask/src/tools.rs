@@ -1,7 +1,7 @@
 //! Programs that only the tests need: built from the registry once, into `target/tools`.
 //!
-//! `cargo xtask ci` builds them in the background, and installs the Python packages that tests need; a step that needs
-//! one waits for it.
+//! `cargo xtask ci` builds them in the background, and installs the packages of Python and Java that tests need; a step
+//! that needs one waits for it.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::chart;
 use crate::image;
+use crate::services;
 use crate::step;
 use crate::workspace::Workspace;
 
@@ -40,7 +41,7 @@ impl Tool {
         workspace.target().join("tools/bin").join(self.name)
     }
 
-    /// Builds it unless it is there, without optimizations: that takes less time than any test gains.
+    /// Builds it unless it is there, without optimizations and debug information: that takes less time than any test gains.
     pub fn install(&self, workspace: &Workspace) -> Result<()> {
         if self.path(workspace).is_file() {
             return Ok(());
@@ -60,13 +61,14 @@ impl Tool {
         install.arg("--root").arg(workspace.target().join("tools"));
         install
             .args([self.name, "--version", self.version])
-            .args(self.args);
+            .args(self.args)
+            .env("CARGO_PROFILE_DEV_DEBUG", "0");
         install
     }
 }
 
-/// Installs Python packages and builds every tool and the launcher at low priority, one after the other, while other
-/// steps run.
+/// Installs Python packages and Hadoop and builds every tool and the launcher at low priority, one after the other, while
+/// other steps run.
 pub struct Background {
     building: JoinHandle<()>,
 }
@@ -83,10 +85,11 @@ impl Background {
             }
             commands.push(image::launcher_build(&workspace, "dev"));
             commands.extend(chart::installation(&workspace));
-            for command in commands {
+            for mut command in commands {
                 // A failure is reported by the step that needs the program: it builds it again.
-                let _ = behind(&command).status();
+                let _ = run_behind(&mut command);
             }
+            services::fetch_behind(&workspace);
         });
         Background { building }
     }
@@ -104,6 +107,13 @@ fn python_packages(workspace: &Workspace) -> Vec<Command> {
         workspace.program("bash", &[script, name, "--packages"])
     };
     ["bare", "paddle"].into_iter().map(install).collect()
+}
+
+/// Runs a command at low priority and without output.
+pub fn run_behind(command: &mut Command) -> Result<()> {
+    let status = behind(command).status()?;
+    anyhow::ensure!(status.success(), "it ended with {status}");
+    Ok(())
 }
 
 /// The same command at low priority and without output.

@@ -6,7 +6,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages and features of every cargo command that builds or tests. Cargo compiles a dependency again for each other
+/// The packages and features of every cargo command that builds or tests, also that of `crates/py/tests/cargo.sh`. Cargo compiles a dependency again for each other
 /// set of features, and each other choice of packages makes another set.
 pub const EVERYTHING: [&str; 4] = [
     "--workspace",
@@ -19,6 +19,8 @@ pub const EVERYTHING: [&str; 4] = [
 #[derive(Clone)]
 pub struct Workspace {
     root: PathBuf,
+    /// Whether clippy compiles our crates.
+    lints: bool,
 }
 
 impl Workspace {
@@ -29,6 +31,17 @@ impl Workspace {
             .expect("xtask lies one folder below the root");
         Self {
             root: root.to_owned(),
+            lints: false,
+        }
+    }
+
+    /// The same checkout, but its tests and the wheel are compiled by clippy: it is the compiler with more lints, so our
+    /// crates are read once and dependencies are not checked beside being compiled. What it builds and what the
+    /// compiler builds are kept apart by cargo, so every command of a run has to use the same.
+    pub fn with_lints(&self) -> Self {
+        Self {
+            root: self.root.clone(),
+            lints: true,
         }
     }
 
@@ -40,7 +53,7 @@ impl Workspace {
         self.root.join(relative)
     }
 
-    /// The same cargo that runs this task.
+    /// The same cargo that runs this task; without lints.
     pub fn cargo(&self, args: &[&str]) -> Command {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
@@ -50,16 +63,33 @@ impl Workspace {
 
     /// `cargo test` of the whole workspace with all features; `args` choose what is built and run.
     pub fn cargo_test(&self, args: &[&str]) -> Command {
-        let mut command = self.cargo(&["test"]);
+        self.cargo_everything("test", args)
+    }
+
+    /// `cargo build`, which compiles the same.
+    pub fn cargo_build(&self, args: &[&str]) -> Command {
+        self.cargo_everything("build", args)
+    }
+
+    fn cargo_everything(&self, verb: &str, args: &[&str]) -> Command {
+        let mut command = self.cargo(&[verb]);
         command.args(EVERYTHING).args(args);
+        self.choose_compiler(&mut command);
         command
     }
 
-    /// Any other program, started in the root.
+    /// Any other program, started in the root. If it calls cargo, that compiles as the tests were compiled.
     pub fn program(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(name);
         command.args(args).current_dir(&self.root);
+        self.choose_compiler(&mut command);
         command
+    }
+
+    fn choose_compiler(&self, command: &mut Command) {
+        if self.lints {
+            command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+        }
     }
 
     /// The folder cargo builds into.
@@ -84,4 +114,15 @@ pub fn is_installed(name: &str) -> bool {
         return false;
     };
     env::split_paths(&path).any(|dir| dir.join(format!("{name}{}", env::consts::EXE_SUFFIX)).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wheel_is_compiled_with_the_features_of_the_tests() {
+        let script = include_str!("../../crates/py/tests/cargo.sh");
+        assert!(script.contains(&EVERYTHING.join(" ")), "{script}");
+    }
 }

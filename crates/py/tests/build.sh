@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel once with the compiler's own settings (`build.sh --release` for measuring) and prints its name.
-#
+# Builds the wheel as the tests were compiled (`build.sh --release` for measuring) and prints its name.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 
@@ -11,6 +10,7 @@ if ! [ -x "$tools/bin/maturin" ]; then
 fi
 crates/py/stage.sh "${PADDLECLOUD_TEST_PROGRAM:-target/debug/paddlecloud}"
 rm -rf target/py/wheels
+[ $# != 0 ] || export CARGO=$PWD/crates/py/tests/cargo.sh
 "$tools/bin/maturin" build --quiet --locked --compression-method stored --manifest-path crates/py/Cargo.toml \
     --out target/py/wheels "$@" >&2
 ls target/py/wheels/paddlecloud-*.whl

@@ -24,8 +24,8 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// Downloads the cluster's jars and compiles its few lines; a minute the first time.
-pub fn fetch(workspace: &Workspace) -> Result<()> {
+/// Downloads the cluster's jars and compiles its few lines; a minute the first time. `run` runs a command.
+pub fn fetch(workspace: &Workspace, run: fn(&mut Command) -> Result<()>) -> Result<()> {
     let built = workspace.target().join("hdfs");
     let done = built.join("done");
     let project = workspace.path("e2e/hdfs/pom.xml");
@@ -39,7 +39,7 @@ pub fn fetch(workspace: &Workspace) -> Result<()> {
         .arg(format!("-Dbuild.folder={}", built.display()))
         .args(["compile", "dependency:copy-dependencies"])
         .arg(format!("-DoutputDirectory={}", built.join("lib").display()));
-    step::run(&mut maven).context("Hadoop's jars cannot be fetched here")?;
+    run(&mut maven).context("Hadoop's jars cannot be fetched here")?;
     std::fs::write(&done, wanted).context("cannot note that the jars are there")
 }
 

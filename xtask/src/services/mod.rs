@@ -69,7 +69,7 @@ impl Service {
     fn fetch(self, workspace: &Workspace) -> Result<()> {
         match self {
             Service::Ceph => Ok(()),
-            Service::Hdfs => hdfs::fetch(workspace),
+            Service::Hdfs => hdfs::fetch(workspace, step::run),
             Service::S3 => tools::S3.install(workspace),
         }
     }
@@ -138,6 +138,13 @@ fn bring(workspace: &Workspace, service: Service) -> std::result::Result<(), Lac
             true => Lacking::Broken(error),
             false => Lacking::Absent(error.context("its package index cannot be reached from here")),
         })
+}
+
+/// Installs behind other steps what no `Tool` is. A failure is reported by the step that needs it: it tries again.
+pub fn fetch_behind(workspace: &Workspace) {
+    if Service::Hdfs.missing().is_none() {
+        let _ = hdfs::fetch(workspace, tools::run_behind);
+    }
 }
 
 /// Adds the steps that test the stores against real services.
