@@ -23,6 +23,8 @@ const USUAL: &str = "the login has not been confirmed yet";
 /// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal. Only the token
 /// is stored, in a file that only you can read, so the configuration needs no password.
 ///
+/// With a token or certificate in the configuration no password is needed: checks that the server accepts it.
+///
 /// With `--oidc`, or if no user is named and the server has a login provider, shows a code to confirm in a browser instead.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,6 +55,11 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     };
     if let Some(warning) = session::exposure(&datacenter) {
         context.world.err.note(&warning);
+    }
+    let asks_for_another = args.oidc || args.username.is_some() || args.password.is_some();
+    if let Some(key) = configured_credential(&datacenter).filter(|_| !asks_for_another) {
+        trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
+        return try_configured(&datacenter, key, context).await;
     }
     let configured = datacenter.username.clone();
     let user = args.username.clone().or_else(|| configured.clone());
@@ -115,6 +122,38 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         true => set_user(&datacenter, &user, context),
         false => done(),
     }
+}
+
+/// The key of the configuration that makes a login unnecessary.
+fn configured_credential(datacenter: &Datacenter) -> Option<&'static str> {
+    match () {
+        () if datacenter.usercert.is_some() => Some("usercert"),
+        () if datacenter.token.is_some() => Some("token"),
+        () => None,
+    }
+}
+
+/// Checks a token or certificate of the configuration: commands use it, and no password is needed.
+async fn try_configured(
+    datacenter: &Datacenter,
+    key: &str,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
+    let name = &datacenter.name;
+    let who = match session::remote(datacenter, &context.world.env).whoami_get().await {
+        Err(error) if error.refusal() == Some(ErrorName::Unauthorized) => {
+            let problem = format!("the server of `{name}` does not accept the `{key}` in the configuration");
+            let hint = format!("set another one, or remove `{key}` and log in with a password");
+            return Err(CliError::refused(problem).with_hint(hint));
+        }
+        who => who?,
+    };
+    let line = format!(
+        "logged in to `{name}` as {}, with the `{key}` in the configuration",
+        who.user
+    );
+    context.world.err.line(line);
+    done()
 }
 
 /// Makes this user the one of the datacenter's entry.

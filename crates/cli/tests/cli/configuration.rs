@@ -272,3 +272,30 @@ fn a_login_that_the_configuration_would_undo_is_refused() {
         login.err
     );
 }
+
+#[test]
+fn a_token_of_the_configuration_needs_no_password() {
+    let server = crate::scripted::server();
+    let login = Shell::at(&server.endpoint).line("login");
+    assert_eq!(
+        (login.code, login.err.as_str()),
+        (
+            0,
+            "logged in to `dc1` as me, with the `token` in the configuration\n"
+        )
+    );
+    assert!(server.bodies("POST /api-token-auth").is_empty());
+    let server = crate::scripted::server_with(|_| {
+        Some((
+            401,
+            r#"{"code":401,"error":"unauthorized","msg":"this needs a login"}"#.to_owned(),
+        ))
+    });
+    let refused = Shell::at(&server.endpoint).line("login");
+    assert_eq!(refused.code, 1);
+    assert_eq!(
+        refused.err,
+        "error: the server of `dc1` does not accept the `token` in the configuration\n\
+         hint: set another one, or remove `token` and log in with a password\n"
+    );
+}
