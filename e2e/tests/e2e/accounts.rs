@@ -31,11 +31,22 @@ fn the_first_administrator_logs_in_by_name() {
     let mut env = TestEnvironment::new();
     let config = without_users(&env);
     let config = config.to_str().expect("a plain name");
+    let (mut server, _) = start(&env, config);
+    let lines = server.lines_so_far().join("\n");
+    assert!(
+        lines.contains("there is no account") && lines.contains("`paddlecloud-server init`"),
+        "{lines}"
+    );
+    server.interrupt();
+    server.end();
+
     env.set("PADDLECLOUD_ADMIN_PASSWORD", PASSWORD);
     env.set("PADDLECLOUD_PASSWORD", PASSWORD);
     let init = ["init", "--config", config, "--admin", "root@example.org"];
     drop(env.run("paddlecloud-server", &init).ok());
-    let (_server, endpoint) = start(&env, config);
+    let (mut server, endpoint) = start(&env, config);
+    let lines = server.lines_so_far().join("\n");
+    assert!(!lines.contains("there is no account"), "{lines}");
     let entry = format!("datacenters:\n- name: cloud\n  endpoint: {endpoint}\n");
     env.configure(&entry);
     drop(env.paddlectl(&["login", "-username", "root@example.org"]).ok());
