@@ -42,8 +42,13 @@ impl Environment {
         if let Some(folder) = self.var("PADDLECLOUD_HOME") {
             return std::path::absolute(folder).ok();
         }
-        let home = self.var(if cfg!(windows) { "USERPROFILE" } else { "HOME" })?;
-        std::path::absolute(PathBuf::from(home).join(".paddle")).ok()
+        std::path::absolute(self.user_home()?.join(".paddle")).ok()
+    }
+
+    /// The user's own home folder.
+    pub fn user_home(&self) -> Option<PathBuf> {
+        let home = self.var(if cfg!(windows) { "USERPROFILE" } else { "HOME" });
+        home.map(PathBuf::from)
     }
 
     /// The part of the shell's environment that is sent to a server on the same machine.

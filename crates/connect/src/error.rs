@@ -78,7 +78,8 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
             let mut hints = Vec::new();
             if reason.contains("UnknownIssuer") {
                 hints.push(format!(
-                    "`{program} login` shows the fingerprint of the server's CA and stores it if you trust it"
+                    "`{program} login` shows the fingerprint of the server's CA and stores it if you trust it; \
+                     in a script: `{program} login --fingerprint SHA256:…`"
                 ));
             }
             hints.push(

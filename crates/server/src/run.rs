@@ -14,7 +14,6 @@ use crate::backup::{self, BackupCommandError};
 use crate::config::{self, Config, ConfigError};
 use crate::data_folder::TakeError;
 use crate::error_chain::chain_of;
-use crate::homes::HomeError;
 use crate::init;
 use crate::ready::Ready;
 use crate::reconcile;
@@ -271,12 +270,7 @@ impl StartError {
             }
             StartError::SystemUsers(error) => error.hint(),
             StartError::Kubernetes(error) => return error.hint().map(str::to_owned),
-            StartError::Homes(HomeError::Foreign { .. }) => {
-                "give it to its user with `chown -R --no-dereference`, or correct `system_user`"
-            }
-            StartError::Homes(HomeError::Closed { .. }) => {
-                "let all users enter the storage folder and `home` in it: `chmod 711` is enough"
-            }
+            StartError::Homes(error) => return error.hint(),
             StartError::PlainHttp(_) => {
                 "set `tls`, listen on 127.0.0.1 behind a proxy, or set `plain_http: true` in a network you trust"
             }

@@ -252,6 +252,7 @@ impl Server {
         drop(tokio::spawn(sweep_files(Arc::downgrade(&app), app.stop.clone())));
         drop(tokio::spawn(sweep_homes(Arc::downgrade(&app))));
         drop(tokio::spawn(trim_logs(Arc::downgrade(&app), app.stop.clone())));
+        warn_without_accounts(&app);
         tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
         Ok(Server {
             app,
@@ -312,6 +313,16 @@ async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), Start
     match known.jobs.is_empty() {
         true => Ok(()),
         false => Err(StartError::StorageMissing(config.storage.clone())),
+    }
+}
+
+/// Warns if nobody can log in.
+fn warn_without_accounts(app: &App) {
+    let makes_accounts = app.config.oidc.as_ref().is_some_and(|oidc| oidc.create_accounts);
+    if app.auth.users().all().is_empty() && !makes_accounts {
+        tracing::warn!(
+            "there is no account, so nobody can log in: stop the server and run `paddlecloud-server init`"
+        );
     }
 }
 

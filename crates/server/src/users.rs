@@ -174,6 +174,20 @@ impl Users {
         self.0.changes()
     }
 
+    /// Whether a user's workers would run as the server's own system user although there are other accounts: they could read
+    /// the other users' files, and those of the server. Users of the configuration are compared with each other at the start.
+    pub fn shares_system_user(&self, name: &UserName) -> bool {
+        let own = self.find(name);
+        if own.as_ref().is_some_and(|own| own.run_as.is_some()) {
+            return false;
+        }
+        let is_configured = own.is_some_and(|own| own.origin == Origin::Configuration);
+        self.all().iter().any(|other| {
+            let was_compared = is_configured && other.origin == Origin::Configuration;
+            folded(&other.name) != folded(name) && !was_compared
+        })
+    }
+
     /// The current version of the accounts, see [`UserStore::changes`].
     pub fn version(&self) -> u64 {
         *self.changes().borrow()

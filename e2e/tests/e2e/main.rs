@@ -1,6 +1,7 @@
 //! What a user can rely on, one module per theme.
 #![cfg(target_os = "linux")]
 
+mod accounts;
 mod attack;
 mod backup;
 mod bad_input;

@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal;
 
-use paddlecloud_api::client::{ClientError, trust};
+use paddlecloud_api::client::{ClientError, Credentials, trust};
 use paddlecloud_api::error::ErrorName;
 
 use super::{Context, done};
@@ -23,10 +23,12 @@ const USUAL: &str = "the login has not been confirmed yet";
 /// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal. Only the token
 /// is stored, in a file that only you can read, so the configuration needs no password.
 ///
+/// With a token or certificate in the configuration no password is needed: checks that the server accepts it.
+///
 /// With `--oidc`, or if no user is named and the server has a login provider, shows a code to confirm in a browser instead.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The user; default: the configuration's
+    /// The user, from now on; default: the configuration's
     #[arg(long, short)]
     username: Option<String>,
 
@@ -54,10 +56,14 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if let Some(warning) = session::exposure(&datacenter) {
         context.world.err.note(&warning);
     }
-    if let Some(user) = &args.username {
-        datacenter.username = Some(user.clone());
+    let asks_for_another = args.oidc || args.username.is_some() || args.password.is_some();
+    if let Some(key) = configured_credential(&datacenter).filter(|_| !asks_for_another) {
+        trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
+        return try_configured(&datacenter, key, context).await;
     }
-    let is_nameless = datacenter.username.is_none() && args.password.is_none();
+    let configured = datacenter.username.clone();
+    let user = args.username.clone().or_else(|| configured.clone());
+    let is_nameless = user.is_none() && args.password.is_none();
     if args.oidc || is_nameless {
         trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
         if let Some(user) = provider_login(&datacenter, args.oidc, context).await? {
@@ -66,12 +72,24 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             return done();
         }
     }
-    let Some(user) = datacenter.username.clone() else {
+    let Some(user) = user else {
         return Err(
             CliError::usage(format!("datacenter `{}` has no user name", datacenter.name))
                 .with_hint("set `username:` in the configuration, or use `-username`"),
         );
     };
+    let is_another = configured.as_ref().is_some_and(|configured| *configured != user);
+    let in_the_way = match () {
+        () if datacenter.token.is_some() => Some("token"),
+        () if is_another && datacenter.password.is_some() => Some("password"),
+        () => None,
+    };
+    if let Some(key) = in_the_way {
+        let name = &datacenter.name;
+        let problem =
+            format!("commands would use the `{key}` of `{name}` in the configuration, not this login");
+        return Err(CliError::usage(problem).with_hint(format!("remove `{key}` there")));
+    }
     // Before any secret is read or sent.
     trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
     if let Some(password) = &args.password {
@@ -84,15 +102,74 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         let typed = secret_input::read(PASSWORD, &prompt, context)?;
         datacenter.password = typed.or(datacenter.password);
     }
-    if datacenter.password.is_none() {
+    let Some(password) = datacenter.password.clone() else {
         let error = CliError::usage("no password was given");
         return Err(error.with_hint(format!("type it, pass it on stdin, or set {PASSWORD}")));
+    };
+    if is_another {
+        datacenter.username = Some(user.clone());
     }
-    session::remote(&datacenter, &context.world.env).login().await?;
-    context
-        .world
-        .err
-        .line(format!("logged in to `{}` as {user}", datacenter.name));
+    let credentials = Credentials {
+        login: Some((user.clone(), password)),
+        token: None,
+    };
+    // The token is stored for the entry as it is written: later commands find it there.
+    let client = session::remote(&datacenter, &context.world.env).with_credentials(credentials);
+    client.login().await?;
+    let name = &datacenter.name;
+    context.world.err.line(format!("logged in to `{name}` as {user}"));
+    match is_another {
+        true => set_user(&datacenter, &user, context),
+        false => done(),
+    }
+}
+
+/// The key of the configuration that makes a login unnecessary.
+fn configured_credential(datacenter: &Datacenter) -> Option<&'static str> {
+    match () {
+        () if datacenter.usercert.is_some() => Some("usercert"),
+        () if datacenter.token.is_some() => Some("token"),
+        () => None,
+    }
+}
+
+/// Checks a token or certificate of the configuration: commands use it, and no password is needed.
+async fn try_configured(
+    datacenter: &Datacenter,
+    key: &str,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
+    let name = &datacenter.name;
+    let who = match session::remote(datacenter, &context.world.env).whoami_get().await {
+        Err(error) if error.refusal() == Some(ErrorName::Unauthorized) => {
+            let problem = format!("the server of `{name}` does not accept the `{key}` in the configuration");
+            let hint = format!("set another one, or remove `{key}` and log in with a password");
+            return Err(CliError::refused(problem).with_hint(hint));
+        }
+        who => who?,
+    };
+    let line = format!(
+        "logged in to `{name}` as {}, with the `{key}` in the configuration",
+        who.user
+    );
+    context.world.err.line(line);
+    done()
+}
+
+/// Makes this user the one of the datacenter's entry.
+fn set_user(datacenter: &Datacenter, user: &str, context: &mut Context<'_>) -> Result<u8, CliError> {
+    let name = &datacenter.name;
+    let Some(location) = config::location(&context.flags.wanted(), &context.world.env) else {
+        return done();
+    };
+    let path = location.path;
+    config::set(&path, Some(name), "username", user).map_err(|error| {
+        CliError::refused(error.to_string()).with_hint(format!(
+            "write `username: {user}` to `{name}`; the login is stored"
+        ))
+    })?;
+    let line = format!("`username` of `{name}` in {} is now {user}", path.display());
+    context.world.err.line(line);
     done()
 }
 

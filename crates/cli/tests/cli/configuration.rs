@@ -179,3 +179,123 @@ fn a_token_is_fetched_once_kept_and_used_again() {
     let login: serde_json::Value = serde_json::from_slice(&logins[0]).unwrap();
     assert_eq!(login["password"], "0123", "digits stay the text they are");
 }
+
+/// A server that accepts every password.
+fn trusting() -> crate::scripted::Server {
+    crate::scripted::server_with(|line| {
+        line.starts_with("POST /api-token-auth")
+            .then(|| (200, r#"{"token":"fresh"}"#.to_owned()))
+    })
+}
+
+/// The user and the kind of login of the current datacenter.
+fn current(shell: &Shell) -> (String, String) {
+    let view: serde_json::Value = serde_json::from_str(&shell.line("config view -o json").out).unwrap();
+    let entry = &view["datacenters"][0];
+    let text = |key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    (text("username"), text("login"))
+}
+
+#[test]
+fn later_commands_use_the_login_just_made() {
+    let server = trusting();
+    let mut shell = Shell::new();
+    shell.set("PADDLECLOUD_PASSWORD", "a long secret");
+    let entry = format!("dc1: # mine\n  endpoint: {}\n", server.endpoint);
+    let file = shell.write(".paddle/config", &entry);
+    let login = shell.line("login -username root@example.org");
+    assert_eq!(login.err, "logged in to `dc1` as root@example.org\n");
+    assert_eq!(current(&shell), (String::new(), "token".to_owned()));
+    assert_eq!(
+        std::fs::read_to_string(&file).unwrap(),
+        entry,
+        "no need to change it"
+    );
+
+    let of_ann = entry.replace("mine\n", "mine\n  username: ann\n");
+    shell.write(".paddle/config", &of_ann);
+    let login = shell.line("login -username root@example.org");
+    assert_eq!(
+        shell.tidy(&login.err),
+        "logged in to `dc1` as root@example.org\n\
+         `username` of `dc1` in HOME/.paddle/config is now root@example.org\n"
+    );
+    assert_eq!(
+        current(&shell),
+        ("root@example.org".to_owned(), "token".to_owned())
+    );
+    let changed = of_ann.replace("ann", "'root@example.org'");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), changed);
+}
+
+#[test]
+fn a_login_that_the_configuration_would_undo_is_refused() {
+    let server = trusting();
+    let mut shell = Shell::new();
+    shell.set("PADDLECLOUD_PASSWORD", "a long secret");
+    let entry = format!(
+        "dc1:\n  username: ann\n  password: old\n  endpoint: {}\n",
+        server.endpoint
+    );
+    let file = shell.write(".paddle/config", &entry);
+    let login = shell.line("login -username bob");
+    assert_eq!(login.code, 2);
+    assert_eq!(
+        login.err,
+        "error: commands would use the `password` of `dc1` in the configuration, not this login\n\
+         hint: remove `password` there\n"
+    );
+    assert!(
+        server.bodies("POST /api-token-auth").is_empty(),
+        "nothing was sent"
+    );
+    assert_eq!(std::fs::read_to_string(file).unwrap(), entry);
+    let login = Shell::at(&server.endpoint).line("login -username bob -password x");
+    assert!(
+        login.err.contains("would use the `token` of `dc1`"),
+        "{}",
+        login.err
+    );
+
+    let flow = format!(
+        "datacenters: [{{name: dc1, username: ann, endpoint: '{}'}}]\n",
+        server.endpoint
+    );
+    shell.write(".paddle/config", &flow);
+    let login = shell.line("login -username bob");
+    assert_eq!(login.code, 1, "{}", login.err);
+    assert!(
+        login
+            .err
+            .contains("hint: write `username: bob` to `dc1`; the login is stored"),
+        "{}",
+        login.err
+    );
+}
+
+#[test]
+fn a_token_of_the_configuration_needs_no_password() {
+    let server = crate::scripted::server();
+    let login = Shell::at(&server.endpoint).line("login");
+    assert_eq!(
+        (login.code, login.err.as_str()),
+        (
+            0,
+            "logged in to `dc1` as me, with the `token` in the configuration\n"
+        )
+    );
+    assert!(server.bodies("POST /api-token-auth").is_empty());
+    let server = crate::scripted::server_with(|_| {
+        Some((
+            401,
+            r#"{"code":401,"error":"unauthorized","msg":"this needs a login"}"#.to_owned(),
+        ))
+    });
+    let refused = Shell::at(&server.endpoint).line("login");
+    assert_eq!(refused.code, 1);
+    assert_eq!(
+        refused.err,
+        "error: the server of `dc1` does not accept the `token` in the configuration\n\
+         hint: set another one, or remove `token` and log in with a password\n"
+    );
+}

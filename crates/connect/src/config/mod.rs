@@ -47,6 +47,20 @@ impl Datacenter {
             cacert: None,
         }
     }
+
+    /// Replaces a leading `~/` of its paths by the user's home, as a shell does.
+    fn with_home(mut self, environment: &Environment) -> Datacenter {
+        let Some(home) = environment.user_home() else {
+            return self;
+        };
+        let paths = [&mut self.usercert, &mut self.userkey, &mut self.cacert];
+        for path in paths.into_iter().flatten() {
+            if let Ok(rest) = path.strip_prefix("~") {
+                *path = home.join(rest);
+            }
+        }
+        self
+    }
 }
 
 /// What the caller asked for, in addition to files and environment.
@@ -118,7 +132,10 @@ pub fn choice(wanted: &ConfigOverrides, environment: &Environment) -> Result<Cho
         (None, Some(EMBEDDED)) => Ok(Choice::Embedded),
         (None, Some(name)) => Err(ConfigError::NothingConfigured(name.to_owned())),
         (Some(file), Some(EMBEDDED)) if !file.has(EMBEDDED) => Ok(Choice::Embedded),
-        (Some(file), name) => Ok(Choice::Remote(Box::new(file.datacenter(name)?))),
+        (Some(file), name) => {
+            let datacenter = file.datacenter(name)?.with_home(environment);
+            Ok(Choice::Remote(Box::new(datacenter)))
+        }
     }
 }
 
@@ -140,5 +157,36 @@ fn read(path: &Path) -> Result<Option<String>, ConfigError> {
             line: None,
             problem: error.to_string(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tilde_in_a_path_is_the_users_home() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("config");
+        let text = "dc1:\n  endpoint: https://h\n  usercert: ann.crt\n  userkey: ~/.paddle/user.key\n  cacert: ~ca/x\n";
+        std::fs::write(&file, text).unwrap();
+        let name = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
+        let variables = [(name.to_owned(), "/home/ann".to_owned())];
+        let wanted = ConfigOverrides {
+            config: Some(file),
+            datacenter: None,
+        };
+        let environment = Environment::from(std::collections::BTreeMap::from(variables));
+        let Choice::Remote(datacenter) = choice(&wanted, &environment).unwrap() else {
+            panic!("a server is configured");
+        };
+        let key = Path::new("/home/ann").join(".paddle/user.key");
+        assert_eq!(datacenter.userkey, Some(key));
+        assert_eq!(datacenter.usercert, Some(PathBuf::from("ann.crt")));
+        assert_eq!(
+            datacenter.cacert,
+            Some(PathBuf::from("~ca/x")),
+            "another user's is not known"
+        );
     }
 }

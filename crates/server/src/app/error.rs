@@ -23,6 +23,7 @@ use crate::logs::LogsError;
 use crate::oidc::OidcError;
 use crate::reconcile::JobsError;
 use crate::secrets::SecretsError;
+use crate::users::Origin;
 
 /// Why a use case failed: in a layer below, or by its own rules.
 #[derive(Debug, thiserror::Error)]
@@ -102,8 +103,10 @@ pub enum AppError {
         datacenter: DatacenterName,
         backend: Box<Backend>,
     },
-    #[error("the workers of `{0}` would run as the server's own system user, like those of other users")]
-    SharedSystemUser(UserName),
+    #[error(
+        "the workers of `{user}` would run as the server's own system user and could read other users' files"
+    )]
+    SharedSystemUser { user: UserName, origin: Origin },
     #[error("the account has been disabled or deleted")]
     AccountEnded,
     #[error("the files of {name} ({id}) are gone")]

@@ -17,7 +17,7 @@ use crate::config::EngineKind;
 use crate::error_chain::chain_of;
 use crate::homes::StorageError;
 use crate::reconcile::{Submission, Submitted};
-use crate::users::{Account, Origin};
+use crate::users::Origin;
 
 /// Numeric suffixes to try for a generated name before a random one.
 const COUNTED_SUFFIXES: u32 = 50;
@@ -73,20 +73,20 @@ impl App {
         Ok(reply)
     }
 
-    /// Refuses a caller whose workers would share a system user with others: they could read each other's files. Users of the
-    /// configuration are checked when the server starts, accounts of the database here.
+    /// Refuses a caller whose workers would run as the server itself beside other users. The local engine refuses jobs that were
+    /// queued before.
     fn own_system_user(&self, caller: &Caller) -> Result<(), AppError> {
         let EngineKind::Local = self.config.engine else {
             return Ok(());
         };
         let users = self.auth.users();
-        let shares = |account: &Account| account.run_as.is_none() && account.name != caller.user;
-        let own = users.find(&caller.user);
-        let is_apart = own.is_none_or(|own| own.run_as.is_some() || own.origin == Origin::Configuration);
-        if is_apart || !users.all().iter().any(|account| shares(account)) {
+        if !users.shares_system_user(&caller.user) {
             return Ok(());
         }
-        Err(AppError::SharedSystemUser(caller.user.clone()))
+        let user = caller.user.clone();
+        let own = users.find(&user);
+        let origin = own.map_or(Origin::Database, |own| own.origin);
+        Err(AppError::SharedSystemUser { user, origin })
     }
 
     /// Returns a guard that prevents the removal of packages.

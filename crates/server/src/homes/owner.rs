@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use paddlecloud_core::names::UserName;
+use paddlecloud_core::spec::shell_quote;
 use paddlecloud_pfs::root::{Durability, Existing};
 use paddlecloud_pfs::{RelPath, Root};
 use paddlecloud_supervisor::protocol::RunAs;
@@ -46,7 +47,28 @@ pub enum HomeError {
         path: PathBuf,
         found: u32,
         wanted: u32,
+        group: u32,
     },
+}
+
+impl HomeError {
+    /// How to fix it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            HomeError::Make { .. } => None,
+            HomeError::Closed { .. } => Some(
+                "let all users enter the storage folder and `home` in it: `chmod 711` is enough".to_owned(),
+            ),
+            HomeError::Foreign {
+                path, wanted, group, ..
+            } => {
+                let path = shell_quote(&path.to_string_lossy());
+                Some(format!(
+                    "hand it over with `chown -R --no-dereference {wanted}:{group} {path}`, or correct `system_user`"
+                ))
+            }
+        }
+    }
 }
 
 /// Whose rights the server uses for a user's files; by default its own.
@@ -100,10 +122,13 @@ impl Deref for Home {
     }
 }
 
+/// The server's own folders in a home, the outermost last.
+const OUR_FOLDERS: [&[&str]; 4] = [&["packages"], &["runs"], &["latest"], &[]];
+
 /// Renames whatever blocks one of the server's own folders. A job may have put a link or a file there, and its user could no
 /// longer submit.
 fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), StorageError> {
-    for folder in [ours(&[]), ours(&["packages"]), ours(&["runs"]), ours(&["latest"])] {
+    for folder in OUR_FOLDERS.iter().rev().map(|folder| ours(folder)) {
         let is_in_the_way = match root.stat_link(&folder) {
             Ok(found) => !found.is_dir(),
             Err(_) => false,
@@ -224,16 +249,30 @@ impl Storage {
                 });
             }
         };
-        let wanted = owner.uid;
-        if found == wanted {
+        if found == owner.uid {
             return Ok(());
+        }
+        let is_ours = found == rustix::process::geteuid().as_raw();
+        if is_ours && self.remove_empty_home(user) {
+            return self.make_home_of(user, path, owner);
         }
         Err(HomeError::Foreign {
             user: user.clone(),
             path,
             found,
-            wanted,
+            wanted: owner.uid,
+            group: owner.gid,
         })
+    }
+
+    /// Removes a home that has nothing in it but the server's own empty folders. The server made it before its user had a system
+    /// user.
+    fn remove_empty_home(&self, user: &UserName) -> bool {
+        let home = self.home_path(user);
+        for folder in OUR_FOLDERS {
+            let _ = std::fs::remove_dir(home.join(ours(folder).to_string()));
+        }
+        std::fs::remove_dir(&home).is_ok()
     }
 
     /// Creates the home under another name and renames it once it belongs to its user, so that a partial home is never visible.

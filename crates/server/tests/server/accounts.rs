@@ -324,6 +324,41 @@ async fn workers_of_two_users_never_share_a_system_user() {
 }
 
 #[tokio::test]
+async fn a_user_of_the_configuration_without_a_system_user_submits_only_while_alone() {
+    for lines in ["", UIDS] {
+        let stage = Stage::with(lines).await;
+        stage.submit("before").await;
+        add(&stage, "robot", json!({"service": true, "password": null})).await;
+        let refused = stage.post("/api/v1/jobs", request("after")).await;
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        let problem = refused.json()["msg"].clone();
+        assert_eq!(
+            problem,
+            "the workers of `me` would run as the server's own system user and could read other users' files"
+        );
+        assert!(refused.text().contains("`system_user`"), "{}", refused.text());
+        assert_eq!(delete(&stage, "robot", "dispose=purge").await.status, 200);
+        stage.submit("after").await;
+        stage.finish().await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_queued_before_the_second_account_does_not_start_as_the_server() {
+    let stage = Stage::new().await;
+    let id = stage.submit("queued").await;
+    add(&stage, "ann", json!({})).await;
+    let killed = Request::new("DELETE", "/api/v1/jobs/you%2Fblocker");
+    assert_eq!(stage.send(killed).await.status, 200);
+    stage.app.jobs.wait_final(&id.parse().unwrap()).await;
+    let job = stage.get(&format!("/api/v1/jobs/{id}")).await.json();
+    assert_eq!(job["msg"]["job"]["status"], "Failed", "{job}");
+    let why = stage.get(&format!("/api/v1/jobs/{id}/why")).await.text();
+    assert!(why.contains("`me` has no system user"), "{why}");
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn a_reused_name_inherits_nothing() {
     let stage = Stage::with(UIDS).await;
     let first = add(&stage, "ann", json!({})).await;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddlecloud_api::jobs::JobRequest;
+use paddlecloud_core::job::Phase;
 use paddlecloud_core::names::JobRef;
 use paddlecloud_server::app::App;
 use paddlecloud_server::auth::Caller;
@@ -66,8 +67,9 @@ impl Stage {
             running: tokio::spawn(server.run()),
             folder,
         };
-        let you = stage.app.auth.users().find(&"you".parse().unwrap());
-        if stage.app.jobs.active().is_empty() && you.is_some() {
+        let (users, you) = (stage.app.auth.users(), "you".parse().unwrap());
+        let may_submit = users.find(&you).is_some() && !users.shares_system_user(&you);
+        if stage.app.jobs.active().is_empty() && may_submit {
             stage.block().await;
         }
         stage
@@ -87,7 +89,11 @@ impl Stage {
             user: "you".parse().unwrap(),
             scopes: paddlecloud_core::access::Scopes::user(),
         };
-        self.app.job_submit(&you, request, None).await.unwrap();
+        let submitted = self.app.job_submit(&you, request, None).await.unwrap();
+        // Jobs that have not started when an account is added are refused.
+        let mut blocker = self.app.jobs.watch(&submitted.id.parse().unwrap()).unwrap();
+        let runs = blocker.wait_for(|job| job.phase == Phase::Running || job.phase.is_final());
+        assert_eq!(runs.await.unwrap().phase, Phase::Running);
     }
 
     /// Sends a request as `me`.

@@ -309,15 +309,40 @@ async fn a_home_that_belongs_to_somebody_else_is_not_taken_over() {
         return;
     }
     let folder = folder();
-    fs::create_dir_all(folder.path().join("storage/home/you")).unwrap();
+    let home = folder.path().join("storage/home/you");
+    fs::create_dir_all(&home).unwrap();
+    fs::write(home.join("model"), "precious").unwrap();
     let refused = start(config(folder.path()), paddlecloud_supervisor::probe()).await;
-    let problem = refused.err().unwrap().to_string();
+    let Some(StartError::Homes(problem)) = refused.err() else {
+        panic!("the home is root's");
+    };
+    let RunAs { uid, gid, .. } = account("you");
     let expected = format!(
-        "the home `{}/storage/home/you` of user `you` belongs to system user number 0, not to number {}",
-        folder.path().display(),
-        account("you").uid
+        "the home `{}` of user `you` belongs to system user number 0, not to number {uid}",
+        home.display(),
     );
-    assert_eq!(problem, expected);
+    assert_eq!(problem.to_string(), expected);
+    let command = format!("`chown -R --no-dereference {uid}:{gid} {}`", home.display());
+    let hint = problem.hint().unwrap();
+    assert!(hint.contains(&command), "{hint}");
+    assert_eq!(fs::read(home.join("model")).unwrap(), b"precious");
+}
+
+#[tokio::test]
+async fn an_empty_home_of_the_servers_goes_to_its_user() {
+    if skipped() {
+        return;
+    }
+    let folder = folder();
+    let homes = folder.path().join("storage/home");
+    fs::create_dir_all(homes.join("me")).unwrap();
+    fs::create_dir_all(homes.join("you/.paddlecloud/packages")).unwrap();
+    let server = start(config(folder.path()), paddlecloud_supervisor::probe()).await;
+    assert!(server.is_ok(), "{:?}", server.err());
+    for (user, _) in MAPPING {
+        let home = fs::metadata(homes.join(user)).unwrap();
+        assert_eq!((home.uid(), home.mode() & 0o777), (account(user).uid, 0o700));
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Job, News, Worker, WorkerKey};
+use paddlecloud_core::names::UserName;
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, WorkDir};
 use paddlecloud_core::spec::Resources;
@@ -112,6 +113,10 @@ async fn start(
     attempt: &AttemptKey,
     folder: &AttemptFolder,
 ) -> Result<Option<protocol::State>, NotStarted> {
+    let user = &assignment.job.user;
+    if inner.storage.accounts().shares_system_user(user) {
+        return Err(shared_system_user(user).into());
+    }
     let plan = worker_plan(inner, assignment, folder).ok_or("the job has no such worker".to_owned())?;
     let _slot = inner.starts.acquire().await.map_err(|error| error.to_string())?;
     write_plan(plan, folder.path.clone()).await?;
@@ -133,6 +138,14 @@ async fn start(
             Ok(None)
         }
     }
+}
+
+/// Why a job that was queued before there were other accounts is not started.
+fn shared_system_user(user: &UserName) -> String {
+    format!(
+        "`{user}` has no system user, and there are other accounts: \
+         the worker would run as the server itself and could read other users' files"
+    )
 }
 
 async fn write_plan(plan: protocol::WorkerPlan, folder: PathBuf) -> Result<(), NotStarted> {

@@ -14,6 +14,7 @@ use super::reply::Refused;
 use crate::app::{AdminOnly, AppError, NotReady, What};
 use crate::error_chain::chain_of;
 use crate::store;
+use crate::users::Origin;
 
 pub(super) use files::removal_refused;
 
@@ -92,9 +93,14 @@ impl From<AppError> for ErrorBody {
             AppError::OutOfReach { .. } => refused(ErrorName::Conflict)
                 .with_hint("an administrator can mount it and set `storage` to the mounted folder"),
             AppError::PackageInUse => refused(ErrorName::Conflict).with_hint("stop that `submit` first"),
-            AppError::SharedSystemUser(_) => refused(ErrorName::Forbidden).with_hint(
-                "an administrator sets `system_uids` in the server's configuration, or gives each account a system user",
-            ),
+            AppError::SharedSystemUser { origin, .. } => refused(ErrorName::Forbidden).with_hint(match origin {
+                Origin::Configuration => {
+                    "an administrator sets your `system_user` in the server's configuration, or deletes all other accounts"
+                }
+                Origin::Database => {
+                    "an administrator sets `system_uids` in the server's configuration, or gives each account a system user"
+                }
+            }),
             AppError::NoAddress => refused(ErrorName::Forbidden)
                 .with_hint("download the file with `paddlectl cp` and send it from this machine")
                 .with_hint("links work on a shared server: docs/guide/configuration.md"),
