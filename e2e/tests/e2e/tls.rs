@@ -148,22 +148,25 @@ fn a_server_that_cannot_be_trusted_is_told_and_gets_no_password() {
 
 #[test]
 fn a_script_with_a_token_trusts_the_server_by_its_fingerprint() {
-    let env = TestEnvironment::new();
-    let authority = Authority::new(&env, "ours");
-    let shared = start_with_tls(&env, &authority);
-    let entry = format!("cloud:\n  endpoint: https://{}\n", shared.endpoint);
-    env.configure(&format!(
-        "{entry}  username: ada\n  password: {PASSWORD}\n  cacert: {}\n",
-        authority.path("ca.pem")
-    ));
-    let token = env.paddlectl(&["token", "create", "nightly"]).ok().stdout;
-    env.configure(&format!("{entry}  token: {token}"));
-    let unknown = env.paddlectl(&["whoami"]).refused(3);
-    drop(unknown.says("`paddlectl login --fingerprint SHA256:…`"));
+    let mut env = TestEnvironment::new();
+    let shared = Shared::start(&env, "tls: {names: [localhost]}\n", "");
+    let endpoint = shared.endpoint.replace("127.0.0.1", "localhost");
+    let entry = |name: &str, login: &str| format!("{name}:\n  endpoint: https://{endpoint}\n  {login}\n");
+    env.set("PADDLECLOUD_PASSWORD", PASSWORD);
+    env.configure(&entry("cloud", "username: ada"));
     let asked = env.paddlectl(&["login"]).refused(1);
     let (_, fingerprint) = asked.stderr.split_once("CA, ").expect("it shows the fingerprint");
     let fingerprint = fingerprint.lines().next().expect("it is on one line");
-    let login = env.paddlectl(&["login", "--fingerprint", fingerprint]).ok();
-    drop(login.says("logged in to `cloud` as ada, with the `token` in the configuration"));
+    let login = ["login", "--fingerprint", fingerprint];
+    drop(env.paddlectl(&login).ok());
+    let token = env.paddlectl(&["token", "create", "nightly"]).ok().stdout;
+
+    env.set("PADDLECLOUD_PASSWORD", "not needed");
+    env.configure(&entry("script", &format!("token: {}", token.trim())));
+    let unknown = env.paddlectl(&["whoami"]).refused(3);
+    drop(unknown.says("`paddlectl login --fingerprint SHA256:…`"));
+    drop(env.paddlectl(&["login"]).refused(1));
+    let login = env.paddlectl(&login).ok();
+    drop(login.says("logged in to `script` as ada, with the `token` in the configuration"));
     env.paddlectl(&["whoami"]).ok().prints("/pfs/cloud/home/ada");
 }
