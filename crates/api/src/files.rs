@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use paddlecloud_pfs::root::{Kind, Meta, Stamp};
 use paddlecloud_pfs::{Digest, Entry, LinkTarget, Mtime, Node, PfsPath, PfsPathError, RelPath, Space};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 pub use self::fsck::{FsckEnd, FsckFinding, FsckLine, FsckReply, FsckVerdict};
 pub use self::uploads::{CommitRequest, ReuseRequest, UnfinishedUpload, UploadReply, UploadRequest};
@@ -71,25 +71,7 @@ impl fmt::Display for WirePath {
     }
 }
 
-impl fmt::Debug for WirePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for WirePath {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for WirePath {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+paddlecloud_pfs::as_text!(WirePath);
 
 /// The path of something below a folder.
 pub fn below(folder: &PfsPath, path: &RelPath) -> Result<PfsPath, PfsPathError> {

@@ -3,6 +3,7 @@
 //! A leaf: it knows files and bytes, not jobs, users' rights or HTTP. All calls block; async callers run them on threads that may
 //! block.
 
+mod as_text;
 pub mod check;
 pub mod content;
 mod digest;

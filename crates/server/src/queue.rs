@@ -43,28 +43,17 @@ pub struct Limit {
 
 const NO_LIMIT: usize = Semaphore::MAX_PERMITS;
 
+const fn limit(at_once: usize, of_one_user: usize) -> Limit {
+    Limit { at_once, of_one_user }
+}
+
 /// The limits of all classes, in their order.
 const LIMITS: [Limit; 5] = [
-    Limit {
-        at_once: 6,
-        of_one_user: 4,
-    },
-    Limit {
-        at_once: 4,
-        of_one_user: 3,
-    },
-    Limit {
-        at_once: 3,
-        of_one_user: 2,
-    },
-    Limit {
-        at_once: NO_LIMIT,
-        of_one_user: 2,
-    },
-    Limit {
-        at_once: 64,
-        of_one_user: 32,
-    },
+    limit(6, 4),
+    limit(4, 3),
+    limit(3, 2),
+    limit(NO_LIMIT, 2),
+    limit(64, 32),
 ];
 
 /// The memory for one request of the classes that take memory; half of these requests may be one user's.
