@@ -119,9 +119,14 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
     });
     match result {
         Ok((runtime, server)) => {
-            ready.ready();
             runtime.block_on(async {
                 stop_on_signals(server.stop_token());
+                tracing::info!(
+                    version = crate::VERSION,
+                    listen = server.addresses().join(", "),
+                    "ready"
+                );
+                ready.ready();
                 server.run().await;
             });
             Ok(())
@@ -253,7 +258,6 @@ impl Server {
         drop(tokio::spawn(sweep_homes(Arc::downgrade(&app))));
         drop(tokio::spawn(trim_logs(Arc::downgrade(&app), app.stop.clone())));
         warn_without_accounts(&app);
-        tracing::info!(version = crate::VERSION, listen = app.listen.join(", "), "ready");
         Ok(Server {
             app,
             sockets,

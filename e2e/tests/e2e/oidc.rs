@@ -199,7 +199,7 @@ fn a_user_logs_in_with_a_provider_until_the_provider_removes_them() {
         "{error}"
     );
     let error = refused(env.paddlectl(&["whoami"]));
-    assert!(error.contains("the token is not valid"), "{error}");
+    assert!(error.contains("the token is invalid"), "{error}");
 
     // Eve claims ann's address, which her provider has not verified.
     let (done, said) = log_in(&env, "eve", "");
@@ -253,7 +253,7 @@ fn a_login_that_is_used_renews_itself_until_the_provider_ends_it() {
         let ran = env.paddlectl(&["whoami"]);
         (ran.code != Some(0)).then_some(ran.stderr)
     });
-    assert!(error.contains("the token is not valid"), "{error}");
+    assert!(error.contains("the token is invalid"), "{error}");
     assert!(error.contains("paddlectl login"), "{error}");
     let audit = admin.paddlectl(&["admin", "audit"]).ok().stdout;
     assert!(audit.contains("login.end"), "{audit}");

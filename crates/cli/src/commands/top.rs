@@ -5,7 +5,7 @@ use crate::error::CliError;
 
 /// Show what jobs use now
 ///
-/// Not available yet.
+/// Comes with a later version.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// One job; default: all that run

@@ -341,7 +341,6 @@ fn no_text_changes_what_lies_outside_of_a_home() {
     let stage = runtime.block_on(Stage::with(USERS));
     plant(&stage);
     let (pack, before) = (pack(), outside(&stage));
-    let mut done = 0;
     let outcome = runner(100).run(&hostile_path(), |path| {
         for ask in writing(&path, &pack) {
             restore(&stage.home("me"));
@@ -362,11 +361,19 @@ fn no_text_changes_what_lies_outside_of_a_home() {
     outcome.unwrap();
     // They do work where they may.
     let asks = writing("/pfs/dc/home/me/fresh/secret", &pack);
+    let mut refused = Vec::new();
     for ask in &asks {
         restore(&stage.home("me"));
-        let (status, _) = runtime.block_on(ask.send(&stage));
-        done += u32::from(status == 200);
+        let (status, reply) = runtime.block_on(ask.send(&stage));
+        if status != 200 {
+            refused.push(reply);
+        }
     }
-    assert!(done >= 10, "only {done} of {} requests did something", asks.len());
+    assert!(
+        refused.len() <= 4,
+        "{} of {}: {refused:#?}",
+        refused.len(),
+        asks.len()
+    );
     runtime.block_on(stage.finish());
 }

@@ -55,7 +55,7 @@ async fn a_link_works_without_a_login_until_it_is_taken_back() {
     files.unpublish(&share.id).await.unwrap();
     let gone = get(&stage.address, &path).await;
     assert!(
-        gone.starts_with("HTTP/1.1 404") && gone.contains("taken back"),
+        gone.starts_with("HTTP/1.1 404") && gone.contains("has been revoked"),
         "{gone}"
     );
     stage.finish().await;
