@@ -294,7 +294,7 @@ def test_a_job_that_is_there_already_leaves_nothing_half_created(home, cluster):
     import paddle.job as job
 
     cluster.there = {"Job"}
-    with pytest.raises(errors.NotPossibleHere, match="Job `paddle-job-pserver` is there already") as found:
+    with pytest.raises(errors.NotPossibleHere, match="Job `paddle-job-pserver` already exists") as found:
         job_in_an_image(job).submit()
     assert "kubectl delete service,job" in found.value.hints[0]
     assert cluster.deleted == ["/api/v1/namespaces/own/services/paddle-job"]
