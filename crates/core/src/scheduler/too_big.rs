@@ -8,7 +8,7 @@ use super::placing::largest_below;
 use super::queue::Fit;
 use super::quota::{Limit, RequestSum};
 use super::request::Request;
-use super::room::Shape;
+use super::room::{Load, Shape};
 use crate::quantity::{counted, readable_cores};
 use crate::spec::Resources;
 
@@ -93,7 +93,10 @@ fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     if let Some(limit) = account.and_then(|account| account.never_allows(RequestSum::of(&shape))) {
         return Some(TooMuch::Quota(limit));
     }
-    (scheduler.fit(&shape) == Fit::Never).then(|| TooMuch::Machines(never_fits(scheduler, &shape)))
+    // Without any usable machine nothing is known: one may be cordoned, or about to join.
+    let has_machines = *scheduler.cluster.idle().total() != Load::default();
+    let never = has_machines && scheduler.fit(&shape) == Fit::Never;
+    never.then(|| TooMuch::Machines(never_fits(scheduler, &shape)))
 }
 
 /// How a shape exceeds the largest node, or all nodes together.

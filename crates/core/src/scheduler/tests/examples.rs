@@ -261,6 +261,13 @@ fn cards_that_do_not_exist_are_refused_everywhere() {
 }
 
 #[test]
+fn a_job_waits_for_a_machine_if_none_can_be_used() {
+    let mut scheduler = strict(nodes(&[]));
+    assert_eq!(scheduler.check_fits_ever(&job(1, 1)), Ok(()));
+    assert_eq!(scheduler.run([job(1, 1)], 0), []);
+}
+
+#[test]
 fn a_refusal_names_the_largest_job_that_would_fit() {
     let scheduler = strict(nodes(&[8, 8]));
     let request = job(1, 20).of_size(size(2, 4, 0)).with_servers(2, size(1, 1, 0));
