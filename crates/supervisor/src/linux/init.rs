@@ -10,9 +10,10 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, wait};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use serde::{Deserialize, Serialize};
 
 use super::namespaces::Ids;
@@ -20,6 +21,10 @@ use super::program::Program;
 use super::view::{self, View};
 use super::{Refusal as _, Refused, hosts, tree};
 use crate::protocol::{Ending, Namespaces, WorkerPlan, encode};
+
+/// A tenth of a second in total.
+const SHELL_ROUNDS: usize = 100;
+const SHELL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Supervisor → init, one byte each. The end of the pipe means [`Order::Kill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,6 +246,7 @@ impl Init {
         let Some(main) = self.main else { leave() };
         if let ([only], true) = (tree::children(main).as_slice(), tree::is_shell(main)) {
             self.heir = Some(*only);
+            self.end_shell(main);
         }
         if self.owns_pids {
             signal_namespace(Signal::TERM);
@@ -249,6 +255,19 @@ impl Init {
             let tree = tree::freeze(rustix::process::getpid());
             tree::signal(&tree, Signal::TERM);
             tree::signal(&tree, Signal::CONT);
+        }
+    }
+
+    /// Ends the shell before its program gets the signal: a shell that is slower than its program would take the program's
+    /// exit code along. A shell with a trap waits for its program, so this does not wait for long.
+    fn end_shell(&mut self, shell: Pid) {
+        let _ = kill_process(shell, Signal::TERM);
+        for _ in 0..SHELL_ROUNDS {
+            self.reap();
+            if self.ended {
+                break;
+            }
+            std::thread::sleep(SHELL_PAUSE);
         }
     }
 

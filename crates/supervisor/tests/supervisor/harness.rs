@@ -262,7 +262,7 @@ impl Attempt {
         let wanted = format!("{MARKER_VARIABLE}={}", self.plan.marker);
         let all = fs::read_dir("/proc").unwrap().flatten();
         all.filter_map(|entry| {
-            let environment = fs::read(entry.path().join("environ")).ok()?;
+            let environment = environment_of(&entry.path())?;
             let carries = environment
                 .split(|byte| *byte == 0)
                 .any(|variable| variable == wanted.as_bytes());
@@ -393,4 +393,16 @@ impl Client {
             });
         }
     }
+}
+
+/// The environment of a process. It is empty for a moment while a program takes the place of another.
+fn environment_of(process: &Path) -> Option<Vec<u8>> {
+    for _ in 0..1000 {
+        let environment = fs::read(process.join("environ")).ok()?;
+        if !environment.is_empty() || fs::read_link(process.join("exe")).is_err() {
+            return Some(environment);
+        }
+        std::thread::yield_now();
+    }
+    None
 }
