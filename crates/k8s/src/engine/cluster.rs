@@ -1,7 +1,7 @@
 //! Calls to the API server. Objects are created and deleted; only quotas are changed. Each call may be repeated.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::AsyncReadExt as _;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod, ResourceQuota, Secret};
@@ -23,6 +23,9 @@ use crate::render::tenancy::{FENCE, Tenant};
 const CALL_LIMIT: Duration = Duration::from_secs(35);
 /// How many calls may be in flight. More would not be faster: each needs a connection, and the API server queues them.
 const CALLS_AT_ONCE: usize = 64;
+/// How long the cluster may take to delete what belonged to a deleted owner.
+const LEFTOVER_LIMIT: Duration = Duration::from_secs(30);
+const LEFTOVER_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Most bytes that are read of what a kubelet has of a container's output; kubelets rotate at 10 MiB.
@@ -151,7 +154,8 @@ impl Cluster {
         }
     }
 
-    /// Creates an object, or returns the one that an earlier call created.
+    /// Creates an object, or returns the one that an earlier call created. Waits for the cluster to delete one of an earlier
+    /// owner: the names of a gang that was withdrawn are used again at once.
     pub async fn create<K>(&self, object: &K) -> Result<K, CallError>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>
@@ -164,18 +168,31 @@ impl Cluster {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
         let params = PostParams::default();
-        match self.patiently(|| api.create(&params, object)).await {
-            Err(CallError::Refused { code: 409, .. }) => {
-                let name = object.name_any();
-                let found = self.patiently(|| api.get(&name)).await?;
-                check_own(object.meta(), found.meta()).map_err(|()| CallError::Foreign {
-                    kind: K::kind(&()).into_owned(),
-                    name,
-                    namespace,
-                })?;
-                Ok(found)
+        let name = object.name_any();
+        let until = Instant::now() + LEFTOVER_LIMIT;
+        loop {
+            let exists = match self.patiently(|| api.create(&params, object)).await {
+                Err(error @ CallError::Refused { code: 409, .. }) => error,
+                other => return other,
+            };
+            match self.patiently(|| api.get(&name)).await {
+                Err(error) if error.is_missing() => {}
+                Err(error) => return Err(error),
+                Ok(found) => {
+                    check_own(object.meta(), found.meta()).map_err(|()| CallError::Foreign {
+                        kind: K::kind(&()).into_owned(),
+                        name: name.clone(),
+                        namespace: namespace.clone(),
+                    })?;
+                    if !is_leftover(object.meta(), found.meta()) {
+                        return Ok(found);
+                    }
+                }
             }
-            other => other,
+            if Instant::now() > until {
+                return Err(exists);
+            }
+            tokio::time::sleep(LEFTOVER_PAUSE).await;
         }
     }
 
@@ -379,6 +396,15 @@ fn check_own(wanted: &ObjectMeta, found: &ObjectMeta) -> Result<(), ()> {
         true => Ok(()),
         false => Err(()),
     }
+}
+
+/// Whether the cluster is about to delete an object of ours, because its owner is another one than wanted.
+fn is_leftover(wanted: &ObjectMeta, found: &ObjectMeta) -> bool {
+    let owners = |meta: &ObjectMeta| -> Vec<String> {
+        let references = meta.owner_references.iter().flatten();
+        references.map(|owner| owner.uid.clone()).collect()
+    };
+    owners(wanted) != owners(found)
 }
 
 fn there_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
