@@ -234,7 +234,8 @@ fn word2vec_learns_what_one_word_alone_does_not_tell() {
 fn digits_are_recognized() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/recognize_digits", &["data"]);
-    let log = package.train_v2(&env, "digits", "10", "");
+    // Two trainers take half as many steps in a pass, and end at 3 to 5 %.
+    let log = package.train_alone(&env, "digits", "10", "");
     assert!(last(&log, " error ") <= 0.04, "{log}");
 }
 
