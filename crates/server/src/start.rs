@@ -236,7 +236,7 @@ impl Server {
             submitting: tokio::sync::RwLock::default(),
             secrets,
             logs: Logs::new(Arc::new(logs), jobs.clone()),
-            log_readers: LogReaders::of_this_process(),
+            log_readers: LogReaders::of_this_process(config.embedded),
             disks: DisksChecked::default(),
             listen: sockets.iter().map(|socket| socket.address.clone()).collect(),
             metrics,

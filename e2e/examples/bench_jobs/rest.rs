@@ -73,8 +73,11 @@ pub fn stream(socket: &Path, path: &str) -> impl Read + use<> {
     write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n").expect("the server reads");
     let mut stream = BufReader::with_capacity(16 << 10, stream);
     let mut line = String::new();
-    while stream.read_line(&mut line).expect("the server replies") > 2 {
+    stream.read_line(&mut line).expect("the server replies");
+    assert!(line.contains(" 200 "), "{line}");
+    while line.len() > 2 {
         line.clear();
+        stream.read_line(&mut line).expect("the server replies");
     }
     stream
 }

@@ -62,16 +62,17 @@ pub struct LogReaders {
 }
 
 impl LogReaders {
-    /// Uses an eighth of this process's file descriptors, two per log.
-    pub fn of_this_process() -> Arc<LogReaders> {
+    /// Uses an eighth of this process's file descriptors, two per log. One user gets a quarter of them, unless there are no others.
+    pub fn of_this_process(single_user: bool) -> Arc<LogReaders> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        LogReaders::with(usize::try_from(descriptors / 16).unwrap_or(usize::MAX))
+        let most = usize::try_from(descriptors / 16).unwrap_or(usize::MAX);
+        LogReaders::with(most, if single_user { most } else { most / 4 })
     }
 
-    fn with(most: usize) -> Arc<LogReaders> {
+    fn with(most: usize, most_of_one: usize) -> Arc<LogReaders> {
         Arc::new(LogReaders {
             most,
-            most_of_one: most / 4,
+            most_of_one,
             open: Mutex::default(),
         })
     }
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_user_reads_few_logs_at_once_and_always_one() {
-        let readers = LogReaders::with(40);
+        let readers = LogReaders::with(40, 10);
         let (ada, bob) = ("ada".parse().unwrap(), "bob".parse().unwrap());
         let large = readers.begin(&ada, 100).expect("the first one, however large");
         assert!(readers.begin(&ada, 1).is_none());
