@@ -60,17 +60,24 @@ impl Inner {
             .map_err(io::Error::other)
     }
 
-    /// The end that a launcher reported. If the kubelet ended the attempt, it counts as a disruption.
+    /// The end that a launcher reported. If the cluster ended the attempt, it counts as a disruption: a program that exits
+    /// with 0 because it was told to stop has not done its work.
     pub(super) fn end_as_told(&self, attempt: &AttemptKey, exit: protocol::Exit) -> News {
+        // Recorded beside the program, so it is also known of a pod that was deleted while no server ran.
+        let told_to_stop = exit.stopped == Some(true);
         let end = news_of_exit(exit);
         let disruption = match self.table().get(attempt) {
             Some(entry) if entry.stop.is_some() => None,
-            Some(entry) => entry.disruption.clone(),
+            Some(entry) => entry
+                .disruption
+                .clone()
+                .or_else(|| told_to_stop.then(Disruption::by_somebody)),
             None => None,
         };
         // Only a trainer can have done its work when the cluster ended it.
-        let succeeded =
-            attempt.worker.role == Role::Trainer && matches!(&end, News::Exited(exit) if exit.is_success());
+        let succeeded = attempt.worker.role == Role::Trainer
+            && !told_to_stop
+            && matches!(&end, News::Exited(exit) if exit.is_success());
         match disruption {
             Some(disruption) if !succeeded => self.disrupted_by(attempt, &disruption),
             _ => end,

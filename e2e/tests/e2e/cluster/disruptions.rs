@@ -136,6 +136,46 @@ fn an_evicted_pserver_that_exits_with_0_is_restarted() {
     second_attempt_ends_well(&env, &server, "polite");
 }
 
+/// A trainer that obeys a request to stop, as the documents ask of it, and exits with 0.
+fn begin_politely(env: &TestEnvironment, job: &str) {
+    let package = env
+        .package(job)
+        .file("train.sh", format!("trap 'exit 0' TERM\n{WAITS}"));
+    env.submit(job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    wait_until("the trainer must begin", || {
+        (lines_with(env, job, "begun") == 1).then_some(())
+    });
+}
+
+#[test]
+fn an_evicted_trainer_that_exits_with_0_has_not_succeeded() {
+    let Some((env, cluster, server)) = start() else {
+        return;
+    };
+    begin_politely(&env, "obedient");
+    evict(&cluster, server.namespace(0), &pod_of(&cluster, &server));
+    second_attempt_ends_well(&env, &server, "obedient");
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_the_server_is_away_uses_no_retry() {
+    let Some((env, cluster, mut server)) = start() else {
+        return;
+    };
+    for (job, is_polite) in [("unseen", false), ("unseen-polite", true)] {
+        match is_polite {
+            true => begin_politely(&env, job),
+            false => submit_and_begin(&env, job),
+        }
+        let pod = pod_of(&cluster, &server);
+        server.crash();
+        cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod]);
+        server.revive(&env);
+        server.configure(&env, 0);
+        second_attempt_ends_well(&env, &server, job);
+    }
+}
+
 #[test]
 fn a_worker_that_is_disrupted_too_often_fails() {
     let Some(cluster) = Cluster::here() else { return };
