@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::Method;
 use serde::Serialize;
 
-use super::call::{Call, Replay};
+use super::call::{Absence, Call, Replay};
 use super::query::Target;
 use super::{Client, ClientError, LogFollow};
 use crate::Envelope;
@@ -99,7 +99,8 @@ impl Client {
             .await
     }
 
-    /// Waits until the job is final, or until `limit` has passed (then it returns the current state).
+    /// Waits until the job is final, or until `limit` has passed (then it returns the current state). A server that is
+    /// being restarted is waited for: when it stops, it answers and is gone before the next request.
     pub async fn job_wait(&self, job: &str, limit: Option<Duration>) -> Result<JobDetail, ClientError> {
         let end = limit.map(|limit| std::time::Instant::now() + limit);
         loop {
@@ -112,7 +113,8 @@ impl Client {
                 .pair("timeout", seconds);
             let mut call = Call::get(target);
             call.patience = poll;
-            let detail: JobDetail = self.message(&call).await?;
+            let reply = self.tried(&call, Absence::IsWaitedOut).await?;
+            let detail = self.read::<Envelope<JobDetail>>(&reply)?.msg;
             if detail.job.status.is_final() || left.is_some_and(|left| left <= poll) {
                 return Ok(detail);
             }

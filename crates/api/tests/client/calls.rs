@@ -13,8 +13,9 @@ use paddlecloud_api::client::{
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, KillOptions};
 use paddlecloud_api::{ALIVE_HEADER, RENEW_HEADER};
+use tokio::net::TcpListener;
 
-use crate::scripted::{Reply, begun_early, json, serve};
+use crate::scripted::{Log, Reply, Seen, begun_early, connection, json, serve};
 
 const PAGE: &str = r#"{"code":200,"msg":[]}"#;
 const TOKEN: &str = r#"{"token":"fresh"}"#;
@@ -27,13 +28,47 @@ fn client(endpoint: &str) -> Client {
     })
 }
 
-fn submit_reply() -> String {
-    let job = r#"{"name":"j","job_package":null,"parallelism":1,"cpu":1,"gpu":0,"memory":"1Gi","pservers":1,"pscpu":1,
+fn job() -> &'static str {
+    r#"{"name":"j","job_package":null,"parallelism":1,"cpu":1,"gpu":0,"memory":"1Gi","pservers":1,"pscpu":1,
         "psmemory":"1Gi","topology":null,"entry":"e","psentry":"p","passes":1,"image":null,"registry":null,
         "datacenter":"d","envs":{},"priority":0,"retries":0,"max_runtime":null,"start_limit":"10m","grace":"30s",
         "id":"j_1","user":"u","namespace":"u","status":"Pending","message":null,"output":null,
-        "submitted":"2026-01-01T00:00:00Z","started":null,"completed":null,"succeeded":0,"failed":0,"active":0}"#;
+        "submitted":"2026-01-01T00:00:00Z","started":null,"completed":null,"succeeded":0,"failed":0,"active":0}"#
+}
+
+fn submit_reply() -> String {
+    let job = job();
     format!(r#"{{"code":200,"msg":"OK","id":"j_1","engine":"local","job":{job}}}"#)
+}
+
+fn job_reply(status: &str) -> Vec<u8> {
+    let job = job().replace("Pending", status);
+    json(
+        200,
+        &format!(r#"{{"code":200,"msg":{{"job":{job},"workers":[],"events":[]}}}}"#),
+    )
+}
+
+#[tokio::test]
+async fn a_wait_outlasts_a_server_that_answers_and_is_restarted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = client(&format!("http://{address}"));
+    let mut waiting = std::pin::pin!(client.job_wait("j_1", None));
+    let answer_once = async |listener: TcpListener, status: &'static str| {
+        let socket = listener.accept().await.unwrap().0;
+        let script = move |_, _: &Seen| Reply::Cut(job_reply(status));
+        connection(socket, Arc::new(script), Log::default()).await;
+    };
+    tokio::select! {
+        _ = &mut waiting => panic!("the job runs"),
+        () = answer_once(listener, "Running") => {}
+    }
+    let away = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(away.is_err(), "it waits while nobody listens");
+    let listener = TcpListener::bind(address).await.unwrap();
+    let (waited, ()) = tokio::join!(waiting, answer_once(listener, "Succeeded"));
+    assert_eq!(waited.unwrap().job.status.to_string(), "Succeeded");
 }
 
 #[tokio::test]
