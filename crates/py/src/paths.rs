@@ -2,12 +2,14 @@
 //!
 //! A name that exists is that file, whatever characters it has. Otherwise commas separate names, and those with
 //! `*`, `?` or `[` are patterns; a pattern's files are sorted, as in a shell, without the indexes that were
-//! stored beside them.
+//! stored beside them. Archives of data sets that the name or pattern of a 2017 program also matches are skipped.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::{PyFileNotFoundError, PyTypeError};
+use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
@@ -21,12 +23,39 @@ pub fn resolve(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
             add(&name_of(&item?)?, given.py(), &mut files)?;
         }
     }
-    match files.is_empty() {
-        true => Err(PyFileNotFoundError::new_err(
+    if files.is_empty() {
+        return Err(PyFileNotFoundError::new_err(
             "no files to read: the list of names is empty",
-        )),
-        false => Ok(files),
+        ));
     }
+    skip_archives(&mut files, given.py())?;
+    Ok(files)
+}
+
+/// Programs of 2017 read `mnist/train-*`, which also matches `train-images-idx3-ubyte.gz`, and expect no records in it.
+fn skip_archives(files: &mut Vec<PathBuf>, py: Python<'_>) -> PyResult<()> {
+    let mut skipped = Vec::new();
+    files.retain(|path| {
+        let is_archive = is_gzip(path);
+        if is_archive {
+            skipped.push(path.display().to_string());
+        }
+        !is_archive
+    });
+    for path in skipped {
+        let words = format!("`{path}` is compressed by gzip and no RecordIO file: it is skipped");
+        let category = py.get_type::<PyUserWarning>();
+        PyErr::warn(py, &category, &CString::new(words)?, 1)?;
+    }
+    Ok(())
+}
+
+/// Opens only files whose names end in `.gz`.
+fn is_gzip(path: &Path) -> bool {
+    let mut first = [0; 2];
+    path.extension().is_some_and(|extension| extension == "gz")
+        && File::open(path).is_ok_and(|mut file| file.read_exact(&mut first).is_ok())
+        && first == [0x1f, 0x8b]
 }
 
 fn is_one_name(given: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -1,6 +1,7 @@
 """`recordio.reader` in order: one by one, in batches, over several files."""
 
 import gc
+import gzip
 import os
 import struct
 import threading
@@ -134,6 +135,18 @@ def test_patterns_commas_and_lists_name_files(write_records, tmp_path):
     assert list(recordio.reader([f"{at}/c-0", tmp_path / "a-[1]"])) == [b"c-0", b"a-1"]
     assert recordio.reader((tmp_path / "c-0", tmp_path / "b-1")).paths == [f"{at}/c-0", f"{at}/b-1"]
     assert list(recordio.reader(os.fsencode(tmp_path / "c-0"))) == [b"c-0"]
+
+
+def test_an_archive_beside_the_files_is_skipped_with_a_warning(write_records, tmp_path):
+    write_records([b"a"], "train-00000-of-00001")
+    archive = tmp_path / "train-images-idx3-ubyte.gz"
+    archive.write_bytes(gzip.compress(b"pixels"))
+    with pytest.warns(UserWarning, match="train-images-idx3-ubyte.gz` is compressed by gzip"):
+        assert list(recordio.reader(str(tmp_path / "train-*"))) == [b"a"]
+    with pytest.warns(UserWarning, match="it is skipped"):
+        assert recordio.reader(str(archive)).read() is None
+    write_records([b"b"], "named.gz")
+    assert list(recordio.reader(str(tmp_path / "named.gz"))) == [b"b"]
 
 
 def test_a_name_that_exists_is_never_a_pattern(write_records, tmp_path):
