@@ -258,20 +258,23 @@ def settled(server):
 class Crowd:
     """One server and many connections, all from this process; only the server's CPU time counts."""
 
-    ELEMENTS = 1_000_000
-
-    def __init__(self, count, shares_memory):
+    def __init__(self, system, count, elements):
         import numpy as np
         from paddlecloud import ps
-        from pserver_roles import session_of
+        from pserver_roles import BareSession, session_of
 
-        self.server = Child("ours_server", index=0, servers=1, trainers=count)
-        address = [self.server.hear()]
-        self.sessions = [session_of(address, trainer, count, shares_memory) for trainer in range(count)]
-        self.gradient = np.full(self.ELEMENTS, 1e-3, np.float32)
-        self.outs = [np.empty(self.ELEMENTS, np.float32) for _ in range(count)]
-        for session in self.sessions:
-            session.create("w", np.zeros(self.ELEMENTS, np.float32), ps.SGD(0.1))
+        role = "bare_crowd_server" if system == "bare sockets" else "ours_server"
+        self.server = Child(role, index=0, servers=1, trainers=count)
+        address = self.server.hear()
+        self.gradient = np.full(elements, 1e-3, np.float32)
+        self.outs = [np.empty(elements, np.float32) for _ in range(count)]
+        if system == "bare sockets":
+            self.sessions = [BareSession(address, elements) for _ in range(count)]
+        else:
+            shares = system == "shared memory"
+            self.sessions = [session_of([address], trainer, count, shares) for trainer in range(count)]
+            for session in self.sessions:
+                session.create("w", np.zeros(elements, np.float32), ps.SGD(0.1))
         self.run(2 * count)
 
     def run(self, total):
@@ -292,19 +295,21 @@ class Crowd:
 
 
 def connections(options):
-    total = 64 if options.small else 256
-    moved = 2 * 4 * Crowd.ELEMENTS * total / 1e9
-    for title, shares_memory in (("TCP", False), ("shared memory", True)):
-        print(f"\nconnections, 4 MB push + pull each, {title}\n  connections      GB/s   server CPU-s/GB", flush=True)
-        crowds = {count: Crowd(count, shares_memory) for count in (1, 4, 16, 64)}
-        found = {count: [] for count in crowds}
-        for _ in range(options.rounds):
-            for count, crowd in crowds.items():
-                found[count].append(crowd.run(total))
-        for count, runs in found.items():
-            seconds, cpu = (statistics.median(column) for column in zip(*runs))
+    """Bare sockets show what more connections cost on this machine without a parameter server."""
+    elements, total = 1_000_000, 64 if options.small else 256
+    moved = 2 * 4 * elements * total / 1e9
+    systems, counts = ("TCP", "shared memory", "bare sockets"), (1, 4, 16, 64)
+    found = {(system, count): [] for system in systems for count in counts}
+    crowds = {(system, count): Crowd(system, count, elements) for system, count in found}
+    for _ in range(options.rounds):
+        for each, crowd in crowds.items():
+            found[each].append(crowd.run(total))
+    for system in systems:
+        print(f"\nconnections, 4 MB push + pull each, {system}\n  connections      GB/s   server CPU-s/GB", flush=True)
+        for count in counts:
+            seconds, cpu = (statistics.median(column) for column in zip(*found[system, count]))
             print(f"  {count:11} {moved / seconds:9.2f} {cpu / moved:17.3f}", flush=True)
-            crowds[count].server.end()
+            crowds[system, count].server.end()
 
 
 # ---- the example -----------------------------------------------------------------------------------------------------------------

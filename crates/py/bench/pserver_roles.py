@@ -123,16 +123,46 @@ def bare_server(index, servers, trainers):
     listener = socket.create_server(("127.0.0.1", 0))
     tell_parent(f"127.0.0.1:{listener.getsockname()[1]}")
 
-    def serve(stream):
-        size = int.from_bytes(stream.recv(8), "little")
-        buffer = memoryview(bytearray(size))
-        while receive(stream, buffer):
-            stream.sendall(buffer)
-
     while True:
         stream, _ = listener.accept()
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=serve, args=(stream,), daemon=True).start()
+        threading.Thread(target=echo, args=(stream,), daemon=True).start()
+
+
+def bare_crowd_server(index, servers, trainers):
+    """A process per connection: Python's threads would wait for each other."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=trainers)
+    tell_parent(f"127.0.0.1:{listener.getsockname()[1]}")
+    for _ in range(trainers):
+        stream, _ = listener.accept()
+        if os.fork() == 0:
+            echo(stream)
+            os._exit(0)
+        stream.close()
+    park()
+
+
+def echo(stream):
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    size = int.from_bytes(stream.recv(8), "little")
+    buffer = memoryview(bytearray(size))
+    while receive(stream, buffer):
+        stream.sendall(buffer)
+
+
+class BareSession:
+    """Sends and receives as many bytes as a session of the parameter server."""
+
+    def __init__(self, address, elements):
+        host, port = address.split(":")
+        self.stream = socket.create_connection((host, int(port)))
+        self.stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.stream.sendall((4 * elements).to_bytes(8, "little"))
+
+    def push(self, gradients):
+        self.stream.sendall(gradients["w"])
+
+    def pull(self, name, out):
+        receive(self.stream, memoryview(out).cast("B"))
 
 
 def receive(stream, buffer):
