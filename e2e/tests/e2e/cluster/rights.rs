@@ -149,10 +149,18 @@ fn every_right_is_used_and_every_call_has_a_right() {
     // An image that takes for ever: the server asks for the events, and the pod has to be deleted.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let image = format!("{}/slow:1", silent.local_addr().unwrap());
-    let events = || proxy.calls().iter().filter(|call| call.contains("/events?")).count();
+    let events = || {
+        proxy
+            .calls()
+            .iter()
+            .filter(|call| call.contains("/events?"))
+            .count()
+    };
     let before = events();
     env.submit("slow", &package, &[&small[..], &["-image", &image]].concat());
-    wait_until("the server must ask for events", || (events() > before).then_some(()));
+    wait_until("the server must ask for events", || {
+        (events() > before).then_some(())
+    });
     env.paddlectl(&["kill", "slow"]).ok();
     env.wait_for_status("slow", "Killed");
     server.wait_until_empty(0);
