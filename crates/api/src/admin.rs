@@ -18,7 +18,7 @@ pub struct UserView {
     /// In the server's configuration: it changes only there.
     pub configured: bool,
     pub groups: Vec<String>,
-    /// The system user of the account's workers, where one is named.
+    /// The system user of the account's workers: the name it was given, or a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_user: Option<String>,
     /// The login provider of the account, if it logs in there.

@@ -14,6 +14,8 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::{App, AppError, What};
 use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
+use crate::files::FilesError;
+use crate::homes::StorageError;
 use crate::reconcile::JobsError;
 use crate::store::{AuditEntry, AuditState, Heir};
 use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Record};
@@ -269,7 +271,14 @@ impl App {
         for share in self.share_list(&own).await? {
             self.share_revoke(&own, share.id).await?;
         }
-        for upload in self.upload_list(&own).await? {
+        let uploads = match self.upload_list(&own).await {
+            // Nothing can be uploaded there, and the home is moved or removed with what is in it.
+            Err(AppError::Files(FilesError::Owner(error))) if matches!(*error, StorageError::Foreign(_)) => {
+                Vec::new()
+            }
+            other => other?,
+        };
+        for upload in uploads {
             self.upload_discard(&own, &upload.id.to_string()).await?;
         }
         Ok(())
@@ -471,7 +480,9 @@ fn user_view(account: &Account, record: Option<&Record>) -> UserView {
         disabled: account.disabled,
         configured: account.origin == Origin::Configuration,
         groups: account.groups.clone(),
-        system_user: record.and_then(|record| record.system_user.clone()),
+        system_user: record
+            .and_then(|record| record.system_user.clone())
+            .or_else(|| Some(account.run_as.as_ref()?.uid.to_string())),
         oidc_issuer: account.provider.as_ref().map(|user| user.issuer.clone()),
         oidc_subject: account.provider.as_ref().map(|user| user.subject.clone()),
         limits: record.map(|record| limit_map(&record.limits)).unwrap_or_default(),
