@@ -30,7 +30,7 @@ use crate::scheduler::Placement;
 use crate::spec::JobSpec;
 
 pub use crate::plan::Role;
-pub use event::{Action, AfterKill, Event, News};
+pub use event::{AccountEnd, Action, AfterKill, Event, News};
 pub use phase::{Outcome, Phase};
 pub use resume::{Boot, FoundAttempt};
 pub use timeline::{Moment, Timeline};

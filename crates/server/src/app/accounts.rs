@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use paddlecloud_api::admin::{
     AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UserDeleted, UserRequest, UserView,
 };
-use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::job::{AccountEnd, Job, Phase};
 use paddlecloud_core::names::{JobRef, NameError, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
@@ -16,7 +16,6 @@ use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
 use crate::files::FilesError;
 use crate::homes::StorageError;
-use crate::reconcile::JobsError;
 use crate::store::{AuditEntry, AuditState, Heir};
 use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Record};
 
@@ -150,15 +149,23 @@ impl App {
         let change = |record: &mut Record| apply(record, &request, hash, provider);
         self.know_capacity().await;
         let record = self.accounts.change(&name, change, entry).await?;
+        let mut jobs = None;
         if request.disabled == Some(true) {
             self.submits_ended().await;
-            for job in self.jobs_of(&record.name) {
-                if job.phase == Phase::Pending {
-                    self.stop_job(&job).await?;
-                }
+            let all = self.jobs_of(&record.name);
+            let (queued, running): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|job| job.phase == Phase::Pending);
+            for job in &queued {
+                self.jobs.account_ended(&job.id, AccountEnd::Disabled).await?;
             }
+            jobs = Some((queued.len(), running.len()));
         }
-        self.user_show(record.name.as_str()).await
+        let view = self.user_show(record.name.as_str()).await?;
+        Ok(UserView {
+            killed_jobs: jobs.map(|(killed, _)| killed),
+            running_jobs: jobs.map(|(_, running)| running),
+            ..view
+        })
     }
 
     /// Updates the capacity against which guarantees are checked: nodes come and go.
@@ -246,18 +253,10 @@ impl App {
         jobs
     }
 
-    /// Stops a job. One that was removed meanwhile is fine.
-    async fn stop_job(&self, job: &Job) -> Result<(), AppError> {
-        match self.jobs.kill(&job.user, JobRef::Id(job.id.clone()), false).await {
-            Ok(_) | Err(JobsError::NoSuchJob) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     async fn stop_jobs(&self, user: &UserName) -> Result<usize, AppError> {
         let jobs = self.jobs_of(user);
         for job in &jobs {
-            self.stop_job(job).await?;
+            self.jobs.account_ended(&job.id, AccountEnd::Deleted).await?;
             self.jobs.skip_grace(&job.id).await?;
         }
         for job in &jobs {
@@ -487,6 +486,8 @@ fn user_view(account: &Account, record: Option<&Record>) -> UserView {
         oidc_subject: account.provider.as_ref().map(|user| user.subject.clone()),
         limits: record.map(|record| limit_map(&record.limits)).unwrap_or_default(),
         effective: limit_map(&account.limits),
+        killed_jobs: None,
+        running_jobs: None,
     }
 }
 

@@ -276,7 +276,9 @@ async fn a_disabled_user_loses_streams_and_queued_jobs_within_a_second() {
     let wait = wait.header("authorization", &login);
     let address = stage.address.clone();
     let waiting = tokio::spawn(async move { wait.send(&address).await });
-    assert_eq!(set(&stage, "ann", json!({"disabled": true})).await.status, 200);
+    let disabled = set(&stage, "ann", json!({"disabled": true})).await.json();
+    assert_eq!(disabled["msg"]["killed_jobs"], 1, "{disabled}");
+    assert_eq!(disabled["msg"]["running_jobs"], 0, "{disabled}");
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
     ended.expect("the stream ends").ok();
@@ -286,8 +288,15 @@ async fn a_disabled_user_loses_streams_and_queued_jobs_within_a_second() {
     assert_eq!(get(&stage, "/api/v1/whoami", &login).await.status, 401);
     let job = stage.get(&format!("/api/v1/jobs/{id}")).await.json();
     assert_eq!(job["msg"]["job"]["status"], "Killed", "{job}");
+    let reason = "killed because the account of its owner was disabled";
+    assert_eq!(job["msg"]["job"]["message"], reason, "{job}");
     assert_eq!(set(&stage, "ann", json!({"disabled": false})).await.status, 200);
     assert_eq!(get(&stage, "/api/v1/whoami", &login).await.status, 200);
+    let id = queue_job(&stage, "ann", &login).await;
+    assert_eq!(delete(&stage, "ann", "dispose=keep").await.status, 200);
+    let job = stage.get(&format!("/api/v1/jobs/{id}")).await.json();
+    let reason = "killed because the account of its owner was deleted";
+    assert_eq!(job["msg"]["job"]["message"], reason, "{job}");
     stage.finish().await;
 }
 
