@@ -111,6 +111,8 @@ pub enum AppError {
     AccountEnded,
     #[error("the files of {name} ({id}) are gone")]
     FilesGone { name: JobName, id: JobId },
+    #[error("{name} ran in the home of a deleted user, whose files were moved to `{place}`")]
+    FilesMoved { name: JobName, place: String },
     #[error("cannot print manifests of `{job}`: {problem}")]
     NotPrinted { job: JobName, problem: PrintError },
     #[error("manifests contain no secret, so `{0}` cannot be in them")]

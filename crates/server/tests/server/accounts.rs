@@ -406,6 +406,7 @@ async fn what_a_user_leaves_is_given_away_or_removed() {
         stage.app.storage.home(&name.parse().unwrap()).map(drop).unwrap();
         std::fs::write(home(stage.folder.path(), name).join("mine"), name).unwrap();
     }
+    let id = queue_job(&stage, "ann", &basic("ann", "a long secret")).await;
     assert_eq!(delete(&stage, "ann", "dispose=give-to").await.status, 400);
     assert_eq!(delete(&stage, "ann", "dispose=give-to&to=ann").await.status, 400);
     let given = delete(&stage, "ann", "dispose=give-to&to=bob").await.json();
@@ -416,6 +417,19 @@ async fn what_a_user_leaves_is_given_away_or_removed() {
     let login = basic("bob", "a long secret");
     let path = format!("/api/v1/pfs/content?path=/pfs/dc1/home/bob/{from}/mine");
     assert_eq!(get(&stage, &path, &login).await.text(), "ann");
+    let job = get(&stage, &format!("/api/v1/jobs/{id}"), &login).await.json();
+    let place = format!("/pfs/dc1/home/bob/{from}");
+    let (job, output) = (
+        &job["msg"]["job"],
+        format!("{place}/.paddlecloud/runs/{id}/output"),
+    );
+    assert_eq!(job["output"], output, "{job}");
+    assert_eq!(job["job_package"], format!("{place}/job_word_emb"), "{job}");
+    let rerun = Request::new("POST", &format!("/api/v1/jobs/{id}/rerun")).header("authorization", &login);
+    let rerun = rerun.send(&stage.address).await;
+    assert_eq!(rerun.status, 409, "{}", rerun.text());
+    let moved = format!("waits ran in the home of a deleted user, whose files were moved to `{place}`");
+    assert_eq!(rerun.json()["msg"], moved);
     let purged = delete(&stage, "bob", "dispose=purge").await.json();
     assert_eq!(purged["msg"]["home"], Value::Null, "{purged}");
     assert!(!home(stage.folder.path(), "bob").exists());
