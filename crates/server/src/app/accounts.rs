@@ -14,8 +14,6 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::{App, AppError, What};
 use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
-use crate::files::FilesError;
-use crate::homes::StorageError;
 use crate::store::{AuditEntry, AuditState, Heir};
 use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Record};
 
@@ -272,9 +270,7 @@ impl App {
         }
         let uploads = match self.upload_list(&own).await {
             // Nothing can be uploaded there, and the home is moved or removed with what is in it.
-            Err(AppError::Files(FilesError::Owner(error))) if matches!(*error, StorageError::Foreign(_)) => {
-                Vec::new()
-            }
+            Err(error) if error.is_foreign_home() => Vec::new(),
             other => other?,
         };
         for upload in uploads {

@@ -141,6 +141,17 @@ pub enum AppError {
     OutsideFile(String),
 }
 
+impl AppError {
+    /// Whether a user's home belongs to another system user, so that nothing in it can be used.
+    pub(super) fn is_foreign_home(&self) -> bool {
+        match self {
+            AppError::Storage(error) => matches!(error, StorageError::Foreign(_)),
+            AppError::Files(FilesError::Owner(error)) => matches!(**error, StorageError::Foreign(_)),
+            _ => false,
+        }
+    }
+}
+
 /// What only administrators may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdminOnly {

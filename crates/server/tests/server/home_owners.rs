@@ -183,6 +183,8 @@ async fn a_stored_account_with_a_foreign_home_is_refused_alone_and_can_be_purged
         );
         assert!(!text.contains(&path), "{text}");
     }
+    let quotas = stage.get("/api/v1/quota?all_users=true").await;
+    assert_eq!(quotas.status, 200, "{}", quotas.text());
     let purged = delete(&stage, "zoe").await;
     assert_eq!(purged.status, 200, "{}", purged.text());
     assert!(!home(stage.folder.path(), "zoe").exists());
