@@ -18,7 +18,7 @@ pub struct UserView {
     /// In the server's configuration: it changes only there.
     pub configured: bool,
     pub groups: Vec<String>,
-    /// The system user of the account's workers, where one is named.
+    /// The system user of the account's workers: the name it was given, or a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_user: Option<String>,
     /// The login provider of the account, if it logs in there.
@@ -31,6 +31,12 @@ pub struct UserView {
     pub limits: BTreeMap<String, String>,
     /// The limits that count: with those of the groups and the server's defaults.
     pub effective: BTreeMap<String, String>,
+    /// In the reply to a request that disabled the account: its queued jobs, which were killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub killed_jobs: Option<usize>,
+    /// In the same reply: its jobs that still run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_jobs: Option<usize>,
 }
 
 /// `POST /api/v1/admin/users` and `PATCH /api/v1/admin/users/{name}`, where what is left out stays as it is.

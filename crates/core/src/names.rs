@@ -204,10 +204,10 @@ impl FromStr for JobRef {
         if text.starts_with(ID_PREFIX) {
             return text.parse().map(JobRef::Id);
         }
-        if let Some((user, name)) = text.rsplit_once('/') {
-            return Ok(JobRef::Of(user.parse()?, name.parse()?));
+        match text.split_once('/') {
+            Some((user, name)) if !name.contains('/') => Ok(JobRef::Of(user.parse()?, name.parse()?)),
+            _ => text.parse().map(JobRef::Name),
         }
-        text.parse().map(JobRef::Name)
     }
 }
 
@@ -444,6 +444,15 @@ mod tests {
         );
         assert_eq!(refused("a...b").1, Some("a.b".into()));
         assert_eq!(refused("___").1, None);
+    }
+
+    #[test]
+    fn a_path_is_refused_as_the_name_of_a_job() {
+        assert_eq!("ann/train".parse::<JobRef>().unwrap().to_string(), "ann/train");
+        for path in ["../../x", "/pfs/dc/home"] {
+            let problem = path.parse::<JobRef>().unwrap_err().to_string();
+            assert!(problem.contains("job name"), "{path}: {problem}");
+        }
     }
 
     #[test]

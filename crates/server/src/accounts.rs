@@ -3,7 +3,10 @@
 //! A change becomes durable together with its audit entry and is visible afterwards, even if the client disconnects in between.
 //! The caller decides who may make a change.
 
+mod home_owners;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -14,11 +17,14 @@ use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Guarantee;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers};
+use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers, UidRange};
 use crate::store::{AuditEntry, Heir, Store};
 use crate::users::{
     self, Account, AccountTable, Group, GroupTotal, LimitError, Limits, Origin, RETIRED, Record, Users,
 };
+
+pub use home_owners::ForeignHome;
+use home_owners::HomeOwners;
 
 /// Why a change of accounts is refused.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +51,10 @@ pub enum AccountError {
     Limit(#[from] LimitError),
     #[error(transparent)]
     SystemUser(#[from] SystemUserError),
+    #[error(transparent)]
+    Home(#[from] ForeignHome),
+    #[error("the owners of the homes in the storage cannot be read: {0}")]
+    Homes(#[source] io::Error),
     #[error("accounts cannot be changed now")]
     Store(#[from] StoreError),
 }
@@ -56,6 +66,9 @@ pub struct Accounts {
     configured: Vec<Account>,
     defaults: Limits,
     system_users: SystemUserMap,
+    /// The range from which accounts get numbers.
+    uids: Option<UidRange>,
+    homes: HomeOwners,
     /// Held during a change, so that changes are serialized.
     state: Arc<Mutex<State>>,
     /// The total resources of the engine's nodes; `None` until they are known.
@@ -98,6 +111,8 @@ impl Accounts {
             configured,
             defaults: config.default_limits,
             system_users,
+            uids: config.system_uids,
+            homes: HomeOwners::in_storage(&config.storage),
             state: Arc::default(),
             capacity: RwLock::new(None),
         };
@@ -146,16 +161,18 @@ impl Accounts {
         entry: AuditEntry,
     ) -> Result<Record, AccountError> {
         let state = self.lock().await;
-        if self.is_configured(&name) || state.records.contains_key(&users::folded(&name)) {
-            return Err(AccountError::Taken(name));
+        if let Some(holder) = self.holder(&state, &name) {
+            return Err(AccountError::Taken(holder));
         }
         if name.as_str().contains(RETIRED) {
             return Err(AccountError::Reserved);
         }
-        let mut record = Record::new(state.last_id + 1, name);
+        let id = self.free_id(&state, &name)?;
+        let mut record = Record::new(id, name);
         record.created = Timestamp::now().as_second();
         fill(&mut record)?;
         self.check(&state, &record)?;
+        self.check_system_user(&state, &record)?;
         self.check_guarantees(&state, |next| {
             next.records.insert(record.folded(), record.clone());
         })?;
@@ -170,9 +187,13 @@ impl Accounts {
         entry: AuditEntry,
     ) -> Result<Record, AccountError> {
         let state = self.lock().await;
-        let mut record = self.record(&state, name)?.clone();
+        let before = self.record(&state, name)?;
+        let mut record = before.clone();
         change(&mut record)?;
         self.check(&state, &record)?;
+        if record.system_user != before.system_user {
+            self.check_system_user(&state, &record)?;
+        }
         self.check_administrators(&state, &record)?;
         self.check_guarantees(&state, |next| {
             next.records.insert(record.folded(), record.clone());
@@ -295,10 +316,28 @@ impl Accounts {
     }
 
     fn is_configured(&self, name: &UserName) -> bool {
+        self.configured_name(name).is_some()
+    }
+
+    fn configured_name(&self, name: &UserName) -> Option<&UserName> {
         let folded = users::folded(name);
-        self.configured
-            .iter()
-            .any(|account| users::folded(&account.name) == folded)
+        let mut names = self.configured.iter().map(|account| &account.name);
+        names.find(|name| users::folded(name) == folded)
+    }
+
+    /// The account that has this name, as it is spelled there.
+    fn holder(&self, state: &State, name: &UserName) -> Option<UserName> {
+        let stored = || state.records.get(&users::folded(name)).map(|record| &record.name);
+        self.configured_name(name).or_else(stored).cloned()
+    }
+
+    /// The number of a new account. Skips numbers that own homes: a restored backup may not have the accounts of all homes.
+    fn free_id(&self, state: &State, name: &UserName) -> Result<u64, AccountError> {
+        let next = state.last_id + 1;
+        let Some(range) = self.uids else { return Ok(next) };
+        let owners = self.homes.beside(name).map_err(AccountError::Homes)?;
+        let is_free = |id: &u64| range.number(*id).is_none_or(|uid| !owners.contains(&uid));
+        Ok((next..).find(is_free).unwrap_or(next))
     }
 
     fn record<'a>(&self, state: &'a State, name: &UserName) -> Result<&'a Record, AccountError> {
@@ -327,9 +366,22 @@ impl Accounts {
                 return Err(AccountError::SubjectTaken(other.name.clone()));
             }
         }
+        Ok(())
+    }
+
+    /// Checks that a new or changed system user exists, is nobody else's, and owns the home.
+    fn check_system_user(&self, state: &State, record: &Record) -> Result<(), AccountError> {
         let system_user = record.system_user.as_deref();
         let found = self.system_users.find(&record.name, record.id, system_user)?;
-        let Some(found) = found else { return Ok(()) };
+        let Some(found) = found else {
+            return match system_user {
+                Some(_) if rustix::process::geteuid().is_root() => {
+                    let user = record.name.clone();
+                    Err(SystemUserError::Root { user }.into())
+                }
+                _ => Ok(()),
+            };
+        };
         let others = self.table_of(state);
         let shared = others.iter().find(|other| {
             users::folded(&other.name) != users::folded(&record.name)
@@ -343,7 +395,7 @@ impl Accounts {
                 first: other.name.clone(),
                 second: record.name.clone(),
             })),
-            None => Ok(()),
+            None => Ok(self.homes.check(&record.name, &found)?),
         }
     }
 

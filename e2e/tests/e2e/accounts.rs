@@ -59,4 +59,10 @@ fn the_first_administrator_logs_in_by_name() {
     drop(env.paddlectl(&["whoami"]).ok().prints("/pfs/cloud/home/bob"));
     drop(env.paddlectl(&["login", "-username", "root@example.org"]).ok());
     drop(env.paddlectl(&["admin", "user", "list"]).ok().prints("bob"));
+    let disabled = env.paddlectl(&["admin", "user", "disable", "bob"]).ok();
+    drop(disabled.says("user `bob` is disabled; 0 queued jobs killed, 0 jobs still running"));
+    env.set("PADDLECLOUD_SECRET", "a secret");
+    drop(env.paddlectl(&["secret", "set", "key"]).ok());
+    let rotated = env.paddlectl(&["admin", "rotate-secrets"]).ok();
+    drop(rotated.says("1 secret encrypted with the new key"));
 }

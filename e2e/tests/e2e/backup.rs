@@ -62,5 +62,12 @@ fn a_lost_database_is_restored_and_newer_runs_keep_their_files() {
     env.paddlectl(&["get", "jobs", "-a", "--all-users"])
         .ok()
         .prints("ada");
+    let wide = env
+        .paddlectl(&["get", "jobs", "-a", "--all-users", "-o", "wide"])
+        .ok();
+    assert_eq!(wide.stdout.matches("USER").count(), 1, "{wide}");
     env.paddlectl(&["logs", "--raw", "ada/third"]).ok().prints("said");
+    env.paddlectl(&["logs", "../../x"])
+        .refused(2)
+        .says("is not allowed in a job name");
 }

@@ -6,6 +6,7 @@ mod user;
 use std::collections::BTreeMap;
 
 use paddlecloud_api::admin::{AuditView, GroupRequest};
+use paddlecloud_core::quantity::counted;
 
 use super::{Context, done};
 use crate::error::{CliError, FAILED};
@@ -121,10 +122,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
         Area::RotateSecrets => {
             let count = session.client.secrets_rotate().await?;
-            context
-                .world
-                .err
-                .line(format!("{count} secrets are encrypted with the new key"));
+            context.world.err.line(format!(
+                "{} encrypted with the new key",
+                counted(count as u128, "secret")
+            ));
             done()
         }
         Area::Audit {

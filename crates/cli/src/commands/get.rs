@@ -149,7 +149,8 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
                 .try_for_each(|job| context.world.out.line(&job.name))?;
         } else {
             let mut table = layout.table(&page.msg, number);
-            if args.all_users {
+            // The wide table has this column already.
+            if args.all_users && args.output != Some(Format::Wide) {
                 table = table.with_first("USER", page.msg.iter().map(|job| job.user.clone()));
             }
             number += page.msg.len();

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::job::{Action, AfterKill, Event, IdempotencyKey, Job, Phase};
+use crate::job::{AccountEnd, Action, AfterKill, Event, IdempotencyKey, Job, Phase};
 use crate::names::{JobId, JobName, UserName};
 use crate::ports::{EngineCommand, Report};
 use crate::scheduler::{
@@ -63,6 +63,11 @@ pub enum Input {
     Kill {
         job: JobId,
         after: AfterKill,
+    },
+    /// Kill a job because of its owner's account.
+    AccountEnded {
+        job: JobId,
+        end: AccountEnd,
     },
     /// Kill the workers of a job that is being stopped without waiting for its grace period.
     SkipGrace {
@@ -252,7 +257,8 @@ impl Conductor {
         match input {
             Input::Submit(submission) => self.submit(submission, now, batch),
             Input::Kill { job, after } => self.kill(job, after, now, batch),
-            Input::SkipGrace { job } => self.skip_grace(&job, now, batch),
+            Input::AccountEnded { job, end } => self.order(&job, Event::AccountEnded(end), now, batch),
+            Input::SkipGrace { job } => self.order(&job, Event::SkipGrace, now, batch),
             Input::Remove { job } => self.remove(job, batch),
             Input::Report(report) => self.report(report, now, batch),
             Input::Tick => self.tick(now, batch),
@@ -347,11 +353,17 @@ impl Conductor {
         Ok(Reply::Killing(id))
     }
 
-    fn skip_grace(&mut self, id: &JobId, now: Timestamp, batch: &mut Batch) -> Result<Reply, Refusal> {
+    fn order(
+        &mut self,
+        id: &JobId,
+        event: Event,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) -> Result<Reply, Refusal> {
         if !self.jobs.contains_key(id) {
             return Err(Refusal::NotActive(id.clone()));
         }
-        self.change(id, now, batch, |job| job.on_event(Event::SkipGrace, now));
+        self.change(id, now, batch, |job| job.on_event(event, now));
         Ok(Reply::Noted)
     }
 

@@ -31,6 +31,8 @@ pub enum Event {
     Reclaimed,
     /// A user asked to kill it.
     KillRequested(AfterKill),
+    /// Its owner may no longer run jobs: it is killed and stays in the history.
+    AccountEnded(AccountEnd),
     /// Kill its workers without waiting for the grace period (`kill --now`). Has no effect unless the job is stopping.
     SkipGrace,
     /// Time has passed.
@@ -85,6 +87,13 @@ pub enum AfterKill {
     KeepInHistory,
     /// Remove it when its last worker is gone (`kill -rm`).
     Remove,
+}
+
+/// How an account ended its owner's jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountEnd {
+    Disabled,
+    Deleted,
 }
 
 /// Something the engine must do for a job, after the job was stored.

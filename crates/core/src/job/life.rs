@@ -42,7 +42,8 @@ impl Job {
                 news,
             } => self.on_news(worker, attempt, news, now),
             Event::Reclaimed => self.reclaim(now),
-            Event::KillRequested(after) => self.kill(after, now),
+            Event::KillRequested(after) => self.kill(after, words::KILLED, now),
+            Event::AccountEnded(end) => self.kill(AfterKill::KeepInHistory, words::account_ended(end), now),
             Event::SkipGrace => self.skip_grace(now),
             Event::Tick => self.tick(now),
             Event::ClockSet(by) => self.set_clock(by, now),
@@ -351,7 +352,7 @@ impl Job {
         self.timers = super::Timers::default();
     }
 
-    fn kill(&mut self, after: AfterKill, now: Timestamp) -> Vec<Action> {
+    fn kill(&mut self, after: AfterKill, message: &str, now: Timestamp) -> Vec<Action> {
         let remove = self.remove_when_final || after == AfterKill::Remove;
         if self.kill_requested && self.remove_when_final == remove {
             return Vec::new();
@@ -369,7 +370,7 @@ impl Job {
             }
             // The outcome that was decided first stays.
             Phase::Stopping(_) | Phase::Final(_) => Vec::new(),
-            _ => self.stop_all(Outcome::Killed, "killed on request".into(), now),
+            _ => self.stop_all(Outcome::Killed, message.into(), now),
         }
     }
 

@@ -30,7 +30,7 @@ use crate::scheduler::Placement;
 use crate::spec::JobSpec;
 
 pub use crate::plan::Role;
-pub use event::{Action, AfterKill, Event, News};
+pub use event::{AccountEnd, Action, AfterKill, Event, News};
 pub use phase::{Outcome, Phase};
 pub use resume::{Boot, FoundAttempt};
 pub use timeline::{Moment, Timeline};
@@ -122,6 +122,9 @@ pub struct Job {
     /// The highest number of an attempt that was withdrawn before the job was queued again. Numbers are never reused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub withdrawn: u32,
+    /// The folder in its owner's home with the home of the deleted user who ran it; `None`: its owner ran it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_in: Option<String>,
     /// How long it held its resources before it was queued again.
     #[serde(default, skip_serializing_if = "SignedDuration::is_zero")]
     pub held_before: SignedDuration,
@@ -191,6 +194,7 @@ impl Job {
             skip_grace: false,
             remove_when_final: false,
             withdrawn: 0,
+            given_in: None,
             held_before: SignedDuration::ZERO,
             timeline,
             timers: Timers::default(),

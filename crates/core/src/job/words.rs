@@ -7,7 +7,7 @@ use crate::plan::PSERVER_PORT;
 use crate::scheduler::Excess;
 use crate::spec::JobSpec;
 
-use super::{Job, Outcome, Role, Worker, WorkerStatus};
+use super::{AccountEnd, Job, Outcome, Role, Worker, WorkerStatus};
 
 /// How many missing workers a message names before it only counts them.
 const NAMED: usize = 5;
@@ -20,6 +20,16 @@ pub fn runs_alone(excess: &Excess) -> String {
 /// Why a borrowing job was stopped. Names no other user.
 pub(super) const RECLAIMED: &str =
     "the room that it borrowed beyond its owner's guarantee is needed for another user's guarantee";
+
+pub(super) const KILLED: &str = "killed on request";
+
+/// Why the jobs of a disabled or deleted account were killed.
+pub(super) fn account_ended(end: AccountEnd) -> &'static str {
+    match end {
+        AccountEnd::Disabled => "killed because the account of its owner was disabled",
+        AccountEnd::Deleted => "killed because the account of its owner was deleted",
+    }
+}
 
 /// See [`Job::message_in_full`].
 pub(super) fn message_in_full(job: &Job) -> Option<String> {

@@ -7,14 +7,13 @@ use jiff::Timestamp;
 use paddlecloud_api::admin::{
     AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UserDeleted, UserRequest, UserView,
 };
-use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::job::{AccountEnd, Job, Phase};
 use paddlecloud_core::names::{JobRef, NameError, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
 use super::{App, AppError, What};
 use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
-use crate::reconcile::JobsError;
 use crate::store::{AuditEntry, AuditState, Heir};
 use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Record};
 
@@ -148,15 +147,23 @@ impl App {
         let change = |record: &mut Record| apply(record, &request, hash, provider);
         self.know_capacity().await;
         let record = self.accounts.change(&name, change, entry).await?;
+        let mut jobs = None;
         if request.disabled == Some(true) {
             self.submits_ended().await;
-            for job in self.jobs_of(&record.name) {
-                if job.phase == Phase::Pending {
-                    self.stop_job(&job).await?;
-                }
+            let all = self.jobs_of(&record.name);
+            let (queued, running): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|job| job.phase == Phase::Pending);
+            for job in &queued {
+                self.jobs.account_ended(&job.id, AccountEnd::Disabled).await?;
             }
+            jobs = Some((queued.len(), running.len()));
         }
-        self.user_show(record.name.as_str()).await
+        let view = self.user_show(record.name.as_str()).await?;
+        Ok(UserView {
+            killed_jobs: jobs.map(|(killed, _)| killed),
+            running_jobs: jobs.map(|(_, running)| running),
+            ..view
+        })
     }
 
     /// Updates the capacity against which guarantees are checked: nodes come and go.
@@ -244,18 +251,10 @@ impl App {
         jobs
     }
 
-    /// Stops a job. One that was removed meanwhile is fine.
-    async fn stop_job(&self, job: &Job) -> Result<(), AppError> {
-        match self.jobs.kill(&job.user, JobRef::Id(job.id.clone()), false).await {
-            Ok(_) | Err(JobsError::NoSuchJob) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     async fn stop_jobs(&self, user: &UserName) -> Result<usize, AppError> {
         let jobs = self.jobs_of(user);
         for job in &jobs {
-            self.stop_job(job).await?;
+            self.jobs.account_ended(&job.id, AccountEnd::Deleted).await?;
             self.jobs.skip_grace(&job.id).await?;
         }
         for job in &jobs {
@@ -269,7 +268,12 @@ impl App {
         for share in self.share_list(&own).await? {
             self.share_revoke(&own, share.id).await?;
         }
-        for upload in self.upload_list(&own).await? {
+        let uploads = match self.upload_list(&own).await {
+            // Nothing can be uploaded there, and the home is moved or removed with what is in it.
+            Err(error) if error.is_foreign_home() => Vec::new(),
+            other => other?,
+        };
+        for upload in uploads {
             self.upload_discard(&own, &upload.id.to_string()).await?;
         }
         Ok(())
@@ -471,11 +475,15 @@ fn user_view(account: &Account, record: Option<&Record>) -> UserView {
         disabled: account.disabled,
         configured: account.origin == Origin::Configuration,
         groups: account.groups.clone(),
-        system_user: record.and_then(|record| record.system_user.clone()),
+        system_user: record
+            .and_then(|record| record.system_user.clone())
+            .or_else(|| Some(account.run_as.as_ref()?.uid.to_string())),
         oidc_issuer: account.provider.as_ref().map(|user| user.issuer.clone()),
         oidc_subject: account.provider.as_ref().map(|user| user.subject.clone()),
         limits: record.map(|record| limit_map(&record.limits)).unwrap_or_default(),
         effective: limit_map(&account.limits),
+        killed_jobs: None,
+        running_jobs: None,
     }
 }
 

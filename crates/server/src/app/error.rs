@@ -111,6 +111,8 @@ pub enum AppError {
     AccountEnded,
     #[error("the files of {name} ({id}) are gone")]
     FilesGone { name: JobName, id: JobId },
+    #[error("{name} ran in the home of a deleted user, whose files were moved to `{place}`")]
+    FilesMoved { name: JobName, place: String },
     #[error("cannot print manifests of `{job}`: {problem}")]
     NotPrinted { job: JobName, problem: PrintError },
     #[error("manifests contain no secret, so `{0}` cannot be in them")]
@@ -137,6 +139,17 @@ pub enum AppError {
     NothingMatches,
     #[error("the range has no byte in the file: `{0}`")]
     OutsideFile(String),
+}
+
+impl AppError {
+    /// Whether a user's home belongs to another system user, so that nothing in it can be used.
+    pub(super) fn is_foreign_home(&self) -> bool {
+        match self {
+            AppError::Storage(error) => matches!(error, StorageError::Foreign(_)),
+            AppError::Files(FilesError::Owner(error)) => matches!(**error, StorageError::Foreign(_)),
+            _ => false,
+        }
+    }
 }
 
 /// What only administrators may do.

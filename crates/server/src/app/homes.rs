@@ -34,8 +34,7 @@ impl App {
                 let storage = self.storage.clone();
                 let name = heir.name.clone();
                 self.with_files(move |_| storage.home(&name).map(drop)).await?;
-                let below = format!("from-{}", record.retired_name());
-                let place = self.storage.home_path(&heir.name).join(below);
+                let place = self.storage.home_path(&heir.name).join(record.given_folder());
                 (
                     Some(place),
                     heir.run_as.as_ref().map(|run_as| (run_as.uid, run_as.gid)),

@@ -9,6 +9,7 @@ use paddlecloud_core::names::{NameError, UserName};
 use super::{App, AppError};
 use crate::accounts::AccountError;
 use crate::auth::{AuthError, Login, Peer, request_id};
+use crate::homes::StorageError;
 use crate::locks::Key;
 use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
 use crate::refusals::Limit;
@@ -229,6 +230,11 @@ impl App {
                 name,
             }
             .into()),
+            // The user must not see the path.
+            Err(AccountError::Home(home)) => {
+                tracing::error!(user = %name, problem = %home, command = home.command(), "an account is not made");
+                Err(StorageError::Foreign(name).into())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -158,6 +158,12 @@ impl App {
         self.check_disk()?;
         self.file_check_room(caller).await?;
         let job = self.job_find(caller, target, "job.rerun").await?;
+        if job.given_in.is_some() {
+            return Err(AppError::FilesMoved {
+                name: job.spec.name.clone(),
+                place: self.storage.files_of(&job),
+            });
+        }
         self.secrets_check(&caller.user, &job.spec).await?;
         let kept = self.keep_packages(&caller.user).await;
         let checked = self.package_check(&caller.user, &job.spec).await;

@@ -15,6 +15,7 @@ pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> Jo
         status: job_status(job.phase),
         message: job.message_in_full(),
         output: storage.output_name(job),
+        job_package: storage.package_name(job),
         started: job.started_at,
         completed: job.finished_at,
         succeeded: counts.succeeded,

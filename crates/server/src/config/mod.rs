@@ -146,6 +146,14 @@ pub struct UidRange {
     pub last: u32,
 }
 
+impl UidRange {
+    /// The number of the account with this id, if the range is large enough.
+    pub fn number(self, id: u64) -> Option<u32> {
+        let number = u32::try_from(id).ok().and_then(|id| self.first.checked_add(id));
+        number.filter(|number| *number <= self.last)
+    }
+}
+
 impl FromStr for UidRange {
     type Err = String;
 

@@ -151,8 +151,7 @@ impl SystemUserMap {
 }
 
 fn numbered(user: &UserName, id: u64, range: UidRange) -> Result<RunAs, SystemUserError> {
-    let uid = u32::try_from(id).ok().and_then(|id| range.first.checked_add(id));
-    let uid = uid.filter(|uid| *uid <= range.last);
+    let uid = range.number(id);
     let uid = uid.ok_or_else(|| SystemUserError::NoNumber { user: user.clone() })?;
     Ok(RunAs {
         uid,

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 
+use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::RootError;
 
 /// Why a home, a package or the folder of a run cannot be used.
@@ -21,6 +22,8 @@ pub enum StorageError {
     OutputIsAFile,
     #[error("`{0}` belongs to the server: name the package's own folder")]
     Ours(String),
+    #[error("the home of `{0}` belongs to another system user of the server's machine")]
+    Foreign(UserName),
     #[error(transparent)]
     Storage(#[from] RootError),
     #[error("disk error: {0}")]

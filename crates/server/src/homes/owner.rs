@@ -11,15 +11,15 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::spec::shell_quote;
 use paddlecloud_pfs::root::{Durability, Existing};
 use paddlecloud_pfs::{RelPath, Root};
 use paddlecloud_supervisor::protocol::RunAs;
 use paddlecloud_supervisor::{ActingAs, act_as};
 
 use super::{Storage, StorageError, ours};
+use crate::accounts::ForeignHome;
 use crate::durable;
-use crate::users::Users;
+use crate::users::{Origin, Users};
 
 /// Why a user's home cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,17 +38,8 @@ pub enum HomeError {
         #[source]
         source: StorageError,
     },
-    #[error(
-        "the home `{path}` of user `{user}` belongs to system user number {found}, not to number {wanted}",
-        path = .path.display()
-    )]
-    Foreign {
-        user: UserName,
-        path: PathBuf,
-        found: u32,
-        wanted: u32,
-        group: u32,
-    },
+    #[error(transparent)]
+    Foreign(ForeignHome),
 }
 
 impl HomeError {
@@ -59,14 +50,11 @@ impl HomeError {
             HomeError::Closed { .. } => Some(
                 "let all users enter the storage folder and `home` in it: `chmod 711` is enough".to_owned(),
             ),
-            HomeError::Foreign {
-                path, wanted, group, ..
-            } => {
-                let path = shell_quote(&path.to_string_lossy());
-                Some(format!(
-                    "hand it over with `chown -R --no-dereference {wanted}:{group} {path}`, or correct `system_user`"
-                ))
-            }
+            // Homes of other accounts do not stop the server.
+            HomeError::Foreign(home) => Some(format!(
+                "hand it over with `{}`, or correct `system_user` in the configuration",
+                home.command()
+            )),
         }
     }
 }
@@ -144,6 +132,22 @@ fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), Stora
     Ok(())
 }
 
+fn unusable(error: HomeError) -> StorageError {
+    match error {
+        HomeError::Foreign(home) => refuse(&home),
+        other => StorageError::Disk(io::Error::other(other)),
+    }
+}
+
+/// Logs what an administrator has to do; the user must not see the path.
+fn refuse(home: &ForeignHome) -> StorageError {
+    tracing::error!(
+        user = %home.user, problem = %home, command = home.command(),
+        "requests for this home are refused until the command has handed it over"
+    );
+    StorageError::Foreign(home.user.clone())
+}
+
 impl Storage {
     /// The same storage with homes of these users.
     pub fn with_users(mut self, users: Users) -> Storage {
@@ -156,12 +160,19 @@ impl Storage {
         &self.users
     }
 
-    /// Creates the homes of all users with a system user, or reports which home cannot be used and why.
+    /// Creates the homes of all users with a system user, or reports which home cannot be used and why. An account of the
+    /// database whose home belongs to another system user stops nobody else: only its own requests are refused.
     pub fn make_homes(&self) -> Result<(), HomeError> {
         let accounts = self.users.all();
-        for user in accounts.iter().filter(|account| account.run_as.is_some()) {
-            let user = &user.name;
-            self.make_home(user)?;
+        for account in accounts.iter().filter(|account| account.run_as.is_some()) {
+            let user = &account.name;
+            match self.make_home(user) {
+                Err(HomeError::Foreign(home)) if account.origin == Origin::Database => {
+                    refuse(&home);
+                    continue;
+                }
+                other => other?,
+            }
             self.try_home(user).map_err(|source| HomeError::Closed {
                 user: user.clone(),
                 path: self.home_path(user),
@@ -171,13 +182,13 @@ impl Storage {
         Ok(())
     }
 
-    /// Enters a home as its owner, starting at the storage folder.
+    /// Looks a home up as its owner, starting at the storage folder. Its own mode does not matter: a job may have changed it.
     fn try_home(&self, user: &UserName) -> Result<(), StorageError> {
         let storage = Root::open(&self.root)?;
         let home = format!("home/{user}").parse::<RelPath>();
         let home = home.map_err(|_| StorageError::NotFound(self.home_name(user)))?;
         let _acting = self.acting_as(user)?;
-        storage.descend(&home)?;
+        storage.stat_link(&home)?;
         Ok(())
     }
 
@@ -197,8 +208,7 @@ impl Storage {
 
     /// Opens a user's home with the user's rights; creates it on first use.
     pub fn home(&self, user: &UserName) -> Result<Home, StorageError> {
-        self.make_home(user)
-            .map_err(|error| StorageError::Disk(io::Error::other(error)))?;
+        self.make_home(user).map_err(unusable)?;
         let root = Root::open(self.home_path(user))?;
         let acting = self.acting_as(user)?;
         put_aside_what_is_no_folder(&root, user)?;
@@ -216,10 +226,12 @@ impl Storage {
         let Some(owner) = owner.run_as() else {
             return Ok(());
         };
-        match std::fs::symlink_metadata(self.home_path(user)) {
+        let path = self.home_path(user);
+        match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.give_home(user, owner).map_err(StorageError::Disk)
             }
+            Ok(found) if found.uid() != owner.uid => self.make_home_of(user, path, owner).map_err(unusable),
             _ => Ok(()),
         }
     }
@@ -256,13 +268,13 @@ impl Storage {
         if is_ours && self.remove_empty_home(user) {
             return self.make_home_of(user, path, owner);
         }
-        Err(HomeError::Foreign {
+        Err(HomeError::Foreign(ForeignHome {
             user: user.clone(),
             path,
             found,
             wanted: owner.uid,
             group: owner.gid,
-        })
+        }))
     }
 
     /// Removes a home that has nothing in it but the server's own empty folders. The server made it before its user had a system

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paddlecloud_api::jobs::KillReply;
 use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
-use paddlecloud_core::job::{AfterKill, IdempotencyKey, Job, runs_alone};
+use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::scheduler::{Guarantee, Why};
@@ -179,9 +179,19 @@ impl Jobs {
         })
     }
 
+    /// Kills a job because of its owner's account. Does nothing if the job has ended meanwhile.
+    pub async fn account_ended(&self, job: &JobId, end: AccountEnd) -> Result<(), JobsError> {
+        let job = job.clone();
+        self.order_if_active(Input::AccountEnded { job, end }).await
+    }
+
     /// Kills the workers of a stopping job without waiting for its grace period. Does nothing if the job has ended meanwhile.
     pub async fn skip_grace(&self, job: &JobId) -> Result<(), JobsError> {
-        match self.order(Input::SkipGrace { job: job.clone() }).await {
+        self.order_if_active(Input::SkipGrace { job: job.clone() }).await
+    }
+
+    async fn order_if_active(&self, order: Input) -> Result<(), JobsError> {
+        match self.order(order).await {
             Ok(_) | Err(Undone::Refused(_)) => Ok(()),
             Err(undone) => Err(undone.into()),
         }

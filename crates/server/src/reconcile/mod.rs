@@ -467,6 +467,8 @@ impl Ending {
     fn of(input: &Input) -> Option<Ending> {
         match input {
             Input::Kill { job, after } => Some(Ending::Kill(job.clone(), *after)),
+            // Without a record of its own, it counts as killed on request.
+            Input::AccountEnded { job, .. } => Some(Ending::Kill(job.clone(), AfterKill::KeepInHistory)),
             Input::Remove { job } => Some(Ending::Remove(job.clone())),
             Input::SkipGrace { .. } => Some(Ending::SkipGrace),
             _ => None,

@@ -10,6 +10,7 @@
 
 mod in_place;
 mod links;
+mod names;
 mod prepare;
 mod pruning;
 
@@ -84,12 +85,6 @@ impl Storage {
             rendezvous: own("rendezvous"),
             own_latest: own("latest"),
         })
-    }
-
-    /// The `/pfs/…` path of a run's own output.
-    pub fn output_name(&self, job: &Job) -> Option<String> {
-        let folders = self.run_folders(job).ok()?;
-        Some(format!("{}/{}", self.home_name(&job.user), folders.output))
     }
 
     /// Prepares a run's folders, once per era; later calls find the work done.

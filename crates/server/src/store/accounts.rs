@@ -111,13 +111,13 @@ impl Store {
             },
         ];
         if let Some(heir) = heir {
-            rows.extend(self.given(heir).await?.into_iter().map(Row::GiveJob));
+            rows.extend(self.given(record, heir).await?.into_iter().map(Row::GiveJob));
         }
         rows.push(Row::Audit(AuditRow::new(entry)));
         self.write(rows).await
     }
 
-    async fn given(&self, heir: &Heir) -> Result<Vec<JobRow>, StoreError> {
+    async fn given(&self, record: &Record, heir: &Heir) -> Result<Vec<JobRow>, StoreError> {
         let mut request = PageRequest {
             user: Some(heir.from.clone()),
             name: None,
@@ -125,12 +125,17 @@ impl Store {
             limit: PAGE,
         };
         let mut rows = Vec::new();
+        let is_kept = heir.to == record.retired_name();
         loop {
             let page = self.page(&request).await?;
             request.before = page.jobs.last().map(|job| job.id.clone());
             for job in &page.jobs {
                 let mut given = (**job).clone();
                 given.user = heir.to.clone();
+                if !is_kept {
+                    let earlier = given.given_in.map(|folder| format!("/{folder}"));
+                    given.given_in = Some(record.given_folder() + &earlier.unwrap_or_default());
+                }
                 // Another owner's idempotency keys are meaningless.
                 given.key = None;
                 rows.push(JobRow::new(&given)?);

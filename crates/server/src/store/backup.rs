@@ -47,7 +47,7 @@ pub enum BackupError {
     Write(PathBuf, #[source] io::Error),
     #[error("cannot read `{path}`", path = .0.display())]
     Read(PathBuf, #[source] io::Error),
-    #[error("`{path}` is not a backup: {problem}", path = .path.display())]
+    #[error("`{path}` cannot be restored: {problem}", path = .path.display())]
     Unusable { path: PathBuf, problem: String },
     #[error("the database refused")]
     Sql(#[from] sqlx::Error),
@@ -470,10 +470,7 @@ impl Header {
             },
         )) = first
         else {
-            return Err(BackupError::unusable(
-                path,
-                "the first line is that of another file",
-            ));
+            return Err(BackupError::unusable(path, "it is not a backup"));
         };
         if format != FORMAT || !(1..=schema::NEWEST).contains(&schema) {
             return Err(BackupError::unusable(path, "a newer program wrote it"));
@@ -499,7 +496,10 @@ impl Header {
                 }
             }
         }
-        Err(BackupError::unusable(path, "its end is missing"))
+        Err(BackupError::unusable(
+            path,
+            "it is cut off: its last line is missing",
+        ))
     }
 }
 
@@ -517,6 +517,10 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = ReadLine> + use<>, BackupEr
             Ok(0) => None,
             Ok(_) => Some(match serde_json::from_str(&text) {
                 Ok(line) => Ok((text, line)),
+                Err(error) if error.is_eof() => Err(BackupError::unusable(
+                    &path,
+                    format!("it is cut off in line {number}"),
+                )),
                 Err(error) => Err(BackupError::unusable(&path, format!("line {number}: {error}"))),
             }),
             Err(error) => Some(Err(BackupError::Read(path.clone(), error))),

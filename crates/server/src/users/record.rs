@@ -130,6 +130,11 @@ impl Record {
     pub fn retired_name(&self) -> UserName {
         retired_name(&self.name, self.id)
     }
+
+    /// The folder in the home of the user who gets this one's home.
+    pub fn given_folder(&self) -> String {
+        format!("from-{}", self.retired_name())
+    }
 }
 
 /// A unique name for this deleted account that no usable account can have.

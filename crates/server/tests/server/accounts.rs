@@ -72,6 +72,7 @@ async fn an_account_is_added_changed_and_known_by_any_letters() {
         (again.status, again.json()["error"].as_str()),
         (409, Some("conflict"))
     );
+    assert_eq!(again.json()["msg"], "there is a user `Ann@Example.com` already");
     let quota = get(
         &stage,
         "/api/v1/quota",
@@ -275,7 +276,9 @@ async fn a_disabled_user_loses_streams_and_queued_jobs_within_a_second() {
     let wait = wait.header("authorization", &login);
     let address = stage.address.clone();
     let waiting = tokio::spawn(async move { wait.send(&address).await });
-    assert_eq!(set(&stage, "ann", json!({"disabled": true})).await.status, 200);
+    let disabled = set(&stage, "ann", json!({"disabled": true})).await.json();
+    assert_eq!(disabled["msg"]["killed_jobs"], 1, "{disabled}");
+    assert_eq!(disabled["msg"]["running_jobs"], 0, "{disabled}");
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
     ended.expect("the stream ends").ok();
@@ -285,8 +288,15 @@ async fn a_disabled_user_loses_streams_and_queued_jobs_within_a_second() {
     assert_eq!(get(&stage, "/api/v1/whoami", &login).await.status, 401);
     let job = stage.get(&format!("/api/v1/jobs/{id}")).await.json();
     assert_eq!(job["msg"]["job"]["status"], "Killed", "{job}");
+    let reason = "killed because the account of its owner was disabled";
+    assert_eq!(job["msg"]["job"]["message"], reason, "{job}");
     assert_eq!(set(&stage, "ann", json!({"disabled": false})).await.status, 200);
     assert_eq!(get(&stage, "/api/v1/whoami", &login).await.status, 200);
+    let id = queue_job(&stage, "ann", &login).await;
+    assert_eq!(delete(&stage, "ann", "dispose=keep").await.status, 200);
+    let job = stage.get(&format!("/api/v1/jobs/{id}")).await.json();
+    let reason = "killed because the account of its owner was deleted";
+    assert_eq!(job["msg"]["job"]["message"], reason, "{job}");
     stage.finish().await;
 }
 
@@ -396,6 +406,7 @@ async fn what_a_user_leaves_is_given_away_or_removed() {
         stage.app.storage.home(&name.parse().unwrap()).map(drop).unwrap();
         std::fs::write(home(stage.folder.path(), name).join("mine"), name).unwrap();
     }
+    let id = queue_job(&stage, "ann", &basic("ann", "a long secret")).await;
     assert_eq!(delete(&stage, "ann", "dispose=give-to").await.status, 400);
     assert_eq!(delete(&stage, "ann", "dispose=give-to&to=ann").await.status, 400);
     let given = delete(&stage, "ann", "dispose=give-to&to=bob").await.json();
@@ -406,6 +417,19 @@ async fn what_a_user_leaves_is_given_away_or_removed() {
     let login = basic("bob", "a long secret");
     let path = format!("/api/v1/pfs/content?path=/pfs/dc1/home/bob/{from}/mine");
     assert_eq!(get(&stage, &path, &login).await.text(), "ann");
+    let job = get(&stage, &format!("/api/v1/jobs/{id}"), &login).await.json();
+    let place = format!("/pfs/dc1/home/bob/{from}");
+    let (job, output) = (
+        &job["msg"]["job"],
+        format!("{place}/.paddlecloud/runs/{id}/output"),
+    );
+    assert_eq!(job["output"], output, "{job}");
+    assert_eq!(job["job_package"], format!("{place}/job_word_emb"), "{job}");
+    let rerun = Request::new("POST", &format!("/api/v1/jobs/{id}/rerun")).header("authorization", &login);
+    let rerun = rerun.send(&stage.address).await;
+    assert_eq!(rerun.status, 409, "{}", rerun.text());
+    let moved = format!("waits ran in the home of a deleted user, whose files were moved to `{place}`");
+    assert_eq!(rerun.json()["msg"], moved);
     let purged = delete(&stage, "bob", "dispose=purge").await.json();
     assert_eq!(purged["msg"]["home"], Value::Null, "{purged}");
     assert!(!home(stage.folder.path(), "bob").exists());

@@ -10,6 +10,7 @@ mod client;
 mod departing;
 mod engine;
 mod fuzz;
+mod home_owners;
 mod isolation;
 mod jobs;
 mod kubernetes;

@@ -1,6 +1,7 @@
 //! `admin user add|list|show|set|disable|enable|delete`.
 
 use paddlecloud_api::admin::{Dispose, UserRequest, UserView};
+use paddlecloud_core::quantity::counted;
 
 use super::{limit, limit_text, limits};
 use crate::commands::login::PASSWORD;
@@ -235,7 +236,13 @@ async fn switch(
     };
     let user = session.client.user_set(name, &request).await?;
     let word = if disabled { "disabled" } else { "enabled" };
-    context.world.err.line(format!("user `{}` is {word}", user.name));
+    let mut line = format!("user `{}` is {word}", user.name);
+    if let (Some(killed), Some(running)) = (user.killed_jobs, user.running_jobs) {
+        let killed = counted(killed as u128, "queued job");
+        let running = counted(running as u128, "job");
+        line += &format!("; {killed} killed, {running} still running");
+    }
+    context.world.err.line(line);
     Ok(())
 }
 

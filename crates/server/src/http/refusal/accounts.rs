@@ -37,6 +37,13 @@ impl From<AccountError> for ErrorBody {
                 let hint = error.hint();
                 ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)
             }
+            AccountError::Home(home) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(format!(
+                "when no job of `{}` runs, hand it over with `{}` on the server, then repeat the command",
+                home.user,
+                home.command()
+            )),
+            AccountError::Homes(_) => ErrorBody::new(ErrorName::Unavailable, problem)
+                .with_hint("check the server's `storage` folder"),
             AccountError::Reserved | AccountError::GroupName(_) | AccountError::Limit(_) => {
                 ErrorBody::new(ErrorName::BadRequest, problem)
             }

@@ -12,6 +12,10 @@ use crate::homes::StorageError;
 
 impl From<FilesError> for ErrorBody {
     fn from(error: FilesError) -> ErrorBody {
+        let error = match error {
+            FilesError::Owner(home) if matches!(*home, StorageError::Foreign(_)) => return (*home).into(),
+            other => other,
+        };
         let name = name_of(&error);
         if matches!(name, ErrorName::Internal | ErrorName::StorageFull) {
             tracing::error!(error = chain_of(&error), "the storage failed");
@@ -143,6 +147,8 @@ impl From<StorageError> for ErrorBody {
             | StorageError::BadName(_)
             | StorageError::OutputIsAFile
             | StorageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
+            StorageError::Foreign(_) => ErrorBody::new(ErrorName::Forbidden, problem)
+                .with_hint("an administrator finds the command that hands it over in the server's log"),
             StorageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
                 .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
             StorageError::Changed(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),

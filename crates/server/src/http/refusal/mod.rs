@@ -64,6 +64,9 @@ impl From<AppError> for ErrorBody {
                 refused(ErrorName::NotFound).with_hint("`paddlectl registry` stores one")
             }
             AppError::FilesGone { .. } => refused(ErrorName::NotFound).with_hint("submit the folder again"),
+            AppError::FilesMoved { .. } => {
+                refused(ErrorName::Conflict).with_hint("submit the package from there as a new job")
+            }
             AppError::NoEnabledUser(_)
             | AppError::NoSuchPath(_)
             | AppError::BadUploadId(_)

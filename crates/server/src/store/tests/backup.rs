@@ -195,11 +195,13 @@ async fn a_damaged_backup_changes_nothing() {
     let whole = std::fs::read_to_string(place.file()).unwrap();
     let cut = whole.lines().next().unwrap().to_owned();
     let altered = whole.replace("kept", "bent");
+    let torn = whole[..whole.trim_end().len() - 3].to_owned();
     for (damaged, why) in [
-        (cut, "its end is missing"),
+        (cut, "it is cut off: its last line is missing"),
+        (torn, "it is cut off in line"),
         (altered, "digest does not match"),
         ("hello\n".to_owned(), "line 1"),
-        (String::new(), "the first line"),
+        (String::new(), "it is not a backup"),
     ] {
         std::fs::write(place.file(), damaged).unwrap();
         let error = restore(&url, &place.file(), &place.data()).await.unwrap_err();
