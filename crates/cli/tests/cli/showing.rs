@@ -179,9 +179,10 @@ fn a_followed_job_that_failed_ends_with_1() {
 }
 
 /// A server where every job has this status.
-fn server_where_jobs_are(status: &'static str) -> crate::scripted::Server {
+fn server_where_jobs_are(status: &'static str, started: Option<&'static str>) -> crate::scripted::Server {
     crate::scripted::server_with(move |line| {
-        let job = crate::scripted::job("j", status);
+        let mut job = crate::scripted::job("j", status);
+        job["started"] = started.into();
         let detail = serde_json::json!({ "job": job, "workers": [], "events": [] });
         line.starts_with("GET /api/v1/jobs/")
             .then(|| line.matches('/').count() == 4)
@@ -192,11 +193,15 @@ fn server_where_jobs_are(status: &'static str) -> crate::scripted::Server {
 
 #[test]
 fn the_log_of_a_job_that_waits_says_what_it_waits_for() {
-    let server = server_where_jobs_are("Pending");
+    let server = server_where_jobs_are("Pending", None);
     let outcome = Shell::at(&server.endpoint).line("logs j");
     assert_eq!(outcome.code, 0);
     assert_eq!(outcome.err, "note: j has not started: waits for 2 cores\n");
-    let server = server_where_jobs_are("Running");
+    let started = Some("2026-01-01T11:59:50Z");
+    let server = server_where_jobs_are("Pending", started);
+    let again = Shell::at(&server.endpoint).line("logs j");
+    assert_eq!(again.err, "note: j is not running: waits for 2 cores\n");
+    let server = server_where_jobs_are("Running", started);
     assert_eq!(Shell::at(&server.endpoint).line("logs j").err, "");
 }
 
