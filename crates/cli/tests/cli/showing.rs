@@ -206,6 +206,20 @@ fn the_log_of_a_job_that_waits_says_what_it_waits_for() {
 }
 
 #[test]
+fn an_offset_that_is_too_large_is_refused_with_the_range() {
+    let server = crate::scripted::server();
+    let outcome = Shell::at(&server.endpoint).line("cat --offset 99999999999999999999 /pfs/dc1/home/me/a");
+    assert_eq!(outcome.code, 2);
+    assert!(
+        outcome
+            .err
+            .contains("`99999999999999999999` is not a number of bytes between 0 and 18446744073709551615"),
+        "{}",
+        outcome.err
+    );
+}
+
+#[test]
 fn followers_of_a_job_that_is_removed_are_told() {
     let server = crate::scripted::server_with(|line| {
         let mut end = Vec::new();
