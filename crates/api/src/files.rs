@@ -46,7 +46,7 @@ impl FromStr for WirePath {
         // The target of a link is the type that parses the text form without checking the path.
         let bytes: LinkTarget = text
             .parse()
-            .map_err(|_| format!("`{}` is not a path", text.escape_default()))?;
+            .map_err(|_| format!("`{}` is not a path", text.escape_debug()))?;
         PfsPath::from_bytes(bytes.as_bytes())
             .map(WirePath)
             .map_err(|error| error.to_string())

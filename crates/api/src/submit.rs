@@ -307,7 +307,7 @@ fn cluster_path(path: &str) -> Result<String, SpecError> {
     }
     let problem = format!(
         "`{}` is not on the cluster: the path of a package starts with `/pfs/`",
-        path.escape_default()
+        path.escape_debug()
     );
     let refused = SpecError::remark("job_package", problem);
     Err(refused.with_hint("`paddlectl submit <folder>` uploads a local folder"))
@@ -327,7 +327,7 @@ fn folder_name(name: Option<&str>) -> Result<&str, SpecError> {
     };
     let odd = name.contains(['/', '\0']) || name.chars().any(char::is_control);
     if odd || matches!(name, "" | "." | "..") || name.len() > 255 {
-        let problem = format!("`{}` is not a valid folder name", name.escape_default());
+        let problem = format!("`{}` is not a valid folder name", name.escape_debug());
         return Err(SpecError::remark("package_name", problem));
     }
     Ok(name)

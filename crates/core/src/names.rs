@@ -73,7 +73,7 @@ impl FromStr for JobName {
             ));
         }
         if let Some(bad) = text.chars().find(|c| !is_name_char(*c)) {
-            return refuse(format!("`{}` is not allowed in a job name", bad.escape_default()));
+            return refuse(format!("`{}` is not allowed in a job name", bad.escape_debug()));
         }
         if text.len() > MAX_JOB_NAME {
             return refuse(format!(
@@ -178,7 +178,7 @@ impl FromStr for JobId {
             return Ok(JobId(bytes));
         }
         Err(NameError::new(
-            format!("`{}` is not a job id", text.escape_default()),
+            format!("`{}` is not a job id", text.escape_debug()),
             None,
         ))
     }
@@ -291,7 +291,7 @@ fn check_path_word(kind: &str, text: &str, max: usize) -> Result<(), NameError> 
         .chars()
         .find(|c| *c == '/' || c.is_control() || c.is_whitespace())
     {
-        format!("`{}` is not allowed in a {kind}", bad.escape_default())
+        format!("`{}` is not allowed in a {kind}", bad.escape_debug())
     } else {
         return Ok(());
     };
@@ -429,6 +429,8 @@ mod tests {
             refused("my_job"),
             ("`_` is not allowed in a job name".into(), Some("my-job".into()))
         );
+        assert_eq!(refused("caf\u{e9}").0, "`\u{e9}` is not allowed in a job name");
+        assert_eq!(refused("a\u{1b}").0, "`\\u{1b}` is not allowed in a job name");
         assert_eq!(
             refused("ends-"),
             (

@@ -456,7 +456,7 @@ fn check_envs(field: &'static str, envs: &BTreeMap<String, String>) -> Result<()
                 field,
                 format!(
                     "`{}` is not the name of an environment variable",
-                    name.escape_default()
+                    name.escape_debug()
                 ),
             ));
         }

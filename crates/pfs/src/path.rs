@@ -86,6 +86,8 @@ pub enum AccessError {
     /// The same reply whether or not the path exists.
     #[error("`{0}` does not exist")]
     NotFound(PfsPath),
+    #[error("`{path}` does not exist: the only datacenter here is `{here}`")]
+    OtherDatacenter { path: PfsPath, here: String },
     /// The same reply whether or not the user exists.
     #[error("`{path}` is not in your home, `{home}`")]
     NotYourHome { path: PfsPath, home: String },
@@ -146,7 +148,10 @@ impl PfsPath {
     pub fn admit(&self, caller: &Caller<'_>, access: Access) -> Result<&Place, AccessError> {
         let not_found = || AccessError::NotFound(self.clone());
         if self.datacenter().is_some_and(|named| named != caller.datacenter) {
-            return Err(not_found());
+            return Err(AccessError::OtherDatacenter {
+                path: self.clone(),
+                here: caller.datacenter.to_owned(),
+            });
         }
         if self.place.path.parts().next() == Some(STAGING.as_bytes()) {
             return Err(not_found());
@@ -216,6 +221,16 @@ impl fmt::Display for Space {
         match self {
             Self::Public => f.write_str("public"),
             Self::Home(owner) => write!(f, "home/{}", Escaped(owner.0.as_bytes())),
+        }
+    }
+}
+
+impl Space {
+    /// For sentences: `the home of ann`.
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Public => "the public space".to_owned(),
+            Self::Home(owner) => format!("the home of {}", Escaped(owner.0.as_bytes())),
         }
     }
 }
@@ -309,15 +324,18 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_not_found() {
-        for text in [
-            "/pfs/dc2/home/ann/x",
-            "/pfs/dc1/home/ann/.pfs-staging/x",
-            "/pfs/dc2/public",
-        ] {
-            assert!(
-                matches!(place(text, Access::Read), Err(AccessError::NotFound(_))),
-                "{text}"
+    fn the_staging_folder_is_not_found() {
+        let staged = place("/pfs/dc1/home/ann/.pfs-staging/x", Access::Read);
+        assert!(matches!(staged, Err(AccessError::NotFound(_))));
+    }
+
+    #[test]
+    fn a_path_of_another_datacenter_is_answered_with_the_one_that_exists() {
+        for text in ["/pfs/dc2/home/ann/x", "/pfs/dc2/home/bob/x", "/pfs/dc2/public"] {
+            let refused = place(text, Access::Read).unwrap_err().to_string();
+            assert_eq!(
+                refused,
+                format!("`{text}` does not exist: the only datacenter here is `dc1`")
             );
         }
     }

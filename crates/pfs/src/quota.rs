@@ -60,14 +60,14 @@ impl Amount {
 /// A write that does not fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    #[error("{}: {used} of {limit} bytes are used in {space}", refused(.asked, "bytes"))]
+    #[error("{}: {used} of {limit} bytes are used in {}", refused(.asked, "bytes"), .space.in_words())]
     Bytes {
         space: Space,
         asked: u64,
         used: u64,
         limit: u64,
     },
-    #[error("{}: {used} of {limit} files are used in {space}", refused(.asked, "files"))]
+    #[error("{}: {used} of {limit} files are used in {}", refused(.asked, "files"), .space.in_words())]
     Files {
         space: Space,
         asked: u64,

@@ -135,6 +135,7 @@ mod linux {
             address: [127, 76, 0, 1].into(),
             hosts: Vec::new(),
             binds: Vec::new(),
+            hidden: Vec::new(),
             files: Vec::new(),
             limits: Limits {
                 cpu_millis: Some(4000),

@@ -58,6 +58,9 @@ pub struct WorkerPlan {
     pub hosts: Vec<(String, std::net::Ipv4Addr)>,
     #[serde(default)]
     pub binds: Vec<Bind>,
+    /// Folders that the worker sees empty and read-only; other binds may show parts of them elsewhere.
+    #[serde(default)]
+    pub hidden: Vec<PathBuf>,
     #[serde(default)]
     pub files: Vec<PrivateFile>,
     #[serde(default)]

@@ -82,7 +82,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Endpoint, EndpointError> {
         parse(text.trim()).map_err(|problem| EndpointError {
-            text: text.escape_default().to_string(),
+            text: text.escape_debug().to_string(),
             problem,
         })
     }

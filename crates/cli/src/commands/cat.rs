@@ -15,11 +15,11 @@ pub struct Args {
     paths: Vec<OsString>,
 
     /// Skip this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = byte_count)]
     offset: u64,
 
     /// Print at most this many bytes of each file
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     length: Option<u64>,
 }
 
@@ -33,4 +33,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let session = context.session().await?;
     settle(&session, &mut paths).await?;
     print_files(&session, &paths, range, context.world).await
+}
+
+fn byte_count(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is not a number of bytes between 0 and {}", u64::MAX))
 }

@@ -98,13 +98,16 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
 }
 
-/// A job that has not started has no log, so the reason it waits is shown.
+/// A job that waits has no log, or only that of earlier attempts, so the reason is shown.
 async fn tell_waiting(session: &Session, run: &Run, context: &mut Context<'_>) -> Result<(), CliError> {
     let why = session.client.job_why(&run.id).await?;
-    context
-        .world
-        .err
-        .note(&format!("{} has not started: {}", run.name, why.reason));
+    let state = if run.has_started {
+        "is not running"
+    } else {
+        "has not started"
+    };
+    let note = format!("{} {state}: {}", run.name, why.reason);
+    context.world.err.note(&note);
     Ok(())
 }
 
@@ -118,6 +121,8 @@ pub struct Run {
     pub id: String,
     pub name: String,
     is_pending: bool,
+    /// Also true if it was queued again.
+    has_started: bool,
     /// What it waits for, at the last check.
     reason: Option<String>,
 }
@@ -128,6 +133,7 @@ impl Run {
             id: job.id.clone(),
             name: job.name.clone(),
             is_pending: job.status == JobStatus::Pending,
+            has_started: job.started.is_some(),
             reason: job.message.clone(),
         }
     }
@@ -206,7 +212,8 @@ async fn show(
         }
         match event {
             LogEvent::End(end) => return Ok(Reading::Ended(end)),
-            LogEvent::Data { .. } => waiting.is_over = true,
+            // A job that was queued again has a log while it waits.
+            LogEvent::Data { .. } if !run.has_started => waiting.is_over = true,
             LogEvent::Gap { worker, from, to } => tell_gap(&worker.name, from, to, view, context),
             LogEvent::Lost(_) => {
                 let note = "the connection to the server was lost; resuming";

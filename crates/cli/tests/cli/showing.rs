@@ -179,9 +179,10 @@ fn a_followed_job_that_failed_ends_with_1() {
 }
 
 /// A server where every job has this status.
-fn server_where_jobs_are(status: &'static str) -> crate::scripted::Server {
+fn server_where_jobs_are(status: &'static str, started: Option<&'static str>) -> crate::scripted::Server {
     crate::scripted::server_with(move |line| {
-        let job = crate::scripted::job("j", status);
+        let mut job = crate::scripted::job("j", status);
+        job["started"] = started.into();
         let detail = serde_json::json!({ "job": job, "workers": [], "events": [] });
         line.starts_with("GET /api/v1/jobs/")
             .then(|| line.matches('/').count() == 4)
@@ -192,12 +193,30 @@ fn server_where_jobs_are(status: &'static str) -> crate::scripted::Server {
 
 #[test]
 fn the_log_of_a_job_that_waits_says_what_it_waits_for() {
-    let server = server_where_jobs_are("Pending");
+    let server = server_where_jobs_are("Pending", None);
     let outcome = Shell::at(&server.endpoint).line("logs j");
     assert_eq!(outcome.code, 0);
     assert_eq!(outcome.err, "note: j has not started: waits for 2 cores\n");
-    let server = server_where_jobs_are("Running");
+    let started = Some("2026-01-01T11:59:50Z");
+    let server = server_where_jobs_are("Pending", started);
+    let again = Shell::at(&server.endpoint).line("logs j");
+    assert_eq!(again.err, "note: j is not running: waits for 2 cores\n");
+    let server = server_where_jobs_are("Running", started);
     assert_eq!(Shell::at(&server.endpoint).line("logs j").err, "");
+}
+
+#[test]
+fn an_offset_that_is_too_large_is_refused_with_the_range() {
+    let server = crate::scripted::server();
+    let outcome = Shell::at(&server.endpoint).line("cat --offset 99999999999999999999 /pfs/dc1/home/me/a");
+    assert_eq!(outcome.code, 2);
+    assert!(
+        outcome
+            .err
+            .contains("`99999999999999999999` is not a number of bytes between 0 and 18446744073709551615"),
+        "{}",
+        outcome.err
+    );
 }
 
 #[test]

@@ -96,20 +96,7 @@ impl Job {
             None => "admitted".to_owned(),
         });
         self.note = note;
-        let pservers = (0..self.spec.pservers).map(WorkerKey::pserver);
-        let keys = pservers.chain((0..self.spec.parallelism).map(WorkerKey::trainer));
-        let mut addresses = addresses.into_iter();
-        self.workers = keys
-            .map(|key| {
-                Worker::new(
-                    key,
-                    &self.id,
-                    &self.spec.name,
-                    addresses.next().unwrap_or_default(),
-                    self.withdrawn + 1,
-                )
-            })
-            .collect();
+        self.workers = self.new_workers(addresses, self.withdrawn + 1);
         let left_out = usize::from(bug(Planted::OneWorkerNotLaunched));
         self.workers.iter().skip(left_out).map(launch).collect()
     }

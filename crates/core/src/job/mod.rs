@@ -16,6 +16,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -210,6 +211,24 @@ impl Job {
 
     pub fn worker(&self, key: WorkerKey) -> Option<&Worker> {
         self.workers.get(self.position(key)?)
+    }
+
+    /// The workers, or if the job was queued again, its former ones with the highest attempt that was withdrawn. A worker
+    /// may have had fewer attempts.
+    pub fn workers_with_logs(&self) -> Cow<'_, [Worker]> {
+        if self.workers.is_empty() && self.withdrawn > 0 {
+            return Cow::Owned(self.new_workers(Vec::new(), self.withdrawn));
+        }
+        Cow::Borrowed(&self.workers)
+    }
+
+    fn new_workers(&self, addresses: Vec<String>, attempt: u32) -> Vec<Worker> {
+        let pservers = (0..self.spec.pservers).map(WorkerKey::pserver);
+        let keys = pservers.chain((0..self.spec.parallelism).map(WorkerKey::trainer));
+        let addresses = addresses.into_iter().chain(std::iter::repeat(String::new()));
+        keys.zip(addresses)
+            .map(|(key, address)| Worker::new(key, &self.id, &self.spec.name, address, attempt))
+            .collect()
     }
 
     pub fn pservers(&self) -> impl Iterator<Item = &Worker> {

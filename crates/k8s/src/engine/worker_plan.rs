@@ -79,6 +79,7 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRe
             .map(|worker| (worker.name.clone(), Ipv4Addr::UNSPECIFIED))
             .collect(),
         binds: Vec::new(),
+        hidden: Vec::new(),
         files: plan
             .files
             .into_iter()

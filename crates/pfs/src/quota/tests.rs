@@ -29,7 +29,7 @@ fn a_write_that_does_not_fit_names_limit_and_use() {
     let error = ledger.reserve(&space(), amount(11, 1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "11 more bytes do not fit: 90 of 100 bytes are used in home/ann"
+        "11 more bytes do not fit: 90 of 100 bytes are used in the home of ann"
     );
     ledger.reserve(&space(), amount(10, 1)).unwrap();
 }
@@ -93,7 +93,7 @@ fn a_file_that_replaces_another_needs_room_for_both() {
     let refused = ledger.reserve(&space(), amount(60, 1)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "60 more bytes do not fit: 60 of 100 bytes are used in home/ann"
+        "60 more bytes do not fit: 60 of 100 bytes are used in the home of ann"
     );
     let new = ledger.reserve(&space(), amount(40, 1)).unwrap();
     new.settle(amount(40, 1), amount(60, 1));

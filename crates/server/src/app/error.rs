@@ -71,10 +71,10 @@ pub enum AppError {
     NotAdministrator(#[from] AdminOnly),
     #[error("`{field}` {rule}")]
     BadField { field: &'static str, rule: FieldRule },
-    #[error("`{}` is not a name: use letters, digits, `-`, `_` and `.`, at most 63", .0.escape_default())]
+    #[error("`{}` is not a name: use letters, digits, `-`, `_` and `.`, at most 63", .0.escape_debug())]
     BadName(String),
 
-    #[error("there is no {what} `{}`", .name.escape_default())]
+    #[error("there is no {what} `{}`", .name.escape_debug())]
     NoSuch { what: What, name: String },
     #[error("{}", no_job(.target))]
     NoJob {
@@ -122,7 +122,7 @@ pub enum AppError {
     #[error("the home of `{user}` cannot be moved or removed: {problem}")]
     HomeStays { user: UserName, problem: io::Error },
 
-    #[error("`{}` is not a package id", .0.escape_default())]
+    #[error("`{}` is not a package id", .0.escape_debug())]
     BadPackageId(String),
     #[error("the list of files cannot be read: {0}")]
     PackageList(serde_json::Error),

@@ -23,7 +23,7 @@ impl App {
         query: LogQuery,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, AppError> {
         let job = self.job_find(caller, target, "job.logs").await?;
-        let reading = self.log_read_begin(caller, job.workers.len())?;
+        let reading = self.log_read_begin(caller, job.workers_with_logs().len())?;
         let opened = self.logs.open(job, &query).await?;
         let portions = stream::unfold((opened, reading), async |(mut log, reading)| {
             let portion = log.next().await?;
@@ -40,7 +40,7 @@ impl App {
         query: LogQuery,
     ) -> Result<String, AppError> {
         let job = self.job_find(caller, target, "job.logs").await?;
-        let _reading = self.log_read_begin(caller, job.workers.len())?;
+        let _reading = self.log_read_begin(caller, job.workers_with_logs().len())?;
         Ok(self.logs.text(job, &query).await?)
     }
 

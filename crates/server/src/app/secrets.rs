@@ -8,7 +8,6 @@ use paddlecloud_core::spec::{JobSpec, is_secret_name};
 use super::accounts::audit;
 use super::{App, AppError, FieldRule, What};
 use crate::auth::Caller;
-use crate::config::EngineKind;
 use crate::secrets::Kind;
 
 /// Size limit of one secret: all of them are passed in a worker's environment.
@@ -64,9 +63,9 @@ impl App {
         Ok(self.secrets.rotate(entry).await?)
     }
 
-    /// Checks that every secret a job names exists, and its registry if the engine pulls images.
+    /// Checks that every secret a job names exists, and its registry, also where the engine pulls no images.
     pub(super) async fn secrets_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), AppError> {
-        if let (EngineKind::Kubernetes(_), Some(name)) = (&self.config.engine, &spec.registry) {
+        if let Some(name) = &spec.registry {
             let there = self.secrets.has(user, Kind::Registry, name).await;
             if !there? {
                 return Err(no_registry(name));

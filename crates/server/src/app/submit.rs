@@ -311,7 +311,7 @@ impl App {
         if let Some(other) = request.datacenter.as_deref().filter(|name| *name != own.as_str()) {
             let problem = format!(
                 "this server is datacenter `{own}`, not `{}`",
-                other.escape_default()
+                other.escape_debug()
             );
             return Err(SpecError::remark("datacenter", problem).into());
         }

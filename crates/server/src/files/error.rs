@@ -1,6 +1,7 @@
 //! Errors of the file service.
 
 use paddlecloud_core::access::Scope;
+use paddlecloud_core::quantity::Bytes;
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::quota::QuotaError;
@@ -27,7 +28,7 @@ pub enum FilesError {
     Space { space: Space, source: RootError },
     #[error(transparent)]
     Glob(#[from] GlobError),
-    #[error(transparent)]
+    #[error("{}", over_quota(.0))]
     Quota(#[from] QuotaError),
     /// Internal: the space is measured, then the call is repeated.
     #[error("what {0} holds has to be measured first")]
@@ -78,6 +79,25 @@ fn damaged(what: &impl std::fmt::Display) -> String {
     format!("`{what}` cannot be had: {problem}")
 }
 
+/// Like the error itself, with readable sizes.
+fn over_quota(error: &QuotaError) -> String {
+    let QuotaError::Bytes {
+        space,
+        asked,
+        used,
+        limit,
+    } = error
+    else {
+        return error.to_string();
+    };
+    let [wanted, used, limit] = [asked, used, limit].map(|bytes| Bytes::new(*bytes).readable());
+    let refused = match asked {
+        0 => "nothing may be written until something is removed".to_owned(),
+        _ => format!("there is no room for {wanted}"),
+    };
+    format!("{refused}: {used} of {limit} are used in {}", space.in_words())
+}
+
 impl FilesError {
     /// Whether the file system reported that no space is left.
     pub fn is_full(&self) -> bool {
@@ -113,6 +133,20 @@ fn is_no_space(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_that_does_not_fit_is_refused_with_readable_sizes() {
+        let over = QuotaError::Bytes {
+            space: Space::Home("ann".parse().unwrap()),
+            asked: 3 << 20,
+            used: 1 << 19,
+            limit: 1 << 20,
+        };
+        assert_eq!(
+            FilesError::Quota(over).to_string(),
+            "there is no room for 3 MiB: 512 KiB of 1 MiB are used in the home of ann"
+        );
+    }
 
     #[test]
     fn a_move_that_leaves_something_behind_says_where_everything_is() {

@@ -186,7 +186,7 @@ impl Files {
     /// Revokes a link.
     pub fn share_revoke(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
         let own = Space::Home(owner_of(caller)?);
-        let not_found = || FilesError::NoLink(id.escape_default().to_string());
+        let not_found = || FilesError::NoLink(id.escape_debug().to_string());
         let id: ShareId = id.parse().map_err(|_| not_found())?;
         let is_it =
             |share: &Share| share.id == id && (share.place.space == own || caller.may(Action::Administer));

@@ -101,7 +101,7 @@ impl Files {
 
     /// Everything that matches a pattern. The pattern is expanded inside the caller's root.
     pub fn glob(&self, caller: &Caller, pattern: &str) -> Result<Vec<FileView>, FilesError> {
-        let not_found = || FilesError::NotFound(pattern.escape_default().to_string());
+        let not_found = || FilesError::NotFound(pattern.escape_debug().to_string());
         let path = PfsPath::from_bytes(pattern.as_bytes()).map_err(|_| not_found())?;
         let reached = self.reach(caller, &path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;

@@ -186,7 +186,7 @@ async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
 }
 
 async fn no_such_path(_: scope::Public, request: Request) -> Refused {
-    let path = request.uri().path().escape_default();
+    let path = request.uri().path().escape_debug();
     let refused = ErrorBody::new(ErrorName::NotFound, format!("there is nothing at `{path}`"));
     Refused(refused.with_hint("`GET /openapi.json` lists every path"))
 }
@@ -195,7 +195,7 @@ async fn no_such_method(_: scope::Public, request: Request) -> Refused {
     let (method, path) = (request.method(), request.uri().path());
     Refused(ErrorBody::new(
         ErrorName::MethodNotAllowed,
-        format!("`{}` does not support the method {method}", path.escape_default()),
+        format!("`{}` does not support the method {method}", path.escape_debug()),
     ))
 }
 

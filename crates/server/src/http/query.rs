@@ -31,7 +31,7 @@ fn check_names(sent: &[(String, String)], known: &[String]) -> Result<(), ErrorB
     let Some((unknown, _)) = sent.iter().find(|(name, _)| !known.contains(name)) else {
         return Ok(());
     };
-    let problem = format!("there is no parameter `{}` here", unknown.escape_default());
+    let problem = format!("there is no parameter `{}` here", unknown.escape_debug());
     let hint = match nearest(unknown, known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", known.join(", ")),
@@ -55,9 +55,9 @@ fn unreadable(words: &str, sent: &[(String, String)]) -> ErrorBody {
     let shown: String = value.chars().take(80).collect();
     let problem = match problem {
         "invalid digit found in string" | "cannot parse integer from empty string" => {
-            format!("`{}` is not a whole number, 0 or more", shown.escape_default())
+            format!("`{}` is not a whole number, 0 or more", shown.escape_debug())
         }
-        "number too large to fit in target type" => format!("{} is too large", shown.escape_default()),
+        "number too large to fit in target type" => format!("{} is too large", shown.escape_debug()),
         other => other.to_owned(),
     };
     ErrorBody::new(ErrorName::BadRequest, format!("`{name}`: {problem}"))

@@ -177,7 +177,7 @@ fn misspelled(text: &[u8], known: &[String]) -> Option<ErrorBody> {
         Some((field, nearest(field, free)?))
     });
     let (field, near) = slips.next()?;
-    let problem = format!("there is no field `{}`", field.escape_default());
+    let problem = format!("there is no field `{}`", field.escape_debug());
     Some(ErrorBody::new(ErrorName::BadRequest, problem).with_hint(format!("did you mean `{near}`?")))
 }
 
@@ -242,7 +242,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Named<T
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
         let names = Path::<T>::from_request_parts(parts, state).await;
         names.map(|Path(names)| Named(names)).map_err(|_| {
-            let path = parts.uri.path().escape_default();
+            let path = parts.uri.path().escape_debug();
             Refused(ErrorBody::new(
                 ErrorName::NotFound,
                 format!("there is nothing at `{path}`"),
@@ -268,7 +268,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
 /// A text that refers to a job. A text that is not a valid name refers to none.
 pub(super) fn job_ref(text: &str) -> Result<JobRef, Refused> {
     text.parse().map_err(|_| {
-        let problem = format!("there is no job `{}`", text.escape_default());
+        let problem = format!("there is no job `{}`", text.escape_debug());
         let refused = ErrorBody::new(ErrorName::NotFound, problem);
         Refused(refused.with_hint("`paddlectl get jobs -a` lists all of them"))
     })
@@ -282,7 +282,7 @@ pub(super) fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<
         "0" | "false" | "no" => Ok(false),
         _ => Err(serde::de::Error::custom(format!(
             "`{}` is neither true nor false",
-            text.escape_default()
+            text.escape_debug()
         ))),
     }
 }

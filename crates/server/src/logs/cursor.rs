@@ -61,10 +61,11 @@ impl LogSelection {
     /// Checks that the requested worker exists, once the job has workers.
     fn check_worker(&self, job: &Job) -> Result<(), LogsError> {
         let Some(name) = &self.worker else { return Ok(()) };
-        if job.workers.is_empty() || job.workers.iter().any(|worker| self.takes(worker)) {
+        let workers = job.workers_with_logs();
+        if workers.is_empty() || workers.iter().any(|worker| self.takes(worker)) {
             return Ok(());
         }
-        let known = job.workers.iter().take(6);
+        let known = workers.iter().take(6);
         Err(LogsError::NoWorker {
             job: job.spec.name.clone(),
             worker: name.clone(),
@@ -82,11 +83,14 @@ impl LogSelection {
                 .is_none_or(|name| *name == worker.name || *name == short)
     }
 
-    /// The first attempt to read: the first one that a cursor names, or for a tail the latest.
-    pub fn first_attempt(&self, worker: &Worker) -> u32 {
+    /// The first attempt to read: the first one that a cursor names, or for a tail the latest that has a log.
+    pub fn first_attempt(&self, worker: &Worker, has_log: impl Fn(u32) -> bool) -> u32 {
         match self.first_named(&worker.name) {
             Some(named) => named,
-            None if matches!(self.begin, Begin::Tail(_)) => worker.attempt,
+            None if matches!(self.begin, Begin::Tail(_)) => {
+                let latest = (1..=worker.attempt).rev().find(|attempt| has_log(*attempt));
+                latest.unwrap_or(worker.attempt)
+            }
             None => 1,
         }
     }
@@ -161,16 +165,20 @@ mod tests {
             LogSelection::parse(&query, &job).unwrap()
         };
         let follow = wanted(None);
-        assert_eq!(follow.first_attempt(&named), 2);
+        assert_eq!(follow.first_attempt(&named, |_| true), 2);
         assert_eq!(follow.begin(&named.name, 2), Begin::Offset(40));
         assert_eq!(follow.begin(&named.name, 3), Begin::Start);
         assert_eq!(
-            (follow.first_attempt(&other), follow.begin(&other.name, 1)),
+            (
+                follow.first_attempt(&other, |_| true),
+                follow.begin(&other.name, 1)
+            ),
             (1, Begin::Start)
         );
         let mut tail = wanted(Some(5));
         let restarted = Worker { attempt: 4, ..other };
-        assert_eq!(tail.first_attempt(&restarted), 4);
+        assert_eq!(tail.first_attempt(&restarted, |_| true), 4);
+        assert_eq!(tail.first_attempt(&restarted, |attempt| attempt < 3), 2);
         assert_eq!(
             tail.begin(&restarted.name, 4),
             Begin::Tail(5),

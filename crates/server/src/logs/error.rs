@@ -8,13 +8,13 @@ use crate::reconcile::JobsError;
 /// Why logs cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
-    #[error("`{}` is not a role", .0.escape_default())]
+    #[error("`{}` is not a role", .0.escape_debug())]
     NotARole(String),
-    #[error("`{}` is not a time", .0.escape_default())]
+    #[error("`{}` is not a time", .0.escape_debug())]
     NotATime(String),
     #[error("`from` is not a list of `worker:attempt:offset`")]
     BadCursors,
-    #[error("job `{job}` has no worker `{}`", .worker.escape_default())]
+    #[error("job `{job}` has no worker `{}`", .worker.escape_debug())]
     NoWorker {
         job: JobName,
         worker: String,

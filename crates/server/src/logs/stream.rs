@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddlecloud_api::logs::{Frame, LogEnd, LogQuery, LogWorker, encode_data};
-use paddlecloud_core::job::{Job, Worker};
+use paddlecloud_core::job::{Job, Worker, worker_name};
 use paddlecloud_core::ports::{AttemptKey, LogError, Piece};
 use tokio::sync::watch;
 
@@ -181,15 +181,16 @@ impl LogStream {
             return;
         }
         self.announced = self.sources.len();
-        let workers = self.sources.iter().filter_map(|source| {
-            let worker = self.job.worker(source.attempt.worker)?;
-            Some(LogWorker {
-                name: worker.name.clone(),
-                role: worker.key.role.to_string(),
-                index: worker.key.index,
-                attempt: source.attempt.attempt,
+        let job = &self.job;
+        let workers = self.sources.iter().map(|source| {
+            let AttemptKey { worker, attempt, .. } = source.attempt;
+            LogWorker {
+                name: worker_name(&job.spec.name, &job.id, worker),
+                role: worker.role.to_string(),
+                index: worker.index,
+                attempt,
                 from: source.first(),
-            })
+            }
         });
         let workers: Vec<LogWorker> = workers.collect();
         if !workers.is_empty() {
@@ -200,7 +201,7 @@ impl LogStream {
     /// One source for each new attempt.
     fn add_sources(&mut self) {
         let job = Arc::clone(&self.job);
-        for worker in &job.workers {
+        for worker in job.workers_with_logs().iter() {
             if !self.wanted.takes(worker) {
                 continue;
             }
@@ -209,19 +210,31 @@ impl LogStream {
                 .iter()
                 .filter(|known| known.attempt.worker == worker.key);
             let first = known.map(|source| source.attempt.attempt).min();
-            let first = first.unwrap_or_else(|| self.wanted.first_attempt(worker));
+            let first = first.unwrap_or_else(|| {
+                let has_log = |attempt| self.has_log(worker, attempt);
+                self.wanted.first_attempt(worker, has_log)
+            });
             for attempt in first..=worker.attempt {
                 self.add_source(worker, attempt);
             }
         }
     }
 
-    fn add_source(&mut self, worker: &Worker, attempt: u32) {
-        let key = AttemptKey {
+    fn has_log(&self, worker: &Worker, attempt: u32) -> bool {
+        let reader = self.logs.store.reader(&self.attempt_key(worker, attempt));
+        reader.length().is_ok_and(|length| length > 0)
+    }
+
+    fn attempt_key(&self, worker: &Worker, attempt: u32) -> AttemptKey {
+        AttemptKey {
             job: self.job.id.clone(),
             worker: worker.key,
             attempt,
-        };
+        }
+    }
+
+    fn add_source(&mut self, worker: &Worker, attempt: u32) {
+        let key = self.attempt_key(worker, attempt);
         let known = self.sources.iter().position(|source| source.attempt == key);
         let at = known.unwrap_or_else(|| {
             let begin = self.wanted.begin(&worker.name, attempt);

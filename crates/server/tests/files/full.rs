@@ -78,7 +78,7 @@ async fn a_file_that_replaces_another_needs_room_for_both() {
     for name in ["large", "new"] {
         let before = fs::read(stage.home("me").join(name)).ok();
         let refused = send(&stage, local.path(), name, &noise(6, 2 * MIB)).await;
-        assert!(assert_refused(&refused).contains("4194304 bytes"));
+        assert!(assert_refused(&refused).contains("of 4 MiB are used"));
         assert!(fs::read(stage.home("me").join(name)).ok() == before, "{name}");
         assert_tidy(&stage.home("me"));
     }

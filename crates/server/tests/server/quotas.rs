@@ -150,19 +150,34 @@ async fn all_guarantees_together_fit_the_machine() {
     stage.finish().await;
 }
 
+const RECLAIM: &str = "reclaim: 1s\n\
+     users:\n\
+     - {name: me, password_file: word, admin: true, system_user: a}\n\
+     - {name: you, password_file: word, system_user: b, quota: {guaranteed_cpu: 4, guaranteed_memory: 4Gi}}\n";
+
+/// Runs a job of `me` that prints a line, and a guaranteed one of `you` that takes its room. Returns the paths of both.
+async fn withdrawn_job(stage: &Stage) -> (String, String) {
+    let long = submit(stage, "me", "long", 5, "echo a lap; sleep 300").await;
+    let of_long = format!("/api/v1/jobs/{long}");
+    wait_until(stage, "me", &log_of(&of_long), says_a_lap).await;
+    let short = submit(stage, "you", "short", 3, "sleep 300").await;
+    let of_short = format!("/api/v1/jobs/{short}");
+    wait_until(stage, "you", &of_short, |msg| msg["job"]["status"] == "Running").await;
+    (of_long, of_short)
+}
+
+fn log_of(job: &str) -> String {
+    job.replace("/api/v1/jobs/", "/api/v1/logs?jobname=")
+}
+
+fn says_a_lap(log: &Value) -> bool {
+    log.as_str().is_some_and(|text| text.contains("a lap\n"))
+}
+
 #[tokio::test]
 async fn a_job_that_borrows_makes_room_for_a_guaranteed_one_and_runs_again() {
-    let lines = "reclaim: 1s\n\
-         users:\n\
-         - {name: me, password_file: word, admin: true, system_user: a}\n\
-         - {name: you, password_file: word, system_user: b, quota: {guaranteed_cpu: 4, guaranteed_memory: 4Gi}}\n";
-    let stage = Stage::with(lines).await;
-    let long = submit(&stage, "me", "long", 5, "sleep 300").await;
-    let of_long = format!("/api/v1/jobs/{long}");
-    wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Running").await;
-    let short = submit(&stage, "you", "short", 3, "sleep 300").await;
-    let of_short = format!("/api/v1/jobs/{short}");
-    wait_until(&stage, "you", &of_short, |msg| msg["job"]["status"] == "Running").await;
+    let stage = Stage::with(RECLAIM).await;
+    let (of_long, of_short) = withdrawn_job(&stage).await;
     let why = get(&stage, "me", &format!("{of_long}/why")).await.json();
     let reason = why["msg"]["reason"].as_str().unwrap();
     assert!(
@@ -179,5 +194,34 @@ async fn a_job_that_borrows_makes_room_for_a_guaranteed_one_and_runs_again() {
     assert_eq!(send(&stage, "you", kill).await.status, 200);
     let again = wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Running").await;
     assert_eq!(again["workers"][0]["attempt"], 2);
+    let laps = |log: &Value| {
+        log.as_str()
+            .is_some_and(|text| text.matches("a lap\n").count() == 2)
+    };
+    wait_until(&stage, "me", &log_of(&of_long), laps).await;
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn the_log_of_a_withdrawn_job_remains_while_it_waits_and_after_it_is_killed() {
+    let stage = Stage::with(RECLAIM).await;
+    let (of_long, _) = withdrawn_job(&stage).await;
+    let check = async |when: &str| {
+        for rest in ["", "&n=1", "&w=trainer-0"] {
+            let log = get(&stage, "me", &format!("{}{rest}", log_of(&of_long)))
+                .await
+                .json();
+            assert!(says_a_lap(&log["msg"]), "{when}, `{rest}`: {log}");
+        }
+        let other = get(&stage, "me", &format!("{}&w=trainer-1", log_of(&of_long))).await;
+        assert_eq!(other.status, 404, "{when}: {}", other.text());
+    };
+    let waiting = wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Pending").await;
+    assert_eq!(waiting["workers"], json!([]));
+    check("while it waits").await;
+    let kill = Request::new("DELETE", &of_long);
+    assert_eq!(send(&stage, "me", kill).await.status, 200);
+    wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Killed").await;
+    check("after the kill").await;
     stage.finish().await;
 }

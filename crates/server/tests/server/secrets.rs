@@ -89,6 +89,14 @@ async fn a_worker_has_the_secret_and_nothing_else_shows_it() {
         "{}",
         reply.text()
     );
+    let body = json!({"name": "r", "jobPackage": "/pfs/dc1/home/me/job_word_emb", "registry": "nope"});
+    let reply = stage.post("/api/v1/jobs", body).await;
+    assert_eq!(reply.status, 404, "{}", reply.text());
+    assert!(
+        reply.text().contains("there is no registry `nope`"),
+        "{}",
+        reply.text()
+    );
     stage.finish().await;
 }
 

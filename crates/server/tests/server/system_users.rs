@@ -167,9 +167,12 @@ async fn jobs_run_as_their_users_and_cannot_read_each_others_homes() {
         let script = format!(
             "id -u > output/id; id -G > output/groups; command -v paddle > output/paddle; echo hello\n\
              echo 0 > /train.list && cat /trainer_id > output/trainer_id\n\
-             cat {} > output/stolen 2> output/why\n\
+             cat {secret} > output/stolen 2> output/why\n\
+             ls -A {storage} > output/storage\n\
+             touch {storage}/home/{user}/.paddlecloud/packages/x 2> /dev/null\n\
              ls /pfs/dc1/home > output/homes\n",
-            secret.display(),
+            secret = secret.display(),
+            storage = mapped.folder.path().join("storage").display(),
         );
         assert_eq!(mapped.run(user, &script).await, "Succeeded");
         assert_eq!(mapped.output(user, "id").trim(), account(user).uid.to_string());
@@ -181,7 +184,16 @@ async fn jobs_run_as_their_users_and_cannot_read_each_others_homes() {
         assert_eq!(mapped.output(user, "trainer_id"), "0\n");
         assert_eq!(mapped.output(user, "stolen"), "");
         let why = mapped.output(user, "why");
-        assert!(why.contains("Permission denied"), "{why}");
+        assert!(
+            why.contains("No such file"),
+            "like one that does not exist: {why}"
+        );
+        assert_eq!(mapped.output(user, "storage"), "", "no names of other users");
+        let packages = mapped.home(user).join(".paddlecloud/packages");
+        assert!(
+            !packages.join("x").exists(),
+            "packages are read-only on every path"
+        );
         assert_eq!(mapped.output(user, "homes"), format!("{user}\n"));
         assert_eq!(
             mapped.output(user, "node_0/train.log").lines().last(),

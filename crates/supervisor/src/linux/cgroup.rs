@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -116,6 +117,9 @@ fn limiting(what: &str, dir: &Path) -> String {
     format!("limit {what} in `{}`", dir.display())
 }
 
+/// Other system users may enter the parent, but not list it: its entries name all running jobs.
+const PARENT_MODE: u32 = 0o711;
+
 /// Creates the group and, if missing, its parent. The last attempt to end removes the parent.
 pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
     loop {
@@ -123,6 +127,8 @@ pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
+        // Whatever the umask is, and whoever created it before.
+        let _ = fs::set_permissions(&parent.path, fs::Permissions::from_mode(PARENT_MODE));
         if parent.version == CgroupVersion::V2 {
             offer_controllers(&parent.path);
         }

@@ -136,6 +136,7 @@ pub fn view_of(plan: &WorkerPlan, namespaces: Namespaces) -> View<'_> {
     );
     View {
         binds: &plan.binds,
+        hidden: &plan.hidden,
         files,
         own_proc: namespaces.pid,
         shared_memory: plan.limits.memory_bytes,

@@ -114,6 +114,7 @@ fn try_namespaces(namespaces: Namespaces) -> Result<(), Refused> {
         view::enter(
             &View {
                 binds: &[],
+                hidden: &[],
                 files,
                 own_proc: namespaces.pid,
                 shared_memory: None,

@@ -36,6 +36,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// What a view contains in addition to the machine's own files.
 pub struct View<'a> {
     pub binds: &'a [Bind],
+    /// Folders to cover. One that contains a target is not covered: the target would be covered too.
+    pub hidden: &'a [PathBuf],
     /// Absolute paths and contents.
     pub files: Vec<(PathBuf, String)>,
     /// Mount a `/proc` for the process namespace of the caller.
@@ -63,6 +65,7 @@ pub fn enter(view: &View<'_>, cover: &Path) -> Result<(), Refused> {
     let acting = acting.refused(|| "act as the worker's user".into())?;
     root.fill(view, &skeleton, copies)?;
     drop(acting);
+    root.hide(view)?;
     root.become_root().refused(|| "change to the private root".into())
 }
 
@@ -300,6 +303,20 @@ impl Root {
         }
         self.mount_shared_memory(view.shared_memory)?;
         skeleton.tops().try_for_each(|top| self.lock(top))
+    }
+
+    /// Covers folders, also those that only the caller can reach.
+    fn hide(&self, view: &View<'_>) -> Result<(), Refused> {
+        let hides_nothing_else = |folder: &&PathBuf| !view.targets().any(|target| target.starts_with(folder));
+        for folder in view.hidden.iter().filter(hides_nothing_else) {
+            let cover = || {
+                let tmpfs = new_mount("tmpfs", &[("size", "4k"), ("mode", "555")])?;
+                make_read_only(&tmpfs, Depth::Top)?;
+                self.attach(&tmpfs, folder)
+            };
+            cover().refused(|| format!("hide `{}`", folder.display()))?;
+        }
+        Ok(())
     }
 
     /// Without the folder, the machine has no named shared memory, and its workers have none either.

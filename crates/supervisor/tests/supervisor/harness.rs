@@ -162,6 +162,7 @@ impl Attempt {
             address: [127, 77, a, b].into(),
             hosts: Vec::new(),
             binds: Vec::new(),
+            hidden: Vec::new(),
             files: Vec::new(),
             limits: Limits::default(),
             wait_for_go: false,

@@ -1,6 +1,7 @@
 //! Memory and cpu, by control groups and without.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use paddlecloud_supervisor::protocol::{Ending, Isolation};
 
@@ -67,6 +68,13 @@ fn the_worker_is_in_its_groups_and_they_carry_the_limits() {
         client.until_logged(&attempt, "up\n");
         let groups = attempt.cgroups();
         assert!(!groups.is_empty());
+        for group in &groups {
+            let mode = fs::metadata(group.parent().unwrap())
+                .unwrap()
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o711, "names of other users' jobs cannot be listed");
+        }
         let name = format!("/paddlecloud/{}", attempt.plan.marker);
         assert_eq!(
             attempt

@@ -88,6 +88,28 @@ fn what_belongs_to_others_stays_closed() {
 }
 
 #[test]
+fn a_hidden_folder_is_empty_and_binds_from_it_are_shown() {
+    for mode in private_modes() {
+        let home = Home::new(&mode);
+        fs::set_permissions(home.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(home.path().join("note"), "mine\n").unwrap();
+        let secret = secret();
+        let unreachable = secret.path().join("open");
+        let storage = home.0.path().display();
+        let command = format!("ls -A {storage}; touch {storage}/x; cat /pfs/local/home/me/note");
+        let attempt = Attempt::new(&mode, &command).with(|plan| {
+            plan.binds = vec![home.bind()];
+            plan.hidden = vec![home.0.path().to_owned(), unreachable.clone(), "/pfs".into()];
+        });
+        attempt.run();
+        let text = attempt.text();
+        assert!(text.starts_with("touch: ") && text.ends_with("mine\n"), "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(unreachable.join("file").exists());
+    }
+}
+
+#[test]
 fn the_root_and_the_private_files_are_the_workers_own() {
     for mode in private_modes() {
         let home = Home::new(&mode);

@@ -247,7 +247,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
     fs::write(&too_much, noise(2, 61 << 20)).expect("ours");
     let refused = site.run("ada", &["cp", arg(&too_much), HOME]);
     assert_eq!(refused.code, Some(1), "{refused}");
-    assert!(refused.stderr.contains("of 62914560 bytes are used"), "{refused}");
+    assert!(refused.stderr.contains("of 60 MiB are used"), "{refused}");
     let left = site.run("ada", &["ls", HOME]).ok();
     assert!(!left.stdout.contains("much"), "{left}");
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage"));

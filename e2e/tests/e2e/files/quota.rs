@@ -18,7 +18,7 @@ fn a_quota_stops_an_upload_and_says_how_much_there_is() {
     let big = data.join("big");
     site.run("ada", &["cp", arg(&big), "/pfs/cloud/home/ada/big"])
         .refused(1)
-        .says("0 of 1048576 bytes are used");
+        .says("0 bytes of 1 MiB are used");
     site.run("ada", &["stat", "/pfs/cloud/home/ada/big"]).refused(1);
     site.run("ada", &["cp", arg(&data.join("small")), "/pfs/cloud/home/ada/"])
         .ok();
@@ -105,7 +105,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
         );
         site.run("ada", &["cp", arg(&other), "/pfs/cloud/home/ada/other"])
             .refused(1)
-            .says("20971520 of 33554432 bytes are used")
+            .says("20 MiB of 32 MiB are used")
             .says("unfinished uploads");
         site.run("ada", &["du"])
             .ok()
@@ -180,7 +180,7 @@ fn what_does_not_fit_in_the_middle_leaves_nothing() {
     }
     let ran = site.run("ada", &["cp", "-r", arg(&many), "/pfs/cloud/home/ada/many"]);
     assert_eq!(ran.code, Some(1), "{ran}");
-    let ran = ran.says("4194304 bytes");
+    let ran = ran.says("of 4 MiB are used");
     assert!(!ran.stderr.contains("panicked"), "{ran}");
     fs::write(data.join("new"), noise(99, 5 << 20)).unwrap();
     site.run("ada", &["cp", arg(&data.join("new")), "/pfs/cloud/home/ada/f"])
@@ -211,7 +211,7 @@ fn a_new_version_needs_room_beside_the_old_one() {
         site.run("ada", &["cp", arg(&file), path])
     };
     cp(1).ok();
-    cp(2).refused(1).says("2097152 of 3145728 bytes are used");
+    cp(2).refused(1).says("2 MiB of 3 MiB are used");
     let there = fs::read(site.home("ada").join("large")).unwrap();
     assert!(there == noise(1, 2 << 20), "it stays as it was");
     assert!(staged(site.storage()).is_empty(), "nothing half-written stays");
@@ -241,7 +241,7 @@ fn what_a_job_hides_among_unfinished_uploads_counts() {
     assert!(counted.starts_with("storage\t4Mi\t60"), "{counted}");
     site.run("ada", &["cp", arg(&file), "/pfs/cloud/home/ada/a"])
         .refused(1)
-        .says("of 4194304 bytes are used");
+        .says("of 4 MiB are used");
     fs::remove_dir_all(site.home("ada").join(".pfs-staging/stash")).unwrap();
     // What was measured a moment ago is believed for some seconds.
     wait_until("what is gone must not count any more", || {
@@ -278,11 +278,11 @@ fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
     let refused = wait_until("the job's writing must be found", || {
         Some(site.run("ada", &upload)).filter(|ran| ran.code == Some(1))
     });
-    let refused = refused.refused(1).says("4194304 bytes");
+    let refused = refused.refused(1).says("of 4 MiB are used");
     assert!(refused.stderr.contains("hint: "), "{refused}");
     site.run("ada", &submit("refused"))
         .refused(1)
-        .says("4194304 bytes");
+        .says("of 4 MiB are used");
 
     site.run("ada", &["rm", "/pfs/cloud/home/ada/too-much"]).ok();
     site.run("ada", &upload).ok();

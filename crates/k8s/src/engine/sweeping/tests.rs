@@ -23,6 +23,7 @@ pub fn entry(stage: Stage) -> Attempt {
         address: std::net::Ipv4Addr::LOCALHOST,
         hosts: Vec::new(),
         binds: Vec::new(),
+        hidden: Vec::new(),
         files: Vec::new(),
         limits: WorkerLimits::default(),
         wait_for_go: true,

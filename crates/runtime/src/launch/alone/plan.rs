@@ -89,6 +89,7 @@ pub fn of(assembly: &Assembly, container: &Container, team: &Team, role: Role, c
         address: team.own,
         hosts: Vec::new(),
         binds: Vec::new(),
+        hidden: Vec::new(),
         files: planned.files.into_iter().map(private_file).collect(),
         limits: Limits::default(),
         wait_for_go: true,

@@ -371,6 +371,7 @@ fn worker_plan(
         address: plan.address.parse().ok()?,
         hosts: hosts.collect(),
         binds: binds(inner, job, run),
+        hidden: hidden(inner, job),
         files: plan
             .files
             .into_iter()
@@ -416,6 +417,13 @@ fn limits(resources: &Resources) -> Limits {
         memory_bytes: Some(resources.memory.as_u64()),
         processes: Some(MOST_PROCESSES),
     }
+}
+
+/// Hides the storage, which shows the names of all users, from workers that run as users of their own.
+fn hidden(inner: &Inner, job: &Job) -> Vec<PathBuf> {
+    let is_mapped = inner.storage.owner(&job.user).run_as().is_some();
+    let storage = is_mapped.then(|| inner.storage.path().to_owned());
+    storage.into_iter().collect()
 }
 
 /// Mounts `/pfs/…` under both documented spellings; within it, `latest` leads to this run.

@@ -61,7 +61,9 @@ pub(in crate::http) fn removal_refused(error: FilesError) -> ErrorBody {
 
 fn name_of(error: &FilesError) -> ErrorName {
     match error {
-        FilesError::Access(AccessError::NotFound(_) | AccessError::NotYourHome { .. })
+        FilesError::Access(
+            AccessError::NotFound(_) | AccessError::OtherDatacenter { .. } | AccessError::NotYourHome { .. },
+        )
         | FilesError::NotFound(_)
         | FilesError::NoUpload(_)
         | FilesError::NoLink(_) => ErrorName::NotFound,

@@ -120,7 +120,7 @@ fn no_such(what: What, name: &str, body: ErrorBody) -> ErrorBody {
         What::Token => body.with_hint("`paddlectl token list` lists all of them"),
         What::Secret => body.with_hint(format!(
             "`paddlectl secret set {}` stores one",
-            name.escape_default()
+            name.escape_debug()
         )),
         What::Registry => body.with_hint("`paddlectl get registry` lists all of them"),
         What::Certificate => body.with_hint("`paddlectl admin cert list` lists all of them"),
