@@ -20,7 +20,7 @@ const RENDER: [&str; 5] = ["template", "paddlecloud", CHART, "-n", "paddlecloud"
 /// Values that the committed manifests do not use; each must render.
 const VARIANTS: [&[&str]; 3] = [
     &["--set", "storage.claim=files,storage.hostPath="],
-    &["--set", "users={ada,bob},tlsSecret=tls"],
+    &["--set", "admin=ada@example.org,users={bob},tlsSecret=tls"],
     &["--set", "kubernetes.placement=kueue,settings.logs.keep=1G"],
 ];
 

@@ -11,3 +11,6 @@ nfs: {{ toJson .nfs }}
 hostPath: {path: {{ .hostPath }}, type: DirectoryOrCreate}
 {{- end -}}
 {{- end -}}
+{{- define "paddlecloud.adminSecret" -}}
+{{ .Values.adminSecret | default (printf "%s-admin" .Release.Name) }}
+{{- end -}}
