@@ -18,10 +18,11 @@ const MANIFESTS: &str = "deploy/kubernetes/paddlecloud.yaml";
 const RENDER: [&str; 5] = ["template", "paddlecloud", CHART, "-n", "paddlecloud"];
 
 /// Values that the committed manifests do not use; each must render.
-const VARIANTS: [&[&str]; 3] = [
+const VARIANTS: [&[&str]; 4] = [
     &["--set", "storage.claim=files,storage.hostPath="],
     &["--set", "admin=ada@example.org,users={bob},tlsSecret=tls"],
     &["--set", "kubernetes.placement=kueue,settings.logs.keep=1G"],
+    &["--set", "settings.tls.names={cloud.example.org}"],
 ];
 
 pub fn check(workspace: &Workspace, steps: &mut Steps) {

@@ -14,3 +14,6 @@ hostPath: {path: {{ .hostPath }}, type: DirectoryOrCreate}
 {{- define "paddlecloud.adminSecret" -}}
 {{ .Values.adminSecret | default (printf "%s-admin" .Release.Name) }}
 {{- end -}}
+{{- define "paddlecloud.scheme" -}}
+{{ ternary "https" "http" (or (ne .Values.tlsSecret "") (not (empty .Values.settings.tls))) }}
+{{- end -}}
