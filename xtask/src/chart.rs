@@ -28,11 +28,12 @@ const RENDER: [&str; 7] = [
 ];
 
 /// Values that the committed manifests do not use; each must render.
-const VARIANTS: [&[&str]; 4] = [
+const VARIANTS: [&[&str]; 5] = [
     &["--set", "storage.claim=files,storage.hostPath="],
     &["--set", "admin=ada@example.org,users={bob},tlsSecret=tls"],
     &["--set", "kubernetes.placement=kueue,settings.logs.keep=1G"],
     &["--set", "settings.tls.names={cloud.example.org}"],
+    &["--set", "kubernetes.namespaces.ada=team"],
 ];
 
 pub fn check(workspace: &Workspace, steps: &mut Steps) {
