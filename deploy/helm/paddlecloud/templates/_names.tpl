@@ -11,3 +11,9 @@ nfs: {{ toJson .nfs }}
 hostPath: {path: {{ .hostPath }}, type: DirectoryOrCreate}
 {{- end -}}
 {{- end -}}
+{{- define "paddlecloud.adminSecret" -}}
+{{ .Values.adminSecret | default (printf "%s-admin" .Release.Name) }}
+{{- end -}}
+{{- define "paddlecloud.scheme" -}}
+{{ ternary "https" "http" (or (ne .Values.tlsSecret "") (not (empty .Values.settings.tls))) }}
+{{- end -}}

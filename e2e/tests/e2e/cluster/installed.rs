@@ -79,6 +79,7 @@ impl Installed {
             ("/srv/paddlecloud", &storage),
             ("path: /var/lib/paddlecloud,", &format!("path: {data},")),
             ("engine:", &users),
+            ("kubernetes.io/hostname: NODE", "kubernetes.io/os: linux"),
         ] {
             assert!(text.contains(from), "no {from:?} in the manifests");
             text = text.replace(from, to);
