@@ -436,11 +436,7 @@ async fn a_package_that_does_not_fit_the_quota_is_refused_before_it_is_sent() {
     let announce = Request::new("POST", "/api/v1/packages").body(manifest.to_json());
     let refused = stage.send(announce).await;
     assert_eq!(refused.json()["error"], "quota-exceeded", "{}", refused.text());
-    assert!(
-        refused.text().contains("no room for 2 MiB"),
-        "{}",
-        refused.text()
-    );
+    assert!(refused.text().contains("no room for 2 MiB"), "{}", refused.text());
     upload(&stage).await;
     stage.finish().await;
 }

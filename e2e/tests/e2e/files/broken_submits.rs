@@ -216,7 +216,9 @@ fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
         fs::write(other.join(number.to_string()), noise(900 + number, 10 << 20))
             .expect("a file can be written");
     }
-    site.run("ada", &submit(&other)).refused(1).says("are used in the home of ada");
+    site.run("ada", &submit(&other))
+        .refused(1)
+        .says("are used in the home of ada");
     drop_all(&site);
     site.run("ada", &submit(&other)).ok();
     assert_stored(&site, &other);
