@@ -25,7 +25,7 @@ impl ByNumber {
     /// `cache_bytes` bounds what is remembered of chunks, over all files.
     pub fn new(files: Arc<Files>, cache_bytes: usize) -> Self {
         Self {
-            cache_bytes: cache_bytes / files.len().min(MAX_OPEN),
+            cache_bytes: cache_bytes / files.len().clamp(1, MAX_OPEN),
             files,
             starts: None,
             open: Vec::new(),
