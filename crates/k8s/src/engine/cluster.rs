@@ -345,19 +345,34 @@ impl Cluster {
     ) -> Result<(), CallError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let params = DeleteParams {
-            preconditions: uid.map(|uid| Preconditions {
-                uid: Some(uid),
-                resource_version: None,
-            }),
+            preconditions: uid.map(only_this),
             ..DeleteParams::default().grace_period(grace)
         };
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
-    /// Deletes a run's owner, and with it all objects of the run.
-    pub async fn delete_owner(&self, namespace: &str, name: &str) -> Result<(), CallError> {
+    /// Deletes a run's owner, and with it all objects of the run. Without a `uid`, the object of that name is deleted only
+    /// if it has the labels of `own`.
+    pub async fn delete_owner(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<String>,
+        own: &ObjectMeta,
+    ) -> Result<(), CallError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let params = DeleteParams::background();
+        let uid = match uid {
+            Some(uid) => Some(uid),
+            None => match self.patiently(|| api.get(name)).await {
+                Ok(found) if check_own(own, &found.metadata).is_ok() => found.metadata.uid,
+                Ok(_) => return Ok(()),
+                Err(error) => return gone_is_fine(Err(error)),
+            },
+        };
+        let params = DeleteParams {
+            preconditions: uid.map(only_this),
+            ..DeleteParams::background()
+        };
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
@@ -385,6 +400,14 @@ impl Cluster {
                 answer => return answer,
             }
         }
+    }
+}
+
+/// Deletes no later object of the same name.
+fn only_this(uid: String) -> Preconditions {
+    Preconditions {
+        uid: Some(uid),
+        resource_version: None,
     }
 }
 
