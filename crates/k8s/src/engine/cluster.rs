@@ -1,6 +1,6 @@
 //! Calls to the API server. Objects are created and deleted; only quotas are changed. Each call may be repeated.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::AsyncReadExt as _;
@@ -143,6 +143,8 @@ pub struct Cluster {
     /// For how long to repeat a call without a decision.
     patience: Duration,
     calls: Arc<Semaphore>,
+    /// Why the latest call got no decision; `None` if it got one.
+    undecided: Arc<Mutex<Option<String>>>,
 }
 
 impl Cluster {
@@ -151,7 +153,16 @@ impl Cluster {
             client,
             patience,
             calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
+            undecided: Arc::default(),
         }
+    }
+
+    /// Why calls are being repeated, if they are.
+    pub fn trouble(&self) -> Option<String> {
+        self.undecided
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Creates an object, or returns the one that an earlier call created. Waits for the cluster to delete one of an earlier
@@ -391,6 +402,9 @@ impl Cluster {
                 Err(_) => Err(CallError::Unreachable("it does not answer".into())),
             };
             drop(turn);
+            let undecided = answer.as_ref().err().filter(|error| error.is_undecided());
+            *self.undecided.lock().unwrap_or_else(PoisonError::into_inner) =
+                undecided.map(CallError::to_string);
             match answer {
                 Err(error) if error.is_undecided() && tokio::time::Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "trying again");
