@@ -95,7 +95,7 @@ pub fn role_label(role: Role) -> &'static str {
 
 /// The labels by which `paddlectl` and users select pods.
 pub fn labels(server: &str, job: &Job, worker: WorkerKey, attempt: u32) -> BTreeMap<String, String> {
-    let mut labels = run_labels(server, job);
+    let mut labels = run_labels(server, &job.id);
     labels.insert(role_label(worker.role).to_owned(), job.spec.name.to_string());
     labels.insert(ROLE.to_owned(), worker.role.to_string());
     labels.insert(INDEX.to_owned(), worker.index.to_string());
@@ -104,14 +104,14 @@ pub fn labels(server: &str, job: &Job, worker: WorkerKey, attempt: u32) -> BTree
 }
 
 /// Labels of every object of a run.
-pub fn run_labels(server: &str, job: &Job) -> BTreeMap<String, String> {
+pub fn run_labels(server: &str, run: &JobId) -> BTreeMap<String, String> {
     BTreeMap::from([
         (
             "app.kubernetes.io/managed-by".to_owned(),
             "paddlecloud".to_owned(),
         ),
         (SERVER.to_owned(), server.to_owned()),
-        (RUN.to_owned(), job.id.to_string()),
+        (RUN.to_owned(), run.to_string()),
     ])
 }
 

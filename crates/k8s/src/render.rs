@@ -89,7 +89,7 @@ pub fn owner(settings: &Settings, job: &Job, namespace: &str, secrets: &RunSecre
         metadata: ObjectMeta {
             name: Some(names::owner(job)),
             namespace: Some(namespace.to_owned()),
-            labels: Some(names::run_labels(&settings.server, job)),
+            labels: Some(names::run_labels(&settings.server, &job.id)),
             ..ObjectMeta::default()
         },
         data: Some(data),
@@ -122,7 +122,7 @@ pub fn later_secret(settings: &Settings, plan: &PodPlan, certificate: &str, secr
     ]);
     Secret {
         metadata: ObjectMeta {
-            labels: Some(names::run_labels(&settings.server, plan.job)),
+            labels: Some(names::run_labels(&settings.server, &plan.job.id)),
             ..plan.metadata()
         },
         data: Some(data),
@@ -155,7 +155,7 @@ pub fn pull_secret(
         metadata: ObjectMeta {
             name: Some(names::pull_secret(job)),
             namespace: Some(namespace.to_owned()),
-            labels: Some(names::run_labels(&settings.server, job)),
+            labels: Some(names::run_labels(&settings.server, &job.id)),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },

@@ -136,6 +136,11 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
+    /// How many nodes may not be used now, although they are meant for jobs.
+    fn closed_nodes(&self) -> usize {
+        0
+    }
+
     /// Changes when all workers, and files that were written but not synced, may have been lost: runs are then prepared
     /// again. An engine whose nodes are not the server's own machine always returns the same value.
     fn era(&self) -> String {

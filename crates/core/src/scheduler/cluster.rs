@@ -155,6 +155,13 @@ impl Cluster {
         machine.beside(&used)
     }
 
+    /// What other workloads hold on all nodes together.
+    pub fn taken(&self) -> Load {
+        let mut all = Load::default();
+        self.machines.iter().for_each(|machine| all.add(&machine.taken));
+        all
+    }
+
     /// Whether a job would not fit even without our jobs, because of other workloads.
     pub fn waits_for_others(&self, shape: &Shape) -> bool {
         let is_shared = self

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use super::excess::{Excess, ResourceKind, Shortage};
 use super::queue::{Fit, Key, Waiting};
-use super::room::Shape;
+use super::room::{Load, Shape};
 use super::running::Run;
-use super::why::{Holders, Reason, Why};
+use super::why::{Holders, Outside, Reason, Why};
 use super::{Scheduler, change, estimate, placing, too_big};
 use crate::names::JobId;
 
@@ -47,6 +47,7 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
         ahead_total: ahead.total,
         estimate,
         change,
+        closed_nodes: 0,
     })
 }
 
@@ -108,11 +109,7 @@ fn no_room(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> Reason {
         let all = idle.total();
         return Reason::Room {
             short,
-            of: match short.kind {
-                ResourceKind::Memory => all.memory,
-                ResourceKind::Gpu => all.gpu,
-                ResourceKind::Cpu | ResourceKind::Trainers | ResourceKind::Jobs => all.cpu,
-            },
+            of: part_of(all, short.kind),
             held_by: holders(scheduler, waiting, short.kind),
         };
     }
@@ -129,6 +126,14 @@ fn no_room(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> Reason {
     }
 }
 
+fn part_of(load: &Load, kind: ResourceKind) -> u128 {
+    match kind {
+        ResourceKind::Memory => load.memory,
+        ResourceKind::Gpu => load.gpu,
+        ResourceKind::Cpu | ResourceKind::Trainers | ResourceKind::Jobs => load.cpu,
+    }
+}
+
 /// The running jobs that hold a resource: those of the same user first, then those that hold most.
 fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Holders {
     let held = |run: &Run| match kind {
@@ -142,7 +147,12 @@ fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Hold
     let runs = known.chain(scheduler.running.unknown());
     let mut runs: Vec<&Run> = runs.filter(|run| held(run) > 0).collect();
     runs.sort_by_key(|run| (run.user != waiting.user, Reverse(held(run)), run.id.clone()));
+    let outside = part_of(&scheduler.cluster.taken(), kind);
     Holders {
+        outside: (outside > 0).then_some(Outside {
+            kind,
+            amount: outside,
+        }),
         total: runs.len(),
         jobs: runs
             .iter()

@@ -41,7 +41,7 @@ pub use excess::{Excess, ResourceKind, Shortage};
 pub use quota::{GroupQuota, GroupUsage, Guarantee, Limit, Quota, Usage};
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
-pub use why::{Change, Holders, Reason, Why};
+pub use why::{Change, Holders, Outside, Reason, Why};
 
 use crate::names::{JobId, UserName};
 use crate::quantity::{Bytes, Cpu};

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::excess::{Excess, Shortage};
+use super::excess::{Excess, ResourceKind, Shortage};
 use super::quota::Limit;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
@@ -22,6 +22,8 @@ pub struct Why<J = JobId> {
     pub estimate: Option<Timestamp>,
     /// The smallest change that would start it now; `None` if there is none.
     pub change: Option<Change<J>>,
+    /// How many nodes the engine may not use now; the scheduler itself does not know them.
+    pub closed_nodes: usize,
 }
 
 /// What blocks a job.
@@ -77,6 +79,15 @@ pub struct Holders<J = JobId> {
     pub jobs: Vec<J>,
     /// How many there are.
     pub total: usize,
+    /// What other workloads hold of it.
+    pub outside: Option<Outside>,
+}
+
+/// An amount that workloads other than our jobs hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outside {
+    pub kind: ResourceKind,
+    pub amount: u128,
 }
 
 /// A change that would start a job now.
@@ -104,6 +115,7 @@ impl<J> Why<J> {
             ahead_total: self.ahead_total,
             estimate: self.estimate,
             change: self.change.map(|change| change.map_jobs(&map)),
+            closed_nodes: self.closed_nodes,
         }
     }
 }
@@ -155,6 +167,7 @@ impl<J> Holders<J> {
         Holders {
             jobs: self.jobs.into_iter().map(map).collect(),
             total: self.total,
+            outside: self.outside,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Calls to the API server. Objects are created and deleted; only quotas are changed. Each call may be repeated.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::AsyncReadExt as _;
@@ -143,6 +143,8 @@ pub struct Cluster {
     /// For how long to repeat a call without a decision.
     patience: Duration,
     calls: Arc<Semaphore>,
+    /// Why the latest call got no decision; `None` if it got one.
+    undecided: Arc<Mutex<Option<String>>>,
 }
 
 impl Cluster {
@@ -151,7 +153,16 @@ impl Cluster {
             client,
             patience,
             calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
+            undecided: Arc::default(),
         }
+    }
+
+    /// Why calls are being repeated, if they are.
+    pub fn trouble(&self) -> Option<String> {
+        self.undecided
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Creates an object, or returns the one that an earlier call created. Waits for the cluster to delete one of an earlier
@@ -345,19 +356,34 @@ impl Cluster {
     ) -> Result<(), CallError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let params = DeleteParams {
-            preconditions: uid.map(|uid| Preconditions {
-                uid: Some(uid),
-                resource_version: None,
-            }),
+            preconditions: uid.map(only_this),
             ..DeleteParams::default().grace_period(grace)
         };
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
-    /// Deletes a run's owner, and with it all objects of the run.
-    pub async fn delete_owner(&self, namespace: &str, name: &str) -> Result<(), CallError> {
+    /// Deletes a run's owner, and with it all objects of the run. Without a `uid`, the object of that name is deleted only
+    /// if it has the labels of `own`.
+    pub async fn delete_owner(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<String>,
+        own: &ObjectMeta,
+    ) -> Result<(), CallError> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let params = DeleteParams::background();
+        let uid = match uid {
+            Some(uid) => Some(uid),
+            None => match self.patiently(|| api.get(name)).await {
+                Ok(found) if check_own(own, &found.metadata).is_ok() => found.metadata.uid,
+                Ok(_) => return Ok(()),
+                Err(error) => return gone_is_fine(Err(error)),
+            },
+        };
+        let params = DeleteParams {
+            preconditions: uid.map(only_this),
+            ..DeleteParams::background()
+        };
         gone_is_fine(self.patiently(|| api.delete(name, &params)).await.map(drop))
     }
 
@@ -376,6 +402,9 @@ impl Cluster {
                 Err(_) => Err(CallError::Unreachable("it does not answer".into())),
             };
             drop(turn);
+            let undecided = answer.as_ref().err().filter(|error| error.is_undecided());
+            *self.undecided.lock().unwrap_or_else(PoisonError::into_inner) =
+                undecided.map(CallError::to_string);
             match answer {
                 Err(error) if error.is_undecided() && tokio::time::Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "trying again");
@@ -385,6 +414,14 @@ impl Cluster {
                 answer => return answer,
             }
         }
+    }
+}
+
+/// Deletes no later object of the same name.
+fn only_this(uid: String) -> Preconditions {
+    Preconditions {
+        uid: Some(uid),
+        resource_version: None,
     }
 }
 

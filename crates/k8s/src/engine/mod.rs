@@ -315,6 +315,10 @@ impl Engine for KubernetesEngine {
         Box::new(Hostnames)
     }
 
+    fn closed_nodes(&self) -> usize {
+        self.inner.room().closed()
+    }
+
     fn notes(&self) -> Vec<String> {
         match self.inner.settings.volume.security_level() {
             "restricted" => Vec::new(),

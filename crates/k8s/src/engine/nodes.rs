@@ -27,6 +27,8 @@ pub struct Room {
     pods: PodSettings,
     /// Nodes that our pods may run on.
     nodes: BTreeMap<String, Capacity>,
+    /// Nodes that are selected for our pods but closed to them: cordoned, tainted or not ready.
+    closed: BTreeSet<String>,
     /// All nodes, and whether their kubelets are ready.
     kubelets: BTreeMap<String, bool>,
     /// The cluster places pods, so room is not counted.
@@ -76,7 +78,11 @@ impl Room {
         if self.boundless {
             return None;
         }
-        match self.is_usable(node) {
+        self.closed.remove(&name);
+        if self.is_selected(node) && !self.is_open(node) && !is_control_plane(node) {
+            self.closed.insert(name.clone());
+        }
+        match self.is_selected(node) && self.is_open(node) {
             false => self.take_out(&name),
             true => {
                 let capacity = Capacity {
@@ -91,6 +97,7 @@ impl Room {
     /// A node is gone.
     pub fn remove_node(&mut self, name: &str) -> Option<NodeChange> {
         self.kubelets.remove(name);
+        self.closed.remove(name);
         self.take_out(name)
     }
 
@@ -110,6 +117,11 @@ impl Room {
     fn take_out(&mut self, name: &str) -> Option<NodeChange> {
         self.nodes.remove(name)?;
         Some(NodeChange::Removed(name.into()))
+    }
+
+    /// How many nodes are closed to our pods.
+    pub fn closed(&self) -> usize {
+        self.closed.len()
     }
 
     /// Whether our pods can run on this node now.
@@ -172,13 +184,13 @@ impl Room {
         })
     }
 
-    fn is_usable(&self, node: &Node) -> bool {
+    fn is_selected(&self, node: &Node) -> bool {
         let labels = node.metadata.labels.clone().unwrap_or_default();
-        let selected = self
-            .pods
-            .node_selector
-            .iter()
-            .all(|(name, value)| labels.get(name) == Some(value));
+        let mut wanted = self.pods.node_selector.iter();
+        wanted.all(|(name, value)| labels.get(name) == Some(value))
+    }
+
+    fn is_open(&self, node: &Node) -> bool {
         let spec = node.spec.clone().unwrap_or_default();
         let taints = spec.taints.unwrap_or_default();
         let tolerated = |taint: &Taint| {
@@ -189,7 +201,7 @@ impl Room {
                     .iter()
                     .any(|toleration| tolerates(toleration, taint))
         };
-        selected && spec.unschedulable != Some(true) && is_ready(node) && taints.iter().all(tolerated)
+        spec.unschedulable != Some(true) && is_ready(node) && taints.iter().all(tolerated)
     }
 }
 
@@ -218,6 +230,13 @@ impl Amount {
             gpus: self.gpus.max(other.gpus),
         }
     }
+}
+
+/// Such a node is closed permanently, so nobody misses it.
+fn is_control_plane(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    let mut keys = taints.into_iter().flatten().map(|taint| taint.key.as_str());
+    keys.any(|key| key == "node-role.kubernetes.io/control-plane")
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -357,7 +376,12 @@ mod tests {
         let mut room = Room::default();
         assert_eq!(room.set_node(&node("n1", "False", json!([]))), None);
         assert_eq!(room.set_node(&node("n1", "True", taint.clone())), None);
+        assert_eq!(room.closed(), 1);
+        let plane = json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]);
+        room.set_node(&node("n0", "True", plane));
+        assert_eq!(room.closed(), 1, "it is never used");
         assert!(room.set_node(&node("n1", "True", json!([]))).is_some());
+        assert_eq!(room.closed(), 0);
         assert_eq!(
             room.set_node(&node("n1", "Unknown", json!([]))),
             Some(NodeChange::Removed("n1".into()))
@@ -377,6 +401,8 @@ mod tests {
             node_selector: BTreeMap::from([("pool".into(), "serve".into())]),
             ..tolerant
         };
-        assert_eq!(Room::new(other).set_node(&node("n1", "True", json!([]))), None);
+        let mut room = Room::new(other);
+        assert_eq!(room.set_node(&node("n1", "True", json!([]))), None);
+        assert_eq!(room.closed(), 0, "it is not meant for us");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
 use paddlecloud_core::names::JobId;
@@ -14,6 +15,7 @@ use super::Inner;
 use super::made::Made;
 use super::records::PodRecord;
 use super::table::Stop;
+use crate::names;
 
 /// How long after its grace period an attempt may still take to end.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
@@ -117,8 +119,14 @@ pub async fn delete_owner_of_last(inner: &Arc<Inner>, job: &JobId, pod: &PodReco
     if inner.table().has_job(job) {
         return;
     }
+    let own = ObjectMeta {
+        labels: Some(names::run_labels(&inner.settings.server, job)),
+        ..ObjectMeta::default()
+    };
     loop {
-        match inner.cluster.delete_owner(&pod.namespace, &pod.owner).await {
+        let uid = owner.value.clone();
+        let deleted = inner.cluster.delete_owner(&pod.namespace, &pod.owner, uid, &own);
+        match deleted.await {
             Ok(()) => break,
             Err(error) if error.is_undecided() => {}
             Err(error) => {

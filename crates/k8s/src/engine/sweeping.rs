@@ -12,13 +12,15 @@ use paddlecloud_core::ports::AttemptKey;
 use super::Inner;
 use super::own_pods::{begin_to_settle, give_up};
 use super::settle::PodFate;
-use super::table::{Attempt, Stage};
+use super::table::{Attempt, Stage, Table};
 use crate::names;
 use crate::render::gang;
 use crate::settings::{Limits, Placement};
 
 const SLOWEST: Duration = Duration::from_secs(1);
 const FASTEST: Duration = Duration::from_millis(100);
+/// A call that fails once is not worth a word.
+const WORTH_A_WORD: Duration = Duration::from_secs(2);
 
 /// Events of a pod whose volumes or sandbox cannot be set up. Sandbox failures are its node's fault.
 const UNMOUNTED: [&str; 3] = ["FailedMount", "FailedAttachVolume", "FailedMapVolume"];
@@ -56,7 +58,24 @@ pub async fn sweep(inner: Arc<Inner>) {
         for (attempt, due) in all_due(&inner) {
             tokio::spawn(act(Arc::clone(&inner), attempt, due));
         }
+        if let Some(trouble) = inner.cluster.trouble() {
+            let waiting = not_created(&inner.table());
+            for attempt in waiting {
+                inner.report_waiting(&attempt, News::Unseated(trouble.clone()));
+            }
+        }
     }
+}
+
+/// Attempts whose pods the API server has not accepted for a while, and of which nothing was reported: one of each job.
+fn not_created(table: &Table) -> Vec<AttemptKey> {
+    let waits = table.iter().filter(|(_, entry)| {
+        let waiting = matches!(entry.stage, Stage::Queued | Stage::Unmade) && !entry.pod.created;
+        waiting && entry.news == News::Launched && entry.since.elapsed() >= WORTH_A_WORD
+    });
+    let mut first: Vec<AttemptKey> = waits.map(|(key, _)| key.clone()).collect();
+    first.dedup_by(|next, first| next.job == first.job);
+    first
 }
 
 fn all_due(inner: &Inner) -> Vec<(AttemptKey, Due)> {

@@ -76,7 +76,7 @@ pub fn pod_group(
     }));
     group.metadata = ObjectMeta {
         namespace: Some(namespace.to_owned()),
-        labels: Some(names::run_labels(&settings.server, job)),
+        labels: Some(names::run_labels(&settings.server, &job.id)),
         owner_references: Some(vec![owner]),
         ..group.metadata
     };

@@ -196,7 +196,7 @@ pub fn run_network(
         metadata: ObjectMeta {
             name: Some(names::owner(job)),
             namespace: Some(namespace.to_owned()),
-            labels: Some(names::run_labels(&settings.server, job)),
+            labels: Some(names::run_labels(&settings.server, &job.id)),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use paddlecloud_api::server::{ServerInfo, WhoAmI};
-use paddlecloud_core::quantity::{Bytes, Cpu};
 
 use super::{AdminOnly, App, AppError};
 use crate::auth::{Action, Caller};
@@ -41,9 +40,16 @@ impl App {
     }
 
     /// The server's machine and resources. Only administrators see the machine's folders.
-    pub fn server_show(&self, caller: &Caller) -> ServerInfo {
+    pub async fn server_show(&self, caller: &Caller) -> ServerInfo {
         let (jobs_pending, jobs_running) = self.jobs.counts();
-        let nodes = &self.config.inventory.nodes;
+        // `None` while the server stops.
+        let known = self
+            .jobs
+            .capacity()
+            .await
+            .filter(|_| self.config.engine.counts_room());
+        let capacity = known.unwrap_or_default();
+        let shown = |amount: String| known.map(|_| amount).unwrap_or_default();
         let (store, limits) = self.files.store();
         let private = |text: String| match caller.may(Action::Administer) {
             true => text,
@@ -65,9 +71,9 @@ impl App {
                 .then(|| self.config.data.join("server.log").display().to_string()),
             database: private(self.config.database.to_string()),
             started: self.started.to_string(),
-            cpu: Cpu::millis(nodes.iter().map(|node| node.cpu.as_millis()).sum()).to_string(),
-            memory: Bytes::new(nodes.iter().map(|node| node.memory.as_u64()).sum()).to_string(),
-            gpus: nodes.iter().map(|node| node.gpus).sum(),
+            cpu: shown(capacity.cpu.to_string()),
+            memory: shown(capacity.memory.to_string()),
+            gpus: capacity.gpu,
             degraded: self.degraded.clone(),
             jobs_pending,
             jobs_running,

@@ -75,7 +75,7 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            answer.reason = with_history(&job, words::reason(&why.reason));
+            answer.reason = with_history(&job, words::waiting(&why));
             answer.ahead = why.ahead.iter().map(words::mention).collect();
             answer.ahead_total = why.ahead_total;
             answer.estimate = why.estimate;
@@ -99,7 +99,7 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            view.message = Some(with_history(job, words::reason(&why.reason)));
+            view.message = Some(with_history(job, words::waiting(&why)));
         }
     }
 

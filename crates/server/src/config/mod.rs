@@ -27,6 +27,7 @@ use std::time::Duration;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Inventory, Policy};
+use paddlecloud_k8s::settings::{Namespaces, Placement};
 
 pub use backend::Backend;
 pub use embedded::embedded;
@@ -200,6 +201,18 @@ pub enum EngineKind {
     Local,
     /// Pods of a Kubernetes cluster.
     Kubernetes(Box<KubernetesConfig>),
+}
+
+impl EngineKind {
+    /// Whether the server knows what its nodes have. Otherwise the cluster places pods.
+    pub fn counts_room(&self) -> bool {
+        match self {
+            EngineKind::Local => true,
+            EngineKind::Kubernetes(kubernetes) => {
+                kubernetes.placement == Placement::Pinned && kubernetes.namespaces == Namespaces::PerUser
+            }
+        }
+    }
 }
 
 impl fmt::Display for EngineKind {

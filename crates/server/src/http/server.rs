@@ -19,7 +19,7 @@ pub(super) async fn server_show(
     State(app): Shared,
     scope::Any(caller): scope::Any,
 ) -> Reply<Envelope<ServerInfo>> {
-    Ok(envelope(app.server_show(&caller)))
+    Ok(envelope(app.server_show(&caller).await))
 }
 
 /// Stops the server once its replies are sent. Workers keep running.

@@ -116,6 +116,25 @@ fn a_job_survives_an_api_server_that_is_away_or_busy() {
 }
 
 #[test]
+fn a_job_that_waits_for_the_api_server_says_so_at_once() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    let package = env.package("silent").file("train.sh", "echo begun\n");
+    proxy.set_down(true);
+    env.submit("silent", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    // Long before the server gives up (`api_limit`).
+    wait_until("the reason must be shown", || {
+        let why = env.paddlectl(&["why", "silent"]).ok().stdout;
+        why.contains("waits: the cluster's API server cannot be reached")
+            .then_some(())
+    });
+    proxy.set_down(false);
+    env.wait_for_status("silent", "Succeeded");
+    server.wait_until_empty(0);
+}
+
+#[test]
 fn a_job_survives_what_an_api_server_answers_under_load() {
     let Some((env, proxy, server)) = start() else {
         return;

@@ -95,6 +95,46 @@ fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
     assert_eq!(left[0]["metadata"]["deletionTimestamp"], Value::Null);
 }
 
+#[test]
+fn a_secret_of_somebody_else_that_has_the_name_of_a_runs_owner_is_left_alone() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let proxy = ApiProxy::start(&cluster);
+    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
+        kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    let package = env.package("owned").file("train.sh", "echo begun\n");
+    let hangs = proxy.hang();
+    proxy.strike(Fault::Webhook("secrets"), 1);
+    env.submit("owned", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    wait_until("the owner must be refused", || {
+        (proxy.hung().0 == 1).then_some(())
+    });
+    let id = env.describe("owned")["job"]["id"]
+        .as_str()
+        .expect("a job has an id")
+        .to_owned();
+    let name = format!("owned-{}", id.trim_start_matches("j_"));
+    let metadata = json!({"name": name, "namespace": server.namespace(0)});
+    cluster.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}));
+    drop(hangs);
+    env.wait_for_status("owned", "Failed");
+    let described = env.paddlectl(&["describe", "owned"]).ok().stdout;
+    let sentence = format!("Secret `{name}` in namespace");
+    assert!(described.contains(&sentence), "{described}");
+    // An attempt's record is removed after the objects of its run.
+    let record = server
+        .path("data/attempts")
+        .join(&id)
+        .join("trainer-0.1/pod.json");
+    wait_until("the run must be cleaned", || (!record.exists()).then_some(()));
+    let left = cluster.objects("secrets", server.namespace(0));
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left[0]["metadata"]["name"], name);
+}
+
 /// An account that may do everything; taken away with its rights when dropped.
 struct PowerfulAccount<'a> {
     cluster: &'a Cluster,

@@ -332,6 +332,30 @@ fn an_image_without_a_shell_fails_the_job() {
     server.wait_until_empty(0);
 }
 
+#[test]
+fn an_image_that_cannot_be_pulled_is_named_while_the_job_starts() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    // A job that failed would name the image too.
+    let server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
+        kubernetes: "  trouble_limit: 10m\n".into(),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    let package = env.package("unpulled").file("train.sh", "echo begun\n");
+    let image = "127.0.0.1:1/nobody:1";
+    let flags = ["-entry", "sh train.sh", "-cpu", "100m", "-image", image];
+    env.submit("unpulled", &package, &flags);
+    wait_until("the reason must be shown", || {
+        let why = env.paddlectl(&["why", "unpulled"]).ok().stdout;
+        why.contains(&format!("trainer 0 waits: image `{image}`: "))
+            .then_some(())
+    });
+    env.paddlectl(&["kill", "unpulled"]).ok();
+    env.wait_for_status("unpulled", "Killed");
+    server.wait_until_empty(0);
+}
+
 /// A pod of somebody else that takes the cards of a node.
 fn takes_cards(cluster: &Cluster, name: &str) -> serde_json::Value {
     json!({

@@ -161,3 +161,28 @@ fn an_image_that_does_not_exist_fails_the_job_in_the_clusters_words() {
     assert!(described.contains("testbed.local/nowhere:1"), "{described}");
     server.wait_until_empty(0);
 }
+
+#[test]
+fn the_status_of_the_server_shows_the_resources_of_the_cluster() {
+    let Some((env, cluster, _server)) = start() else {
+        return;
+    };
+    // Other tests add nodes and remove them.
+    wait_until("the cards of all nodes must be shown", || {
+        let shown = env.paddlectl(&["server", "status", "-o", "json"]).ok().stdout;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON was asked for");
+        let nodes = cluster.kubectl(&["get", "nodes", "-o", "json"]);
+        let nodes: Value = serde_json::from_str(&nodes).expect("JSON was asked for");
+        let nodes = nodes["items"].as_array().expect("a list has items");
+        let cards = nodes.iter().filter_map(|node| {
+            let cards = &node["status"]["allocatable"]["nvidia.com/gpu"];
+            cards.as_str()?.parse::<u64>().ok()
+        });
+        let cards: u64 = cards.sum();
+        assert!(
+            cards > 0,
+            "the server's own machine has none, so this tells them apart"
+        );
+        (shown["gpus"] == cards).then_some(())
+    });
+}

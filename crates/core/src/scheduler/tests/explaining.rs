@@ -4,7 +4,8 @@ use super::build::*;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{
-    Change, Excess, GroupQuota, Holders, Limit, Quota, Reason, ResourceKind, Scheduler, Shortage,
+    Change, Excess, GroupQuota, Holders, Inventory, Limit, Node, Outside, Quota, Reason, ResourceKind,
+    Scheduler, Shortage, Taken,
 };
 
 fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
@@ -26,6 +27,7 @@ fn held_by(jobs: &[u64]) -> Holders {
     Holders {
         total: jobs.len(),
         jobs,
+        outside: None,
     }
 }
 
@@ -350,13 +352,39 @@ fn who_holds_the_cores_is_named_with_the_users_own_jobs_first() {
     let expected = Holders {
         jobs: vec![id(3), id(2), id(1)],
         total: 5,
+        outside: None,
     };
     assert_eq!(held_by, expected);
 }
 
 #[test]
+fn other_workloads_are_named_with_what_they_hold() {
+    let shared = Node {
+        taken: Taken {
+            cpu: Cpu::millis(1500),
+            ..Taken::default()
+        },
+        ..node("n0", 2, 4, 0)
+    };
+    let mut scheduler = strict(Inventory { nodes: vec![shared] });
+    scheduler.run([job(1, 1)], 0);
+    let missing = Reason::Room {
+        short: short(ResourceKind::Cpu, 1000, 500),
+        of: 2000,
+        held_by: Holders {
+            outside: Some(Outside {
+                kind: ResourceKind::Cpu,
+                amount: 1500,
+            }),
+            ..held_by(&[])
+        },
+    };
+    assert_eq!(scheduler.reason(1, 0), missing);
+}
+
+#[test]
 fn a_job_without_cards_is_not_blamed_for_missing_ones() {
-    let mut scheduler = strict(crate::scheduler::Inventory {
+    let mut scheduler = strict(Inventory {
         nodes: vec![node("n0", 8, 16, 2)],
     });
     scheduler.run([job(1, 4), job(2, 1).of_size(size(1, 1, 2))], 0);

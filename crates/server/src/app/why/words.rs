@@ -5,7 +5,7 @@
 use paddlecloud_core::duration;
 use paddlecloud_core::job::runs_alone;
 use paddlecloud_core::quantity::counted;
-use paddlecloud_core::scheduler::{Change, Holders, Limit, Reason};
+use paddlecloud_core::scheduler::{Change, Holders, Limit, Reason, Why};
 
 use super::Mention;
 
@@ -54,8 +54,25 @@ fn quota(limit: &Limit) -> String {
     }
 }
 
+/// One line on why a job waits, with the nodes that could otherwise help.
+pub(super) fn waiting(why: &Why<Mention>) -> String {
+    let mut text = reason(&why.reason);
+    let lacks_room = matches!(
+        why.reason,
+        Reason::TooBig(_) | Reason::Room { .. } | Reason::Scattered { .. }
+    );
+    if lacks_room && why.closed_nodes > 0 {
+        let is = if why.closed_nodes == 1 { "is" } else { "are" };
+        let nodes = counted(why.closed_nodes as u128, "node");
+        text.push_str(&format!(
+            "; {nodes} of the cluster {is} cordoned, tainted or not ready"
+        ));
+    }
+    text
+}
+
 /// One line on why a job waits: `waits for 3 cores: 4 requested, 1 of 8 free`.
-pub(super) fn reason(reason: &Reason<Mention>) -> String {
+fn reason(reason: &Reason<Mention>) -> String {
     match reason {
         Reason::Alone { job, excess, ends_by } => {
             let end = match ends_by {
@@ -134,12 +151,15 @@ fn behind(ahead: usize, higher: usize) -> String {
     }
 }
 
-/// `; held by `big (j_…)` and another user's job`.
+/// `; held by `big (j_…)` and another user's job; pods outside PaddleCloud hold 1.5 cores`.
 fn held(holders: &Holders<Mention>) -> String {
-    match listed(holders) {
-        Some(jobs) => format!("; held by {jobs}"),
-        None => String::new(),
-    }
+    let jobs = listed(holders).map(|jobs| format!("; held by {jobs}"));
+    // Only a cluster has other workloads.
+    let outside = holders.outside.map(|outside| {
+        let amount = outside.kind.amount(outside.amount);
+        format!("; pods outside PaddleCloud hold {amount}")
+    });
+    jobs.into_iter().chain(outside).collect()
 }
 
 /// `; running now: …`.
@@ -202,7 +222,7 @@ mod tests {
 
     use paddlecloud_core::job::Job;
     use paddlecloud_core::quantity::{Bytes, Cpu};
-    use paddlecloud_core::scheduler::{Excess, ResourceKind, Shortage};
+    use paddlecloud_core::scheduler::{Excess, Outside, ResourceKind, Shortage};
     use paddlecloud_core::testing::samples;
 
     use super::*;
@@ -220,7 +240,11 @@ mod tests {
     }
 
     fn holders(jobs: Vec<Mention>, total: usize) -> Holders<Mention> {
-        Holders { jobs, total }
+        Holders {
+            jobs,
+            total,
+            outside: None,
+        }
     }
 
     fn cores(held_by: Holders<Mention>) -> Reason<Mention> {
@@ -307,8 +331,41 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_may_not_be_used_are_counted_where_room_is_lacking() {
+        let with = |reason, closed_nodes| {
+            waiting(&Why {
+                reason,
+                ahead: Vec::new(),
+                ahead_total: 0,
+                estimate: None,
+                change: None,
+                closed_nodes,
+            })
+        };
+        let none = || Reason::TooBig(Excess::OneWorker(short(ResourceKind::Cpu, 1000, 0)));
+        let shown = [
+            with(none(), 0),
+            with(none(), 1),
+            with(cores(holders(Vec::new(), 0)), 2),
+        ];
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        cannot start on these machines: 1 core requested for one worker, 0 on the largest machine
+        cannot start on these machines: 1 core requested for one worker, 0 on the largest machine; 1 node of the cluster is cordoned, tainted or not ready
+        waits for 3 cores: 4 requested, 1 of 8 free; 2 nodes of the cluster are cordoned, tainted or not ready
+        ");
+        assert_eq!(with(Reason::NextRound, 1), reason(&Reason::NextRound));
+    }
+
+    #[test]
     fn who_holds_the_cores_is_named_only_to_their_owner() {
         let seen = || Mention::Seen(job());
+        let beside = |amount, jobs| Holders {
+            outside: Some(Outside {
+                kind: ResourceKind::Cpu,
+                amount,
+            }),
+            ..jobs
+        };
         let held = [
             holders(vec![own()], 1),
             holders(vec![Mention::Hidden], 1),
@@ -319,6 +376,8 @@ mod tests {
             holders(vec![seen(), seen()], 2),
             holders(vec![Mention::Ended], 1),
             holders(Vec::new(), 0),
+            beside(1500, holders(Vec::new(), 0)),
+            beside(250, holders(vec![Mention::Hidden], 1)),
         ];
         let shown: Vec<String> = held.map(|held| shown(reason(&cores(held)))).into();
         insta::assert_snapshot!(shown.join("\n"), @r"
@@ -331,6 +390,8 @@ mod tests {
         waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)`, `big (ID)`
         waits for 3 cores: 4 requested, 1 of 8 free
         waits for 3 cores: 4 requested, 1 of 8 free
+        waits for 3 cores: 4 requested, 1 of 8 free; pods outside PaddleCloud hold 1.5 cores
+        waits for 3 cores: 4 requested, 1 of 8 free; held by another user's job; pods outside PaddleCloud hold 0.25 cores
         ");
     }
 
