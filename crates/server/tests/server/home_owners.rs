@@ -74,7 +74,7 @@ fn copied_by_hand(stage: &Stage, user: &str) -> PathBuf {
     folder
 }
 
-/// Asserts that an administrator is told whose number the home has, and the command that hands it over.
+/// Asserts that an administrator gets the number that owns the home and the command that changes it.
 fn assert_refused(reply: &Reply, home: &std::path::Path, found: u32, wanted: u32) {
     assert_eq!(reply.status, 409, "{}", reply.text());
     let text = reply.text();

@@ -127,7 +127,7 @@ pub fn make_group(parent: &CgroupParent, dir: &Path) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // Whatever the umask is, and whoever created it before.
+        // Also if the umask is different, or another server created it before.
         let _ = fs::set_permissions(&parent.path, fs::Permissions::from_mode(PARENT_MODE));
         if parent.version == CgroupVersion::V2 {
             offer_controllers(&parent.path);

@@ -1,20 +1,14 @@
 //! How often the API server is called, and what happens to jobs when it, or the server, is down at the wrong moment.
 
 use e2e::api_proxy::{ApiProxy, Fault};
-use e2e::cluster::{Cluster, ClusterServer, Difference};
+use e2e::cluster::{Cluster, ClusterServer};
 use e2e::{TestEnvironment, wait_until};
 use serde_json::json;
 
+use super::start_behind_proxy;
+
 fn start() -> Option<(TestEnvironment, ApiProxy, ClusterServer)> {
-    let cluster = Cluster::here()?;
-    let mut env = TestEnvironment::new();
-    let proxy = ApiProxy::start(&cluster);
-    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
-        kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
-        ..Difference::default()
-    });
-    server.configure(&env, 0);
-    Some((env, proxy, server))
+    Cluster::here().map(|cluster| start_behind_proxy(&cluster))
 }
 
 #[test]

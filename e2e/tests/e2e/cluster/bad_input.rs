@@ -2,10 +2,12 @@
 
 use std::fs;
 
-use e2e::api_proxy::{ApiProxy, Fault};
+use e2e::api_proxy::Fault;
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
 use serde_json::{Value, json};
+
+use super::start_behind_proxy;
 
 fn with_kubeconfig(cluster: &Cluster, text: &str) -> String {
     ClusterServer::refusal(cluster, |server| {
@@ -58,13 +60,7 @@ fn credentials_that_do_not_do_are_named() {
 #[test]
 fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
     let Some(cluster) = Cluster::here() else { return };
-    let mut env = TestEnvironment::new();
-    let proxy = ApiProxy::start(&cluster);
-    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
-        kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
-        ..Difference::default()
-    });
-    server.configure(&env, 0);
+    let (env, proxy, server) = start_behind_proxy(&cluster);
     let package = env.package("double").file("train.sh", "echo begun\n");
     // Names derive from the run's id, so somebody must be quick: here between the server's first try and the next.
     let hangs = proxy.hang();
@@ -98,13 +94,7 @@ fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
 #[test]
 fn a_secret_of_somebody_else_that_has_the_name_of_a_runs_owner_is_left_alone() {
     let Some(cluster) = Cluster::here() else { return };
-    let mut env = TestEnvironment::new();
-    let proxy = ApiProxy::start(&cluster);
-    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
-        kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
-        ..Difference::default()
-    });
-    server.configure(&env, 0);
+    let (env, proxy, server) = start_behind_proxy(&cluster);
     let package = env.package("owned").file("train.sh", "echo begun\n");
     let hangs = proxy.hang();
     proxy.strike(Fault::Webhook("secrets"), 1);
