@@ -1,5 +1,5 @@
-//! Stands between a server and the cluster's API server: records calls, refuses them, loses their answers, and ends the
-//! server after one.
+//! A proxy between a server and the cluster's API server: records calls, refuses them, drops their replies, and kills
+//! the server after one.
 //!
 //! `kubectl proxy` behind it handles TLS and credentials, so this proxy sees plain HTTP, one connection per call.
 
@@ -20,26 +20,26 @@ use crate::cluster::Cluster;
 /// What a call gets instead of the API server's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// 429: the API server is too busy, and has done nothing.
+    /// 429: the API server is too busy and did nothing.
     TooMany,
-    /// 409: another writer was faster, and nothing is done; what quotas answer under load. For calls that create.
+    /// 409: another writer was faster, and nothing is done; quotas reply this under load. For calls that create.
     Conflict,
-    /// The API server has done what was asked; its answer is lost, once for each path. For calls that create.
+    /// The API server did what was asked; its reply is lost, once for each path. For calls that create.
     Lost,
     /// 500: a webhook did not answer in time, and nothing is done. For objects of this kind (`pods`) that are created. See
     /// [`ApiProxy::hang`].
     Webhook(&'static str),
-    /// 410: the version from which a watch should continue is too old. Also ends the watches there are.
+    /// 410: the version from which a watch should continue is too old. Also ends existing watches.
     Expired,
 }
 
 #[derive(Default)]
 struct State {
-    /// What was called since the last [`ApiProxy::forget`], watches left out.
+    /// The calls since the last [`ApiProxy::forget`], without watches.
     calls: Vec<String>,
     /// Watches since then.
     watches: Vec<String>,
-    /// Every connection is closed unanswered.
+    /// Every connection is closed without a reply.
     down: bool,
     /// What the next calls get, and how many of them.
     fault: Option<(Fault, usize)>,
@@ -50,7 +50,7 @@ struct State {
     most_hung: usize,
     /// Grows when all watches must end.
     watch_age: u64,
-    /// After how many calls from now this runs, before the caller hears of the last one.
+    /// After how many calls from now this runs, before the caller gets the last reply.
     hook: Option<(usize, Box<dyn FnOnce() + Send>)>,
 }
 
@@ -116,7 +116,7 @@ impl ApiProxy {
             for connection in listener.incoming().flatten() {
                 let (state, webhook) = shared.clone();
                 thread::spawn(move || {
-                    // A side that has left is the other's affair.
+                    // A closed side is noticed by the other one.
                     let _ = pass(connection, upstream, &state, &webhook);
                 });
             }
@@ -129,7 +129,7 @@ impl ApiProxy {
         }
     }
 
-    /// Writes a kubeconfig that leads here.
+    /// Writes a kubeconfig that points to this proxy.
     pub fn kubeconfig(&self, file: &Path) -> PathBuf {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
@@ -156,7 +156,7 @@ impl ApiProxy {
         self.state().calls.clone()
     }
 
-    /// The watches that were begun, apart from the calls.
+    /// The watches that were started, counted separately from the calls.
     pub fn watches(&self) -> Vec<String> {
         self.state().watches.clone()
     }
@@ -166,7 +166,7 @@ impl ApiProxy {
         self.state().down = down;
     }
 
-    /// Gives the next calls of the kind that this fault is for a fault instead of an answer.
+    /// Makes the next calls that this fault applies to fail with it.
     pub fn strike(&self, fault: Fault, calls: usize) {
         let mut state = self.state();
         state.lost.clear();
@@ -181,7 +181,7 @@ impl ApiProxy {
         self.state().fault.map_or(0, |(_, left)| left)
     }
 
-    /// Lets calls that get [`Fault::Webhook`] wait for their answer until the guard is dropped.
+    /// Makes calls that get [`Fault::Webhook`] wait for their reply until the guard is dropped.
     pub fn hang(&self) -> RwLockWriteGuard<'_, ()> {
         self.webhook.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,7 +192,7 @@ impl ApiProxy {
         (state.hung, state.most_hung)
     }
 
-    /// Runs something when the n-th call from now is done, before its caller hears of it.
+    /// Runs something when the n-th call from now is done, before its caller gets the reply.
     pub fn after_calls(&self, n: usize, hook: impl FnOnce() + Send + 'static) {
         self.state().hook = Some((n, Box::new(hook)));
     }
@@ -302,7 +302,7 @@ fn pass(
     }
 }
 
-/// What the API server would say; `None` where it does what is asked and nobody hears of it.
+/// The API server's reply; `None` if it does what is asked and the reply is lost.
 fn instead(fault: Fault) -> Option<String> {
     let status = |code: u16, reason: &str, message: &str| {
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -341,7 +341,7 @@ fn instead(fault: Fault) -> Option<String> {
 /// How long a watch that must end may take to notice.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Passes on what comes, until one side leaves, the API server is down, or all watches must end.
+/// Forwards bytes until one side closes, the API server is down, or all watches must end.
 fn relay(
     server: &mut TcpStream,
     client: &mut TcpStream,

@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 
 use crate::wait::{LIMIT, wait_until};
 
-/// A running command whose stdout and stderr are read as they come; ended when dropped.
+/// A running command whose stdout and stderr are read as they arrive; killed when dropped.
 #[derive(Debug)]
 pub struct Background {
     line: String,
@@ -35,7 +35,7 @@ impl Background {
             let sender = sender.clone();
             thread::spawn(move || {
                 for bytes in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-                    // A test that has seen enough drops the receiver; the rest is read so that nobody blocks.
+                    // A test may drop the receiver early; the rest is still read, so that nothing blocks.
                     let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
                 }
             });
@@ -78,22 +78,22 @@ impl Background {
         kill_process(self.pid(), Signal::INT).expect("the child is not reaped yet");
     }
 
-    /// Ends it without warning when called, from whatever thread; it may be over already.
+    /// Returns a function that kills it, from any thread; it may have ended already.
     pub fn killer(&self) -> impl FnOnce() + Send + use<> {
         self.sender_of(Signal::KILL)
     }
 
-    /// The same as [`Background::interrupt`], from whatever thread; it may be over already.
+    /// Like [`Background::interrupt`], from any thread; it may have ended already.
     pub fn interrupter(&self) -> impl FnOnce() + Send + use<> {
         self.sender_of(Signal::INT)
     }
 
-    /// Lets it stand still, with its connections open, when called from whatever thread; it may be over already.
+    /// Suspends it, with its connections open, from any thread; it may have ended already.
     pub fn freezer(&self) -> impl FnOnce() + Send + use<> {
         self.sender_of(Signal::STOP)
     }
 
-    /// Lets it go on after that.
+    /// Resumes it after that.
     pub fn thaw(&self) {
         self.sender_of(Signal::CONT)();
     }
@@ -121,7 +121,7 @@ impl Background {
         status.is_some()
     }
 
-    /// Waits for its end; gives the status and every line it wrote.
+    /// Waits for its exit; returns the status and every line it wrote.
     #[track_caller]
     pub fn end(self) -> (ExitStatus, Vec<String>) {
         self.end_within(LIMIT)

@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use rustix::process::geteuid;
 
-/// A file system in memory, gone when dropped. Stop what uses it first.
+/// A file system in memory, unmounted when dropped. Stop its users first.
 #[derive(Debug)]
 pub struct Disk {
     at: PathBuf,
@@ -33,7 +33,7 @@ impl Disk {
         Some(Self { at: at.to_owned() })
     }
 
-    /// The same with a file system as disks have it, in a file of its own, of which root may use as much as anybody.
+    /// The same with a disk file system in a file, without space reserved for root.
     pub fn ext4(at: &Path, image: &Path, bytes: u64) -> Option<Self> {
         std::fs::create_dir_all(at).expect("a folder to mount on");
         let file = std::fs::File::create(image).expect("a file in the test's own folder");

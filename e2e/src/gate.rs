@@ -1,4 +1,4 @@
-//! A gate for a worker: the worker's `cat $GATE` returns when the test opens it, and not before.
+//! A gate for a worker: the worker's `cat $GATE` returns only when the test opens it.
 //!
 //! A test controls the time with it, without sleeping.
 
@@ -36,7 +36,7 @@ impl Gate {
         wait_until("a reader must be at the gate", || self.try_open());
     }
 
-    /// Lets everybody through who comes, until it is enough. Two may come at once or one after the other.
+    /// Lets every reader through until there were enough. Two may arrive together or one after the other.
     pub fn open_until(&self, what: &str, mut is_enough: impl FnMut() -> bool) {
         wait_until(what, || {
             drop(self.try_open());

@@ -16,7 +16,7 @@ const NAMES: &[&str] = &[
 /// The program of the profile these tests were built with.
 ///
 /// # Panics
-/// When it was not built: cargo gives tests the programs of their own package only.
+/// If it was not built: cargo gives tests the programs of their own package only.
 pub fn built() -> PathBuf {
     let this = env::current_exe().expect("a running program has a path");
     // target/<profile>/deps/<test> or target/<profile>/examples/<bench>
@@ -26,7 +26,7 @@ pub fn built() -> PathBuf {
         .expect("cargo builds two folders below the profile's");
     let mut program = profile.join("paddlecloud");
     if !program.is_file() {
-        // With `build.build-dir` tests lie elsewhere; programs are still in target/.
+        // With `build.build-dir` tests are elsewhere; programs are still in target/.
         let name = profile.file_name().expect("a profile has a name");
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
         program = target.join(name).join("paddlecloud");

@@ -24,15 +24,15 @@ impl Ran {
         }
     }
 
-    /// It must have done what was asked.
+    /// It must have succeeded.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, Some(0), "{self}");
         self
     }
 
-    /// It must have refused with this exit code, in the form every refusal has: nothing on stdout, one line
-    /// `error: …` first, then hints.
+    /// It must have failed with this exit code, in the form of every error: nothing on stdout, one line `error: …`
+    /// first, then hints.
     #[track_caller]
     pub fn refused(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self}");

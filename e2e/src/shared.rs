@@ -18,13 +18,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// `settings` are lines of the configuration, an `inventory` of their own included; `of_the_user` are lines of
-    /// `ada`, indented by two.
+    /// `settings` are lines of the configuration, including an `inventory`; `of_the_user` are lines of `ada`, indented
+    /// by two.
     pub fn start(env: &TestEnvironment, settings: &str, of_the_user: &str) -> Self {
         Self::start_under(env, &["env"], settings, of_the_user)
     }
 
-    /// The same below a tool that becomes the server, such as `prlimit --nofile=100`.
+    /// The same with a tool that executes the server, such as `prlimit --nofile=100`.
     pub fn start_under(env: &TestEnvironment, tool: &[&str], settings: &str, of_the_user: &str) -> Self {
         let folder = env.folder("server");
         let password = folder.join("password");
@@ -71,7 +71,7 @@ impl Shared {
         self.server.id()
     }
 
-    /// Writes the user's configuration in the shape of the documents' first.
+    /// Writes the user's configuration in the first form of the documents.
     pub fn configure(&self, env: &TestEnvironment, password: &str) {
         let entry = format!(
             "name: cloud\n  username: ada\n  password: {password}\n  endpoint: {}",

@@ -19,7 +19,7 @@ pub struct SmallMemory {
 }
 
 impl SmallMemory {
-    /// A group of this size; `None`, with a message, where there can be none.
+    /// A group of this size; `None`, with a message, if none can be created.
     pub fn of(bytes: u64) -> Option<Self> {
         if !geteuid().is_root() {
             eprintln!("skipped: only root can limit memory with a control group");
@@ -60,7 +60,7 @@ impl SmallMemory {
         text.trim().parse().unwrap_or(0)
     }
 
-    /// How many processes the kernel ended because the memory did not suffice.
+    /// How many processes the kernel killed because memory ran out.
     pub fn kills(&self) -> u64 {
         let files = ["memory.oom_control", "memory.events"].map(|file| self.group.join(file));
         let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
@@ -84,7 +84,7 @@ impl Drop for SmallMemory {
     }
 }
 
-/// Removes a group and those below it, which an engine makes for its workers.
+/// Removes a group and those below it, which an engine creates for its workers.
 fn remove_tree(group: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(group)?.flatten() {
         if entry.file_type()?.is_dir() {

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UserView {
     pub name: String,
-    /// No other account ever has it; 0 for all of the configuration.
+    /// Never reused for another account; 0 for all accounts of the configuration.
     pub id: u64,
     pub admin: bool,
     /// A program's account: it has tokens and no password.
     pub service: bool,
     pub disabled: bool,
-    /// In the server's configuration: it changes only there.
+    /// Defined in the server's configuration, and changed only there.
     pub configured: bool,
     pub groups: Vec<String>,
     /// The system user of the account's workers: the name it was given, or a number.
@@ -29,7 +29,7 @@ pub struct UserView {
     pub oidc_subject: Option<String>,
     /// The limits of the account itself.
     pub limits: BTreeMap<String, String>,
-    /// The limits that count: with those of the groups and the server's defaults.
+    /// The effective limits: with those of the groups and the server's defaults.
     pub effective: BTreeMap<String, String>,
     /// In the reply to a request that disabled the account: its queued jobs, which were killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub struct UserView {
     pub running_jobs: Option<usize>,
 }
 
-/// `POST /api/v1/admin/users` and `PATCH /api/v1/admin/users/{name}`, where what is left out stays as it is.
+/// `POST /api/v1/admin/users` and `PATCH /api/v1/admin/users/{name}`, where omitted fields stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -47,7 +47,7 @@ pub struct UserRequest {
     /// Only for a new account: names do not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Left out for a service account, and for a user who logs in with a certificate.
+    /// Omitted for a service account, and for a user who logs in with a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct UserRequest {
     /// All groups of the account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
-    /// Limits by name; `none` takes one away.
+    /// Limits by name; `none` removes one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
     /// The system user of the account's workers; empty: none is named.
@@ -71,7 +71,7 @@ pub struct UserRequest {
     pub oidc_subject: Option<String>,
 }
 
-/// What becomes of a deleted user's jobs and home.
+/// What happens to a deleted user's jobs and home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -115,7 +115,7 @@ pub struct GroupView {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct GroupRequest {
-    /// Limits of each member by name; `none` takes one away, what is left out stays.
+    /// Limits of each member by name; `none` removes one, omitted ones stay unchanged.
     pub limits: BTreeMap<String, String>,
     /// Limits of all members together: `cpu`, `memory`, `gpu`, `parallelism`, `running_jobs`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -130,7 +130,7 @@ pub struct CertificateRequest {
     pub user: String,
     /// A certificate request (PKCS #10) in PEM. Only its key is used.
     pub request: String,
-    /// How long the certificate is valid; left out: a year.
+    /// How long the certificate is valid; omitted: a year.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_seconds: Option<i64>,
 }
@@ -164,7 +164,7 @@ pub struct TokenView {
     pub id: String,
     pub name: String,
     pub user: String,
-    /// `read`, `submit`, `files`, `admin`, with commas between.
+    /// `read`, `submit`, `files`, `admin`, separated by commas.
     pub scopes: String,
     /// RFC 3339.
     pub created: String,
@@ -177,10 +177,10 @@ pub struct TokenView {
 #[serde(default)]
 pub struct NewTokenRequest {
     pub name: String,
-    /// Left out: those of the login that asks.
+    /// Omitted: those of the requesting login.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<String>,
-    /// Left out: as long as the server's `tokens.lifetime`.
+    /// Omitted: the server's `tokens.lifetime`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifetime_seconds: Option<i64>,
     /// Another user, for administrators.
@@ -188,7 +188,7 @@ pub struct NewTokenRequest {
     pub user: Option<String>,
 }
 
-/// A new token; the secret is shown this once.
+/// A new token; the secret is shown only once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewTokenReply {
@@ -230,14 +230,14 @@ pub struct AuditCheck {
     pub sound: bool,
     /// Rows of the log; of a broken one the number of the first row that is missing or altered.
     pub rows: i64,
-    /// Of the last row. Keep it elsewhere: a log that is put back to an earlier state ends with an earlier one.
+    /// Of the last row. Store it elsewhere: a log that was restored to an earlier state ends with an earlier one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// A secret, without what is in it.
+/// A secret, without its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SecretView {

@@ -192,7 +192,7 @@ pub struct QuotaRow {
     /// The user, in lists of all users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The group whose members share this limit; left out: the user's own.
+    /// The group whose members share this limit; omitted: the user's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// `cpu`, `memory`, `gpu`, `parallelism`, `storage`.

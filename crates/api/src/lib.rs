@@ -22,7 +22,8 @@ pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// Every reply carries the server's version in this header.
 pub const VERSION_HEADER: &str = "paddlecloud-version";
 
-/// A reply with this header says that the caller's token is past half of its life and can be exchanged for a new one.
+/// A reply with this header says that the caller's token is past half of its lifetime and can be exchanged for a new
+/// one.
 pub const RENEW_HEADER: &str = "paddlecloud-renew";
 
 /// Every reply carries the id of its request in this header; the server's log and its audit log show it too.

@@ -13,7 +13,7 @@ pub fn width(text: &str) -> usize {
     measure_text_width(text)
 }
 
-/// The text in at most `room` columns; the middle of a longer one is left out, because paths differ at their ends.
+/// The text in at most `room` columns; the middle of a longer one is omitted, because paths differ at their ends.
 pub fn shortened(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();

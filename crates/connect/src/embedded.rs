@@ -394,7 +394,7 @@ fn last_line(path: &Path, from: u64) -> Option<String> {
     Some(line.trim().chars().take(300).collect())
 }
 
-/// Whether version `theirs` is older than `ours`. Anything that is not a version is left alone.
+/// Whether version `theirs` is older than `ours`. Anything that is not a version counts as current.
 fn is_older(theirs: &str, ours: &str) -> bool {
     let parts = |text: &str| -> Option<Vec<u64>> {
         let plain = text.split(['-', '+']).next()?;

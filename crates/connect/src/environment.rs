@@ -22,7 +22,7 @@ const SHELL_ENV: [&str; 8] = [
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// This process's own; values that are not text are left out.
+    /// This process's own; values that are not text are omitted.
     pub fn of_this_process() -> Environment {
         let text =
             |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));

@@ -101,7 +101,7 @@ impl Bench {
         micros(start) / f64::from(rounds)
     }
 
-    /// Time to take up everything again, in milliseconds.
+    /// Time to restore everything, in milliseconds.
     fn restore(&mut self) -> f64 {
         let jobs = self.conductor.jobs().map(|job| (**job).clone()).collect();
         let engine = EngineState {

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard|quotas [JOBS]]`
 //!
-//! Times are of the processor, not of the wall, where the system tells them: other work on the machine does not count.
+//! Times are processor time, not wall time, if the system reports it: other work on the machine does not count.
 //!
 //! 10,000 nodes, a queue of 1,000, 10,000 and 100,000 jobs that is kept at its length: a running job ends, a new one is
 //! submitted, the scheduler decides. The cluster is full all the time, so every decision competes with the whole queue.
@@ -222,7 +222,7 @@ impl Bench {
         );
     }
 
-    /// One job ends, as many new ones come as start. Returns how many started.
+    /// One job ends; for each job that starts, a new one is submitted. Returns how many started.
     fn round(&mut self) -> usize {
         self.second += 1;
         if !self.running.is_empty() {
@@ -255,7 +255,7 @@ impl Bench {
     }
 }
 
-/// What this thread has run so far; `None` where the system does not tell.
+/// The processor time of this thread so far; `None` if the system does not report it.
 fn cpu_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanos = text.split_whitespace().next()?.parse().ok()?;

@@ -74,7 +74,7 @@ fn upload(folder: &Path) {
     upload_small(&folder.join("source/small"), &OpenSpace::Folder(target));
 }
 
-/// Goes on with the upload that was written down, or begins one and writes it down.
+/// Resumes the recorded upload, or starts one and records it.
 fn begin(target: &Root, plan: AssemblyPlan, note: &Path) -> Assembly {
     let noted = fs::read_to_string(note).ok().and_then(|id| id.parse().ok());
     if let Some(assembly) = noted.and_then(|id| Assembly::open(target, &id).ok()) {

@@ -67,7 +67,7 @@ pub fn list(folder: &Path) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     for step in steps(folder)? {
         let servers = match servers_of(&folder_of(folder, step)) {
-            // Another server removed it in the meantime, or it is no checkpoint.
+            // Another server removed it in the meantime, or it is not a checkpoint.
             Err(error)
                 if matches!(
                     error.kind(),

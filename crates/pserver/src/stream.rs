@@ -58,7 +58,7 @@ const PROBES: u32 = 3;
 #[cfg(target_os = "linux")]
 const UNCONFIRMED: Duration = Duration::from_secs(60);
 
-/// Configures a connection: small messages are sent at once, and a vanished peer is noticed.
+/// Configures a connection: small messages are sent immediately, and a vanished peer is noticed.
 pub fn prepare(stream: &TcpStream) {
     // Each option is only an improvement, so failures are ignored.
     let _ = stream.set_nodelay(true);

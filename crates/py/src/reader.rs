@@ -36,7 +36,7 @@ const BATCH_BYTES: usize = 1 << 30;
 ///
 /// Reads RecordIO files: `paths` is a name, a pattern, several with commas, or a list of these.
 ///
-/// `policy="skip"` passes over damage, up to the two bounds over all files; `damage` then tells what was lost.
+/// `policy="skip"` passes over damage, up to the two bounds over all files; `damage` then lists what was lost.
 #[pyclass(name = "reader", module = "recordio", frozen, subclass)]
 pub struct Reader {
     files: Arc<Files>,

@@ -30,7 +30,7 @@ const USUAL_INTERVAL: u64 = 5;
 const LONGEST_INTERVAL: u64 = 60;
 /// The longest time that a login may stay unconfirmed.
 const LONGEST_LOGIN: u64 = 1800;
-/// The most groups of a user that are looked at.
+/// The most groups of a user that are considered.
 const MOST_GROUPS: usize = 1000;
 
 /// Why the provider did not do what was asked. Never contains a secret.
@@ -123,7 +123,7 @@ struct Tokens {
 }
 
 impl Oidc {
-    /// Calls nobody: a provider that is down must not keep the server from starting.
+    /// Makes no request: a provider that is down must not keep the server from starting.
     pub fn new(config: OidcConfig) -> Result<Oidc, OidcError> {
         let fetch = Fetch::new(config.ca.as_deref())?;
         if let Some(source) = &config.client_secret {

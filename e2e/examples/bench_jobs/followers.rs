@@ -65,7 +65,7 @@ pub fn measure(env: &TestEnvironment) -> Vec<Row> {
     ]
 }
 
-/// Follows to the end; gives how many lines the worker's stdout had.
+/// Follows to the end; returns how many lines the worker's stdout had.
 fn follow(socket: &Path, all_there: &Barrier) -> usize {
     let mut stream = rest::stream(socket, "/api/v1/jobs/talk/logs?follow=true");
     all_there.wait();

@@ -24,7 +24,7 @@ impl Connection {
         }
     }
 
-    /// Sends one request and reads its reply; gives the status and the body.
+    /// Sends one request and reads its reply; returns the status and the body.
     pub fn ask(&mut self, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
@@ -67,7 +67,7 @@ impl Connection {
     }
 }
 
-/// Asks once in HTTP/1.0, whose reply simply lasts until the server closes it; gives a reader of the body.
+/// Asks once in HTTP/1.0, whose reply simply lasts until the server closes it; returns a reader of the body.
 pub fn stream(socket: &Path, path: &str) -> impl Read + use<> {
     let mut stream = UnixStream::connect(socket).expect("the server listens");
     write!(stream, "GET {path} HTTP/1.0\r\nhost: localhost\r\n\r\n").expect("the server reads");

@@ -67,7 +67,7 @@ pub fn measure(cluster: &Cluster, rounds: usize) -> Vec<Row> {
     )]
 }
 
-/// Starts a pod like the trainer's that prints the same without our launcher; gives its name.
+/// Starts a pod like the trainer's that prints the same without our launcher; returns its name.
 fn bare_pod(cluster: &Cluster, site: &Site, script: &str) -> String {
     let pods = cluster.objects("pods", site.namespace());
     let mut spec: Value = json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 1});

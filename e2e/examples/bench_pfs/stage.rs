@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// What kind of disk the files lie on.
+/// The kind of disk that the files are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// tmpfs: shows the programs, nothing is ever synced.
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-/// How much travels.
+/// How much is transferred.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub big: u64,
@@ -74,7 +74,7 @@ impl Sizes {
     const IN_A_FOLDER: usize = 100;
 }
 
-/// Something that travels: a file, or a folder of files.
+/// Something to transfer: a file, or a folder of files.
 #[derive(Debug, Clone)]
 pub struct Load {
     pub path: PathBuf,
@@ -87,7 +87,7 @@ impl Load {
         self.files > 1
     }
 
-    /// What it is called wherever it gets to.
+    /// Its name at the destination.
     pub fn name(&self) -> &str {
         self.path
             .file_name()
@@ -134,8 +134,8 @@ impl Stage {
         }
     }
 
-    /// Has as much memory at hand as somebody is about to fill. A virtual machine hands memory that is free for some
-    /// seconds back to its host, and whoever comes first then pays several times the price of writing to it.
+    /// Touches as much memory as the next contender will fill. A virtual machine returns memory that is free for some
+    /// seconds to its host, and the first writer then pays several times the price.
     pub fn warm(&self, bytes: u64) {
         if self.place == Place::Memory {
             let path = self.folder.path().join("warm");
@@ -180,7 +180,7 @@ impl Stage {
     }
 }
 
-/// Removes a file or folder; it need not be there.
+/// Removes a file or folder, if it exists.
 pub fn remove(path: &Path) {
     let _ = match path.is_dir() {
         true => fs::remove_dir_all(path),
@@ -188,7 +188,7 @@ pub fn remove(path: &Path) {
     };
 }
 
-/// Writes bytes that no packing makes smaller.
+/// Writes incompressible bytes.
 fn write_noise(path: &Path, seed: u64, size: u64) {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path).expect("a file in our own folder"));
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

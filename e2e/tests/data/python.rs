@@ -5,7 +5,7 @@ use std::process::Command;
 
 use e2e::TestEnvironment;
 
-/// Runs a Python program in a folder; false, with a line that says so, where there is no Python.
+/// Runs a Python program in a folder; false, with a message, if there is no Python.
 fn python(folder: &std::path::Path, program: &str) -> bool {
     let ran = Command::new("python3")
         .args(["-c", program])

@@ -18,7 +18,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// `None`, with a line that says so, where there is no PostgreSQL.
+    /// `None`, with a message, if there is no PostgreSQL.
     fn start(env: &TestEnvironment) -> Option<Cluster> {
         let Some(programs) = programs() else {
             eprintln!("skipped: there is no PostgreSQL on this machine");

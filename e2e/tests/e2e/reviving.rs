@@ -52,7 +52,7 @@ impl Watched {
         }
     }
 
-    /// Lets the job go on to its end and checks what the three saw of it.
+    /// Lets the job run to its end and checks what the three saw of it.
     #[track_caller]
     fn end(self) {
         self.second.open();

@@ -127,7 +127,7 @@ impl Client {
         self.bytes(&call).await.map(drop)
     }
 
-    /// Exchanges the token that is sent for a new one and hands it to the sink.
+    /// Exchanges the current token for a new one and passes it to the sink.
     pub async fn token_renew(&self) -> Result<NewTokenReply, ClientError> {
         let call = Call::post(Target::new("/tokens").word("renew"), &serde_json::json!({}));
         let reply: NewTokenReply = self.message(&call).await?;
@@ -135,7 +135,7 @@ impl Client {
         Ok(reply)
     }
 
-    /// Revokes the token that is sent.
+    /// Revokes the current token.
     pub async fn logout(&self) -> Result<(), ClientError> {
         let call = Call::post(Target::new("/logout"), &serde_json::json!({}));
         self.bytes(&call).await.map(drop)
@@ -155,7 +155,7 @@ impl Client {
         self.bytes(&Call::new(Method::DELETE, target)).await.map(drop)
     }
 
-    /// Reads the key again and seals all secrets with it; gives how many.
+    /// Reloads the key and reseals all secrets with it; returns their number.
     pub async fn secrets_rotate(&self) -> Result<usize, ClientError> {
         let target = Target::new("/admin").word("secrets").word("rotate");
         self.message(&Call::post(target, &serde_json::json!({}))).await
@@ -170,7 +170,7 @@ impl Client {
         self.bytes(&call).await.map(drop)
     }
 
-    /// Without a name, the only one; gives its name.
+    /// Without a name, the only one; returns its name.
     pub async fn registry_delete(&self, name: Option<&str>) -> Result<String, ClientError> {
         let target = Target::new("/registry").maybe("name", name).into_string();
         self.message(&Call::new(Method::DELETE, target)).await

@@ -25,7 +25,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(50);
 pub struct JobFilter {
     /// Include ended jobs.
     pub all: bool,
-    /// Jobs of everybody, for administrators.
+    /// Jobs of all users, for administrators.
     pub all_users: bool,
     pub limit: Option<u32>,
     pub name: Option<String>,
@@ -157,7 +157,7 @@ impl Client {
         self.message(&call.lasting(TREES)).await
     }
 
-    /// The workers of one job, or of all running jobs; with `all_users`, of everybody.
+    /// The workers of one job, or of all running jobs; with `all_users`, of all users.
     pub async fn workers_list(
         &self,
         job: Option<&str>,
@@ -175,7 +175,7 @@ impl Client {
         self.message(&call.lasting(TREES)).await
     }
 
-    /// Whether the server answers at all; afterwards its version is known.
+    /// Whether the server answers; afterwards its version is known.
     pub async fn ping(&self) -> Result<(), ClientError> {
         self.bytes(&Call::new(Method::GET, "/healthz".to_owned()))
             .await

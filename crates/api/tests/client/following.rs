@@ -150,7 +150,7 @@ fn chunked(frames: &[u8], random: &mut Random, is_cut: bool) -> Reply {
     Reply::Cut(bytes)
 }
 
-/// Reads the log of a job whose connections break, and gives what arrived for every worker.
+/// Reads the log of a job whose connections break, and returns what arrived for every worker.
 async fn read(seed: u64, query: LogQuery, cuts: usize) -> (BTreeMap<String, Vec<u8>>, Vec<Vec<u8>>) {
     let job = Arc::new(Mutex::new(Job::new(seed, 3)));
     let served = job.clone();

@@ -51,7 +51,7 @@ pub fn json(status: u16, body: &str) -> Vec<u8> {
 /// Every request so far.
 pub type Log = Arc<Mutex<Vec<Seen>>>;
 
-/// Serves on a port of its own until the test ends; gives the endpoint and the requests it saw.
+/// Serves on its own port until the test ends; returns the endpoint and the requests it saw.
 pub async fn serve<F>(script: F) -> (String, Log)
 where
     F: Fn(usize, &Seen) -> Reply + Send + Sync + 'static,

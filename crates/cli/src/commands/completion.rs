@@ -49,7 +49,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
         Sought::Nothing => done(),
         asked => on_runtime(async {
             let asking = ask(&asked, last, context);
-            // What cannot be asked is not completed; a shell prompt is no place for errors.
+            // If the server cannot be asked, nothing is completed: a shell prompt is not the place for errors.
             let found = tokio::time::timeout(PATIENCE, asking).await;
             print(found.ok().flatten().unwrap_or_default(), context)
         }),

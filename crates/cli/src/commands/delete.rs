@@ -14,7 +14,7 @@ pub struct Args {
 enum Resource {
     /// Delete a registry's credentials
     Registry {
-        /// Its name; may be left out when there is exactly one
+        /// Its name; optional if there is exactly one
         name: Option<String>,
     },
 }

@@ -1,4 +1,4 @@
-//! `doctor`: what a program of 2017 needs to run today. Reads and changes local files only.
+//! `doctor`: finds what a program of 2017 needs to run today. Reads and changes local files only.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,9 @@ use crate::error::{CliError, DONE, FAILED};
 
 /// Check programs written for Paddle of 2016 and 2017
 ///
-/// Reads Python 2 and Python 3 without running it. Prints the lines whose names are not supported, with what to use instead, and a
-/// patch for `print`, `cPickle`, files that must be binary and pickles of Python 2. Exits with 1 where something is left to do.
+/// Reads Python 2 and Python 3 without running it. Prints the lines whose names are not supported, with what to use
+/// instead, and a patch for `print`, `cPickle`, files that must be binary and pickles of Python 2. Exits with 1 if
+/// changes are needed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Change the files instead of printing a patch
@@ -83,7 +84,7 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A file itself, or the Python files below a folder in the order of their names; hidden folders are left out.
+/// A file itself, or the Python files below a folder in the order of their names; hidden folders are skipped.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
     if !path.is_dir() {
         files.push(path.to_owned());

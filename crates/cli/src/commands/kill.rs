@@ -12,8 +12,8 @@ const ACCEPTED: &str = "OK";
 
 /// Stop the job. -rm will remove the job from history.
 ///
-/// Returns when the server has accepted the request. Workers terminate in the background; `get workers` shows them until
-/// they are gone. The name can be reused at once.
+/// Returns when the server has accepted the request. Workers terminate in the background; `get workers` shows them
+/// until they are gone. The name can be reused immediately.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["jobs", "all"])))]
 pub struct Args {
@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long)]
     rm: bool,
 
-    /// Kill workers at once instead of after their grace period
+    /// Kill workers immediately, without a grace period
     #[arg(long)]
     now: bool,
 }

@@ -19,7 +19,7 @@ pub async fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
             .line("the embedded server of this machine needs no login");
         return done();
     };
-    // Only the token that is kept: with a password the client would first get another one.
+    // Revokes only the stored token: with a password the client would first get another one.
     datacenter.password = None;
     let revoked = session::remote(&datacenter, &context.world.env).logout().await;
     let forgotten = session::forget_token(&datacenter, &context.world.env);

@@ -1,4 +1,4 @@
-//! `prune`: removes ended jobs with their logs and working copies; their outputs only if asked to.
+//! `prune`: removes ended jobs with their logs and working copies; their outputs only on request.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Also remove what they wrote to `output`; with `--all` also the outputs of jobs pruned before
+    /// Also remove what they wrote to `output`; with `--all` also the outputs of jobs pruned earlier
     #[arg(long)]
     outputs: bool,
 

@@ -11,8 +11,9 @@ const PASSWORD: &str = "PADDLECLOUD_REGISTRY_PASSWORD";
 
 /// Add registry secret on paddlectl.
 ///
-/// `submit -registry NAME` uses the credentials to pull a private image. They are stored encrypted; `get registry` lists
-/// registries without them. The password is asked for, or read from PADDLECLOUD_REGISTRY_PASSWORD or from stdin.
+/// `submit -registry NAME` uses the credentials to pull a private image. They are stored encrypted; `get registry`
+/// lists registries without them. The password is prompted for, or read from PADDLECLOUD_REGISTRY_PASSWORD or from
+/// stdin.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The name `submit -registry` uses

@@ -29,10 +29,10 @@ use crate::transfer::location::settle_text;
 /// starts a trainer: `paddlectl submit -- python train.py` runs it in the current folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder of the program; the current one when only `--` is given, none when `-image` contains it
+    /// The folder of the program; the current one if only `--` is given, none if the image contains the program
     pub package: Option<PathBuf>,
 
-    /// Name of the job: letters, digits, `-`, `.`; made from the folder's name when left out
+    /// Name of the job: letters, digits, `-`, `.`; default: derived from the folder's name
     #[arg(long, visible_alias = "name", value_name = "NAME")]
     pub jobname: Option<String>,
 
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, short = 'c', value_name = "CORES")]
     pub cpu: Option<Cpu>,
 
-    /// Cards of each trainer [default: 0]
+    /// GPUs of each trainer [default: 0]
     #[arg(long, value_name = "NUMBER", value_parser = whole_number)]
     pub gpu: Option<i64>,
 
@@ -130,7 +130,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub max_runtime: Option<String>,
 
-    /// Give up if not all workers are present after this time [default: 10m]
+    /// Fail the job if not all workers are ready after this time [default: 10m]
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub start_limit: Option<String>,
 

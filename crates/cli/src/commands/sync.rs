@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::transfer::location::Location;
 use crate::transfer::{self, Mirror, TransferArgs};
 
-/// Make a remote folder like a local one, or the other way round
+/// Make a remote folder identical to a local one, or vice versa
 ///
 /// Makes the contents of DEST equal to those of SRC; a trailing `/` makes no difference. Only changes are sent. Excluded
 /// files are neither sent nor deleted. Deletion comes last, and only if SRC was read and copied completely.

@@ -5,10 +5,10 @@ use crate::error::CliError;
 
 /// Show what jobs use now
 ///
-/// Comes with a later version.
+/// Planned for a later version.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One job; default: all that run
+    /// One job; default: all running jobs
     job: Option<String>,
 }
 

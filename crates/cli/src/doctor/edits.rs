@@ -6,7 +6,7 @@ use tree_sitter::Node;
 
 use super::syntax::{ParsedProgram, below, call, children};
 
-/// Replaces a stretch of the text.
+/// Replaces a range of the text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Edit {
     range: Range<usize>,
@@ -26,7 +26,7 @@ impl Edit {
     }
 }
 
-/// The text after all edits. Of two that overlap, the one that begins first counts.
+/// The text after all edits. Of two that overlap, the one that begins first is applied.
 pub fn apply(text: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
     let (mut made, mut at) = (String::with_capacity(text.len()), 0);
@@ -81,7 +81,7 @@ fn print(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
         edits.push(Edit::new(node.byte_range(), text));
         return;
     };
-    // What is between the word and the first value may hold a chevron, which goes to the end.
+    // Between the word and the first value there may be a chevron, which moves to the end.
     edits.push(Edit::new(word.start..first.start_byte(), "print("));
     let mut rest = String::new();
     if is_open {
@@ -133,7 +133,7 @@ fn renamed_module(name: &str) -> Option<&'static str> {
     found.map(|(_, now)| *now)
 }
 
-/// `import cPickle as pickle` as `import pickle`, and other modules that have another name.
+/// `import cPickle as pickle` as `import pickle`, and other renamed modules.
 fn import(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     for name in children(node) {
         let (module, alias) = match name.kind() {
@@ -307,7 +307,7 @@ fn is_pickle(source: &ParsedProgram<'_>, function: Node<'_>) -> bool {
     matches!(module, "pickle" | "cPickle")
 }
 
-/// Strings and arrays that Python 2 pickled are bytes to Python 3 unless it is told how to read them.
+/// Strings and arrays pickled by Python 2 are bytes in Python 3, unless an encoding is given.
 fn unpickle(source: &ParsedProgram<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
     let is_told = arguments
         .iter()
@@ -330,7 +330,7 @@ const BINARY: [&str; 9] = [
     "load",
 ];
 
-/// Opens a file as bytes where it is passed to a function that needs it so.
+/// Opens a file as bytes if it is passed to a function that needs bytes.
 fn open(source: &ParsedProgram<'_>, node: Node<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
     let Some((name, scope)) = bound(node) else {
         return;

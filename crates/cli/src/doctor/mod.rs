@@ -16,11 +16,11 @@ use syntax::ParsedProgram;
 pub struct Findings {
     /// The text with all changes applied.
     pub fixed: String,
-    /// Lines that no change helps.
+    /// Lines that cannot be fixed automatically.
     pub problems: Vec<Problem>,
 }
 
-/// A line that needs a person.
+/// A line that a person must change.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// Counted from 1.
@@ -28,7 +28,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Looks through one file; `None` where it is not Python at all.
+/// Examines one file; `None` if it is not Python.
 pub fn examine(text: &str) -> Option<Findings> {
     let source = ParsedProgram::parse(text)?;
     let mut problems = names::unsupported(&source);

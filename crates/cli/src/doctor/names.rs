@@ -116,7 +116,7 @@ impl Program {
     }
 }
 
-/// What an import statement brings: the full path of each name, and the name itself.
+/// The names an import statement binds: the full path of each, and the name itself.
 fn imported(source: &ParsedProgram<'_>, node: Node<'_>, module: &str) -> Vec<(String, String)> {
     let own = node.child_by_field_name("module_name");
     let names = children(node).into_iter().filter(|name| Some(*name) != own);
@@ -135,7 +135,7 @@ fn imported(source: &ParsedProgram<'_>, node: Node<'_>, module: &str) -> Vec<(St
         .collect()
 }
 
-/// Why a full path cannot be used, if it cannot.
+/// Why a full path is not supported; `None` if it is.
 fn refused(path: &str, shown: &str) -> Option<String> {
     if path == "paddle.fluid" || path.starts_with("paddle.fluid.") {
         return Some(

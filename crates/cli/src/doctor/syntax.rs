@@ -11,7 +11,7 @@ pub struct ParsedProgram<'a> {
 }
 
 impl<'a> ParsedProgram<'a> {
-    /// `None` where the parser gives up, which it does only for files beyond all bounds.
+    /// `None` if the parser gives up, which happens only for huge files.
     pub fn parse(text: &'a str) -> Option<ParsedProgram<'a>> {
         let mut parser = Parser::new();
         parser.set_language(&tree_sitter_python::LANGUAGE.into()).ok()?;
@@ -32,7 +32,7 @@ impl<'a> ParsedProgram<'a> {
         below(self.root())
     }
 
-    /// Lines that no parser of Python 3 understands, and that no change of ours helps.
+    /// Lines that Python 3 cannot parse and that no edit of ours fixes.
     pub fn errors(&self) -> Vec<Problem> {
         let found = self.nodes().into_iter().filter_map(|node| {
             let message = if node.is_error() || node.is_missing() {

@@ -35,7 +35,7 @@ pub struct TransferArgs {
 }
 
 impl TransferArgs {
-    /// The first given flag that chooses files or foresees what happens to them.
+    /// The first given flag that selects files or previews the transfer.
     pub fn unfit_for_stdin(&self) -> Option<&'static str> {
         match (self.filter.is_given(), self.dry_run) {
             (true, _) => Some("--exclude`, `--include` or `--files-from"),
@@ -68,7 +68,7 @@ impl TransferArgs {
     }
 }
 
-/// Every request has a connection; many systems give a program 1024 descriptors.
+/// Every request has a connection; many systems allow a program 1024 descriptors.
 const MOST_AT_A_TIME: usize = 256;
 
 fn at_a_time(text: &str) -> Result<NonZeroUsize, String> {

@@ -17,8 +17,8 @@ use crate::session::Session;
 use crate::world::World;
 
 impl Transfer<'_> {
-    /// Sends stdin. It is first written to a temporary file: only then is its size known, and a lost connection does not lose
-    /// it. The file has no name, so nothing of it stays, however this process ends.
+    /// Sends stdin. It is first written to a temporary file: only then is its size known, and a lost connection does
+    /// not lose it. The file has no name, so nothing remains of it when this process ends.
     pub(super) async fn pipe_up(&mut self, dest: &Remote) -> Result<(), CliError> {
         let there = remote::target(&self.files, &dest.path).await?;
         if dest.path.has_trailing_slash() || there == Target::Folder {

@@ -109,7 +109,7 @@ impl Progress for Watch {
     }
 }
 
-/// The line of one source: begun, then ended by `Done`, `Done, 1 left out` or `Failed`.
+/// The line of one source: started, then ended by `Done`, `Done, 1 failed` or `Failed`.
 pub struct Line {
     what: String,
     bar: Option<ProgressBar>,

@@ -17,7 +17,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// All of it in one text, with what differs from run to run taken out.
+    /// All of it in one text, without what differs from run to run.
     pub fn story(&self, shell: &Shell) -> String {
         let text = format!(
             "exit {}\n--- stdout\n{}--- stderr\n{}",

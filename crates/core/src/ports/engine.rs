@@ -101,7 +101,7 @@ pub struct EngineError(#[from] pub Box<dyn std::error::Error + Send + Sync>);
 pub trait Engine: Send + Sync {
     /// Starts an attempt; a trainer's program waits for [`Engine::go`].
     ///
-    /// An existing attempt, dead or alive, is left alone. One that cannot be started is reported as exited, with the
+    /// An existing attempt, dead or alive, is not touched. One that cannot be started is reported as exited, with the
     /// reason as its message. From now on the attempt is in [`Engine::state`].
     fn launch(&self, assignment: &Assignment) -> impl Future<Output = ()> + Send;
 

@@ -13,7 +13,7 @@ pub struct PreparedRun {
     pub folder: String,
     /// The working directory of the program: the run's copy, or the package in place.
     pub workdir: WorkDir,
-    /// Where the user sees an uploaded package, if that path leads to the latest run. A worker that has `own_latest`
+    /// Where the user sees an uploaded package, if that path points to the latest run. A worker that has `own_latest`
     /// mounted over `.paddlecloud/latest` finds its own copy there.
     pub shown: Option<String>,
     pub output: String,

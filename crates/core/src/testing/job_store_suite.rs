@@ -1,4 +1,4 @@
-//! What every job store must do, whatever its backend. Call it from a test of the implementation:
+//! What every job store must do. Call it from a test of the implementation:
 //!
 //! ```ignore
 //! job_store_suite(async || SqliteStore::open_in_memory().await.unwrap()).await;

@@ -53,7 +53,7 @@ impl Rows {
         written.map_err(|e| self.destination.failed(std::io::Error::other(e)))
     }
 
-    /// The columns of the first row; written at once if they have names.
+    /// The columns of the first row; written immediately if they have names.
     fn begin(&mut self, row: &Row) -> Result<(), SinkError> {
         let is_empty = match row {
             Row::Named(fields) => fields.is_empty(),

@@ -50,7 +50,7 @@ struct Opened {
 #[pyclass(module = "paddlecloud._native", frozen)]
 pub struct Connection {
     address: Address,
-    /// The wheel's own program, if it brings one.
+    /// The wheel's own program, if it has one.
     program: Option<PathBuf>,
     /// Touched only while the GIL is held, so that a fork never copies it locked.
     opened: Mutex<Option<Opened>>,

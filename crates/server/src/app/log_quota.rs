@@ -1,6 +1,6 @@
 //! Logs count toward their owner's storage quota: they may use what files leave free.
 //!
-//! Beyond that, the oldest segments of the user's logs are deleted, whichever job they belong to; readers find a gap, and jobs
+//! Beyond that, the oldest segments of the user's logs are deleted, from any job; readers find a gap, and jobs
 //! continue. The segment that a worker is writing stays, so each worker can exceed the quota by one segment.
 
 use std::collections::HashMap;

@@ -45,7 +45,7 @@ impl<T: Takes> Taking<T> {
         Ok(())
     }
 
-    /// Accepts the data: at once if the connection has its own blocking thread, otherwise when it is the user's turn.
+    /// Accepts the data: immediately if the connection has its own blocking thread, otherwise when it is the user's turn.
     pub async fn finish(mut self) -> Result<T::Done, AppError> {
         let class = T::END.filter(|_| !lane::is_here());
         let Some(class) = class else {

@@ -15,7 +15,7 @@ const PAGE: usize = 1000;
 const HOUR: f64 = 3_600_000.0;
 
 impl App {
-    /// Core-, GiB- and card-hours of every user since a time. Removed jobs are counted by whole days.
+    /// Core-, GiB- and GPU-hours of every user since a time. Removed jobs are counted by whole days.
     pub async fn usage_list(&self, since: Option<Timestamp>) -> Result<Vec<UsageView>, AppError> {
         let now = Timestamp::now();
         let since = since.unwrap_or(Timestamp::MIN);

@@ -27,7 +27,7 @@ pub struct TokenAsked {
     pub address: Option<IpAddr>,
 }
 
-/// What becomes of a token that is exchanged for a new one.
+/// What happens to a token that is exchanged for a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OldToken {
     /// With the other tokens of its login.
@@ -324,8 +324,8 @@ impl Authenticator {
         }
     }
 
-    /// The valid tokens of the login that this token comes from: those it was exchanged for or that were exchanged for it. A token
-    /// that no login made has none but itself.
+    /// The valid tokens of the login that this token comes from: those it was exchanged for or that were exchanged for
+    /// it. A token that no login created has only itself.
     async fn chain(&self, account: &Account, of: &TokenRow) -> Result<Vec<TokenRow>, AuthError> {
         let is_first = |row: &TokenRow| row.created == row.since;
         let mut rows = self.token_list(account).await?;

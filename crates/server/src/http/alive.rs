@@ -1,4 +1,4 @@
-//! Replies to long work: a client that asks for it gets a sign of life now and then.
+//! Replies to long work: a client that asks for it gets a keep-alive byte now and then.
 //!
 //! Copying terabytes, or sending a file to a storage behind the server, takes longer than clients and proxies wait in
 //! silence.
@@ -26,7 +26,7 @@ pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
     reply_beside(next.run(request)).await
 }
 
-/// Whether the client asked for signs of life.
+/// Whether the client asked for keep-alive bytes.
 pub(in crate::http) fn is_asked(headers: &HeaderMap) -> bool {
     headers.contains_key(ALIVE_HEADER)
 }

@@ -11,7 +11,7 @@ use paddlecloud_api::Envelope;
 use super::reply::{Reply, envelope};
 use super::{Shared, scope};
 
-/// The document is made once: everybody may ask for it, and making it takes long.
+/// The document is generated once: anyone may ask for it, and generating it takes long.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi::document().into());
 
 /// Replies while the process serves requests. Probes are not counted: a flood from their address must not restart the server.

@@ -180,7 +180,7 @@ pub(super) struct WaitParams {
     timeout: Option<u64>,
 }
 
-/// Replies when the job is final, or when the time is over.
+/// Replies when the job is final, or when the time is up.
 #[utoipa::path(
     get, path = "/api/v1/jobs/{job}/wait", tag = "jobs", params(("job" = String, Path), WaitParams),
     responses((status = 200, body = Envelope<JobDetail>))

@@ -22,7 +22,7 @@ pub(super) async fn registry_list(
     Ok(envelope(app.registry_list(&caller).await?))
 }
 
-/// Stores a registry's credentials, in place of those of the same name.
+/// Stores a registry's credentials, replacing those of the same name.
 #[utoipa::path(
     post, path = "/api/v1/registry", tag = "registry", request_body = RegistryRequest,
     responses((status = 200, body = Envelope<String>))
@@ -40,7 +40,7 @@ pub(super) async fn registry_create(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DeleteParams {
-    /// May be left out when there is exactly one.
+    /// Optional if there is exactly one.
     name: Option<String>,
 }
 

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Larger bodies wait for each other: what they are parsed into takes many times their size.
 const SMALL: usize = 64 << 10;
 
-/// A JSON body, whatever its content type says. A missing body is an empty one.
+/// A JSON body, regardless of its content type. A missing body is an empty one.
 pub(super) struct Body<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + PartialSchema> FromRequest<S> for Body<T> {

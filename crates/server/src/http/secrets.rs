@@ -8,7 +8,7 @@ use super::reply::{Reply, envelope};
 use super::request::{Body, Named};
 use super::{Shared, scope};
 
-/// The names of the caller's secrets, never what is in them.
+/// The names of the caller's secrets, never their values.
 #[utoipa::path(get, path = "/api/v1/secrets", tag = "secrets", responses((status = 200, body = Envelope<Vec<SecretView>>)))]
 pub(super) async fn secret_list(
     State(app): Shared,
@@ -17,7 +17,7 @@ pub(super) async fn secret_list(
     Ok(envelope(app.secret_list(&caller).await?))
 }
 
-/// Stores a secret, in place of one of the same name.
+/// Stores a secret, replacing one of the same name.
 #[utoipa::path(
     put, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
     request_body = SecretRequest, responses((status = 200, body = Envelope<String>))
@@ -32,7 +32,7 @@ pub(super) async fn secret_set(
     Ok(envelope("OK".to_owned()))
 }
 
-/// Deletes a secret. Workers that run keep it.
+/// Deletes a secret. Running workers keep it.
 #[utoipa::path(
     delete, path = "/api/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
     responses((status = 200, body = Envelope<String>))
@@ -46,7 +46,7 @@ pub(super) async fn secret_delete(
     Ok(envelope("OK".to_owned()))
 }
 
-/// Reads the key of the secrets again and seals all of them with it. For administrators.
+/// Reloads the key of the secrets and encrypts all of them with it. For administrators.
 #[utoipa::path(
     post, path = "/api/v1/admin/secrets/rotate", tag = "admin", responses((status = 200, body = Envelope<usize>))
 )]

@@ -38,7 +38,7 @@ pub(super) async fn token_create(
     }))
 }
 
-/// Starts a login with the server's login provider: its user confirms the code in a browser.
+/// Starts a login with the server's login provider: the user confirms the code in a browser.
 #[utoipa::path(
     post, path = "/api/v1/login/device", tag = "login", security(()),
     responses((status = 200, body = Envelope<DeviceLogin>))
@@ -88,7 +88,7 @@ pub(super) async fn token_list(
     Ok(envelope(app.token_list(&caller, params.user.as_deref()).await?))
 }
 
-/// Hands out a token with the caller's scopes or fewer. Its secret is shown this once.
+/// Creates a token with the caller's scopes or fewer. Its secret is shown only once.
 #[utoipa::path(
     post, path = "/api/v1/tokens", tag = "login", request_body = NewTokenRequest,
     responses((status = 200, body = Envelope<NewTokenReply>))
@@ -120,12 +120,12 @@ pub(super) async fn token_revoke(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RenewParams {
-    /// Keep the old token for at most a day. Left out: it is revoked, with the other tokens of its login.
+    /// Keep the old token for at most a day. Omitted: it is revoked, with the other tokens of its login.
     keep_old: bool,
 }
 
-/// Exchanges the token of this request for a new one, up to the server's `tokens.max_age` after the login. A reply with the header
-/// `paddlecloud-renew` says that the token is past half of its life.
+/// Exchanges the token of this request for a new one, up to the server's `tokens.max_age` after the login. A reply with
+/// the header `paddlecloud-renew` says that the token is past half of its lifetime.
 #[utoipa::path(
     post, path = "/api/v1/tokens/renew", tag = "login", params(RenewParams),
     responses((status = 200, body = Envelope<NewTokenReply>))
@@ -151,7 +151,7 @@ pub(super) async fn token_logout(
     Ok(envelope(app.token_logout(&login).await?.to_owned()))
 }
 
-/// Changes the caller's own password. Tokens that were handed out before end.
+/// Changes the caller's own password. Existing tokens are revoked.
 #[utoipa::path(
     post, path = "/api/v1/password", tag = "login", request_body = PasswordRequest,
     responses((status = 200, body = Envelope<String>))

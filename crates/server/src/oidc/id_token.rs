@@ -1,7 +1,7 @@
 //! Verifies ID tokens: signature, issuer, audience and time. Only RS256 and ES256 are accepted.
 //!
-//! It is written on `ring`, which the server has for TLS: a library for JSON web tokens would bring a second crypto library along
-//! for algorithms that are refused here anyway.
+//! It is written on `ring`, which the server has for TLS: a library for JSON web tokens would add a second crypto
+//! library, for algorithms that are refused here anyway.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -329,7 +329,7 @@ mod tests {
             let token = signed(&pair, &json!({"alg": alg, "kid": "two"}), &claims(json!({})));
             assert_eq!(refused(&token), TokenError::Algorithm(alg.to_owned()));
         }
-        // A key counts only for its own algorithm: a public key is no shared secret.
+        // A key is valid only for its own algorithm: a public key is not a shared secret.
         let token = signed(&pair, &json!({"alg": "RS256", "kid": "two"}), &claims(json!({})));
         assert_eq!(refused(&token), TokenError::UnknownKey("two".to_owned()));
         let token = signed(

@@ -1,4 +1,4 @@
-//! Ids of new jobs: each greater than all before it, whatever the clock does.
+//! Ids of new jobs: each greater than all before it, even if the clock is set back.
 
 use std::sync::{Mutex, PoisonError};
 

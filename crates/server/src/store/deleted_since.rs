@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 use super::backup::{BEFORE, BackupError};
 use crate::users::Record;
 
-/// Keeps accounts deleted that were deleted since the backup. Their jobs stay with whom the deletion gave them to.
+/// Keeps accounts deleted that were deleted since the backup. Their jobs stay with the account that received them.
 pub(super) async fn keep_deletions(change: &mut AnyConnection) -> Result<(), BackupError> {
     let text = format!(
         "SELECT a.id, a.document, n.folded, n.document FROM accounts a JOIN {BEFORE}accounts n ON n.id = a.id"

@@ -1,4 +1,4 @@
-//! The resource usage of jobs, in integers so that sums are exact: millicores, MiB and GPU cards, each times milliseconds.
+//! The resource usage of jobs, in integers so that sums are exact: millicores, MiB and GPUs, each times milliseconds.
 //!
 //! Jobs of the history are counted from their records. When a record is removed, its usage is added to a row for its owner and
 //! day, in the same transaction.

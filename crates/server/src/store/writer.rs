@@ -241,7 +241,7 @@ impl Task {
         }
     }
 
-    /// On a full disk, checkpoints the write-ahead log at once, so that it does not use up the remaining space.
+    /// On a full disk, checkpoints the write-ahead log immediately, so that it does not use up the remaining space.
     async fn spare_the_disk(&mut self) {
         let is_full = self.reserve.as_ref().is_some_and(|reserve| reserve.is_given_up());
         if let (true, Some(connection)) = (is_full, &mut self.connection) {

@@ -75,7 +75,7 @@ impl Stage {
         self.folder.path().join("data/storage/public")
     }
 
-    /// Stops the server and gives its folder back.
+    /// Stops the server and returns its folder back.
     pub async fn finish(self) -> tempfile::TempDir {
         self.stop.cancel();
         drop((self.app, self.me, self.you));

@@ -119,7 +119,7 @@ impl Stage {
         reply.json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// Stops the server and waits for its end; workers go on. Gives its folder back.
+    /// Stops the server and waits for its exit; workers continue. Returns its folder.
     pub async fn pause(self) -> tempfile::TempDir {
         self.stop.cancel();
         self.ended().await
@@ -168,7 +168,7 @@ pub fn supervisor() -> PathBuf {
     let profile = tests.ancestors().nth(2).unwrap();
     let mut program = profile.join("examples/supervise");
     if !program.exists() {
-        // With `build.build-dir` tests lie elsewhere; examples are still in target/.
+        // With `build.build-dir` tests are elsewhere; examples are still in target/.
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         program = target
             .join(profile.file_name().unwrap())

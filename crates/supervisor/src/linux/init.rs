@@ -241,7 +241,7 @@ impl Init {
     }
 
     /// Sends SIGTERM to every process. The rest of the tree keeps its grace period even if the program itself is gone:
-    /// `sh` dies at once while its child may still be saving its work.
+    /// `sh` dies immediately while its child may still be saving its work.
     fn terminate(&mut self) {
         self.terminating = true;
         let Some(main) = self.main else { leave() };

@@ -52,7 +52,7 @@ fn bind(source: &Path, target: &str) -> Bind {
     }
 }
 
-/// What is open to all, but lies in a folder that only root can enter.
+/// Open to all, but in a folder that only root can enter.
 fn secret() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("open")).unwrap();

@@ -1,7 +1,7 @@
 //! HyperQueue, through its Python package: server, worker and client are threads of one Python process.
 //!
-//! The package brings no command line and no journal, so there is no start of a client to compare, and a
-//! submitted job is in memory only.
+//! The package has no command line and no journal, so there is no start of a client to compare, and a submitted job is
+//! in memory only.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ const PROGRAM: &str = include_str!("measure_hyperqueue.py");
 const COMPLAINTS: &str = "stderr";
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// How long a job takes to its first line, and what the server costs that does nothing.
+/// How long a job takes to its first line, and what an idle server costs.
 pub fn start(peer: &Installed) -> Result<Vec<PeerFigure>, String> {
     Sandbox::with(peer, |sandbox| {
         let mut program = run(sandbox, &["start"])?;

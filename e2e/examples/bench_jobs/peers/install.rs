@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Seconds that one installation may take.
 const LIMIT: &str = "180";
 
-/// A peer that is there.
+/// An installed peer.
 #[derive(Debug)]
 pub struct Installed {
     /// Its name with its version.
@@ -19,7 +19,7 @@ pub struct Installed {
     pub bin: PathBuf,
 }
 
-/// Why a peer is not there, in the words of the package client.
+/// Why a peer is missing, in the words of the package client.
 #[derive(Debug)]
 pub struct Missing(String);
 
@@ -83,7 +83,7 @@ fn kubectl_in(bin: PathBuf) -> Result<Installed, Missing> {
     })
 }
 
-/// Downloads a package and unpacks it, which takes no rights and changes nothing on the machine.
+/// Downloads a package and unpacks it, which needs no privileges and changes nothing on the machine.
 fn debian_package(name: &str, into: &Path) -> Result<(), Missing> {
     let download = tempfile::tempdir().map_err(|error| Missing(error.to_string()))?;
     let apt = Path::new("apt-get");
@@ -118,7 +118,7 @@ fn limited(program: &Path) -> Command {
     command
 }
 
-/// Runs to the end; gives what it printed, or the last line of its complaint.
+/// Runs to the end; returns its output, or the last line of its error.
 fn done(command: &mut Command) -> Result<String, Missing> {
     let Output {
         status,

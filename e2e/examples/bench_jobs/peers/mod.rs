@@ -12,7 +12,7 @@ mod sandbox;
 use crate::table::{PeerFigure, Question};
 use install::{Installed, Missing};
 
-/// The peers that could be had.
+/// The available peers.
 pub struct Peers {
     kubectl: Result<Installed, Missing>,
     hyperqueue: Result<Installed, Missing>,
@@ -20,7 +20,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Installs into `target/bench-peers` what is not there yet.
+    /// Installs missing peers into `target/bench-peers`.
     pub fn install() -> Self {
         Self {
             kubectl: install::kubectl(),

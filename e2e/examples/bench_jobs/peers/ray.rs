@@ -40,7 +40,7 @@ fn command(sandbox: &Sandbox, peer: &Installed) -> PeerFigure {
     PeerFigure::measured(Question::Command, &peer.name, cost.describe(), wall)
 }
 
-/// Returns when Ray says that it has started; its processes go on in the background.
+/// Returns when Ray says that it has started; its processes continue in the background.
 fn start_head(sandbox: &Sandbox) -> Result<(), String> {
     let log = std::fs::File::create(sandbox.folder().join("start.log")).map_err(|error| error.to_string())?;
     let status = sandbox

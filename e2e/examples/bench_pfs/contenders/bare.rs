@@ -20,7 +20,7 @@ const CONNECTIONS: u64 = 4;
 const CHUNK: u64 = 4 << 20;
 /// What is moved at a time stays in a core's own cache.
 const STEP: usize = 256 << 10;
-/// The words by which this program is told to be one of the two.
+/// The arguments that make this program one of the two.
 const SEND: &str = "bare-send";
 const RECEIVE: &str = "bare-receive";
 

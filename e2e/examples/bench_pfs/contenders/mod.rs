@@ -30,11 +30,11 @@ pub trait Contender {
     fn down(&self, load: &Load, into: &Path) -> Command;
     /// Where the server keeps it.
     fn kept(&self, load: &Load) -> PathBuf;
-    /// Brings what was fetched into the shape of the load, where it came in parts.
+    /// Joins what was fetched in parts to the form of the load.
     fn join(&self, _load: &Load, _fetched: &Path) {}
 }
 
-/// All that can be had here; who is missing is named.
+/// All that are available here; missing ones are named.
 pub fn all(stage: &Stage) -> Vec<Box<dyn Contender>> {
     let mut all: Vec<Box<dyn Contender>> = vec![Box::new(Ours::start(stage))];
     let mut add = |name: &str, made: Option<Vec<Box<dyn Contender>>>| match made {

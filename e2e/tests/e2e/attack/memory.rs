@@ -34,7 +34,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A server for `ada`, who abuses it, and `bob`, who works. `None`, with a message, where that cannot be.
+    /// A server for `ada`, who abuses it, and `bob`, who works. `None`, with a message, if that is impossible.
     fn set() -> Option<Self> {
         let memory = SmallMemory::of(MEMORY)?;
         let env = TestEnvironment::new();

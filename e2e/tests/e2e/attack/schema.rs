@@ -23,7 +23,7 @@ const LEFT_OUT: [&str; 5] = [
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance";
 
-/// Installs schemathesis below `target`; `None`, with a message, where that cannot be.
+/// Installs schemathesis below `target`; `None`, with a message, if that is impossible.
 fn installed() -> Option<PathBuf> {
     let target = e2e::built_program().parent()?.parent()?.to_owned();
     let folder = target.join("schemathesis");

@@ -210,7 +210,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// The registry, or `None` and a word on why the test is skipped.
+    /// The registry, or `None`, with a message, if the test is skipped.
     fn with_data_image() -> Option<Registry> {
         let tools = ["/usr/bin/buildah", "/usr/bin/docker-registry"];
         if !tools.iter().all(|tool| Path::new(tool).exists()) {

@@ -150,7 +150,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// `None` and a word where the programs for it are missing.
+    /// `None`, with a message, if the programs for it are missing.
     fn start(cluster: &Cluster) -> Option<Registry> {
         let is_there = |program: &str| {
             let found = Command::new("sh")

@@ -8,7 +8,7 @@ use e2e::TestEnvironment;
 use super::trace::{Call, Trace};
 use super::{Must, can_trace, check, tool};
 
-/// Fetches a folder of the cluster under `strace`; gives the calls and where the folder came to lie.
+/// Fetches a folder of the cluster under `strace`; returns the calls and the path of the folder.
 fn fetched(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> (Trace, String) {
     let source = env.folder("source");
     for (name, content) in files {

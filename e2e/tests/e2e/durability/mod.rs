@@ -17,7 +17,7 @@ use trace::{Call, Trace};
 const CALLS: &str = "trace=read,recvfrom,readv,write,writev,sendto,sendmsg,pwrite64,pwritev,fsync,fdatasync,syncfs,\
                      rename,renameat,renameat2,mkdir,mkdirat";
 
-/// Something the disk must have been told between two moments.
+/// A sync that must have happened between two moments.
 pub struct Must {
     what: String,
     /// Lines of the trace: it begins after the first and is over before the second.
@@ -45,7 +45,7 @@ impl Must {
     }
 }
 
-/// A package's place in the storage, and the places its publication can be told by.
+/// A package's place in the storage, and the renames that show its publication.
 struct Published<'a> {
     /// `…/.paddlecloud/packages`
     folder: String,
@@ -87,7 +87,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// `None`, with a line that says so, where nothing can be traced.
+    /// `None`, with a message, if nothing can be traced.
     fn start(env: &TestEnvironment) -> Option<Traced> {
         if !can_trace() {
             return None;
@@ -101,7 +101,7 @@ impl Traced {
         Some(Traced { server, file })
     }
 
-    /// Ends the server and gives what it did.
+    /// Ends the server and returns what it did.
     fn end(self, env: &TestEnvironment) -> Trace {
         env.paddlectl(&["server", "stop"]).ok();
         self.server.end();

@@ -7,7 +7,7 @@ use e2e::TestEnvironment;
 use super::trace::{Call, Trace};
 use super::{Must, Traced, check};
 
-/// Sends a folder to a server under `strace`; gives the calls and the folder it became on the server's disk.
+/// Sends a folder to a server under `strace`; returns the calls and the folder it became on the server's disk.
 fn sent(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> Option<(Trace, String)> {
     let traced = Traced::start(env)?;
     let source = env.folder("source");

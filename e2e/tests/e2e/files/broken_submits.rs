@@ -36,7 +36,7 @@ fn submit_as<'a>(name: &'a str, folder: &'a Path) -> Vec<&'a str> {
     [&words[..], &["-entry", "true", arg(folder)]].concat()
 }
 
-/// The stored package is the folder that was submitted, its job runs, and nothing else lies about.
+/// The stored package is the folder that was submitted, its job runs, and nothing else is left.
 #[track_caller]
 fn assert_stored(site: &Site<'_>, folder: &Path) {
     site.run("ada", &["wait", "job"]).ok();
@@ -210,7 +210,7 @@ fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
     assert_eq!(staged(site.storage()), Vec::<PathBuf>::new());
 
     begin_and_break(&mut site);
-    // 70 MiB fit into 80 only without what lies there.
+    // 70 MiB fit into 80 only without what is already there.
     let other = env.folder("other");
     for number in 0..7 {
         fs::write(other.join(number.to_string()), noise(900 + number, 10 << 20))

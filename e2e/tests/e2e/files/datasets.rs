@@ -15,7 +15,7 @@ fn line(number: usize) -> String {
     format!("sample {number:06} ").repeat(12)
 }
 
-/// A RecordIO file of 17 MB in chunks of 64 KiB, and where it lies on the cluster.
+/// A RecordIO file of 17 MB in chunks of 64 KiB, and its path on the cluster.
 fn large_file(env: &TestEnvironment, site: &Site<'_>) -> String {
     let folder = env.folder("here");
     let (text, file) = (folder.join("a.txt"), folder.join("a.rio"));

@@ -15,7 +15,7 @@ const HOME: &str = "/pfs/cloud/home/ada";
 /// Starts what follows with 256 descriptors, as macOS does.
 const FEW_DESCRIPTORS: [&str; 4] = ["sh", "-c", "ulimit -n 256 && exec \"$@\"", "sh"];
 
-/// Runs a command as ada with few descriptors; gives how many requests it made.
+/// Runs a command as ada with few descriptors; returns how many requests it made.
 #[track_caller]
 fn run_with_few(env: &TestEnvironment, site: &mut Site<'_>, words: &[&str]) -> u64 {
     let before = site.network().exchanges().requests();

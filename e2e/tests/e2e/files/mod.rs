@@ -78,7 +78,7 @@ fn with_stdin(env: &TestEnvironment, words: &[&str], content: &str) -> Ran {
         .stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be started");
     let mut stdin = child.stdin.take().expect("it is a pipe");
-    // Who refuses does not read it.
+    // A command that refuses does not read it.
     let _ = stdin.write_all(content.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
@@ -112,7 +112,7 @@ fn assert_same(left: &Path, right: &Path) {
     );
 }
 
-/// Bytes that no packing makes smaller, and that differ from seed to seed.
+/// Incompressible bytes that differ from seed to seed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -152,7 +152,7 @@ fn staged(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![(folder.to_owned(), false)];
     while let Some((folder, inside)) = folders.pop() {
-        // Folders come and go while somebody uploads.
+        // Folders come and go during an upload.
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let is_staging = inside || entry.file_name().as_bytes() == b".pfs-staging";
             match entry.file_type() {
@@ -170,13 +170,13 @@ fn server_data(env: &TestEnvironment) -> PathBuf {
     env.home().join(".paddle")
 }
 
-/// Where a path of the cluster lies on the embedded server's disk.
+/// Where a path of the cluster is on the embedded server's disk.
 fn on_disk(env: &TestEnvironment, path: &str) -> PathBuf {
     let inside = path.rsplit_once("/home/").expect("it lies in a home").1;
     server_data(env).join("local/storage/home").join(inside)
 }
 
-/// Waits until this many bytes of an unfinished upload lie on the server's disk.
+/// Waits until this many bytes of an unfinished upload are on the server's disk.
 fn wait_for_staged(env: &TestEnvironment, bytes: u64) {
     use std::os::unix::fs::MetadataExt;
     let on_disk = || -> u64 {

@@ -13,7 +13,7 @@ use e2e::LIMIT;
 use super::dice::Dice;
 use super::exchanges::{Conversation, Exchanges};
 
-/// Reads that are at least so long carry content: a flip in there hits a file, not a header.
+/// Reads of at least this length carry content: a flip there hits a file, not a header.
 const BULK: usize = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Way {
     Down,
 }
 
-/// A port that leads to a server.
+/// A port that forwards to a server.
 pub struct Network {
     pub endpoint: String,
     wire: Arc<Wire>,
@@ -72,13 +72,13 @@ impl Network {
         network
     }
 
-    /// From the next connection on it leads elsewhere.
+    /// From the next connection on it forwards elsewhere.
     pub fn lead_to(&self, server: &str) {
         server.clone_into(&mut lock(&self.wire.server));
     }
 
-    /// Does away with the way to the server until [`Network::lead_to`] names one. A process that is killed still takes
-    /// connections for some milliseconds, and what is sent to it then arrives nowhere.
+    /// Disconnects the server until [`Network::lead_to`] names one. A process that is killed still takes connections
+    /// for some milliseconds, and what is sent to it then arrives nowhere.
     pub fn lead_nowhere(&self) -> impl FnOnce() + Send + use<> {
         let wire = self.wire.clone();
         move || lock(&wire.server).clear()
@@ -100,8 +100,8 @@ impl Network {
         lock(&self.wire.faults).alarm = Some((mark, Box::new(action)));
     }
 
-    /// Holds requests whose first line has this in it until this many are in flight; from then on none. Where they never
-    /// come together they go on one by one, late, so that the test tells what it saw.
+    /// Holds requests whose first line has this in it until this many are in flight; from then on none. If they never
+    /// come together, they are released one by one, late, so that the test reports what it saw.
     pub fn gather(&self, wanted: usize, called: &'static str) {
         let come = 0;
         *lock(&self.wire.gathering) = Some(Gathering { called, wanted, come });
@@ -207,7 +207,7 @@ fn accept(listener: &TcpListener, wire: &Arc<Wire>) {
         if wire.is_over.load(Ordering::SeqCst) {
             return;
         }
-        // A server that is just not there refuses the client in its own way: by hanging up.
+        // If the server is down, the client's connection is closed.
         let Ok(server) = TcpStream::connect(lock(&wire.server).as_str()) else {
             continue;
         };

@@ -61,7 +61,7 @@ pub fn an_old_client_sends_a_file_twice(env: &TestEnvironment, site: &Site<'_>) 
     upload(env, site, &content);
     assert!(fetched(site).as_ref() == Some(&content), "what came is what went");
 
-    // Of a file that is on its way no sums are told: all of it is sent.
+    // For a file being sent the server returns no checksums: all of it is sent.
     content[RANGE + 5] ^= 1;
     assert_eq!(announce(site, content.len())["err"], "");
     let told = sum(site, 0);

@@ -16,7 +16,7 @@ pub struct Site<'a> {
     config: PathBuf,
     data: PathBuf,
     storage: PathBuf,
-    /// Words before the server's own: a tool that starts it as somebody else.
+    /// Words before the server's own: a tool that starts it as another user.
     under: Vec<String>,
     server: Option<Background>,
     endpoint: String,
@@ -75,7 +75,7 @@ impl<'a> Site<'a> {
         site
     }
 
-    /// Starts the server, on whatever port is free; the network leads there.
+    /// Starts the server on a free port; the network points there.
     pub fn start_again(&mut self) {
         self.server = None;
         let under: Vec<&str> = self.under.iter().map(String::as_str).collect();
@@ -94,7 +94,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Lets all clients come through a network that a test can disturb.
+    /// Routes all clients through a network that a test can disturb.
     pub fn network(&mut self) -> &Network {
         let endpoint = &self.endpoint;
         self.network.get_or_insert_with(|| Network::to(endpoint))
@@ -121,12 +121,12 @@ impl<'a> Site<'a> {
         &self.endpoint
     }
 
-    /// Where the server keeps what is its own.
+    /// The server's own data folder.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Where the users' files lie.
+    /// Where the users' files are.
     pub fn storage(&self) -> &Path {
         &self.storage
     }

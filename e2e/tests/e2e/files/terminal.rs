@@ -6,7 +6,7 @@ use e2e::TestEnvironment;
 
 use super::{arg, home, noise};
 
-/// Runs a line of a shell on a terminal of 120 columns; gives all that it drew.
+/// Runs a line of a shell on a terminal of 120 columns; returns all that it drew.
 #[track_caller]
 fn drawn(env: &TestEnvironment, line: &str) -> String {
     let line = format!("stty cols 120 rows 40; {line}");

@@ -85,7 +85,7 @@ fn node(path: &Path) -> Node {
     }
 }
 
-/// The same names, bytes, links, times and executable bits; the first few differences are told.
+/// The same names, bytes, links, times and executable bits; the first few differences are reported.
 #[track_caller]
 pub fn assert_identical(left: &Path, right: &Path) {
     let (left, right) = (snapshot(left), snapshot(right));

@@ -24,13 +24,13 @@ pub enum Action {
         #[arg(long, value_name = "TIME", value_parser = crate::time_text::parse_span)]
         expires: Option<Duration>,
     },
-    /// List certificates that are valid
+    /// List valid certificates
     List {
         /// Output format
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
         output: Option<Format>,
     },
-    /// End a certificate at once
+    /// Revoke a certificate
     Revoke {
         /// Its id, from `admin cert list`
         id: String,

@@ -15,7 +15,7 @@ pub struct Args {
     #[arg(required = true)]
     files: Vec<PathBuf>,
 
-    /// Only the records with these numbers, from 0 on: `10..20`, `10..`, `7`
+    /// Only records with these numbers, counted from 0: `10..20`, `10..`, `7`
     #[arg(long, value_name = "RANGE", value_parser = records::range)]
     records: Option<Range<u64>>,
 

@@ -32,7 +32,7 @@ pub struct Args {
     /// File to write, local or `/pfs/…`
     dest: PathBuf,
 
-    /// Write this format, whatever the name says
+    /// Write this format, regardless of the file name
     #[arg(long, value_name = "FORMAT")]
     to: Option<DataFormat>,
 

@@ -31,7 +31,7 @@ pub struct DivisionThere {
 }
 
 impl DivisionThere {
-    /// Refuses at once what could not be published later.
+    /// Refuses early what could not be published later.
     pub fn open(out: &Path, parts: u32, context: &mut Context<'_>) -> Result<Self, CliError> {
         let cluster = Cluster::open(context)?;
         let out = cluster.place(out)?;

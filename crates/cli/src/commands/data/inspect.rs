@@ -1,4 +1,4 @@
-//! `data inspect`: shows what a file is made of.
+//! `data inspect`: shows the structure of a file.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -113,7 +113,7 @@ impl Reading {
 /// The format's name if it is unknown.
 const UNKNOWN: &str = "unknown";
 
-/// A file that is read completely, whatever is wrong with it.
+/// A file that is read completely, even if it is damaged.
 struct Review {
     data: Dataset,
     /// Its format is unknown. It may be RecordIO that is damaged at its start, and is read as that.

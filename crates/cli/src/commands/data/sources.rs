@@ -24,8 +24,8 @@ impl InputFile {
     }
 }
 
-/// Every file the arguments name, in their order: a folder stands for the files below it, and on the cluster a pattern
-/// for its matches.
+/// Every file the arguments name, in their order: a folder means the files below it, and on the cluster a pattern means
+/// its matches.
 pub fn gather(paths: &[PathBuf], context: &mut Context<'_>) -> Result<Vec<InputFile>, CliError> {
     let mut cluster = None;
     let mut sources = Vec::new();

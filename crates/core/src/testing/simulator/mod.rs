@@ -7,8 +7,8 @@
 //! - an old attempt changes nothing; a stored exit is what really happened;
 //! - only a job whose owner uses more than the guarantee is stopped for another;
 //! - a job starts as a whole, on free resources, with its own GPU cards;
-//! - a run is prepared before anything of it is launched, also if the server dies in between, and is removed with its
-//!   job;
+//! - a run is prepared before any of its workers is launched, even if the server dies in between, and is removed with
+//!   its job;
 //! - nothing is launched before it is stored, twice, or beside an earlier attempt; nothing is left behind;
 //! - a kill that was carried out while the store refused writes is stored later, unless the server dies in between;
 //! - a job fails only for a reason, succeeds only if its trainers did, and everything ends once faults stop.

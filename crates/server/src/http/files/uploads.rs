@@ -102,7 +102,7 @@ pub(in crate::http) struct RangeQuery {
     len: u64,
 }
 
-/// Uploads bytes at any offset; every piece counts at once, and is verified with the whole file.
+/// Uploads bytes at any offset; every piece counts immediately, and is verified with the whole file.
 #[utoipa::path(
     put, path = "/api/v1/pfs/uploads/{id}/ranges", tag = "files", params(("id" = String, Path), RangeQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
