@@ -65,7 +65,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "k8s",
-        about: "the Kubernetes engine beside kubectl on the cluster of KUBECONFIG: start, calls, logs, many jobs",
+        about: "the Kubernetes engine compared with kubectl on the cluster of KUBECONFIG: start, calls, logs, many jobs",
         package: "e2e",
         example: "bench_k8s",
         drives: Drives::Cluster,
@@ -76,12 +76,12 @@ const BENCHES: &[Bench] = &[
 const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "pserver",
-        "the parameter server beside PyTorch's RPC, Ray and bare sockets; memory, connections, `ctr`",
+        "the parameter server compared with PyTorch's RPC, Ray and bare sockets; memory, connections, `ctr`",
         "crates/py/bench/pserver.sh",
     ),
     (
         "v2",
-        "programs of 2017 beside the same networks in PaddlePaddle 3, processor time per sample",
+        "programs of 2017 compared with the same networks in PaddlePaddle 3, processor time per sample",
         "crates/py/bench/v2.sh",
     ),
     (

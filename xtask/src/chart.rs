@@ -28,12 +28,28 @@ const RENDER: [&str; 7] = [
 ];
 
 /// Values that the committed manifests do not use; each must render.
-const VARIANTS: [&[&str]; 5] = [
+const VARIANTS: [&[&str]; 6] = [
     &["--set", "storage.claim=files,storage.hostPath="],
+    &["--set", "data.claim=data,nodeSelector=null"],
     &["--set", "admin=ada@example.org,users={bob},tlsSecret=tls"],
     &["--set", "kubernetes.placement=kueue,settings.logs.keep=1G"],
     &["--set", "settings.tls.names={cloud.example.org}"],
     &["--set", "kubernetes.namespaces.ada=team"],
+];
+
+/// Values that the chart refuses, and what it says then.
+const REFUSALS: [(&str, &str); 5] = [
+    (
+        "nodeSelector=null",
+        "set `nodeSelector` to that node, or `data.claim`",
+    ),
+    ("settings.listen=a", "`settings.listen` cannot be set"),
+    (
+        "tlsSecret=a,settings.tls.names={a}",
+        "`settings.tls` cannot be set",
+    ),
+    ("admin=a,settings.users={}", "`settings.users` cannot be set"),
+    ("kubernetes.link.address=a", "`kubernetes.link` cannot be set"),
 ];
 
 pub fn check(workspace: &Workspace, steps: &mut Steps) {
@@ -53,6 +69,10 @@ fn compare(workspace: &Workspace, helm: &str) -> Result<()> {
     for values in VARIANTS {
         step::capture(workspace.program(helm, &RENDER).args(values))?;
     }
+    for (values, words) in REFUSALS {
+        check_refusal(workspace.program(helm, &RENDER).args(["--set", values]), words)?;
+    }
+    check_administrator(workspace, helm)?;
     let rendered = step::capture(&mut workspace.program(helm, &RENDER))?;
     let committed =
         fs::read(workspace.path(MANIFESTS)).with_context(|| format!("cannot read {MANIFESTS}"))?;
@@ -62,8 +82,33 @@ fn compare(workspace: &Workspace, helm: &str) -> Result<()> {
     Ok(())
 }
 
-/// The program: the one that was built behind other steps, one of this machine, or a new one.
-fn helm(workspace: &Workspace) -> Option<String> {
+fn check_refusal(helm: &mut Command, words: &str) -> Result<()> {
+    let output = helm.output().context("cannot run helm")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || !said.contains(words) {
+        bail!("the chart must refuse this and say \"{words}\": {helm:?}: {said}");
+    }
+    Ok(())
+}
+
+/// The chart makes no password where the administrator names a Secret.
+fn check_administrator(workspace: &Workspace, helm: &str) -> Result<()> {
+    for (values, secret, made) in [
+        ("admin=ada", "paddlecloud-admin", true),
+        ("admin=ada,adminSecret=own", "own", false),
+    ] {
+        let rendered = step::capture(workspace.program(helm, &RENDER).args(["--set", values]))?;
+        let rendered = String::from_utf8(rendered)?;
+        let is_used = rendered.contains(&format!("secret: {{secretName: {secret}, defaultMode: 0440}}"));
+        if !is_used || rendered.contains("kind: Secret\n") != made {
+            bail!("the password of the administrator is not in `{secret}` with {values}");
+        }
+    }
+    Ok(())
+}
+
+/// The program: the one that was built in the background, one of this machine, or a new one.
+pub fn helm(workspace: &Workspace) -> Option<String> {
     if !built(workspace).is_file() && !is_installed("helm") {
         installation(workspace).and_then(|mut install| step::run(&mut install).ok());
     }

@@ -4,20 +4,23 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use crate::services::{self, Absent, Service};
-use crate::step::{self, Steps};
+use crate::step::{self, Concurrent, Steps};
 use crate::tools::{self, Background};
 use crate::workspace::{Workspace, is_installed};
-use crate::{chart, cluster, no_arguments, spec, test, tidy};
+use crate::{chart, no_arguments, spec, test, tidy};
 
 pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     no_arguments("ci", args)?;
+    // Asked before `compile` replaces the file: afterwards Linux calls it deleted.
+    let this_program = env::current_exe()?;
     let mut steps = Steps::default();
     before_this_program(&mut steps);
     let tools = Background::start(workspace);
@@ -40,21 +43,52 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         "fix what `compile` printed; `cargo clippy --workspace --all-targets` prints it again",
         || lints(workspace),
     );
+    let services = services_and_cluster(workspace, tools, this_program);
     test::all(workspace, &mut steps, &test::Options::default());
     steps.run(
         "openapi.json",
         "run `cargo xtask spec` and commit what it writes",
         || spec::check(workspace),
     );
-    tools.wait();
+    let services = services.join().expect("it only starts a program");
     deny(workspace, &mut steps);
     chart::check(workspace, &mut steps);
-    services::test(workspace, &mut steps, &Service::ALL, Absent::Skipped);
-    cluster::test(workspace, &mut steps, Absent::Skipped);
+    for step in services {
+        steps.wait_for(step);
+    }
     steps.finish()
 }
 
-/// The steps of `.ci/run`, which tells in `PADDLECLOUD_CI_TIMES` when it started and when it had installed everything.
+/// Starts the tests that need storage services or a cluster as soon as the tools are built. They run beside the other
+/// tests: all of them often wait, and together they keep the processors busy.
+fn services_and_cluster(
+    workspace: &Workspace,
+    tools: Background,
+    this_program: PathBuf,
+) -> JoinHandle<[Concurrent; 2]> {
+    let workspace = workspace.clone();
+    let start = move |title, log, kinds| {
+        Concurrent::start(
+            title,
+            "see its own table above",
+            workspace.target().join(log),
+            &mut workspace.program(
+                &this_program.to_string_lossy(),
+                &["test", "--if-available", "--with", kinds],
+            ),
+        )
+    };
+    thread::spawn(move || {
+        tools.wait();
+        [
+            start("cluster", "cluster.log", "cluster"),
+            start("storage", "storage.log", "ceph,hdfs,s3"),
+        ]
+    })
+}
+
+/// The steps of `.ci/run`, which reports in `PADDLECLOUD_CI_TIMES` when it started and when it had installed
+/// everything.
 fn before_this_program(steps: &mut Steps) {
     let times = env::var("PADDLECLOUD_CI_TIMES").unwrap_or_default();
     let seconds: Vec<u64> = times

@@ -15,10 +15,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::chart;
 use crate::image;
-use crate::services::Absent;
+use crate::services::IfMissing;
 use crate::step::{self, Steps};
-use crate::test::build_programs;
+use crate::test::{build_programs, has_torch};
 use crate::workspace::Workspace;
 
 const LAUNCHER_IMAGE: &str = "paddlecloud.test/launcher:1";
@@ -31,22 +32,26 @@ const NEXT_SERVER_IMAGE: &str = "paddlecloud.test/server:2";
 /// An image with Python, numpy and our wheel.
 const TRAINING_IMAGE: &str = "paddlecloud.test/training:1";
 const DEBIAN_IMAGE: &str = "paddlecloud.test/debian:1";
-const DEBIAN_PACKAGES: &str = "python3,python3-numpy";
-/// An image with a shell that is always there.
+/// PaddlePaddle, which a test adds, needs libgomp.
+const DEBIAN_PACKAGES: &str = "python3,python3-numpy,libgomp1";
+/// An image with PyTorch. It is large, so it is made only where the machine has that package too.
+const TORCH_IMAGE: &str = "paddlecloud.test/torch:1";
+const TORCH_PACKAGES: &str = "python3,python3-torch";
+/// An image with a shell that always exists.
 const SHELL_IMAGE: &str = "testbed.local/busybox:1";
 
 const TITLE: &str = "cluster tests";
 const FIX: &str = "run `cargo xtask test --with cluster`";
 
 /// Adds the step, or says why it is skipped.
-pub fn test(workspace: &Workspace, steps: &mut Steps, absent: Absent) {
-    match (missing(), absent) {
+pub fn test(workspace: &Workspace, steps: &mut Steps, if_missing: IfMissing) {
+    match (missing(), if_missing) {
         (None, _) => {
             steps.run("launcher", "see above", || launcher(workspace).map(drop));
             steps.run(TITLE, FIX, || run(workspace));
         }
-        (Some(why), Absent::Skipped) => steps.skip(TITLE, why),
-        (Some(why), Absent::Fails) => steps.run(TITLE, "give it a cluster", || bail!(why)),
+        (Some(why), IfMissing::Skipped) => steps.skip(TITLE, why),
+        (Some(why), IfMissing::Fails) => steps.run(TITLE, "give it a cluster", || bail!(why)),
     }
 }
 
@@ -106,7 +111,13 @@ fn run(workspace: &Workspace) -> Result<()> {
     training_root(workspace, &root)?;
     let mut load = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
     cluster.image(load.arg(TRAINING_IMAGE).arg(&root).args(["--from", DEBIAN_IMAGE]))?;
+    let torch = has_torch();
+    if torch {
+        let mut debian = Command::new(variable("PADDLECLOUD_CLUSTER_IMAGE")?);
+        cluster.image(debian.args(["--debian", "--packages", TORCH_PACKAGES, TORCH_IMAGE]))?;
+    }
     let address = variable("PADDLECLOUD_CLUSTER_ADDRESS")?;
+    let helm = chart::helm(workspace);
     for (target, filter) in [("server", "kubernetes::"), ("e2e", "cluster::")] {
         let mut tests = workspace.cargo_test(&["--test", target, "--", filter]);
         tests
@@ -119,12 +130,18 @@ fn run(workspace: &Workspace) -> Result<()> {
             .env("PADDLECLOUD_TEST_NEXT_SERVER_IMAGE", NEXT_SERVER_IMAGE)
             .env("PADDLECLOUD_TEST_TRAINING_IMAGE", TRAINING_IMAGE)
             .env("PADDLECLOUD_TEST_SHELL_IMAGE", SHELL_IMAGE);
+        if torch {
+            tests.env("PADDLECLOUD_TEST_TORCH_IMAGE", TORCH_IMAGE);
+        }
+        if let Some(helm) = &helm {
+            tests.env("PADDLECLOUD_TEST_HELM", helm);
+        }
         step::run(&mut tests)?;
     }
     Ok(())
 }
 
-/// What our image of workers has, with a stand-in for the trainer, on any Debian.
+/// The contents of our image for workers, with a stand-in for the trainer, on any Debian.
 fn runtime_root(workspace: &Workspace, program: &Path, root: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(root);
     let programs = root.join("usr/local/bin");
@@ -164,22 +181,13 @@ fn training_root(workspace: &Workspace, root: &Path) -> Result<()> {
     fs::create_dir_all(&packages)?;
     fs::create_dir_all(&programs)?;
     symlink("/usr/bin/python3", programs.join("python"))?;
-    let mut unpack = Command::new("python3");
-    unpack.args(["-m", "zipfile", "-e"]).arg(wheel(workspace)?);
+    let python = workspace.target().join("py");
+    fs::create_dir_all(&python)?;
+    // The lock of `crates/py/tests/environment.sh`: other tests may build the wheel at the same time.
+    let script = r#"wheel=$(crates/py/tests/build.sh) && python3 -m zipfile -e "$wheel" "$0""#;
+    let mut unpack = workspace.program("flock", &[]);
+    unpack.arg(python.join("lock")).args(["bash", "-c", script]);
     step::run(unpack.arg(&packages))
-}
-
-/// The wheel that the tests of Python built, or a new one.
-fn wheel(workspace: &Workspace) -> Result<PathBuf> {
-    let find = || -> Option<PathBuf> {
-        let files = fs::read_dir(workspace.target().join("py/wheels")).ok()?;
-        let mut files = files.flatten().map(|entry| entry.path());
-        files.find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-    };
-    if find().is_none() {
-        step::run(&mut workspace.program("bash", &["crates/py/tests/build.sh"]))?;
-    }
-    find().context("`crates/py/tests/build.sh` made no wheel")
 }
 
 fn variable(name: &str) -> Result<String> {

@@ -52,8 +52,8 @@ impl Demo {
             home: folder.join("home"),
             python: wheel_environment(workspace)?,
         };
-        fs::create_dir_all(&demo.home).with_context(|| format!("cannot make {}", demo.home.display()))?;
-        fs::create_dir_all(&demo.bin).with_context(|| format!("cannot make {}", demo.bin.display()))?;
+        fs::create_dir_all(&demo.home).with_context(|| format!("cannot create {}", demo.home.display()))?;
+        fs::create_dir_all(&demo.bin).with_context(|| format!("cannot create {}", demo.bin.display()))?;
         for name in ["paddlectl", "paddlecloud-server", "paddle"] {
             link(&workspace.built_program(), &demo.bin.join(name))?;
         }

@@ -23,17 +23,17 @@ the program and the wheel from `server`.
 
 Options:
   --debug          build the programs and the wheel without optimisations
-  --base IMAGE     what `runtime` is built on [default: a Debian 12 with Python and numpy, made here by debootstrap]
-  --program FILE   a static `paddlecloud` that is there already, for every image [default: built here]
-  --wheel FILE     the Python wheel that `server` carries for `runtime` [default: built here, as `cargo xtask wheel` does]
-  --twice          build everything twice, in folders of its own, and compare the digests; takes very long
+  --base IMAGE     what `runtime` is built on [default: a Debian 12 with Python and numpy, built here by debootstrap]
+  --program FILE   an existing static `paddlecloud`, for every image [default: built here]
+  --wheel FILE     the Python wheel that `server` contains for `runtime` [default: built here, as `cargo xtask wheel` does]
+  --twice          build everything twice, in separate folders, and compare the digests; takes very long
 ";
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// A static program has no C library to share: one flag does it, also where there is no musl.
+/// A static program links the C library in: one flag is enough, even without musl.
 const STATIC: &str = "-C target-feature=+crt-static";
 
-/// The images, each after those it takes something from.
+/// The images, each after those it depends on.
 const IMAGES: [&str; 4] = ["launcher", "server", "data", "runtime"];
 
 /// The names of the program in each image.
@@ -56,7 +56,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         return Ok(());
     };
     if step::capture(Command::new("buildah").arg("--version")).is_err() {
-        bail!("`buildah` is not here; Debian's package `buildah` has it");
+        bail!("`buildah` is not installed: run `apt install buildah`");
     }
     let digests = build_all(workspace, &options, "cargo")?;
     if options.twice {
@@ -81,7 +81,7 @@ struct Build<'a> {
     programs: PathBuf,
 }
 
-/// The digest of every image, with its name. Everything is made again that the folder `programs` does not have.
+/// The digest of every image, with its name. Builds everything that the folder `programs` lacks.
 fn build_all(workspace: &Workspace, options: &Options, programs: &str) -> Result<Vec<(String, String)>> {
     let build = Build {
         workspace,
@@ -125,7 +125,7 @@ fn parse(args: &[String]) -> Result<Option<Options>> {
 }
 
 impl Build<'_> {
-    /// Builds one image and says its digest.
+    /// Builds one image and returns its digest.
     fn image(&self, name: &str) -> Result<String> {
         let context = self.context(name)?;
         let mut arguments = Vec::new();
@@ -159,7 +159,7 @@ impl Build<'_> {
         self.build("base", &context, &[])
     }
 
-    /// A fresh folder with what the repository has for an image.
+    /// A new folder with the repository's files for an image.
     fn context(&self, name: &str) -> Result<PathBuf> {
         let context = self.workspace.target().join("images").join(name);
         let _ = fs::remove_dir_all(&context);
@@ -199,7 +199,7 @@ impl Build<'_> {
         Ok(static_program(&self.programs, self.profile(), "paddlecloud"))
     }
 
-    /// A static program says nothing of the machine that built it.
+    /// A static program must not depend on the machine that built it.
     fn cargo(&self, package: &str, name: &str) -> Command {
         let mut cargo = static_build(self.workspace, self.profile(), package, name, &self.programs);
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
@@ -222,7 +222,7 @@ impl Build<'_> {
         cargo
     }
 
-    /// The one program under these names, in a root file system of its own.
+    /// The single program under these names, in its own root file system.
     fn fill(&self, context: &Path, names: &[&str]) -> Result<()> {
         let program = self.program()?;
         let programs = context.join("rootfs/usr/local/bin");
@@ -321,6 +321,8 @@ fn static_build(workspace: &Workspace, profile: &str, package: &str, name: &str,
     let mut cargo = workspace.cargo(&["build", "--locked", "-p", package, "--bin", name]);
     cargo.args(["--target", TARGET, "--profile", profile, "--target-dir"]);
     cargo.arg(folder).env("RUSTFLAGS", STATIC);
+    // CI builds it before its tests, which are compiled with lints and pass this on.
+    cargo.env_remove("RUSTC_WORKSPACE_WRAPPER");
     cargo
 }
 
@@ -329,7 +331,7 @@ fn static_program(folder: &Path, profile: &str, name: &str) -> PathBuf {
     folder.join(TARGET).join(kind).join(name)
 }
 
-/// Without what only debuggers read.
+/// Without debug information.
 fn copy_program(from: &Path, to: &Path) -> Result<()> {
     step::run(Command::new("strip").arg("-o").arg(to).arg(from))?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;

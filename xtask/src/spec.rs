@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_than_a_document_is_refused() {
+    fn anything_but_a_document_is_refused() {
         assert!(parsed(b"usage: paddlecloud").is_err());
         assert!(parsed(b"{\"paths\":{}}").is_err());
         let document = parsed(b"{\"openapi\":\"3.1.0\"}").unwrap();

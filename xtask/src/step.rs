@@ -3,16 +3,26 @@
 //! A step also says how much of the machine's processors it left idle: that is the time a run could save.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::process::Command;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 /// Runs steps one after the other and records their results.
-#[derive(Default)]
 pub struct Steps {
+    begun: Instant,
     ended: Vec<Ended>,
+}
+
+/// A step that runs at the same time as others. Its output goes to a file and is printed when it ends.
+pub struct Concurrent {
+    title: &'static str,
+    fix: &'static str,
+    log: PathBuf,
+    begun: Instant,
+    child: Result<Child>,
 }
 
 struct Ended {
@@ -20,6 +30,8 @@ struct Ended {
     took: Duration,
     /// In percent; `None` where the system does not count it.
     idle: Option<u64>,
+    /// Whether it ended before `Steps` began.
+    before: bool,
     outcome: Outcome,
 }
 
@@ -27,6 +39,15 @@ enum Outcome {
     Passed,
     Skipped(String),
     Failed { fix: String },
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            ended: Vec::new(),
+        }
+    }
 }
 
 impl Steps {
@@ -38,6 +59,29 @@ impl Steps {
         let result = body();
         let took = begun.elapsed();
         let idle = before.and_then(|before| ProcessorTime::now()?.idle_percent_since(&before));
+        self.end(title, fix, took, idle, result);
+    }
+
+    /// Waits for a concurrent step, prints its output and records its result. Lines of the output that say what was not
+    /// tested are recorded too.
+    pub fn wait_for(&mut self, step: Concurrent) {
+        let result = step.child.and_then(|mut child| Ok(child.wait()?));
+        let took = step.begun.elapsed();
+        eprintln!("\n== {}", step.title);
+        let output = String::from_utf8_lossy(&fs::read(&step.log).unwrap_or_default()).into_owned();
+        eprint!("{output}");
+        let result = result.and_then(|status| match status.success() {
+            true => Ok(()),
+            false => bail!("it ended with {status}"),
+        });
+        self.end(step.title, step.fix, took, None, result);
+        let skipped = output.lines().filter_map(|line| line.strip_prefix(NOT_TESTED));
+        for (title, why) in skipped.filter_map(|line| line.split_once(": ")) {
+            self.skip(title, why);
+        }
+    }
+
+    fn end(&mut self, title: &str, fix: &str, took: Duration, idle: Option<u64>, result: Result<()>) {
         let outcome = match result {
             Ok(()) => {
                 eprintln!("-- {title}: ok ({})", in_words(took));
@@ -53,6 +97,7 @@ impl Steps {
             title: title.to_owned(),
             took,
             idle,
+            before: false,
             outcome,
         });
     }
@@ -63,6 +108,7 @@ impl Steps {
             title: title.to_owned(),
             took,
             idle: None,
+            before: true,
             outcome: Outcome::Passed,
         });
     }
@@ -75,6 +121,7 @@ impl Steps {
             title: title.to_owned(),
             took: Duration::ZERO,
             idle: None,
+            before: false,
             outcome,
         });
     }
@@ -99,7 +146,7 @@ impl Steps {
         let mut text = String::new();
         for step in &self.ended {
             if let Outcome::Skipped(why) = &step.outcome {
-                writeln!(text, "NOT TESTED HERE: {}: {why}", step.title).expect("a string takes any text");
+                writeln!(text, "{NOT_TESTED}{}: {why}", step.title).expect("a string takes any text");
             }
         }
         match text.is_empty() {
@@ -119,15 +166,49 @@ impl Steps {
             };
             writeln!(text, "{:width$}  {end}", step.title).expect("a string takes any text");
         }
-        let total = self.ended.iter().map(|step| step.took).sum();
+        let before: Duration = self
+            .ended
+            .iter()
+            .filter(|step| step.before)
+            .map(|step| step.took)
+            .sum();
+        let total = before + self.begun.elapsed();
         writeln!(text, "{:width$}           {:>7}", "total", in_words(total))
             .expect("a string takes any text");
         text
     }
 }
 
+/// Begins a line about a step that was skipped.
+const NOT_TESTED: &str = "NOT TESTED HERE: ";
+
+impl Concurrent {
+    /// Starts `command`; its output goes to the file `log`.
+    pub fn start(title: &'static str, fix: &'static str, log: PathBuf, command: &mut Command) -> Self {
+        eprintln!("$ {} >{} &", shown(command), log.display());
+        Self {
+            title,
+            fix,
+            begun: Instant::now(),
+            child: spawn_into(&log, command),
+            log,
+        }
+    }
+}
+
+fn spawn_into(log: &PathBuf, command: &mut Command) -> Result<Child> {
+    let file = File::create(log).with_context(|| format!("cannot create `{}`", log.display()))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
+    command
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", shown(command)))
+}
+
 impl Ended {
-    /// Empty for a step that ended at once: the kernel counts in hundredths of a second.
+    /// Empty for a step that ended immediately: the kernel counts in hundredths of a second.
     fn idle_in_words(&self) -> String {
         match self.idle {
             Some(idle) if self.took >= Duration::from_secs(10) => format!("  {idle:>2}% idle"),
@@ -253,6 +334,27 @@ mod tests {
     }
 
     #[test]
+    fn a_concurrent_step_is_recorded_with_its_result_and_with_what_it_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |name, script| {
+            let mut steps = Steps::default();
+            let mut command = Command::new("sh");
+            let log = folder.path().join(name);
+            steps.wait_for(Concurrent::start(
+                "storage",
+                "run it alone",
+                log,
+                command.args(["-c", script]),
+            ));
+            steps
+        };
+        let steps = run("passes", "echo 'NOT TESTED HERE: s3: it is not installed'");
+        assert_eq!(steps.not_tried(), "\nNOT TESTED HERE: s3: it is not installed\n");
+        assert!(steps.finish().is_ok());
+        assert!(run("fails", "exit 3").finish().is_err());
+    }
+
+    #[test]
     fn the_summary_counts_the_time_before_and_adds_everything_up() {
         let mut steps = Steps::default();
         steps.done_before("installs", Duration::from_secs(61));
@@ -276,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_step_is_no_failure_and_is_told_at_the_end() {
+    fn a_skipped_step_is_not_a_failure_and_is_listed_at_the_end() {
         let mut steps = Steps::default();
         steps.run("tidy", "nothing", || Ok(()));
         assert_eq!(steps.not_tried(), "");
@@ -289,14 +391,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn a_command_is_shown_as_typed() {
         let mut command = Command::new("/usr/bin/cargo");
         command.args(["test", "-p", "xtask", "a b"]);
         assert_eq!(shown(&command), "cargo test -p xtask \"a b\"");
     }
 
     #[test]
-    fn long_times_are_told_in_minutes() {
+    fn long_times_are_shown_in_minutes() {
         assert_eq!(in_words(Duration::from_millis(1_250)), "1.2s");
         assert_eq!(in_words(Duration::from_secs(125)), "2m05s");
     }

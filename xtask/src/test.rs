@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::cluster;
 use crate::image;
-use crate::services::{self, Absent, Service};
-use crate::step::{self, Steps};
+use crate::services::{self, IfMissing, Service};
+use crate::step::{self, Concurrent, Steps};
 use crate::workspace::{Workspace, is_installed};
 
 const HELP: &str = "\
@@ -22,6 +22,7 @@ Without options: all Rust tests (unit, simulation, port suites, end to end), the
   --with ceph,hdfs,s3
                  start these storage services and run the tests that need them, and nothing else
   --with cluster run the tests on the Kubernetes cluster of KUBECONFIG, and nothing else
+  --if-available skip a service or cluster that this machine does not have, instead of failing
 
 Arguments after `--` are passed to `cargo test`, for example `-- -p paddlecloud-core job::`; only those tests run then.
 ";
@@ -36,6 +37,7 @@ pub struct Options {
     services: Vec<Service>,
     cluster: bool,
     images: bool,
+    if_available: bool,
     cargo_args: Vec<String>,
 }
 
@@ -55,9 +57,13 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
         });
         all(workspace, &mut steps, &options);
     }
-    services::test(workspace, &mut steps, &options.services, Absent::Fails);
+    let if_missing = match options.if_available {
+        true => IfMissing::Skipped,
+        false => IfMissing::Fails,
+    };
+    services::test(workspace, &mut steps, &options.services, if_missing);
     if options.cluster {
-        cluster::test(workspace, &mut steps, Absent::Fails);
+        cluster::test(workspace, &mut steps, if_missing);
     }
     if options.images {
         steps.run(
@@ -69,8 +75,21 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     steps.finish()
 }
 
-/// Adds the steps of all tests, which are compiled already.
+/// Adds the steps of all tests, which are compiled already. The wheel's run beside the others: both often wait,
+/// and a wheel that others build meanwhile replaces theirs only if its contents differ.
 pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
+    let python = match options.cargo_args.is_empty() {
+        true => python(),
+        false => None,
+    };
+    let wheel = python.map(|_| {
+        Concurrent::start(
+            "python package",
+            "run `crates/py/tests/run.sh`",
+            workspace.target().join("python-package.log"),
+            &mut workspace.program("bash", &["crates/py/tests/run.sh"]),
+        )
+    });
     steps.run(
         "rust tests",
         "run the failing test alone: `cargo test -p CRATE NAME`",
@@ -79,7 +98,7 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     if !options.cargo_args.is_empty() {
         return;
     }
-    match python() {
+    match python {
         Some(python) => steps.run(
             "example tests",
             "run `python3 -m unittest discover -b examples/tests`",
@@ -93,14 +112,12 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     }
     if !has_torch() {
         steps.skip(
-            "torch example",
+            "torch examples",
             "/usr/bin/python3 has no torch (Debian: python3-torch)",
         );
     }
-    match python() {
-        Some(_) => steps.run("python package", "run `crates/py/tests/run.sh`", || {
-            step::run(&mut workspace.program("bash", &["crates/py/tests/run.sh"]))
-        }),
+    match wheel {
+        Some(wheel) => steps.wait_for(wheel),
         None => steps.skip("python package", "there is no python3 on this machine"),
     }
 }
@@ -126,7 +143,7 @@ pub fn python() -> Option<&'static str> {
 }
 
 /// Whether Debian's torch is installed.
-fn has_torch() -> bool {
+pub fn has_torch() -> bool {
     let mut import = Command::new("/usr/bin/python3");
     import
         .args(["-c", "import torch"])
@@ -144,6 +161,7 @@ impl Options {
                     Some(kind) => options.add(kind)?,
                     None => bail!("`--with` needs a kind: {KINDS}"),
                 },
+                "--if-available" => options.if_available = true,
                 "--" => options.cargo_args = rest.by_ref().cloned().collect(),
                 other => match other.strip_prefix("--with=") {
                     Some(kind) => options.add(kind)?,

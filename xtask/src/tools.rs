@@ -19,29 +19,21 @@ use crate::workspace::Workspace;
 pub struct Tool {
     pub name: &'static str,
     pub version: &'static str,
-    /// Further arguments of `cargo install`.
-    pub args: &'static [&'static str],
 }
 
 pub const DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
-    args: &[],
-};
-
-pub const S3: Tool = Tool {
-    name: "s3s-fs",
-    version: "0.14.1",
-    args: &["--features", "binary"],
 };
 
 impl Tool {
-    /// Where it is once it is installed.
+    /// Its path once it is installed.
     pub fn path(&self, workspace: &Workspace) -> PathBuf {
         workspace.target().join("tools/bin").join(self.name)
     }
 
-    /// Builds it unless it is there, without optimizations and debug information: that takes less time than any test gains.
+    /// Builds it unless it exists, without optimizations and debug information: optimizing would take longer than the
+    /// tests would gain.
     pub fn install(&self, workspace: &Workspace) -> Result<()> {
         if self.path(workspace).is_file() {
             return Ok(());
@@ -50,25 +42,17 @@ impl Tool {
             .with_context(|| format!("{} cannot be installed here", self.name))
     }
 
-    /// Whether the registry offers it to this machine.
-    pub fn is_offered(&self, workspace: &Workspace) -> bool {
-        let name = format!("{}@{}", self.name, self.version);
-        step::capture(&mut workspace.cargo(&["info", "--quiet", &name])).is_ok()
-    }
-
     fn installation(&self, workspace: &Workspace) -> Command {
         let mut install = workspace.cargo(&["install", "--quiet", "--locked", "--debug"]);
         install.arg("--root").arg(workspace.target().join("tools"));
         install
             .args([self.name, "--version", self.version])
-            .args(self.args)
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         install
     }
 }
 
-/// Installs Python packages and Hadoop and builds every tool and the launcher at low priority, one after the other, while
-/// other steps run.
+/// Installs Python packages and Hadoop and builds every tool and the launcher, one after the other, while other steps run.
 pub struct Background {
     building: JoinHandle<()>,
 }
@@ -78,18 +62,16 @@ impl Background {
         let workspace = workspace.clone();
         let building = thread::spawn(move || {
             let mut commands = python_packages(&workspace);
-            for tool in [DENY, S3] {
-                if !tool.path(&workspace).is_file() {
-                    commands.push(tool.installation(&workspace));
-                }
+            if !DENY.path(&workspace).is_file() {
+                commands.push(DENY.installation(&workspace));
             }
             commands.push(image::launcher_build(&workspace, "dev"));
             commands.extend(chart::installation(&workspace));
             for mut command in commands {
                 // A failure is reported by the step that needs the program: it builds it again.
-                let _ = run_behind(&mut command);
+                let _ = run_quietly(&mut command);
             }
-            services::fetch_behind(&workspace);
+            services::fetch_in_background(&workspace);
         });
         Background { building }
     }
@@ -109,30 +91,13 @@ fn python_packages(workspace: &Workspace) -> Vec<Command> {
     ["bare", "paddle"].into_iter().map(install).collect()
 }
 
-/// Runs a command at low priority and without output.
-pub fn run_behind(command: &mut Command) -> Result<()> {
-    let status = behind(command).status()?;
-    anyhow::ensure!(status.success(), "it ended with {status}");
-    Ok(())
-}
-
-/// The same command at low priority and without output.
-fn behind(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "15"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    if let Some(folder) = command.get_current_dir() {
-        nice.current_dir(folder);
-    }
-    nice.stdin(Stdio::null())
+/// Runs a command without output.
+pub fn run_quietly(command: &mut Command) -> Result<()> {
+    command
+        .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    nice
+    let status = command.status()?;
+    anyhow::ensure!(status.success(), "it ended with {status}");
+    Ok(())
 }

@@ -26,9 +26,7 @@ pub struct Workspace {
 impl Workspace {
     pub fn find() -> Self {
         let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let root = manifest_dir
-            .parent()
-            .expect("xtask lies one folder below the root");
+        let root = manifest_dir.parent().expect("xtask is one folder below the root");
         Self {
             root: root.to_owned(),
             lints: false,
@@ -58,6 +56,7 @@ impl Workspace {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(args).current_dir(&self.root);
+        forget_this_package(&mut command);
         command
     }
 
@@ -82,6 +81,7 @@ impl Workspace {
     pub fn program(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(name);
         command.args(args).current_dir(&self.root);
+        forget_this_package(&mut command);
         self.choose_compiler(&mut command);
         command
     }
@@ -106,6 +106,20 @@ impl Workspace {
             .join("debug")
             .join(format!("paddlecloud{}", env::consts::EXE_SUFFIX))
     }
+}
+
+/// Removes the variables that describe this package, which `cargo run` has set. Build scripts read variables of the same
+/// names, that of ring even asks to be run again when they change: cargo would compile it, and all crates above it, again
+/// whenever the caller is another package or a shell.
+fn forget_this_package(command: &mut Command) {
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| describes_a_package(name)) {
+        command.env_remove(name);
+    }
+}
+
+fn describes_a_package(variable: &str) -> bool {
+    variable.starts_with("CARGO_PKG_") || variable.starts_with("CARGO_MANIFEST_")
 }
 
 /// Whether `name` is in `PATH`.

@@ -38,7 +38,7 @@ pub enum OpenError {
     },
     #[error("cannot start threads")]
     Threads(#[source] std::io::Error),
-    #[error("the notes of uploads cannot be kept")]
+    #[error("cannot store the records of uploads")]
     Notes(#[source] std::io::Error),
 }
 

@@ -66,7 +66,7 @@ impl FromStr for HdfsUrl {
     type Err = SettingsError;
 
     fn from_str(text: &str) -> Result<Self, SettingsError> {
-        let wrong = |problem: &str| SettingsError(format!("`{text}` is no address of HDFS: {problem}"));
+        let wrong = |problem: &str| SettingsError(format!("`{text}` is not an HDFS address: {problem}"));
         let rest = text
             .strip_prefix("hdfs://")
             .ok_or_else(|| wrong("it must begin with `hdfs://`"))?;
@@ -112,7 +112,7 @@ pub struct S3Settings {
 impl S3Settings {
     /// Reads `s3://<bucket>/<prefix>`.
     pub fn from_url(url: &str) -> Result<S3Settings, SettingsError> {
-        let wrong = |problem: &str| SettingsError(format!("`{url}` is no address of S3: {problem}"));
+        let wrong = |problem: &str| SettingsError(format!("`{url}` is not an S3 address: {problem}"));
         let rest = url
             .strip_prefix("s3://")
             .ok_or_else(|| wrong("it must begin with `s3://`"))?;
@@ -165,7 +165,7 @@ mod tests {
         let told = |url: &str| url.parse::<HdfsUrl>().unwrap_err().to_string();
         assert_eq!(
             told("http://nn"),
-            "`http://nn` is no address of HDFS: it must begin with `hdfs://`"
+            "`http://nn` is not an HDFS address: it must begin with `hdfs://`"
         );
         assert!(told("hdfs:///x").contains("names no host"));
         assert!(told("hdfs://nn/a/../b").contains("without `.` and `..`"));

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_done_once_and_a_failure_is_told() {
+    fn everything_is_done_once_and_a_failure_is_reported() {
         let items: Vec<usize> = (0..100).collect();
         let sum = AtomicUsize::new(0);
         for_each(&items, 7, |item| {

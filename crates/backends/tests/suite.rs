@@ -110,7 +110,7 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
     assert_eq!(std::fs::read_dir(notes.path()).unwrap().count(), 0);
 }
 
-/// Somebody writes into a folder while it moves: what they wrote is there or has moved, and never gone.
+/// A concurrent writer writes into a folder while it moves: what it wrote stays or moves, and is never lost.
 #[cfg(feature = "s3")]
 #[test]
 fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
@@ -181,7 +181,7 @@ fn s3_with_a_wrong_secret_is_refused() {
 
 #[cfg(any(feature = "hdfs", feature = "s3"))]
 #[test]
-fn a_service_that_is_not_there_is_told() {
+fn a_service_that_is_not_there_is_reported() {
     use std::net::TcpListener;
     // A port that was free a moment ago and that nobody listens on.
     let port = TcpListener::bind("127.0.0.1:0")

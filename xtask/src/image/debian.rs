@@ -11,7 +11,7 @@ use crate::workspace::is_installed;
 
 const RELEASE: &str = "bookworm";
 const PACKAGES: &str = "ca-certificates,python-is-python3,python3,python3-numpy,python3-pip";
-/// What an image made of it gets its packages from.
+/// Where an image based on it gets its packages from.
 const SOURCES: &str = "deb http://deb.debian.org/debian bookworm main\n";
 
 /// What belongs to the machine or the moment of the build.
@@ -31,7 +31,7 @@ pub fn archive(folder: &Path, archive: &Path) -> Result<()> {
     for program in ["debootstrap", "tar"] {
         if !is_installed(program) {
             bail!(
-                "`{program}` is not here; Debian's package `{program}` has it. Or name an image with Python: `--base IMAGE`"
+                "`{program}` is not installed: run `apt install {program}`, or name an image with Python: `--base IMAGE`"
             );
         }
     }
@@ -41,7 +41,7 @@ pub fn archive(folder: &Path, archive: &Path) -> Result<()> {
     let mut debootstrap = Command::new("debootstrap");
     debootstrap.args(["--variant=minbase", "--include", PACKAGES, RELEASE]);
     debootstrap.arg(&root).arg(mirror()?).stdout(Stdio::null());
-    step::run(&mut debootstrap).context("making a Debian needs root and a source of its packages")?;
+    step::run(&mut debootstrap).context("building a Debian image needs root and a package source")?;
     forget(&root)?;
     let mut tar = Command::new("tar");
     tar.args([
@@ -55,7 +55,7 @@ pub fn archive(folder: &Path, archive: &Path) -> Result<()> {
     remove(&root)
 }
 
-/// The source that this machine's own `apt` uses, so that it is known to be within reach.
+/// The source that this machine's own `apt` uses, so that it is known to be reachable.
 fn mirror() -> Result<String> {
     let mut targets = Command::new("apt-get");
     targets.args([

@@ -11,11 +11,11 @@ use crate::workspace::{Workspace, is_installed};
 
 /// Why it cannot be started here.
 pub fn missing() -> Option<String> {
-    let absent: Vec<&str> = ["java", "mvn"]
+    let names: Vec<&str> = ["java", "mvn"]
         .into_iter()
         .filter(|name| !is_installed(name))
         .collect();
-    match absent.as_slice() {
+    match names.as_slice() {
         [] => None,
         names => Some(format!(
             "there is no {} on this machine (`apt-get install default-jdk-headless maven`)",
@@ -40,7 +40,7 @@ pub fn fetch(workspace: &Workspace, run: fn(&mut Command) -> Result<()>) -> Resu
         .args(["compile", "dependency:copy-dependencies"])
         .arg(format!("-DoutputDirectory={}", built.join("lib").display()));
     run(&mut maven).context("Hadoop's jars cannot be fetched here")?;
-    std::fs::write(&done, wanted).context("cannot note that the jars are there")
+    std::fs::write(&done, wanted).context("cannot record that the jars are complete")
 }
 
 /// Whether Maven can download anything here. Its cache does not count, so the download plugin is fetched too.

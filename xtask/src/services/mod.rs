@@ -68,18 +68,16 @@ impl Service {
     /// Installs its programs on this machine; takes minutes the first time.
     fn fetch(self, workspace: &Workspace) -> Result<()> {
         match self {
-            Service::Ceph => Ok(()),
             Service::Hdfs => hdfs::fetch(workspace, step::run),
-            Service::S3 => tools::S3.install(workspace),
+            Service::Ceph | Service::S3 => Ok(()),
         }
     }
 
     /// Whether its programs can be downloaded at all; checked when installing them failed.
     fn is_offered(self, workspace: &Workspace) -> bool {
         match self {
-            Service::Ceph => true,
             Service::Hdfs => hdfs::is_offered(workspace),
-            Service::S3 => tools::S3.is_offered(workspace),
+            Service::Ceph | Service::S3 => true,
         }
     }
 
@@ -92,10 +90,10 @@ impl Service {
     }
 }
 
-/// What happens with a service that this machine cannot run: programs are missing, or the package index is unreachable.
+/// What to do about a service that this machine cannot run: programs are missing, or the package index is unreachable.
 /// A service that can be installed and does not start is a failure either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absent {
+pub enum IfMissing {
     /// It was requested.
     Fails,
     /// It is skipped and listed.
@@ -104,61 +102,64 @@ pub enum Absent {
 
 /// Why a service cannot be tested.
 #[derive(Debug)]
-enum Lacking {
+enum Unavailable {
     /// It cannot be installed here.
-    Absent(anyhow::Error),
-    /// It could be installed, and something of ours or of its own is broken.
+    Missing(anyhow::Error),
+    /// It could be installed, but something is broken, in our code or its own.
     Broken(anyhow::Error),
 }
 
 /// How to fix a service that cannot be installed.
-const BRING: &str = "install what is missing";
+const INSTALL: &str = "install what is missing";
 /// How to fix one that can.
 const REPAIR: &str = "see above: its programs could be installed, but it did not start";
 
-impl Lacking {
+impl Unavailable {
     /// What a task does about it: the reason to skip the service, or to fail with a hint.
-    fn judged(self, absent: Absent) -> std::result::Result<String, (&'static str, anyhow::Error)> {
-        match (self, absent) {
-            (Lacking::Absent(error), Absent::Skipped) => Ok(format!("{error:#}")),
-            (Lacking::Absent(error), Absent::Fails) => Err((BRING, error)),
-            (Lacking::Broken(error), _) => Err((REPAIR, error)),
+    fn skip_or_fail(
+        self,
+        if_missing: IfMissing,
+    ) -> std::result::Result<String, (&'static str, anyhow::Error)> {
+        match (self, if_missing) {
+            (Unavailable::Missing(error), IfMissing::Skipped) => Ok(format!("{error:#}")),
+            (Unavailable::Missing(error), IfMissing::Fails) => Err((INSTALL, error)),
+            (Unavailable::Broken(error), _) => Err((REPAIR, error)),
         }
     }
 }
 
 /// Installs a service, or says why that is impossible.
-fn bring(workspace: &Workspace, service: Service) -> std::result::Result<(), Lacking> {
+fn install(workspace: &Workspace, service: Service) -> std::result::Result<(), Unavailable> {
     if let Some(reason) = service.missing() {
-        return Err(Lacking::Absent(anyhow::anyhow!(reason)));
+        return Err(Unavailable::Missing(anyhow::anyhow!(reason)));
     }
     service
         .fetch(workspace)
         .map_err(|error| match service.is_offered(workspace) {
-            true => Lacking::Broken(error),
-            false => Lacking::Absent(error.context("its package index cannot be reached from here")),
+            true => Unavailable::Broken(error),
+            false => Unavailable::Missing(error.context("its package index cannot be reached from here")),
         })
 }
 
-/// Installs behind other steps what no `Tool` is. A failure is reported by the step that needs it: it tries again.
-pub fn fetch_behind(workspace: &Workspace) {
+/// Installs in the background what is not a `Tool`. A failure is reported by the step that needs it: it tries again.
+pub fn fetch_in_background(workspace: &Workspace) {
     if Service::Hdfs.missing().is_none() {
-        let _ = hdfs::fetch(workspace, tools::run_behind);
+        let _ = hdfs::fetch(workspace, tools::run_quietly);
     }
 }
 
 /// Adds the steps that test the stores against real services.
-pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], absent: Absent) {
+pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], if_missing: IfMissing) {
     let mut ready = Vec::new();
     for service in services {
-        let lacking = match bring(workspace, *service) {
+        let unavailable = match install(workspace, *service) {
             Ok(()) => {
                 ready.push(*service);
                 continue;
             }
-            Err(lacking) => lacking,
+            Err(unavailable) => unavailable,
         };
-        match lacking.judged(absent) {
+        match unavailable.skip_or_fail(if_missing) {
             Ok(reason) => steps.skip(&title(*service), &reason),
             Err((fix, error)) => steps.run(&title(*service), fix, || Err(error)),
         }
@@ -167,7 +168,8 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], abse
         return;
     }
     steps.run("compile the storage tests", "the compiler names the line", || {
-        step::run(&mut workspace.cargo_test(&[&["--no-run", "--test", "names"], &STORE_TESTS[..]].concat()))
+        let programs = ["--no-run", "--test", "names", "--example", s3::EXAMPLE];
+        step::run(&mut workspace.cargo_test(&[&programs, &STORE_TESTS[..]].concat()))
     });
     for service in ready {
         let fix = format!("run `cargo xtask test --with {}`", service.name());
@@ -207,13 +209,13 @@ mod tests {
     use anyhow::anyhow;
 
     #[test]
-    fn only_what_cannot_be_had_is_left_out() {
-        let absent = || Lacking::Absent(anyhow!("no java"));
-        let broken = || Lacking::Broken(anyhow!("it does not compile"));
-        assert_eq!(absent().judged(Absent::Skipped).unwrap(), "no java");
-        assert_eq!(absent().judged(Absent::Fails).unwrap_err().0, BRING);
-        for asked in [Absent::Skipped, Absent::Fails] {
-            assert_eq!(broken().judged(asked).unwrap_err().0, REPAIR);
+    fn only_unavailable_services_are_skipped() {
+        let missing = || Unavailable::Missing(anyhow!("no java"));
+        let broken = || Unavailable::Broken(anyhow!("it does not compile"));
+        assert_eq!(missing().skip_or_fail(IfMissing::Skipped).unwrap(), "no java");
+        assert_eq!(missing().skip_or_fail(IfMissing::Fails).unwrap_err().0, INSTALL);
+        for asked in [IfMissing::Skipped, IfMissing::Fails] {
+            assert_eq!(broken().skip_or_fail(asked).unwrap_err().0, REPAIR);
         }
     }
 }

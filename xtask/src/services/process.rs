@@ -20,7 +20,7 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     pub fn new(name: &str) -> Result<Scratch> {
         let path = std::env::temp_dir().join(format!("paddlecloud-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot create `{}`", path.display()))?;
         Ok(Scratch(path))
     }
 
@@ -116,7 +116,7 @@ impl Drop for Process {
 pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut held = Vec::with_capacity(N);
     for _ in 0..N {
-        held.push(TcpListener::bind("127.0.0.1:0").context("cannot take a port")?);
+        held.push(TcpListener::bind("127.0.0.1:0").context("cannot reserve a port")?);
     }
     let mut ports = [0; N];
     for (port, listener) in ports.iter_mut().zip(&held) {

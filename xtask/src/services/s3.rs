@@ -1,4 +1,4 @@
-//! A real S3 service: `s3s-fs`, which stores objects as files.
+//! A real S3 service, an example of `crates/backends`, which the storage tests are compiled with.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -7,8 +7,9 @@ use anyhow::Result;
 
 use super::Running;
 use super::process::{Process, Scratch, free_ports};
-use crate::tools;
 use crate::workspace::Workspace;
+
+pub const EXAMPLE: &str = "s3_server";
 
 /// What the tests sign with.
 const ACCESS_KEY: &str = "paddlecloud";
@@ -27,12 +28,11 @@ impl S3 {
         let objects = folder.path().join("objects");
         std::fs::create_dir_all(objects.join("bucket"))?;
         let [port] = free_ports()?;
-        let mut command = Command::new(tools::S3.path(workspace));
+        let mut command = Command::new(workspace.target().join("debug/examples").join(EXAMPLE));
         command
-            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
+            .args([&format!("127.0.0.1:{port}"), ACCESS_KEY, SECRET_KEY])
             .arg(&objects);
-        let mut process = Process::start(tools::S3.name, folder.path(), &mut command)?;
+        let mut process = Process::start(EXAMPLE, folder.path(), &mut command)?;
         process.wait_until("listening", || TcpStream::connect(("127.0.0.1", port)).is_ok())?;
         Ok(S3 {
             port,

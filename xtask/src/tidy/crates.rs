@@ -356,13 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_nobody_placed_is_found() {
+    fn a_crate_without_a_row_is_found() {
         let found = advice(&metadata(&[("paddlecloud-new", &[])], &["paddlecloud-new"]));
         assert!(found[0].contains("MAY_SEE"), "{found:?}");
     }
 
     #[test]
-    fn a_runtime_deep_in_the_tree_is_found_with_its_way() {
+    fn a_transitive_runtime_is_found_with_its_path() {
         let crates: &[(&str, &[&str])] = &[
             ("paddlecloud-recordio", &["a"]),
             ("a", &["tokio"]),

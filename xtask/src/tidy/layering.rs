@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn core_asks_no_clock_and_opens_no_file() {
+    fn core_reads_no_clock_and_opens_no_file() {
         assert_eq!(
             rules("crates/core/src/job.rs", "let now = Timestamp::now();"),
             ["clock"]

@@ -1,4 +1,4 @@
-//! Rule about documents: a link to a file of the repository leads to an existing file.
+//! Rule about documents: a link to a file of the repository must point to an existing file.
 
 use super::{Finding, SourceFile};
 
@@ -59,13 +59,13 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_file_that_is_there_is_fine() {
+    fn a_link_to_an_existing_file_is_fine() {
         assert!(lines("README.md", "see [a](docs/a.md#part)", &["docs/a.md"]).is_empty());
         assert!(lines("docs/guide/b.md", "see [a](../a.md)", &["docs/a.md"]).is_empty());
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_found() {
+    fn a_broken_link_is_found() {
         assert_eq!(lines("README.md", "x\n[a](docs/a.md) [b](b.md)", &["b.md"]), [2]);
         assert_eq!(lines("README.md", "[a](../a.md)", &[]), [1]);
     }

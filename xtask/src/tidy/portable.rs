@@ -46,7 +46,7 @@ const NAMES: &[&str] = &["linux", "macos", "unix", "windows"];
 
 pub fn check(file: &SourceFile) -> Vec<Finding> {
     let below = |folders: &[&str]| folders.iter().any(|folder| file.path.starts_with(folder));
-    if !file.is_rust() || !below(CLIENT) || below(DECLARED) || is_told_by_name(&file.path) {
+    if !file.is_rust() || !below(CLIENT) || below(DECLARED) || is_marked_by_name(&file.path) {
         return Vec::new();
     }
     let code = code_only(&file.text);
@@ -55,7 +55,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in code.lines().enumerate() {
         let word = WORDS.iter().find(|word| has_word(line, word));
-        if let Some(word) = word.filter(|_| !is_told_by_cfg(&lines, index)) {
+        if let Some(word) = word.filter(|_| !is_marked_by_cfg(&lines, index)) {
             let advice = format!(
                 "`{word}` does not exist on every system: move it to a file `unix.rs`, `linux.rs` or `windows.rs`, \
                  or put `#[cfg(…)]` on it"
@@ -66,7 +66,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-fn is_told_by_name(path: &str) -> bool {
+fn is_marked_by_name(path: &str) -> bool {
     path.split('/').any(|part| {
         let stem = part.strip_suffix(".rs").unwrap_or(part);
         NAMES.contains(&stem) || stem == "tests"
@@ -74,7 +74,7 @@ fn is_told_by_name(path: &str) -> bool {
 }
 
 /// Whether the item on a line, or a block around it, has a `cfg` that names a system or tests.
-fn is_told_by_cfg(lines: &[&str], index: usize) -> bool {
+fn is_marked_by_cfg(lines: &[&str], index: usize) -> bool {
     let mut level = indent(lines[index]);
     // Whether the lines just above can still be attributes of the current item, and whether they are its signature.
     let (mut is_own, mut in_signature) = (true, false);
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn other_crates_words_in_text_and_longer_names_are_not_meant() {
+    fn words_in_text_other_crates_and_longer_names_are_ignored() {
         assert!(lines("crates/server/src/run.rs", "use rustix::fs::open;\n").is_empty());
         assert!(lines(CLI, "// libc\nlet x = \"libc\"; let phoenix = unix_nanos;\n").is_empty());
     }
 
     #[test]
-    fn a_file_called_after_the_system_tells() {
+    fn a_file_named_after_a_system_is_marked() {
         for path in [
             "crates/cli/src/silence/unix.rs",
             "crates/pfs/src/sys/windows/stat.rs",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cfg_line_tells_for_its_item_only() {
+    fn a_cfg_line_marks_only_its_item() {
         let text = "#[cfg(unix)]\nfn f(\n    a: u8,\n) -> u8 {\n    let x = 1;\n    libc::getuid()\n}\n\nfn g() {\n    libc::getuid()\n}\n";
         assert_eq!(lines(CLI, text), [10]);
         let text = "#[cfg(unix)]\nuse libc::a;\nuse libc::b;\n";

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_blanked_whatever_their_kind() {
+    fn strings_of_every_kind_are_blanked() {
         for literal in [
             r#""x\"x""#,
             "r\"x\"",
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lifetime_is_no_character() {
+    fn a_lifetime_is_not_a_character() {
         assert_eq!(code_only("fn f<'a>(x: &'a str)"), "fn f<'a>(x: &'a str)");
     }
 

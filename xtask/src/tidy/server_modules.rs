@@ -31,6 +31,7 @@ const ROWS: &[&[&str]] = &[
     &["rates", "users"],
     &["config"],
     &[
+        "attempts",
         "certificate_request",
         "connections",
         "der",

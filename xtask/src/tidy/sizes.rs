@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_files_is_counted_wherever_it_lies() {
+    fn code_that_moves_files_is_counted_in_every_crate() {
         let files = [
             file("crates/pfs/src/a.rs", SOURCE),
             file("crates/server/src/files/b.rs", SOURCE),

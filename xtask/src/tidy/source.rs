@@ -59,7 +59,7 @@ fn unfinished(file: &SourceFile, code: &str) -> Vec<Finding> {
             findings.push(file.finding(
                 line,
                 "unfinished",
-                format!("`{word}` is not for commits: write it"),
+                format!("`{word}` must not be committed: write the code"),
             ));
         }
     }

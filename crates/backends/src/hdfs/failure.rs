@@ -6,7 +6,7 @@ use hdfs_native::HdfsError;
 use paddlecloud_pfs::{RelPath, RootError};
 
 /// Converts an error of the client or the cluster to one that the caller can act on.
-pub(super) fn told(action: &'static str, path: &RelPath, error: HdfsError) -> RootError {
+pub(super) fn storage_error(action: &'static str, path: &RelPath, error: HdfsError) -> RootError {
     let at = path.clone();
     match &error {
         HdfsError::FileNotFound(_) | HdfsError::BlocksNotFound(_) => RootError::NotFound(at),
@@ -18,7 +18,7 @@ pub(super) fn told(action: &'static str, path: &RelPath, error: HdfsError) -> Ro
         },
         HdfsError::RPCError(class, text) | HdfsError::FatalRPCError(class, text) => {
             match by_class(class, text, path) {
-                Some(told) => told,
+                Some(found) => found,
                 None => other(action, at, error),
             }
         }
@@ -77,25 +77,25 @@ mod tests {
     #[test]
     fn exceptions_become_errors_one_can_act_on() {
         let path: RelPath = "a".parse().unwrap();
-        let told = |class: &str, text: &str| {
+        let error_of = |class: &str, text: &str| {
             let error = HdfsError::RPCError(class.to_owned(), text.to_owned());
-            told("write", &path, error)
+            storage_error("write", &path, error)
         };
         assert!(matches!(
-            told("org.apache.hadoop.fs.FileAlreadyExistsException", ""),
+            error_of("org.apache.hadoop.fs.FileAlreadyExistsException", ""),
             RootError::Exists(_)
         ));
         assert!(matches!(
-            told("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException", ""),
+            error_of("org.apache.hadoop.hdfs.protocol.DSQuotaExceededException", ""),
             RootError::FsQuota(_)
         ));
-        let long = told(
+        let long = error_of(
             "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException",
             "too long\n\tat org",
         );
         assert_eq!(long.to_string(), "`a` cannot be kept in this storage: too long");
         assert!(matches!(
-            told("java.lang.Surprise", "x"),
+            error_of("java.lang.Surprise", "x"),
             RootError::Io { action: "write", .. }
         ));
     }

@@ -16,12 +16,13 @@ use std::time::{Duration, SystemTime};
 use hdfs_native::client::FileStatus;
 use hdfs_native::file::FileReader;
 use hdfs_native::{Client, ClientBuilder, HdfsError};
-use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Kind, Meta, Stamp, Usage};
+use paddlecloud_pfs::quota::Amount;
+use paddlecloud_pfs::root::{DirEntry, FileAttributes, Kind, Meta, Stamp, Usage};
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Mtime, Place, RelPath, Root, RootError, Source, Space};
 
 use self::drafts::Drafts;
-use self::failure::told;
+use self::failure::storage_error;
 use self::slots::Slots;
 use self::writing::NewHdfsFile;
 use crate::copy_through::copy_through;
@@ -101,7 +102,7 @@ impl HdfsStore {
         let made = made.unwrap_or_else(|| Err(HdfsError::IOError(timed_out())));
         made.map_err(|error| OpenError::Unreachable {
             store: store.0.name.clone(),
-            source: told("use", &RelPath::root(), error),
+            source: storage_error("use", &RelPath::root(), error),
         })?;
         Ok(store)
     }
@@ -115,7 +116,7 @@ impl HdfsStore {
     {
         let done = self.0.waiter.wait(work(self.0.client.clone()));
         let done = done.unwrap_or_else(|| Err(HdfsError::IOError(timed_out())));
-        done.map_err(|error| told(action, path, error))
+        done.map_err(|error| storage_error(action, path, error))
     }
 
     fn space_key(&self, space: &Space) -> String {
@@ -141,7 +142,7 @@ impl HdfsStore {
 
     fn status(&self, place: &Place) -> Result<FileStatus, RootError> {
         let key = self.key(place)?;
-        self.ask("look at", &place.path, move |client| async move {
+        self.ask("stat", &place.path, move |client| async move {
             client.get_file_info(&key).await
         })
     }
@@ -245,7 +246,7 @@ impl FileStore for HdfsStore {
 
     fn make_folder(&self, place: &Place) -> Result<(), RootError> {
         let key = self.new_key(place)?;
-        self.ask("make the folder", &place.path, move |client| async move {
+        self.ask("create the folder", &place.path, move |client| async move {
             client.mkdirs(&key, 0o755, true).await
         })
     }
@@ -275,10 +276,10 @@ impl FileStore for HdfsStore {
         })
     }
 
-    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Amount, RootError> {
         if !self.stat(from)?.is_dir() {
             let bytes = copy_through(self, from, to, existing)?;
-            return Ok(Copied { bytes, files: 1 });
+            return Ok(Amount { bytes, files: 1 });
         }
         if from.space == to.space && to.path.is_within(&from.path) {
             return Err(RootError::IntoItself {
@@ -287,7 +288,7 @@ impl FileStore for HdfsStore {
             });
         }
         self.make_folder(to)?;
-        let mut copied = Copied::default();
+        let mut copied = Amount::default();
         let mut files = Vec::new();
         for entry in self.below(from)? {
             let rest = entry.path.strip_prefix(&from.path).unwrap_or_default();

@@ -8,7 +8,7 @@ use paddlecloud_pfs::store::NewFile;
 use paddlecloud_pfs::{Existing, Place, RootError};
 
 use super::drafts::Draft;
-use super::failure::told;
+use super::failure::storage_error;
 use super::slots::Slot;
 use super::{HdfsStore, STAGING};
 use crate::waiting::timed_out;
@@ -85,7 +85,7 @@ impl NewHdfsFile {
         let writer = self.writer.take().ok_or_else(gone)?;
         let (writer, written) = self.store.0.waiter.wait(work(writer)).ok_or_else(gone)?;
         self.writer = Some(writer);
-        written.map_err(|error| told(action, &self.place.path, error))
+        written.map_err(|error| storage_error(action, &self.place.path, error))
     }
 }
 
@@ -116,7 +116,7 @@ impl NewFile for NewHdfsFile {
             if let Some(mtime) = mtime {
                 client.set_times(&draft, mtime, AS_IT_IS).await?;
             }
-            // After the rename another file could replace it at once. The draft is ours, and a rename does not change it.
+            // After the rename another file could replace it immediately. The draft is ours, and a rename does not change it.
             let status = client.get_file_info(&draft).await?;
             client
                 .rename(&draft, &target, existing == Existing::Replace)

@@ -36,7 +36,7 @@ pub(super) fn client(settings: &S3Settings, retries: usize) -> object_store::Res
 }
 
 /// Converts an error of the service to one of the port.
-pub(super) fn told(action: &'static str, path: &RelPath, error: object_store::Error) -> RootError {
+pub(super) fn storage_error(action: &'static str, path: &RelPath, error: object_store::Error) -> RootError {
     let at = path.clone();
     match error {
         object_store::Error::NotFound { .. } => RootError::NotFound(at),

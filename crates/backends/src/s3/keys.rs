@@ -46,7 +46,7 @@ impl Keys {
         }
     }
 
-    /// The key of a path. A path that is no valid key cannot exist.
+    /// The key of a path. A path that is not a valid key cannot exist.
     pub(super) fn of(&self, place: &Place) -> Result<Key, RootError> {
         let not_found = || RootError::NotFound(place.path.clone());
         let inside = std::str::from_utf8(place.path.as_bytes()).map_err(|_| not_found())?;

@@ -23,12 +23,13 @@ use futures_util::StreamExt;
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetResult, ObjectStore, ObjectStoreExt};
-use paddlecloud_pfs::root::{Copied, DirEntry, FileAttributes, Meta, Usage};
+use paddlecloud_pfs::quota::Amount;
+use paddlecloud_pfs::root::{DirEntry, FileAttributes, Meta, Usage};
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Place, RelPath, Root, RootError, Space};
 
 use self::begun::Begun;
-use self::connecting::{client, told};
+use self::connecting::{client, storage_error};
 use self::keys::{Keys, MARKER};
 use self::reading::{OpenObject, folder_meta, meta_of};
 use self::writing::NewObject;
@@ -82,7 +83,7 @@ impl S3Store {
         let client = store.0.client.clone();
         let looked = async move { client.list(Some(&top)).next().await.transpose().map(drop) };
         let looked = match store.0.waiter.wait_first(looked) {
-            Some(looked) => looked.map_err(|error| told("look into", &RelPath::root(), error)),
+            Some(looked) => looked.map_err(|error| storage_error("list", &RelPath::root(), error)),
             None => Err(no_answer(&RelPath::root())),
         };
         looked.map_err(|source| OpenError::Unreachable { store: name, source })?;
@@ -113,7 +114,7 @@ impl S3Store {
         W: Future<Output = object_store::Result<T>> + Send + 'static,
     {
         match self.0.waiter.wait_longer(more, work(self.0.client.clone())) {
-            Some(done) => done.map_err(|error| told(action, path, error)),
+            Some(done) => done.map_err(|error| storage_error(action, path, error)),
             None => Err(no_answer(path)),
         }
     }
@@ -146,7 +147,7 @@ impl S3Store {
     fn head_by(&self, client: &AmazonS3, key: &Key, path: &RelPath) -> Result<GetResult, RootError> {
         let (client, key) = (client.clone(), key.clone());
         let looked = async move { client.get_opts(&key, GetOptions::new().with_head(true)).await };
-        self.ask("look at", path, |_| looked)
+        self.ask("stat", path, |_| looked)
     }
 
     /// Whether the folder above lists an object.
@@ -192,7 +193,7 @@ impl S3Store {
 
     fn mark_folder(&self, place: &Place) -> Result<(), RootError> {
         let key = self.0.keys.marker(place)?;
-        self.ask("make the folder", &place.path, move |client| async move {
+        self.ask("create the folder", &place.path, move |client| async move {
             client.put(&key, Bytes::new().into()).await.map(drop)
         })
     }
@@ -349,12 +350,12 @@ impl FileStore for S3Store {
         }
     }
 
-    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Amount, RootError> {
         self.new_key(to)?;
         if let Some(meta) = self.object(from)? {
             self.check_place(to, existing)?;
             self.copy_object(from, to, meta.size, existing)?;
-            return Ok(Copied {
+            return Ok(Amount {
                 bytes: meta.size,
                 files: 1,
             });
@@ -366,7 +367,7 @@ impl FileStore for S3Store {
         }
         self.copy_below(from, &below, to, existing)?;
         let files = below.iter().filter(|one| !one.is_marker);
-        Ok(Copied {
+        Ok(Amount {
             bytes: files.clone().map(|one| one.object.size).sum(),
             files: files.count() as u64,
         })

@@ -85,7 +85,7 @@ fn is_changing<T>(moved: Result<T, RootError>) -> bool {
 
 /// The steps of a move, with a concurrent write between copying and removing.
 #[test]
-fn what_was_replaced_since_it_was_copied_stays_and_is_told() {
+fn what_was_replaced_since_it_was_copied_stays_and_is_reported() {
     let Some(stage) = Stage::of("replacing") else {
         return;
     };
@@ -210,7 +210,7 @@ fn a_listing_of_many_pages_is_one_listing() {
 
 /// The steps of publishing, with a concurrent write before the last one.
 #[test]
-fn of_two_writers_each_is_told_of_its_own_file() {
+fn of_two_writers_each_learns_of_its_own_file() {
     let Some(stage) = Stage::of("writing") else {
         return;
     };
