@@ -11,5 +11,5 @@ if [ -x "$1" ]; then
     # Most of a program without optimisations is for debuggers.
     strip --strip-debug -o "$scripts/paddlectl" "$1"
 else
-    printf 'wheel: there is no %s, so the wheel brings no programs\n' "$1" >&2
+    printf 'wheel: there is no %s, so the wheel has no programs\n' "$1" >&2
 fi

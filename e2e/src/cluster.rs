@@ -14,7 +14,7 @@ use crate::environment::TestEnvironment;
 use crate::program;
 use crate::wait::wait_until;
 
-/// Who the server and its pods run as: not root, which pods must not be.
+/// The user of the server and its pods: not root, which pods must not be.
 const UID: u32 = 1000;
 
 /// The password of every user.
@@ -32,7 +32,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster, or `None` and a word on why the test is skipped.
+    /// The cluster; `None`, with a message, if the test is skipped.
     pub fn here() -> Option<Cluster> {
         let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
         let found = || {
@@ -50,24 +50,34 @@ impl Cluster {
         cluster
     }
 
-    /// An image with bash, our programs and a stand-in for the trainer; `None` and a word where there is none.
+    /// An image with bash, our programs and a stand-in for the trainer; `None`, with a message, if there is none.
     pub fn runtime_image(&self) -> Option<String> {
-        named_image("PADDLECLOUD_TEST_RUNTIME_IMAGE")
+        named("PADDLECLOUD_TEST_RUNTIME_IMAGE")
     }
 
-    /// An image of the server; `None` and a word where there is none.
+    /// An image of the server; `None`, with a message, if there is none.
     pub fn server_image(&self) -> Option<String> {
-        named_image("PADDLECLOUD_TEST_SERVER_IMAGE")
+        named("PADDLECLOUD_TEST_SERVER_IMAGE")
     }
 
-    /// An image of the server under another version; `None` and a word where there is none.
+    /// An image of the server with another version; `None`, with a message, if there is none.
     pub fn next_server_image(&self) -> Option<String> {
-        named_image("PADDLECLOUD_TEST_NEXT_SERVER_IMAGE")
+        named("PADDLECLOUD_TEST_NEXT_SERVER_IMAGE")
     }
 
-    /// An image with Python, numpy and our wheel; `None` and a word where there is none.
+    /// An image with Python, numpy and our wheel; `None`, with a message, if there is none.
     pub fn training_image(&self) -> Option<String> {
-        named_image("PADDLECLOUD_TEST_TRAINING_IMAGE")
+        named("PADDLECLOUD_TEST_TRAINING_IMAGE")
+    }
+
+    /// An image with PyTorch; `None`, with a message, if there is none.
+    pub fn torch_image(&self) -> Option<String> {
+        named("PADDLECLOUD_TEST_TORCH_IMAGE")
+    }
+
+    /// Helm; `None` and a word where there is none.
+    pub fn helm(&self) -> Option<String> {
+        named("PADDLECLOUD_TEST_HELM")
     }
 
     /// The image that delivers the launcher.
@@ -75,7 +85,7 @@ impl Cluster {
         &self.launcher_image
     }
 
-    /// An image with a shell and nothing else.
+    /// An image with only a shell.
     pub fn shell_image(&self) -> &str {
         &self.shell_image
     }
@@ -101,13 +111,13 @@ impl Cluster {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes the objects of a manifest.
+    /// Creates the objects of a manifest.
     #[track_caller]
     pub fn apply(&self, manifest: &Value) {
         self.send(&["create", "-f", "-"], manifest);
     }
 
-    /// What `kubectl` prints about an object that it is given.
+    /// What `kubectl` prints for a given object.
     #[track_caller]
     pub fn send(&self, args: &[&str], object: &Value) -> String {
         let mut kubectl = Command::new("kubectl")
@@ -144,16 +154,23 @@ impl Cluster {
         &self.launcher_image
     }
 
-    /// Waits until nothing of any run is left in a namespace.
+    /// Waits until no object of any run is left in a namespace.
     #[track_caller]
     pub fn wait_until_empty(&self, namespace: &str) {
         self.kubectl(&["get", "namespace", namespace]);
+        let mut before = Vec::new();
         wait_until("no object of a run may be left", || {
             let kinds = "pods,secrets,configmaps,services,networkpolicies.networking.k8s.io";
-            let left = self.objects(kinds, namespace);
-            let of_a_run =
-                |object: &&Value| object["metadata"]["labels"]["cloud.paddlepaddle.org/run"].is_string();
-            left.iter().filter(of_a_run).count().eq(&0).then_some(())
+            let mut left = self.objects(kinds, namespace);
+            left.retain(|object| object["metadata"]["labels"]["cloud.paddlepaddle.org/run"].is_string());
+            let names = left.iter().map(|object| object["metadata"]["name"].to_string());
+            let names: Vec<String> = names.collect();
+            // Objects whose owner is missing here wait for the cluster's garbage collector.
+            if names != before {
+                eprintln!("left in {namespace}: {}", names.join(" "));
+            }
+            before = names;
+            before.is_empty().then_some(())
         });
     }
 
@@ -166,11 +183,13 @@ impl Cluster {
     }
 }
 
-/// What is different about a server.
+/// How a server differs from the default.
 #[derive(Debug, Clone, Default)]
 pub struct Difference {
     /// Instead of the folder of its storage.
     pub volume: Option<String>,
+    /// Where pods look for the server, instead of where it listens.
+    pub link_address: Option<String>,
     /// Further lines of the section `kubernetes`, each indented by two spaces.
     pub kubernetes: String,
     /// Further lines of the configuration.
@@ -213,7 +232,7 @@ impl ClusterServer {
         server
     }
 
-    /// Starts a server that is different, as its folder and users say.
+    /// Starts a server with these differences, folder and users.
     pub fn start_with(
         env: &mut TestEnvironment,
         cluster: &Cluster,
@@ -227,7 +246,7 @@ impl ClusterServer {
         server
     }
 
-    /// What a server says that does not start.
+    /// The error of a server that does not start.
     #[track_caller]
     pub fn refusal(cluster: &Cluster, difference: impl FnOnce(&ClusterServer) -> Difference) -> String {
         let server = ClusterServer::prepare(cluster);
@@ -260,8 +279,8 @@ impl ClusterServer {
             .permissions(fs::Permissions::from_mode(0o755))
             .tempdir()
             .expect("a temporary folder");
-        // Names of namespaces outlive a test by seconds, so every test has users of its own. Such a name is also that of
-        // the user's namespace.
+        // Namespaces outlive a test by seconds, so every test has its own users. A user's name is also that of the
+        // namespace.
         let mark = folder
             .path()
             .file_name()
@@ -320,10 +339,11 @@ impl ClusterServer {
         let text = format!(
             "listen: 127.0.0.1:0\ndata: data\nstorage: storage\ndatacenter: cloud\nengine: kubernetes\n\
              default_image: {shell_image}\n\
-             kubernetes:\n  kubeconfig: kubeconfig\n  link: {{listen: \"{address}:{port}\"}}\n  \
+             kubernetes:\n  kubeconfig: kubeconfig\n  link: {{listen: \"{address}:{port}\", address: \"{link}\"}}\n  \
              launcher_image: {launcher_image}\n  volume: {volume}\n{limits}{kubernetes}\
              users:\n{entries}{settings}",
             port = self.port,
+            link = difference.link_address.clone().unwrap_or_else(|| self.link()),
             limits = match difference.kubernetes.contains("_limit:") {
                 true => "",
                 false => SHORT_LIMITS,
@@ -388,7 +408,7 @@ impl ClusterServer {
         run.join(job).join("output")
     }
 
-    /// Ends the server without warning.
+    /// Kills the server.
     pub fn crash(&mut self) {
         if let Some(server) = self.server.take() {
             server.killer()();
@@ -396,7 +416,7 @@ impl ClusterServer {
         }
     }
 
-    /// Ends the server without warning, from whatever thread.
+    /// Returns a function that kills the server, from any thread.
     pub fn killer(&self) -> impl FnOnce() + Send + use<> {
         self.server.as_ref().expect("it runs").killer()
     }
@@ -440,7 +460,7 @@ impl ClusterServer {
         self.path("storage").join("home").join(&self.namespaces[user])
     }
 
-    /// Takes a namespace away with the server, like those of the two users.
+    /// Deletes a namespace with the server, like those of the two users.
     pub fn take_away(&mut self, namespace: &str) {
         self.namespaces.push(namespace.to_owned());
     }
@@ -481,7 +501,7 @@ impl ClusterServer {
         self.cluster.kubectl(&words);
     }
 
-    /// Waits until nothing of any run is left in a user's namespace.
+    /// Waits until no object of any run is left in a user's namespace.
     #[track_caller]
     pub fn wait_until_empty(&self, user: usize) {
         self.cluster.wait_until_empty(self.namespace(user));
@@ -516,12 +536,13 @@ impl Drop for ClusterServer {
     }
 }
 
-fn named_image(variable: &str) -> Option<String> {
-    let image = env::var(variable).ok().filter(|image| !image.is_empty());
-    if image.is_none() {
+/// The image or program in a variable; `None` and a word where there is none.
+fn named(variable: &str) -> Option<String> {
+    let value = env::var(variable).ok().filter(|value| !value.is_empty());
+    if value.is_none() {
         eprintln!("skipped: `{variable}` is not set; run `cargo xtask test --with cluster`");
     }
-    image
+    value
 }
 
 /// A free port at this address.

@@ -29,13 +29,13 @@ enum Share {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
-/// One user on one machine. When dropped it ends its jobs and its server, and fails the test if anything is
-/// left: a process, a mount, a control group, a socket.
+/// One user on one machine. When dropped it stops its jobs and its server, and fails the test if anything is left: a
+/// process, a mount, a control group, a socket.
 #[derive(Debug)]
 pub struct TestEnvironment {
     root: TempDir,
     home: PathBuf,
-    /// Where the programs are that are called by name.
+    /// The folder of the programs that are called by name.
     bin: PathBuf,
     /// Searched first, in this order.
     path: Vec<PathBuf>,
@@ -57,7 +57,7 @@ impl TestEnvironment {
         ))
     }
 
-    /// For a test that takes something of the whole machine, such as a port on all addresses.
+    /// For a test that needs something machine-wide, such as a port on all addresses.
     pub fn alone() -> Self {
         Self::with(Share::Alone(
             MACHINE.write().unwrap_or_else(PoisonError::into_inner),
@@ -94,7 +94,7 @@ impl TestEnvironment {
         self.path.insert(0, folder);
     }
 
-    /// Calls the programs of another folder from now on; gives the folder that was used before.
+    /// Uses the programs of another folder from now on; returns the previous folder.
     pub fn use_programs_of(&mut self, bin: PathBuf) -> PathBuf {
         std::mem::replace(&mut self.bin, bin)
     }
@@ -110,7 +110,7 @@ impl TestEnvironment {
         fs::write(config, text).expect("a home can be written");
     }
 
-    /// A folder beside the home, for whatever a test needs.
+    /// A folder beside the home, for other files of a test.
     pub fn folder(&self, name: &str) -> PathBuf {
         let folder = self.root.path().join(name);
         fs::create_dir_all(&folder).expect("a folder in the test's own one");
@@ -133,7 +133,7 @@ impl TestEnvironment {
         self.run("paddlectl", args)
     }
 
-    /// Runs one of the program's names to its end, under the limit.
+    /// Runs the program under one of its names to its end, within the limit.
     #[must_use = "check how it ended"]
     pub fn run(&self, name: &str, args: &[&str]) -> Ran {
         let line = shown(name, args);
@@ -166,7 +166,7 @@ impl TestEnvironment {
         self.start_as("paddlectl", args)
     }
 
-    /// Starts one of the program's names in the background.
+    /// Starts the program under one of its names in the background.
     pub fn start_as(&self, name: &str, args: &[&str]) -> Background {
         Background::start(shown(name, args), &mut self.command(name, args))
     }
@@ -177,7 +177,7 @@ impl TestEnvironment {
         Background::start(shown(program, args), &mut command)
     }
 
-    /// Starts one of the program's names under a tool that watches it, such as `strace -o FILE`.
+    /// Starts the program under one of its names with a tool that watches it, such as `strace -o FILE`.
     pub fn start_under(&self, tool: &[&str], name: &str, args: &[&str]) -> Background {
         let program = self.bin.join(name);
         let program = program.to_str().expect("temporary folders have plain names");
@@ -186,7 +186,7 @@ impl TestEnvironment {
         Background::start(shown(tool[0], &words), &mut command)
     }
 
-    /// A command in this user's environment and nothing else's.
+    /// A command in only this user's environment.
     pub fn command(&self, name: &str, args: &[&str]) -> Command {
         self.in_environment(Command::new(self.bin.join(name)), args)
     }
@@ -221,7 +221,7 @@ impl TestEnvironment {
             .ok();
     }
 
-    /// Every run, newest and oldest, as the API tells them.
+    /// Every run, old and new, as the API reports it.
     #[track_caller]
     pub fn jobs(&self) -> Vec<Value> {
         let listed = self.paddlectl(&["get", "jobs", "-a", "-o", "json"]).ok().json();
@@ -268,7 +268,7 @@ impl TestEnvironment {
         u32::try_from(pid).expect("a pid is small")
     }
 
-    /// Ends the server as a crash would: no goodbye to anybody.
+    /// Kills the server, as a crash would.
     #[track_caller]
     pub fn crash_server(&self) {
         let pid = self.server_pid();
@@ -277,8 +277,9 @@ impl TestEnvironment {
             arguments: String::new(),
         }
         .end();
-        let gone = || (!self.processes().iter().any(|process| process.pid == pid)).then_some(());
-        wait_until("a killed server must be gone", gone);
+        wait_until("a killed server must be gone", || {
+            leftovers::has_ended(pid).then_some(())
+        });
     }
 
     /// Everything that runs for this user now.
@@ -303,7 +304,7 @@ impl TestEnvironment {
         format!("--- the server's last lines\n{}", last.join("\n"))
     }
 
-    /// Ends the jobs as a user would, then the server; gives the ids of all jobs there were.
+    /// Stops the jobs as a user would, then the server; returns the ids of all jobs.
     fn shut_down(&self) -> Vec<String> {
         // With a configuration there is no embedded server; a test that starts another one ends its jobs itself.
         let configured = self.home.join(".paddle/config").exists();
@@ -333,7 +334,7 @@ impl TestEnvironment {
         assert!(traces.is_empty(), "left behind:\n{}", traces.join("\n"));
     }
 
-    /// Ends everything at once, as a power cut does.
+    /// Kills everything at the same time, as a power cut does.
     pub fn end_all_processes(&self) {
         for process in self.processes() {
             process.end();

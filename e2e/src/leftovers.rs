@@ -35,7 +35,7 @@ impl Process {
         mine.then_some(Self { pid, arguments })
     }
 
-    /// Ends it at once; it may be gone already.
+    /// Kills it; it may be gone already.
     pub fn end(&self) {
         self.signal(Signal::KILL);
     }
@@ -53,6 +53,17 @@ impl Process {
         if let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
+    }
+}
+
+/// Whether a process has ended and closed its files. Its arguments disappear before that.
+pub fn has_ended(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|state| state.starts_with('Z')),
+        Err(_) => true,
     }
 }
 

@@ -145,7 +145,7 @@ class ProgramTest(unittest.TestCase):
         self.assertIn("holding 5 of 5 parameters on 127.0.0.1:", hello)
         return process, hello.split()[-1]
 
-    def test_a_server_that_is_told_to_stop_ends_well(self):
+    def test_a_server_that_is_asked_to_stop_ends_well(self):
         process, address = self.start_pserver()
         connection = Connection(parse_address(address))
         self.assertEqual(connection.ask(op="pull", round=0)["values"], model.INITIAL)

@@ -95,6 +95,11 @@ pub fn split_last(path: &PfsPath) -> Option<(PfsPath, RelPath)> {
     Some((at(path, &parent).ok()?, RelPath::from_bytes(name).ok()?))
 }
 
+/// The home or public folder of a path.
+pub fn space_of(path: &PfsPath) -> PfsPath {
+    at(path, &RelPath::root()).unwrap_or_else(|_| path.clone())
+}
+
 /// Another path in the space of `near`.
 fn at(near: &PfsPath, path: &RelPath) -> Result<PfsPath, PfsPathError> {
     let space = near.place().space.folder();
@@ -219,7 +224,7 @@ impl ListEntry {
     }
 }
 
-/// What a listing had to leave out, and why.
+/// What a listing had to omit, and why.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UnreadEntry {
@@ -360,7 +365,7 @@ pub struct StorageView {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackRequest {
     pub path: WirePath,
-    /// Relative to `path`, ascending. Unreadable files are left out of the pack.
+    /// Relative to `path`, ascending. Unreadable files are omitted from the pack.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub files: Vec<RelPath>,
 }

@@ -73,7 +73,7 @@ pub enum FrameError {
     Kind(u8),
     #[error("the log stream has a frame of {0} bytes, more than is allowed")]
     Length(u32),
-    #[error("the log stream has a frame that cannot be read")]
+    #[error("the log stream has an unreadable frame")]
     Body,
 }
 

@@ -159,7 +159,10 @@ impl JobRequest {
             defaults.parallelism,
         )?;
         let ps_entry = self.psentry.clone().unwrap_or(defaults.ps_entry);
-        let ps_ports = if is_own_pserver(&ps_entry) { 2 } else { 1 };
+        let ps_ports = match is_own_pserver(&ps_entry) {
+            true => defaults.ps_ports,
+            false => 1,
+        };
         let spec = JobSpec {
             name: defaults.name,
             package,

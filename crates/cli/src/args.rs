@@ -59,8 +59,8 @@ impl GlobalFlags {
     }
 }
 
-/// Help is wrapped here, the same on every terminal.
-const HELP_WIDTH: usize = 100;
+/// Help is wrapped here, or at the edge of a narrower terminal.
+pub const HELP_WIDTH: usize = 100;
 
 /// The definition of all commands, under the name the program was called by.
 pub fn definition(program: &str) -> clap::Command {

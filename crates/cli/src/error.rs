@@ -68,7 +68,7 @@ impl CliError {
             CliError::Config(error) => error.hints(program),
             CliError::Client(error) => client_hints(program, error),
             CliError::NotThereYet(_) => {
-                vec!["it will come in a later version; nothing was changed".to_owned()]
+                vec!["it is planned for a later version; nothing was changed".to_owned()]
             }
             CliError::Stdout(_) => Vec::new(),
         }

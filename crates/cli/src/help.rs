@@ -41,9 +41,9 @@ const GROUPS: [Group; 5] = [
             ("du", "show how much space files take"),
             ("mv", "move or rename files"),
             ("pfs", "the same commands, as `pfs cp` and so on"),
-            ("publish", "share files by a link"),
+            ("publish", "share a file with a link"),
             ("stat", "show the metadata of a file"),
-            ("sync", "make two folders alike"),
+            ("sync", "make two folders identical"),
         ],
     },
     Group {
@@ -63,7 +63,7 @@ const GROUPS: [Group; 5] = [
         title: "Subcommands for this client",
         commands: &[
             ("admin", "manage accounts, groups and the audit log"),
-            ("cert", "log in with a certificate in place of a password"),
+            ("cert", "log in with a certificate instead of a password"),
             ("completion", "print a completion script for a shell"),
             ("config", "show the configuration, choose a datacenter"),
             ("doctor", "check programs written for Paddle of 2016 and 2017"),
@@ -79,7 +79,7 @@ const GROUPS: [Group; 5] = [
     },
 ];
 
-/// Commands that exist but only say that they will come in a later version.
+/// Commands that are planned for a later version; until then they only say so.
 pub const LATER: [&str; 1] = ["top"];
 
 /// The output of `paddlectl` without arguments.
@@ -112,12 +112,13 @@ pub fn command_names() -> Vec<&'static str> {
     names
 }
 
-/// The full help of one command; `None` if there is no such command.
-pub fn of_command(program: &str, path: &[String]) -> Option<String> {
+/// The full help of one command, in lines of at most this many columns; `None` if there is no such command.
+pub fn of_command(program: &str, path: &[String], columns: usize) -> Option<String> {
     let mut command = args::definition(program);
     for word in path {
         command = command.find_subcommand(word)?.clone();
     }
+    let mut command = command.term_width(columns.min(args::HELP_WIDTH));
     Some(command.render_long_help().to_string())
 }
 
@@ -179,6 +180,16 @@ pub fn flags(program: &str, path: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_is_wrapped_at_the_edge_of_a_narrow_terminal() {
+        let widest = |columns| {
+            let help = of_command("paddlectl", &["submit".to_owned()], columns).unwrap();
+            help.lines().map(|line| line.chars().count()).max().unwrap()
+        };
+        assert!((81..=100).contains(&widest(usize::MAX)), "{}", widest(usize::MAX));
+        assert!(widest(80) <= 80, "{}", widest(80));
+    }
 
     #[test]
     fn the_overview_lists_every_command_once_and_only_real_ones() {

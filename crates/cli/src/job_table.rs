@@ -98,28 +98,25 @@ pub fn history_row(job: &JobView, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// Workers in 80 columns of a terminal. `trainer-0` is what `logs -w` accepts.
+/// Workers in 80 columns of a terminal.
 pub fn workers_at_a_glance(workers: &[WorkerView], now: Timestamp) -> Table {
-    let head = ["WORKER", "STATUS", "ATTEMPT", "START", "AGE", "NAME"];
-    let mut table = Table::new(&head).with_flexible("NAME");
-    for worker in workers {
-        table.push(vec![
-            format!("{}-{}", worker.role, worker.index),
-            worker.status.clone(),
-            worker.attempt.to_string(),
-            short(worker.started, now),
-            worker
-                .started
-                .map_or_else(|| NOTHING.to_owned(), |started| age(between(started, now))),
-            worker.name.clone(),
-        ]);
-    }
-    table
+    let age_of = |worker: &WorkerView| worker.started.map(|started| age(between(started, now)));
+    worker_table(workers, now, "AGE", age_of)
 }
 
 /// The workers of one job with their addresses, in 80 columns of a terminal.
 pub fn worker_details(workers: &[WorkerView], now: Timestamp) -> Table {
-    let head = ["WORKER", "STATUS", "ATTEMPT", "START", "ADDRESS", "NAME"];
+    worker_table(workers, now, "ADDRESS", |worker| worker.address.clone())
+}
+
+/// One row per worker, with one column of the caller's choice. `trainer-0` is what `logs -w` accepts.
+fn worker_table(
+    workers: &[WorkerView],
+    now: Timestamp,
+    column: &str,
+    cell: impl Fn(&WorkerView) -> Option<String>,
+) -> Table {
+    let head = ["WORKER", "STATUS", "ATTEMPT", "START", column, "NAME"];
     let mut table = Table::new(&head).with_flexible("NAME");
     for worker in workers {
         table.push(vec![
@@ -127,7 +124,7 @@ pub fn worker_details(workers: &[WorkerView], now: Timestamp) -> Table {
             worker.status.clone(),
             worker.attempt.to_string(),
             short(worker.started, now),
-            worker.address.clone().unwrap_or_else(|| NOTHING.to_owned()),
+            cell(worker).unwrap_or_else(|| NOTHING.to_owned()),
             worker.name.clone(),
         ]);
     }

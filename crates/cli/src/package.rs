@@ -81,10 +81,10 @@ fn tell_big(scan: &Scan, world: &mut World) {
             .err
             .note("list what the job does not need in `.paddleignore`");
     }
-    for left_out in &scan.left_out {
+    for special in &scan.special {
         world.err.note(&format!(
             "`{}` is a socket, pipe or device and is not uploaded",
-            left_out.path
+            special
         ));
     }
 }

@@ -132,6 +132,11 @@ impl Printer {
         }
     }
 
+    /// The width of the terminal, if this prints to one.
+    pub fn terminal_columns(&self) -> Option<usize> {
+        self.is_terminal.then_some(self.columns)
+    }
+
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), CliError> {
         self.bytes(text.as_ref().as_bytes())?;
         self.bytes(b"\n")
@@ -162,6 +167,20 @@ impl Printer {
             Some(Format::Yaml) => self.yaml(value).map(|()| true),
             _ => Ok(false),
         }
+    }
+
+    /// The same for a list, which may also be requested as names.
+    pub fn listed<T: Serialize>(
+        &mut self,
+        format: Option<Format>,
+        items: &[T],
+        name: impl Fn(&T) -> String,
+    ) -> Result<bool, CliError> {
+        if format != Some(Format::Name) {
+            return self.structured(format, &items);
+        }
+        items.iter().try_for_each(|item| self.line(name(item)))?;
+        Ok(true)
     }
 
     pub fn table(&mut self, table: &Table) -> Result<(), CliError> {

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_logged_in_is_told_the_command_not_the_header() {
+    fn a_missing_login_names_the_command_not_the_header() {
         let body = ErrorBody::new(ErrorName::Unauthorized, "this needs a login")
             .with_hint("send `Authorization: Token …`");
         let hints = client_hints("paddlectl", &ClientError::Refused(body)).join("\n");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_forgot_the_scheme_of_a_tls_server_is_told_to_write_it() {
+    fn a_missing_scheme_of_a_tls_server_is_suggested() {
         let error = ClientError::Broken {
             endpoint: "http://localhost:8443".to_owned(),
             problem: "does not speak HTTP: invalid HTTP version parsed".to_owned(),

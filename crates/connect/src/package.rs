@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// A home with a program, the client's own folder, and a link that leads elsewhere.
+    /// A home with a program, the client's own folder, and a link to another place.
     fn home() -> (tempfile::TempDir, Environment) {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(home.path().join(".paddle/local/bin")).unwrap();
@@ -337,7 +337,7 @@ mod tests {
             panic!("a link out of the folder cannot travel");
         };
         assert!(
-            error.to_string().contains("`hosts` leads out of the folder"),
+            error.to_string().contains("`hosts` points outside the folder"),
             "{error}"
         );
         assert!(error.hints("paddlectl")[0].contains("`.paddleignore`"));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_is_told_with_the_number_of_files() {
+    fn a_list_that_is_too_long_is_reported_with_the_number_of_files() {
         let (home, environment) = home();
         let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
         let refused = ErrorBody::new(ErrorName::PayloadTooLarge, "the list is longer than 64 MiB");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_spoiled_again_and_again_is_told() {
+    async fn a_package_that_keeps_changing_is_an_error() {
         let client = Client::new("unix:/nowhere".parse().unwrap());
         let mut tries = Tries {
             patience: Patience::new(&client),

@@ -66,10 +66,9 @@ fn why_left_out(program: &str, package: &Package) -> String {
         RelPath::from_bytes(program.as_bytes()).is_ok_and(|program| program.is_within(folder))
     };
     match package.scan.built_in.iter().find(around) {
-        Some((folder, BuiltIn::VirtualEnvironment)) => format!(
-            "the virtual environment `{folder}` is not uploaded; activate it and write `python`, or include it with \
-             `!{folder}` in `.paddleignore`"
-        ),
+        Some((folder, BuiltIn::VirtualEnvironment)) => {
+            format!("the virtual environment `{folder}` is not uploaded; activate it and write `python`")
+        }
         Some((folder, BuiltIn::Cache)) => {
             format!("the cache `{folder}` is not uploaded; `!{folder}` in `.paddleignore` includes it")
         }

@@ -80,7 +80,7 @@ pub fn remote(datacenter: &Datacenter, environment: &Environment) -> Client {
             let saved = file.clone();
             let client = client.on_new_token(Box::new(move |token| drop(file.write(token))));
             match is_configured {
-                // Its owner would not find the new one in the configuration.
+                // Its owner would not find the new token in the configuration.
                 true => client,
                 false => client.with_saved_token(Box::new(move || saved.read())),
             }
@@ -99,7 +99,7 @@ pub fn tls_options(datacenter: &Datacenter, environment: &Environment) -> TlsOpt
     }
 }
 
-/// Trusts this authority for the datacenter's server from now on.
+/// Trusts this CA for the datacenter's server from now on.
 pub fn accept_authority(
     datacenter: &Datacenter,
     environment: &Environment,
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_the_embedded_server_cannot_run_the_way_to_another_is_told() {
+    fn without_an_embedded_server_the_error_says_how_to_use_another() {
         let home = [("PADDLECLOUD_HOME".to_owned(), "/p".to_owned())];
         let error = no_embedded(&Environment::from(std::collections::BTreeMap::from(home)));
         assert_eq!(

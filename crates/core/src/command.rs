@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_looked_for_by_name_is_told() {
+    fn a_program_looked_up_by_name_is_found() {
         assert_eq!(program_by_name("  python train.py"), Some("python"));
         assert_eq!(program_by_name("torchrun --nproc 2 x"), Some("torchrun"));
         for command in [

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_lives_to_see_is_told_as_that() {
+    fn a_duration_beyond_a_thousand_years_is_refused() {
         for long in [
             "31536000001",
             "365000d1s",

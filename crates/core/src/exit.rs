@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_output_is_told_whatever_the_end() {
+    fn lost_output_is_reported_whatever_the_end() {
         let exit = Exit {
             lost_output: 4096,
             ..Exit::with_code(0)

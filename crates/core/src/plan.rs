@@ -85,7 +85,7 @@ pub struct WorkerPlan {
     pub env: BTreeMap<String, String>,
     /// Private files at absolute paths.
     pub files: Vec<(String, String)>,
-    /// Trainers wait until all workers are ready; parameter servers start at once.
+    /// Trainers wait until all workers are ready; parameter servers start immediately.
     pub waits_for_all: bool,
     /// Ports it must listen on to count as ready.
     pub ports: Vec<u16>,
@@ -97,10 +97,10 @@ pub struct WorkerPlan {
 
 /// Plans all workers, parameter servers first. `members` lists both roles in order of index.
 pub fn plan(spec: &JobSpec, site: &Site, members: &[Member]) -> Vec<WorkerPlan> {
-    let team = Team::new(members);
+    let run = RunAddresses::new(members);
     members
         .iter()
-        .map(|member| plan_one(spec, site, &team, member))
+        .map(|member| plan_one(spec, site, &run, member))
         .collect()
 }
 
@@ -115,25 +115,25 @@ pub fn plan_worker(
     let member = members
         .iter()
         .find(|member| member.role == role && member.index == index)?;
-    Some(plan_one(spec, site, &Team::new(members), member))
+    Some(plan_one(spec, site, &RunAddresses::new(members), member))
 }
 
 /// The addresses of a run, in the same order everywhere.
-struct Team {
+struct RunAddresses {
     pservers: Vec<String>,
     trainers: Vec<String>,
     /// The trainers that have finished, by index.
     finished: Vec<u32>,
 }
 
-impl Team {
-    fn new(members: &[Member]) -> Team {
+impl RunAddresses {
+    fn new(members: &[Member]) -> RunAddresses {
         let of = |role: Role| {
             let mut of_role: Vec<&Member> = members.iter().filter(|member| member.role == role).collect();
             of_role.sort_by_key(|member| member.index);
             of_role.into_iter().map(|member| member.address.clone()).collect()
         };
-        Team {
+        RunAddresses {
             pservers: of(Role::Pserver),
             trainers: of(Role::Trainer),
             finished: members
@@ -145,7 +145,7 @@ impl Team {
     }
 }
 
-fn plan_one(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> WorkerPlan {
+fn plan_one(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member) -> WorkerPlan {
     let index = member.index;
     let (command, log) = match member.role {
         Role::Pserver => (spec.ps_entry.clone(), "server.log"),
@@ -162,7 +162,7 @@ fn plan_one(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Worker
         address: member.address.clone(),
         command,
         workdir: site.package.clone(),
-        env: environment(spec, site, team, member),
+        env: environment(spec, site, run, member),
         files: vec![
             ("/trainer_id".to_owned(), format!("{index}\n")),
             ("/trainer_count".to_owned(), format!("{}\n", spec.parallelism)),
@@ -171,13 +171,13 @@ fn plan_one(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Worker
         ports,
         preamble: match member.role {
             Role::Pserver => Vec::new(),
-            Role::Trainer => preamble(spec, site, team, index),
+            Role::Trainer => preamble(spec, site, run, index),
         },
         plain_log: format!("{}/node_{index}/{log}", site.output),
     }
 }
 
-fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTreeMap<String, String> {
+fn environment(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member) -> BTreeMap<String, String> {
     let mut env = spec.shell_env.clone();
     let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
     let trainers = spec.parallelism.to_string();
@@ -218,7 +218,7 @@ fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTr
     set("PADDLE_INIT_NUM_PASSES", spec.passes.to_string());
     set("PADDLE_INIT_USE_GPU", uses_gpu);
     set("PADDLE_INIT_TRAINER_COUNT", "1".to_owned());
-    set("PADDLE_INIT_PSERVERS", team.pservers.join(","));
+    set("PADDLE_INIT_PSERVERS", run.pservers.join(","));
     set("PADDLE_INIT_NICS", site.nic.clone());
     // common to all programs
     set("PYTHONUNBUFFERED", "1".to_owned());
@@ -228,9 +228,9 @@ fn environment(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> BTr
     );
     set("PADDLE_PS_MEMORY", spec.pserver.memory.as_u64().to_string());
 
-    for (name, value) in fleet(spec, site, team, member)
+    for (name, value) in fleet(spec, site, run, member)
         .into_iter()
-        .chain(collective(spec, site, team, member))
+        .chain(collective(spec, site, run, member))
     {
         set(name, value);
     }
@@ -252,7 +252,7 @@ fn resources(spec: &JobSpec, role: Role) -> &crate::spec::Resources {
 }
 
 /// Variables of current PaddlePaddle (fleet, both modes).
-fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'static str, String)> {
+fn fleet(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member) -> Vec<(&'static str, String)> {
     let trainer_port = site.port_base + 1;
     let (role, port) = match member.role {
         Role::Pserver => ("PSERVER", PSERVER_PORT),
@@ -264,19 +264,16 @@ fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'st
         ("PADDLE_TRAINER_ID", member.index.to_string()),
         (
             "PADDLE_PSERVERS_IP_PORT_LIST",
-            endpoints(&team.pservers, PSERVER_PORT),
+            endpoints(&run.pservers, PSERVER_PORT),
         ),
-        (
-            "PADDLE_TRAINER_ENDPOINTS",
-            endpoints(&team.trainers, trainer_port),
-        ),
+        ("PADDLE_TRAINER_ENDPOINTS", endpoints(&run.trainers, trainer_port)),
         ("PADDLE_CURRENT_ENDPOINT", format!("{}:{port}", member.address)),
         ("PADDLE_PORT", port.to_string()),
     ];
     if member.role == Role::Pserver {
         names.push(("PADDLE_PSERVER_ID", member.index.to_string()));
-        if !team.finished.is_empty() {
-            names.push(("PADDLE_PS_FINISHED", join(team.finished.iter())));
+        if !run.finished.is_empty() {
+            names.push(("PADDLE_PS_FINISHED", join(run.finished.iter())));
         }
     }
     if spec.trainer.gpu == 0 {
@@ -289,9 +286,14 @@ fn fleet(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'st
 }
 
 /// Variables of PyTorch and similar programs. `DMLC_ROLE` is omitted: it makes an import block.
-fn collective(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<(&'static str, String)> {
+fn collective(
+    spec: &JobSpec,
+    site: &Site,
+    run: &RunAddresses,
+    member: &Member,
+) -> Vec<(&'static str, String)> {
     vec![
-        ("MASTER_ADDR", team.trainers.first().cloned().unwrap_or_default()),
+        ("MASTER_ADDR", run.trainers.first().cloned().unwrap_or_default()),
         ("MASTER_PORT", site.port_base.to_string()),
         ("RANK", member.index.to_string()),
         ("WORLD_SIZE", spec.parallelism.to_string()),
@@ -302,18 +304,18 @@ fn collective(spec: &JobSpec, site: &Site, team: &Team, member: &Member) -> Vec<
 }
 
 /// The lines that the submit guide shows before a trainer's own output.
-fn preamble(spec: &JobSpec, site: &Site, team: &Team, index: u32) -> Vec<String> {
+fn preamble(spec: &JobSpec, site: &Site, run: &RunAddresses, index: u32) -> Vec<String> {
     vec![
         format!(
             "label selector: paddle-job-pserver={}, desired: {}",
             spec.name, spec.pservers
         ),
-        format!("running pod list:  {}", pod_list(&team.pservers)),
+        format!("running pod list:  {}", pod_list(&run.pservers)),
         format!(
             "label selector: paddle-job={}, desired: {}",
             spec.name, spec.parallelism
         ),
-        format!("running pod list:  {}", pod_list(&team.trainers)),
+        format!("running pod list:  {}", pod_list(&run.trainers)),
         format!(
             "Starting training job:  {}, num_gradient_servers: {}, trainer_id:  {index}, version:  {}",
             site.package,

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         | "paddlecloud-server"
         | "paddlecloud-supervise" => {
             eprintln!("error: `{name}` needs Linux");
-            eprintln!("hint: here this program is the client only: call it `paddlectl`");
+            eprintln!("hint: on this system only the client is available: call it `paddlectl`");
             ExitCode::FAILURE
         }
         "paddlecloud" => paddlecloud_cli::main("paddlecloud", args),

@@ -93,7 +93,7 @@ fn receive(root: &Root, file: &File, table: &ChunkTable, digest: Digest) -> Outc
             writer.write(&buffer[..step])?;
             offset += step as u64;
         }
-        writer.finish(*name)?;
+        writer.finish(Some(*name))?;
     }
     assembly.commit(digest, Existing::Replace)?;
     Ok(())

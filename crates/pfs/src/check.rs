@@ -241,8 +241,8 @@ mod tests {
         fs::remove_file(folder.path().join("f")).unwrap();
         let found = findings(&index, Some(&root));
         assert_eq!(found[0].verdict, Verdict::RemovedOutside);
-        root.write_file(&rel("f"), b"sent anew", Existing::Keep).unwrap();
-        known(&index, &root, "f", b"sent anew");
+        root.write_file(&rel("f"), b"sent again", Existing::Keep).unwrap();
+        known(&index, &root, "f", b"sent again");
         found[0].settle(&index).unwrap();
         assert_eq!(index.all().unwrap().len(), 1, "the new file stays known");
     }

@@ -39,6 +39,17 @@ pub enum Node {
     },
 }
 
+impl Node {
+    /// A file whose content has not been read yet.
+    pub fn file(size: u64, executable: bool) -> Node {
+        Node::File {
+            size,
+            executable,
+            digest: None,
+        }
+    }
+}
+
 impl Entry {
     /// Finds the entry at a path in a list ordered by [`RelPath`].
     pub fn find<'a>(entries: &'a [Entry], path: &RelPath) -> Option<&'a Entry> {

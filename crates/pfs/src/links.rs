@@ -26,8 +26,8 @@ pub struct LinkOutside {
 
 fn why(target: &LinkTarget, tangled: bool) -> String {
     match tangled {
-        true => format!("to `{target}` is one of too many that lead through each other"),
-        false => format!("leads out of the folder, to `{target}`"),
+        true => format!("to `{target}` is part of a chain of too many links"),
+        false => format!("points outside the folder, to `{target}`"),
     }
 }
 

@@ -18,11 +18,11 @@ pub(crate) struct TreeOrder {
 pub enum OrderError {
     #[error("the tree's own folder is listed as an entry")]
     Root,
-    #[error("`{0}` comes twice")]
+    #[error("`{0}` is listed twice")]
     Duplicate(RelPath),
-    #[error("`{path}` comes after `{after}`")]
+    #[error("`{path}` is listed after `{after}`")]
     Unsorted { path: RelPath, after: RelPath },
-    #[error("`{0}` lies in something that is not a listed folder")]
+    #[error("the parent of `{0}` is not a listed folder")]
     Orphan(RelPath),
 }
 

@@ -31,8 +31,7 @@ pub enum Space {
 }
 
 /// The user that owns a home: any valid folder name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HomeOwner(String);
 
 /// A space and a path in it.
@@ -242,19 +241,13 @@ impl HomeOwner {
     }
 }
 
-impl TryFrom<String> for HomeOwner {
-    type Error = RelPathError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
+impl fmt::Display for HomeOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
-impl From<HomeOwner> for String {
-    fn from(owner: HomeOwner) -> Self {
-        owner.0
-    }
-}
+crate::as_text!(HomeOwner);
 
 impl FromStr for HomeOwner {
     type Err = RelPathError;

@@ -4,8 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::entry::Mtime;
 use crate::package::PackageId;
 use crate::relpath::RelPath;
@@ -18,8 +16,7 @@ pub const KEEP_UNFINISHED: Duration = Duration::from_secs(3 * 24 * 3600);
 const OF_PACKAGE: &str = "package-";
 
 /// The id of an unfinished upload, which the client uses to resume it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StagedId(String);
 
 /// Text that is not such an id.
@@ -64,25 +61,13 @@ impl FromStr for StagedId {
     }
 }
 
-impl TryFrom<String> for StagedId {
-    type Error = StagedIdError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<StagedId> for String {
-    fn from(id: StagedId) -> Self {
-        id.0
-    }
-}
-
 impl fmt::Display for StagedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
+
+crate::as_text!(StagedId);
 
 /// A file whose upload is unfinished.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -64,7 +64,7 @@ impl<T> ForkLock<T> {
     fn wait(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, T>> {
         if self.taken_in.load(Ordering::Relaxed) != generation() {
             let message =
-                "another thread was using this when the process was forked; open one of your own here";
+                "another thread was using this when the process was forked; open a new one in this process";
             return Err(PyRuntimeError::new_err(message));
         }
         Ok(self

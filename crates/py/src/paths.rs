@@ -43,7 +43,7 @@ fn skip_archives(files: &mut Vec<PathBuf>, py: Python<'_>) -> PyResult<()> {
         !is_archive
     });
     for path in skipped {
-        let words = format!("`{path}` is compressed by gzip and no RecordIO file: it is skipped");
+        let words = format!("`{path}` is a gzip file, not RecordIO: it is skipped");
         let category = py.get_type::<PyUserWarning>();
         PyErr::warn(py, &category, &CString::new(words)?, 1)?;
     }

@@ -186,7 +186,7 @@ fn warn(py: Python<'_>, message: &str) {
 
 fn open_here(writer: &mut Option<FileWriter>, owner: u32) -> PyResult<&mut FileWriter> {
     if owner != generation() {
-        let message = "this writer belongs to the process that opened it; open one of your own after a fork";
+        let message = "this writer belongs to the process that opened it; open a new one after a fork";
         return Err(PyRuntimeError::new_err(message));
     }
     writer

@@ -148,7 +148,7 @@ def test_mistakes_are_found_before_anything_is_sent(client, tmp_path):
         paddlecloud.Client("ftp://nowhere")
 
 
-def test_a_server_that_is_not_there_is_told_apart(home):  # noqa: F811
+def test_an_unreachable_server_has_its_own_error(home):  # noqa: F811
     with pytest.raises(errors.UnreachableError) as found:
         paddlecloud.Client(f"unix:{home}/no.sock").ping()
     assert isinstance(found.value, ConnectionError) and found.value.code is None

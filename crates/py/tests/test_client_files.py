@@ -95,7 +95,7 @@ def test_files_are_moved_copied_counted_and_removed(files, folder, tree):
     assert files.listdir(folder) == []
 
 
-def test_what_is_wrong_is_told_by_kind(files, folder, tmp_path):
+def test_what_is_wrong_is_reported_by_kind(files, folder, tmp_path):
     with pytest.raises(errors.NotFoundError) as found:
         files.stat(f"{folder}/nothing")
     assert found.value.code == 404

@@ -139,7 +139,7 @@ except ModuleNotFoundError as error:
 """
     assert run_python(program).splitlines() == [
         "module 'paddle' has no attribute 'nn': PaddlePaddle is not installed; "
-        "paddlecloud brings only `paddle.v2`, `paddle.job` and `paddle.batch`",
+        "paddlecloud contains only `paddle.v2`, `paddle.job` and `paddle.batch`",
         "No module named 'paddle.nn'",
     ]
 

@@ -99,7 +99,7 @@ def test_a_state_between_epochs_starts_the_next(files):
     assert list(resumed) == list(data)
 
 
-def test_a_pass_begun_anew_starts_at_the_first_record(files):
+def test_a_restarted_pass_starts_at_the_first_record(files):
     data = dataset(files)
     assert next(iter(data)) == RECORDS[0]
     assert next(iter(data)) == RECORDS[0]
@@ -174,7 +174,7 @@ def test_rank_and_world_size_come_from_the_job(files, monkeypatch, names):
 
 
 def test_what_makes_no_sense_is_refused(files):
-    with pytest.raises(TypeError, match="`rank` and `world_size` go together"):
+    with pytest.raises(TypeError, match="`rank` and `world_size` must be set together"):
         RecordDataset(files, rank=1)
     with pytest.raises(ValueError, match="rank 2 is not one of 2"):
         RecordDataset(files, rank=2, world_size=2)

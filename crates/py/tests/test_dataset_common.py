@@ -89,7 +89,7 @@ def test_convert_refuses_what_makes_no_sense(tmp_path):
         common.convert(at, samples(1), name_prefix="train")
     with pytest.raises(TypeError, match="`name_prefix` is missing"):
         common.convert(at, samples(1), 10)
-    with pytest.raises(TypeError, match="are the same thing and differ"):
+    with pytest.raises(TypeError, match="are aliases and must not differ"):
         common.convert(at, samples(1), 10, "a", num_prefix="b")
     with pytest.raises(ValueError, match="`line_count` must be at least 1, not 0"):
         common.convert(at, samples(1), 0, "train")

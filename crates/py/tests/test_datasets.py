@@ -125,7 +125,7 @@ def test_a_missing_file_is_fetched_once_and_checked(data_home, server):
 def test_a_file_with_another_sum_is_neither_used_nor_kept(data_home, server):
     url, files = server
     files["/x.data"] = b"other"
-    message = "is not there and cannot be fetched .*what came has MD5 .*put the file with MD5 abc at"
+    message = "does not exist and cannot be fetched .*the download has MD5 .*put the file with MD5 abc at"
     with pytest.raises(RuntimeError, match=message):
         common.download(url + "/x.data", "module", "abc")
     assert os.listdir(data_home / "module") == []

@@ -50,7 +50,7 @@ def test_digits_are_scaled_from_minus_one_to_one(data_home):
 def test_a_file_that_holds_no_digits_is_refused(data_home):
     for name in ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
         put(data_home, "mnist", name, gzip.compress(b"<html>sorry</html>"))
-    with pytest.raises(ValueError, match="is no IDX file"):
+    with pytest.raises(ValueError, match="is not an IDX file"):
         next(dataset.mnist.test()())
 
 

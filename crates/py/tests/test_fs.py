@@ -109,7 +109,7 @@ def test_a_transaction_publishes_all_or_nothing(pfs, folder):
     assert not pfs.exists(f"{folder}/c")
 
 
-def test_a_file_that_is_there_is_not_made_anew(pfs, tree):
+def test_an_existing_file_is_not_created_again(pfs, tree):
     with pytest.raises(FileExistsError):
         pfs.open(f"{tree}/a.csv", "xb")
     with pytest.raises(FileExistsError):
@@ -117,7 +117,7 @@ def test_a_file_that_is_there_is_not_made_anew(pfs, tree):
     with pytest.raises(FileExistsError):
         pfs.makedirs(f"{tree}/deep")
     pfs.makedirs(f"{tree}/deep", exist_ok=True)
-    with pytest.raises(ValueError, match="`ab` is no way to open"):
+    with pytest.raises(ValueError, match="cannot be opened with mode `ab`"):
         pfs.open(f"{tree}/a.csv", "ab")
 
 
@@ -133,7 +133,7 @@ def test_a_file_that_is_only_to_be_made_does_not_replace_one(pfs, tree, tmp_path
         pfs.put_file(other, f"{tree}/new.csv", mode="create")
 
 
-def test_a_file_that_changes_while_it_is_read_is_told(pfs, folder):
+def test_a_file_that_changes_while_it_is_read_is_reported(pfs, folder):
     path = f"{folder}/changing"
     pfs.pipe_file(path, b"a" * 300_000)
     with pfs.open(path, block_size=1000, cache_type="none") as file:
@@ -204,7 +204,7 @@ def test_files_go_up_and_come_back(pfs, folder, tmp_path):
     assert pfs.ukey(f"{folder}/there/a") != before
 
 
-def test_what_is_not_there_or_not_allowed_is_told_as_files_do(pfs, folder):
+def test_missing_and_forbidden_paths_raise_the_errors_of_files(pfs, folder):
     with pytest.raises(FileNotFoundError) as found:
         pfs.open(f"{folder}/nothing")
     assert found.value.filename == f"{folder}/nothing"

@@ -1,4 +1,4 @@
-"""The programs that the wheel brings: an environment with nothing but the wheel runs the README's first job."""
+"""The programs in the wheel: an environment with nothing but the wheel runs the README's first job."""
 
 import os
 import shutil

@@ -59,7 +59,7 @@ def test_cache_reads_once():
     assert [list(cached()), list(cached()), len(calls)] == [[0, 1, 2], [0, 1, 2], 1]
 
 
-def test_a_failed_cache_is_filled_anew():
+def test_a_failed_cache_is_filled_again():
     attempts = iter([failing, numbers(3)])
     cached = reader.cache(lambda: next(attempts)())
     with pytest.raises(KeyError):

@@ -72,7 +72,7 @@ def test_parent_and_forked_child_read_on_independently(paths):
     child.join()
 
 
-def test_a_child_forked_while_a_thread_reads_is_told_and_does_not_hang(run_python):
+def test_a_child_forked_while_a_thread_reads_gets_an_error_and_does_not_hang(run_python):
     """The thread waits inside the reader, for the writer of a pipe; the child has the lock but not the thread."""
     program = """
 import os, platform, threading, recordio
@@ -108,7 +108,7 @@ os.waitpid(child, 0)
 open("pipe", "wb").close()
 thread.join()
 """
-    assert "when the process was forked; open one of your own here" in run_python(program)
+    assert "when the process was forked; open a new one in this process" in run_python(program)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

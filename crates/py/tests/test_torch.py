@@ -118,7 +118,7 @@ def test_workers_that_stay_go_on_to_the_next_epoch(files):
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @pytest.mark.parametrize("kind", [RecordDataset, IndexedRecordDataset])
-def test_workers_may_be_forked_or_begun_anew(files, start, kind):
+def test_workers_may_be_forked_or_spawned(files, start, kind):
     data = kind(files, decode=number)
     next(iter(data)) if kind is RecordDataset else data[0]  # Files are open when the workers begin.
     loader = torch_data.DataLoader(data, batch_size=10, num_workers=2, multiprocessing_context=start)

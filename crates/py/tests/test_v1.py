@@ -160,7 +160,7 @@ def test_arguments_reach_the_configuration(package):
     "flags, message",
     [
         (["--config=other.py"], "there is no configuration `other.py`"),
-        (["--jobs=train"], "there is no flag `--jobs`"),
+        (["--jobs=train"], "unknown flag `--jobs`"),
         (["--use_gpu=1"], "`use_gpu` is on, but"),
         (["--init_model_path=nowhere"], "there is no folder `nowhere` with a model"),
     ],

@@ -63,8 +63,8 @@ def test_flags_may_have_one_dash_and_a_value_behind_a_space():
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--jobs=train"], "there is no flag `--jobs`"),
-        (["train"], "`train` is no flag"),
+        (["--jobs=train"], "unknown flag `--jobs`"),
+        (["train"], "`train` is not a flag"),
         (["--job=sleep"], "`--job` must be train, test or checkgrad, not 'sleep'"),
         (["--num_passes=many"], "`--num_passes` must be a whole number, not 'many'"),
     ],

@@ -134,7 +134,7 @@ def test_checked_samples_are_refused_or_left_out(tmp_path, capsys):
         flat(samples_of(tmp_path, process, files="a"))
     process = provider(input_types=[integer_value(100)], check=True, check_fail_continue=True)(rows())
     assert flat(samples_of(tmp_path, process, files="a")) == [1, 2]
-    assert capsys.readouterr().err.count("is left out") == 2
+    assert capsys.readouterr().err.count("is skipped") == 2
     process = provider(input_types=[integer_value(100)], check_fail_continue=True)(rows())
     assert flat(samples_of(tmp_path, process, files="a")) == [1, 100, 2, "x"], "without `check` nothing is checked"
 

@@ -14,11 +14,9 @@ paddle-data: divides files among the nodes of a job
 
 Usage: OUT_DIR=<folder> SPLIT_COUNT=<nodes> paddle-data [--by=UNIT] [--header|--no-header] [FILE…]
 
-Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is created for results. Lines of text, rows of CSV
-and records of RecordIO are dealt to the nodes in turn, compressed with gzip or not. Any other file goes as a whole to
+Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is created for results. Lines of text, rows of CSV and records of RecordIO are distributed round-robin, compressed with gzip or not. Any other file goes as a whole to
 the node with the least data so far. The header of a CSV file goes to every node: its first row is a header unless it
-contains a number or two equal cells, or --no-header is given. A folder stands for the files in it; without FILE, the
-files below OUT_DIR/quick_start are divided. The files themselves are only read. A second run replaces the result of
+contains a number or two equal cells, or --no-header is given. A folder means the files in it; without FILE, the files below OUT_DIR/quick_start are divided. The input files are not changed. A second run replaces the result of
 the first.
 
 Environment:
@@ -39,7 +37,7 @@ enum DataFailure {
     By(#[from] UnknownBy),
     #[error("SPLIT_HEADER is `{0}`: write `yes` or `no`, or leave it out")]
     Header(String),
-    #[error("there is no flag `{0}`")]
+    #[error("unknown flag `{0}`")]
     Flag(String),
     #[error(transparent)]
     Data(#[from] DataError),
@@ -56,7 +54,7 @@ impl DataFailure {
 
     fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotSet("OUT_DIR") => Some("set it to the folder for the nodes' data"),
+            Self::NotSet("OUT_DIR") => Some("set it to the output folder"),
             Self::NotSet(_) => Some("set it to the number of nodes"),
             Self::Flag(_) => {
                 Some("`paddle-data --help` lists all flags; write `--` before file names that begin with `-`")
@@ -233,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_files_are_told_apart() {
+    fn flags_and_files_are_distinguished() {
         assert_eq!(parse("a b").unwrap(), Call::Divide(wish(None, &["a", "b"])));
         assert_eq!(
             parse("a --by=line").unwrap(),

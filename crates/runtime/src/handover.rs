@@ -15,11 +15,9 @@ pub fn to_next_paddle(args: &[OsString]) -> ExitCode {
                 .first()
                 .map(|word| word.to_string_lossy().into_owned())
                 .unwrap_or_default();
+            eprintln!("error: `{command}` is not a command of this `paddle`, and PATH has no other `paddle`");
             eprintln!(
-                "error: `{command}` is not a command of this `paddle`, and no other `paddle` is in PATH"
-            );
-            eprintln!(
-                "hint: `paddle help` lists what there is; PaddlePaddle's own comes with `pip install paddlepaddle`"
+                "hint: `paddle help` lists the commands; `pip install paddlepaddle` installs PaddlePaddle's own `paddle`"
             );
             ExitCode::from(2)
         }

@@ -18,21 +18,21 @@ use std::process::ExitCode;
 use options::Options;
 
 const HELP: &str = "\
-paddle: what runs inside a worker of PaddleCloud
+paddle: the program inside a PaddleCloud worker
 
 Usage: paddle <command> [--name=value …]
 
 Commands:
   data      divide files among SPLIT_COUNT nodes below OUT_DIR; also called `paddle-data`
-  launch    the first process of a pod: runs its worker, linked to the server or with its peers alone
+  launch    the first process of a pod: runs its worker, connected to a server or only to its peers
             (`paddle launch --help`); also called `paddle_k8s` and `start_paddle`, as in 2017
-  pserver   a parameter server; listens from --port on (default: PADDLE_INIT_PORT, else 7164)
+  pserver   a parameter server; listens on --port and the following ports (default: PADDLE_INIT_PORT, else 7164)
             `pserver stat [HOST:PORT …]` shows the state of running ones (default: those of this job)
             `pserver export|import` converts saved models to and from numpy, safetensors and text
   train     train a v1 configuration (--config, default: trainer_config.py); needs the Python package `paddlecloud`
   version   print the version
 
-Every other command is passed on to the next `paddle` in PATH, PaddlePaddle's own.
+Every other command is passed to the next `paddle` in PATH, which is PaddlePaddle's own.
 ";
 
 const PSERVER_HELP: &str = "\
@@ -51,7 +51,7 @@ Options, each with the variable that is read if it is not given:
   --num_gradient_servers   number of trainers, PADDLE_INIT_NUM_GRADIENT_SERVERS [default: 1]
   --cores                  threads, OMP_NUM_THREADS [default: 1]
   --memory                 bytes this worker may use, PADDLE_PS_MEMORY
-  --patience               seconds after which trainers that keep others waiting are named, PADDLE_PS_PATIENCE [default: 30]
+  --patience               seconds until slow trainers that others wait for are named, PADDLE_PS_PATIENCE [default: 30]
   --metrics_port           serve Prometheus' /metrics on this port, PADDLE_PS_METRICS_PORT [default: off]
   --until_trainers_leave   end when every trainer has left and closed its connection
 
@@ -104,14 +104,14 @@ fn pserver_main(args: &[OsString]) -> ExitCode {
         Some("export" | "import") if wants_help => print!("{}", model::HELP),
         _ if wants_help => print!("{PSERVER_HELP}"),
         Some("stat") => return stat_main(&args[1..]),
-        Some("export") => return told(model::export(&args[1..])),
-        Some("import") => return told(model::import(&args[1..])),
+        Some("export") => return report(model::export(&args[1..])),
+        Some("import") => return report(model::import(&args[1..])),
         _ => return serve_main(args),
     }
     ExitCode::SUCCESS
 }
 
-fn told(result: Result<String, model::ConvertError>) -> ExitCode {
+fn report(result: Result<String, model::ConvertError>) -> ExitCode {
     match result {
         Ok(said) => {
             println!("{said}");

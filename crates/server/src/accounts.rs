@@ -23,21 +23,21 @@ use crate::users::{
     self, Account, AccountTable, Group, GroupTotal, LimitError, Limits, Origin, RETIRED, Record, Users,
 };
 
-pub use home_owners::ForeignHome;
 use home_owners::HomeOwners;
+pub use home_owners::{ForeignHome, OWN_FOLDERS, check_owner};
 
 /// Why a change of accounts is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     #[error("there is no user `{0}`")]
     NotFound(UserName),
-    #[error("there is a user `{0}` already")]
+    #[error("user `{0}` already exists")]
     Taken(UserName),
     #[error("user `{0}` is in the server's configuration and can be changed only there")]
     Configured(UserName),
     #[error("`{RETIRED}` is not allowed in the name of a new user")]
     Reserved,
-    #[error("user `{0}` has that subject already")]
+    #[error("user `{0}` already has that subject")]
     SubjectTaken(UserName),
     #[error("`{0}` is the only administrator")]
     LastAdministrator(UserName),
@@ -297,8 +297,8 @@ impl Accounts {
         Ok(shown)
     }
 
-    /// Writes a change, then makes it visible. Runs as its own task: the client may disconnect between the two, and a durable
-    /// change must take effect at once.
+    /// Writes a change, then makes it visible. Runs as its own task: the client may disconnect between the two, and a
+    /// durable change must take effect immediately.
     async fn commit(
         self: &Arc<Self>,
         mut state: OwnedMutexGuard<State>,
@@ -491,7 +491,7 @@ impl Accounts {
         let (run_as, usable) = match run_as {
             Ok(run_as) => (run_as, true),
             Err(error) => {
-                tracing::error!(user = %record.name, %error, "the account is disabled: its system user cannot be used");
+                tracing::error!(user = %record.name, %error, "the account is disabled because its system user cannot be used");
                 (None, false)
             }
         };

@@ -36,9 +36,7 @@ pub enum AuthorityError {
     Certificate(#[from] rcgen::Error),
     #[error("cannot use our own certificate")]
     Tls(#[from] rustls::Error),
-    #[error(
-        "it is not a certificate request in PEM for a key of the kind P-256 or Ed25519, signed with that key"
-    )]
+    #[error("it is not a PEM certificate request for a P-256 or Ed25519 key, signed with that key")]
     Request,
 }
 
@@ -114,7 +112,7 @@ impl Authority {
             let (folder, name) = (path.parent(), path.file_name().and_then(|name| name.to_str()));
             let stored = match folder.zip(name) {
                 Some((folder, name)) => store(folder, name, text),
-                None => Err(io::Error::other("it is no file")),
+                None => Err(io::Error::other("it is not a file")),
             };
             stored.map_err(|source| AuthorityError::File {
                 path: path.clone(),

@@ -18,7 +18,7 @@ pub enum BackupCommandError {
     Open(#[from] OpenError),
     #[error(transparent)]
     Secret(#[from] SecretError),
-    #[error("the backup is restored, but the audit log does not say so")]
+    #[error("the backup was restored, but this could not be recorded in the audit log")]
     Audit(#[source] paddlecloud_core::ports::StoreError),
     #[error("cannot start threads")]
     Threads(#[source] std::io::Error),

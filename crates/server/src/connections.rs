@@ -1,4 +1,4 @@
-//! Limits the number of connections: in total, per address and per user.
+//! ConnectionLimits the number of connections: in total, per address and per user.
 //!
 //! Every connection takes a file descriptor and buffers, and its requests take some more. The rest is reserved for the server's own
 //! work: the database, supervisors, starting workers. When there is no room, a new connection replaces the oldest one that nobody has
@@ -23,19 +23,19 @@ const LEAST: usize = 16;
 
 /// The limits, each a part of the previous one, so that no user or address can lock out all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Limits {
+struct ConnectionLimits {
     altogether: usize,
     per_address: usize,
     per_user: usize,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Uses a quarter of the file descriptors and of the memory for connections: a request opens a few files, and the rest is
     /// reserved.
-    fn of(descriptors: u64, memory: Bytes) -> Limits {
+    fn of(descriptors: u64, memory: Bytes) -> ConnectionLimits {
         let altogether = (descriptors / 4).min(memory.as_u64() / 4 / BUFFERS);
         let altogether = usize::try_from(altogether).unwrap_or(MOST).clamp(LEAST, MOST);
-        Limits {
+        ConnectionLimits {
             altogether,
             per_address: altogether / 2,
             per_user: altogether / 4,
@@ -46,7 +46,7 @@ impl Limits {
 /// The open connections of a server.
 #[derive(Debug)]
 pub struct Connections {
-    limits: Limits,
+    limits: ConnectionLimits,
     open: Mutex<Open>,
 }
 
@@ -61,13 +61,13 @@ struct Open {
 }
 
 impl Connections {
-    /// Limits for the file descriptors of this process and this much memory.
+    /// ConnectionLimits for the file descriptors of this process and this much memory.
     pub fn of_this_process(memory: Bytes) -> Arc<Connections> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Connections::with(Limits::of(descriptors, memory))
+        Connections::with(ConnectionLimits::of(descriptors, memory))
     }
 
-    fn with(limits: Limits) -> Arc<Connections> {
+    fn with(limits: ConnectionLimits) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
             open: Mutex::default(),
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     fn small() -> Arc<Connections> {
-        Connections::with(Limits {
+        Connections::with(ConnectionLimits {
             altogether: 4,
             per_address: 2,
             per_user: 1,
@@ -232,14 +232,17 @@ mod tests {
 
     #[test]
     fn three_quarters_of_the_descriptors_and_the_memory_are_left_to_the_server() {
-        let limits = Limits::of(1024, Bytes::mib(4096));
+        let limits = ConnectionLimits::of(1024, Bytes::mib(4096));
         assert_eq!(
             (limits.altogether, limits.per_address, limits.per_user),
             (256, 128, 64)
         );
-        assert_eq!(Limits::of(1 << 20, Bytes::mib(256)).altogether, 256);
-        assert_eq!(Limits::of(u64::MAX, Bytes::mib(1 << 20)).altogether, MOST);
-        assert_eq!(Limits::of(0, Bytes::mib(256)).altogether, LEAST);
+        assert_eq!(ConnectionLimits::of(1 << 20, Bytes::mib(256)).altogether, 256);
+        assert_eq!(
+            ConnectionLimits::of(u64::MAX, Bytes::mib(1 << 20)).altogether,
+            MOST
+        );
+        assert_eq!(ConnectionLimits::of(0, Bytes::mib(256)).altogether, LEAST);
     }
 
     fn begin(connections: &Arc<Connections>, address: Option<IpAddr>) -> Option<Arc<Connection>> {

@@ -82,7 +82,7 @@ impl DataFolder {
         match self.watch() {
             Ok(changes) => self.wait_until_gone(&changes, &stop).await,
             Err(error) if self.is_ours() => {
-                return tracing::warn!(%error, "the removal of the data folder would not be noticed");
+                return tracing::warn!(%error, "cannot watch the data folder; its removal would go unnoticed");
             }
             Err(_) => {}
         }

@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod app;
+pub mod attempts;
 pub mod auth;
 pub mod authority;
 mod backup;

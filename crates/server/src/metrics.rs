@@ -113,7 +113,7 @@ impl Metrics {
 
     fn refusal_lines(&self, text: &mut String) {
         let name = "paddlecloud_limit_refusals_total";
-        head(text, name, "counter", "What each limit refused.");
+        head(text, name, "counter", "Refusals by limit.");
         for (limit, label) in Limit::ALL {
             line(text, name, &format!("limit=\"{label}\""), self.refusals.of(limit));
         }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_and_python3_stands_in_for_python() {
+    fn a_missing_program_is_reported_and_python3_stands_in_for_python() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         let look = |entry: &str| look_up(&spec(entry, path));

@@ -36,19 +36,19 @@ pub enum Class {
 /// How many requests of a class run at a time, and how many of one user: a user who copies many large files does not block all
 /// others.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit {
+pub struct ClassLimit {
     pub at_once: usize,
     pub of_one_user: usize,
 }
 
 const NO_LIMIT: usize = Semaphore::MAX_PERMITS;
 
-const fn limit(at_once: usize, of_one_user: usize) -> Limit {
-    Limit { at_once, of_one_user }
+const fn limit(at_once: usize, of_one_user: usize) -> ClassLimit {
+    ClassLimit { at_once, of_one_user }
 }
 
 /// The limits of all classes, in their order.
-const LIMITS: [Limit; 5] = [
+const LIMITS: [ClassLimit; 5] = [
     limit(6, 4),
     limit(4, 3),
     limit(3, 2),
@@ -60,7 +60,7 @@ const LIMITS: [Limit; 5] = [
 const MEMORY: u64 = 128 << 20;
 
 /// The limits for a machine with this much memory.
-fn limits_for(memory: Bytes) -> [Limit; LIMITS.len()] {
+fn limits_for(memory: Bytes) -> [ClassLimit; LIMITS.len()] {
     let fits = usize::try_from(memory.as_u64() / MEMORY)
         .unwrap_or(NO_LIMIT)
         .max(2);
@@ -79,7 +79,7 @@ pub const THREADS: usize =
 
 impl Class {
     /// The limits of this class.
-    pub const fn limit(self) -> Limit {
+    pub const fn limit(self) -> ClassLimit {
         LIMITS[self as usize]
     }
 }
@@ -89,7 +89,7 @@ impl Class {
 pub struct Queue(Arc<Inner>);
 
 struct Inner {
-    limits: [Limit; LIMITS.len()],
+    limits: [ClassLimit; LIMITS.len()],
     all: [Arc<Semaphore>; LIMITS.len()],
     /// Unused entries are dropped.
     users: Mutex<HashMap<(Class, UserName), Weak<Semaphore>>>,
@@ -103,8 +103,8 @@ pub struct Turn {
     _all: OwnedSemaphorePermit,
 }
 
-/// Much memory, freed before this value is dropped. What a large request has freed lies between smaller blocks that are still in
-/// use, and glibc keeps it; so it is returned to the system here.
+/// Much memory, freed before this value is dropped. The memory that a large request has freed is between smaller blocks
+/// that are still in use, and glibc keeps it; so it is returned to the system here.
 #[derive(Debug)]
 struct Memory;
 
@@ -130,7 +130,7 @@ impl Queue {
         Queue::with(limits_for(memory))
     }
 
-    fn with(limits: [Limit; LIMITS.len()]) -> Queue {
+    fn with(limits: [ClassLimit; LIMITS.len()]) -> Queue {
         Queue(Arc::new(Inner {
             limits,
             all: limits.map(|limit| Arc::new(Semaphore::new(limit.at_once))),

@@ -23,19 +23,19 @@ use crate::store;
 /// Serves PaddleCloud: jobs, users, quotas, logs.
 #[derive(Debug, Parser)]
 #[command(name = "paddlecloud-server", version = crate::VERSION, args_conflicts_with_subcommands = true)]
-struct Line {
+struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    how: How,
+    how: ServeArgs,
 }
 
 #[derive(Debug, Args)]
-struct How {
+struct ServeArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE", required_unless_present = "embedded")]
     config: Option<PathBuf>,
-    /// Serve only the user who started it, on a private socket; what `paddlectl` does by itself
+    /// Serve only the user who started it, on a private socket, as `paddlectl` does automatically
     #[arg(long, conflicts_with = "config", requires = "data")]
     embedded: bool,
     /// The folder of the embedded server
@@ -48,10 +48,10 @@ struct How {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make the first administrator, before the server's first start
+    /// Create the first administrator, before the server's first start
     ///
-    /// The password is read from PADDLECLOUD_ADMIN_PASSWORD or from standard input. If that is a terminal, one is made
-    /// up and printed once.
+    /// The password is read from PADDLECLOUD_ADMIN_PASSWORD or from standard input. If that is a terminal, a password
+    /// is generated and printed once.
     Init {
         /// The configuration file
         #[arg(long, value_name = "FILE")]
@@ -70,7 +70,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Replace the database by a backup; the server must be stopped
+    /// Replace the database with a backup; the server must be stopped
     ///
     /// Runs, logs, packages, jobs and accounts that are newer than the backup stay.
     Restore {
@@ -82,10 +82,10 @@ enum Command {
     },
     /// Read a password from standard input and print its hash for `password_hash`
     HashPassword,
-    /// Create the objects that standard input lists in the cluster of the kubeconfig, and print its context
+    /// Create the objects listed on standard input in the cluster of the kubeconfig, and print its context
     #[command(hide = true)]
     CreateObjects {
-        /// Instead of the context's own
+        /// The namespace; default: that of the context
         #[arg(long, value_name = "NAME")]
         namespace: Option<String>,
     },
@@ -97,7 +97,7 @@ enum Command {
 /// Runs the program; `args` are those after its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let name = OsString::from("paddlecloud-server");
-    let line = match Line::try_parse_from(std::iter::once(name).chain(args)) {
+    let line = match CommandLine::try_parse_from(std::iter::once(name).chain(args)) {
         Ok(line) => line,
         Err(error) => {
             let _ = error.print();
@@ -111,7 +111,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Some(Command::HashPassword) => print_hash(),
         Some(Command::CreateObjects { namespace }) => create_objects(namespace.as_deref()),
         Some(Command::Openapi) => {
-            // A closed pipe is no error: the reader has what it wanted.
+            // A closed pipe is not an error: the reader has what it wanted.
             let _ = std::io::stdout().write_all(crate::openapi::document().as_bytes());
             ExitCode::SUCCESS
         }
@@ -202,7 +202,7 @@ fn create_objects(namespace: Option<&str>) -> ExitCode {
     }
 }
 
-fn serve(how: How) -> ExitCode {
+fn serve(how: ServeArgs) -> ExitCode {
     start_tracing();
     let ready = Ready::new(how.ready_fd);
     let config = match configuration(&how) {
@@ -219,7 +219,7 @@ fn serve(how: How) -> ExitCode {
     }
 }
 
-fn configuration(how: &How) -> Result<Config, ConfigError> {
+fn configuration(how: &ServeArgs) -> Result<Config, ConfigError> {
     match (&how.config, &how.data) {
         (Some(file), _) => Config::read(file),
         (None, Some(data)) => Ok(config::embedded(
@@ -257,7 +257,7 @@ impl StartError {
         let plain = match self {
             StartError::Store(error) => return error.hint(),
             StartError::Secret(error) => return error.hint(),
-            StartError::Jobs(reconcile::StartError::Store(error)) => {
+            StartError::Jobs(reconcile::LoadError::Store(error)) => {
                 return store::hint(error);
             }
             StartError::Files { source, .. } => return source.hint(),

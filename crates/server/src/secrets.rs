@@ -25,7 +25,7 @@ use crate::store::{AuditEntry, SecretRow, Store};
 
 /// What a secret is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SecretKind {
     /// An environment variable of workers.
     Secret,
     /// The credentials of an image registry.
@@ -34,12 +34,12 @@ pub enum Kind {
     RefreshToken,
 }
 
-impl Kind {
+impl SecretKind {
     fn as_str(self) -> &'static str {
         match self {
-            Kind::Secret => "secret",
-            Kind::Registry => "registry",
-            Kind::RefreshToken => "refresh-token",
+            SecretKind::Secret => "secret",
+            SecretKind::Registry => "registry",
+            SecretKind::RefreshToken => "refresh-token",
         }
     }
 }
@@ -90,7 +90,7 @@ impl Secrets {
     pub async fn set(
         &self,
         owner: &UserName,
-        kind: Kind,
+        kind: SecretKind,
         name: &str,
         value: &str,
         entry: AuditEntry,
@@ -107,7 +107,7 @@ impl Secrets {
     }
 
     /// A user's secrets of one kind, still sealed.
-    pub async fn list(&self, owner: &UserName, kind: Kind) -> Result<Vec<SecretRow>, SecretsError> {
+    pub async fn list(&self, owner: &UserName, kind: SecretKind) -> Result<Vec<SecretRow>, SecretsError> {
         Ok(self.0.store.secrets_of(owner, kind.as_str()).await?)
     }
 
@@ -115,7 +115,7 @@ impl Secrets {
     pub async fn remove(
         &self,
         owner: &UserName,
-        kind: Kind,
+        kind: SecretKind,
         name: &str,
         entry: AuditEntry,
     ) -> Result<bool, SecretsError> {
@@ -129,7 +129,7 @@ impl Secrets {
     pub async fn reveal(
         &self,
         owner: &UserName,
-        kind: Kind,
+        kind: SecretKind,
         name: &str,
     ) -> Result<Option<String>, SecretsError> {
         let find = || self.0.store.secret_find(owner, kind.as_str(), name);
@@ -143,7 +143,7 @@ impl Secrets {
         }
     }
 
-    pub async fn has(&self, owner: &UserName, kind: Kind, name: &str) -> Result<bool, SecretsError> {
+    pub async fn has(&self, owner: &UserName, kind: SecretKind, name: &str) -> Result<bool, SecretsError> {
         Ok(self
             .0
             .store
@@ -166,7 +166,7 @@ impl Secrets {
             password,
         } = login;
         let text = json!({"server": server, "username": username, "password": password}).to_string();
-        self.set(owner, Kind::Registry, name, &text, entry).await
+        self.set(owner, SecretKind::Registry, name, &text, entry).await
     }
 
     /// Opens the credentials of a listed row.
@@ -207,11 +207,11 @@ impl Secrets {
     pub async fn rotate(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
         // In its own task, so that a cancelled request cannot stop it between the database and the keys in memory.
         let secrets = self.clone();
-        let rotated = tokio::spawn(async move { secrets.seal_anew(entry).await });
+        let rotated = tokio::spawn(async move { secrets.reseal_all(entry).await });
         rotated.await.map_err(|panic| StoreError::Write(panic.into()))?
     }
 
-    async fn seal_anew(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
+    async fn reseal_all(&self, entry: AuditEntry) -> Result<usize, SecretsError> {
         let _changing = self.0.changing.lock().await;
         let source = self.0.source.clone();
         let read = tokio::task::spawn_blocking(move || read_keys(&source)).await;
@@ -285,7 +285,7 @@ impl SecretSource for Secrets {
         Box::pin(async move {
             let mut found = BTreeMap::new();
             for wanted in &job.spec.secrets {
-                let value = self.reveal(&job.user, Kind::Secret, &wanted.name).await;
+                let value = self.reveal(&job.user, SecretKind::Secret, &wanted.name).await;
                 let value = value.map_err(not_opened)?;
                 let gone = || PrepareError::Failed(format!("the secret `{}` has been deleted", wanted.name));
                 let value = value.ok_or_else(gone)?;
@@ -392,12 +392,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let secrets = secrets(folder.path(), "first").await;
         let (ann, bob): (UserName, UserName) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        let set = secrets.set(&ann, Kind::Secret, "api", "canary", AuditEntry::default());
+        let set = secrets.set(&ann, SecretKind::Secret, "api", "canary", AuditEntry::default());
         set.await.unwrap();
-        let reveal = async |user: &UserName| secrets.reveal(user, Kind::Secret, "api").await.unwrap();
+        let reveal = async |user: &UserName| secrets.reveal(user, SecretKind::Secret, "api").await.unwrap();
         assert_eq!(reveal(&ann).await.as_deref(), Some("canary"));
         assert_eq!(reveal(&bob).await, None);
-        let row = secrets.list(&ann, Kind::Secret).await.unwrap().remove(0);
+        let row = secrets.list(&ann, SecretKind::Secret).await.unwrap().remove(0);
         assert!(!row.sealed.contains("canary"));
         let moved = SecretRow {
             owner: "bob".into(),
@@ -412,13 +412,13 @@ mod tests {
         assert!(secrets.unseal(&row).is_err(), "the old key is gone");
         assert!(
             secrets
-                .remove(&ann, Kind::Secret, "api", AuditEntry::default())
+                .remove(&ann, SecretKind::Secret, "api", AuditEntry::default())
                 .await
                 .unwrap()
         );
         assert!(
             !secrets
-                .remove(&ann, Kind::Secret, "api", AuditEntry::default())
+                .remove(&ann, SecretKind::Secret, "api", AuditEntry::default())
                 .await
                 .unwrap()
         );
@@ -430,7 +430,7 @@ mod tests {
         let secrets = secrets(folder.path(), "first").await;
         let ann: UserName = "ann".parse().unwrap();
         let set = async |name: &str| {
-            let set = secrets.set(&ann, Kind::Secret, name, "canary", AuditEntry::default());
+            let set = secrets.set(&ann, SecretKind::Secret, name, "canary", AuditEntry::default());
             set.await.unwrap();
         };
         set("old").await;
@@ -439,7 +439,7 @@ mod tests {
         assert!(matches!(refused, SecretsError::Sealed(name) if name == "old"));
         set("new").await;
         for name in ["old", "new"] {
-            let found = secrets.reveal(&ann, Kind::Secret, name).await.unwrap();
+            let found = secrets.reveal(&ann, SecretKind::Secret, name).await.unwrap();
             assert_eq!(found.as_deref(), Some("canary"), "{name}");
         }
     }
@@ -452,7 +452,7 @@ mod tests {
         std::fs::write(folder.path().join("key"), "second\nfirst\n").unwrap();
         let set = async |number: u32| {
             let name = format!("s{number}");
-            let set = secrets.set(&ann, Kind::Secret, &name, "canary", AuditEntry::default());
+            let set = secrets.set(&ann, SecretKind::Secret, &name, "canary", AuditEntry::default());
             set.await.unwrap();
         };
         let sets = futures_util::future::join_all((0..50).map(set));
@@ -460,7 +460,7 @@ mod tests {
         rotated.unwrap();
         std::fs::write(folder.path().join("key"), "second\n").unwrap();
         secrets.rotate(AuditEntry::default()).await.unwrap();
-        assert_eq!(secrets.list(&ann, Kind::Secret).await.unwrap().len(), 50);
+        assert_eq!(secrets.list(&ann, SecretKind::Secret).await.unwrap().len(), 50);
     }
 
     #[tokio::test]

@@ -1,14 +1,16 @@
 //! Constructs a server, runs it until it is asked to stop, and shuts it down.
+//!
+//! `run` parses the command line; each engine constructs itself from the configuration (`engine`).
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
-use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
+use paddlecloud_core::quantity::Bytes;
+use paddlecloud_supervisor::protocol::Isolation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -21,7 +23,7 @@ use crate::config::{
 };
 use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::kubernetes::{self, KubernetesError};
-use crate::engine::local::{BootId, LocalEngine, LocalSettings, PYTHON_FOLDER};
+use crate::engine::local;
 use crate::error_chain::chain_of;
 use crate::files::{Files, StoreError};
 use crate::homes::{HomeError, InUse, Storage, StorageLock};
@@ -39,7 +41,6 @@ use crate::runs::HomeRuns;
 use crate::secrets::{Secrets, SecretsError};
 use crate::store::{OpenError, Store, jobs_below};
 use crate::tls::{Tls, TlsError};
-use paddlecloud_core::quantity::Bytes;
 
 /// Threads that answer requests. Most of the work is waiting; two are enough.
 const THREADS: usize = 2;
@@ -93,16 +94,14 @@ pub enum StartError {
     Oidc(#[from] OidcError),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    #[error(
-        "{0} can be reached from other machines, and passwords and tokens would travel there in plain text"
-    )]
+    #[error("{0} can be reached from other machines, and passwords and tokens would be sent in plain text")]
     PlainHttp(String),
     #[error(transparent)]
     Authority(#[from] AuthorityError),
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("cannot load the jobs")]
-    Jobs(#[from] reconcile::StartError),
+    Jobs(#[from] reconcile::LoadError),
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
 }
@@ -110,6 +109,7 @@ pub enum StartError {
 /// Runs a server until it is asked to stop. Reports on `ready` when the server is ready, or why it failed.
 pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
     allow_many_files();
+    return_large_blocks();
     // Forks, so it must run before threads start.
     let isolation = paddlecloud_supervisor::probe();
     let result = runtime().map_err(StartError::Threads).and_then(|runtime| {
@@ -135,6 +135,16 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
             ready.failed(&chain_of(&error), error.hint().as_deref());
             Err(error)
         }
+    }
+}
+
+/// Makes the allocator return every block of 1 MiB or more when it is freed. By default glibc keeps blocks of up to 32 MiB for the
+/// thread that freed them, such as the 19 MiB of a password hash.
+fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it only sets a parameter, before other threads start.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
     }
 }
 
@@ -167,37 +177,16 @@ impl Server {
         isolation: Isolation,
         stop: CancellationToken,
     ) -> Result<Server, StartError> {
-        let (system_users, map) = match config.engine {
-            EngineKind::Local => (
-                SystemUsers::find(&config.users, &isolation)?,
-                SystemUserMap::new(config.system_uids, &isolation),
-            ),
-            // Pods are isolated by their mounts.
-            EngineKind::Kubernetes(_) => (SystemUsers::default(), SystemUserMap::none()),
-        };
+        let (system_users, map) = system_users(&config, &isolation)?;
         let data = DataFolder::take(&config.data)?;
-        let (mut tls, mut authority) = (None, None);
-        if let Some(files) = &config.tls {
-            let own = Authority::open(&config.data)?;
-            if !config.tls_names.is_empty() {
-                own.issue(&config.tls_names, files)?;
-            }
-            tls = Some(Tls::new(files, own.certificate())?);
-            authority = Some(own);
-        }
+        let (tls, authority) = open_tls(&config)?;
         let store = Store::open_knowing(&config.database, jobs_below(&config.data)).await?;
         let secret = Secret::open(&config.data)?;
         store.set_audit_key(Authenticator::audit_key(&secret));
         refuse_lost_storage(&config, &store).await?;
-        let storage = Storage::open(&config.storage, config.datacenter.clone()).map_err(|source| {
-            StartError::Storage {
-                path: config.storage.clone(),
-                source,
-            }
-        })?;
-        let storage_lock = storage.take()?;
+        let (storage, storage_lock) = open_storage(&config)?;
         let accounts = Accounts::open(store.clone(), &config, &system_users, map).await;
-        let accounts = accounts.map_err(reconcile::StartError::from)?;
+        let accounts = accounts.map_err(reconcile::LoadError::from)?;
         let users = accounts.users();
         let storage = storage.with_users(users.clone());
         storage.make_homes()?;
@@ -205,7 +194,7 @@ impl Server {
             backend: Box::new(config.backend.clone()),
             source,
         })?;
-        let logs = SegmentLogs::open(&config.data, log_limits(&config)).map_err(StartError::Engine)?;
+        let logs = SegmentLogs::open(&config.data, config.logs.limits()).map_err(StartError::Engine)?;
         let secrets = Secrets::open(store.clone(), config.secrets_key.clone())?;
         let parts = EngineParts {
             config: &config,
@@ -219,11 +208,7 @@ impl Server {
             reconciler,
             notes: degraded,
         } = parts.start(isolation, &secret).await?;
-        let mut sockets = Vec::new();
-        for listen in &config.listen {
-            sockets.push(serve::bind(listen).await?);
-        }
-        refuse_plain_http(&config, &sockets)?;
+        let sockets = bind(&config).await?;
         let metrics = Metrics::default();
         let app = Arc::new(App {
             auth: Authenticator::new(users, config.socket_user.clone(), store.clone(), secret)
@@ -254,9 +239,7 @@ impl Server {
         });
         let data = Arc::new(data);
         drop(tokio::spawn(Arc::clone(&data).stop_when_gone(app.stop.clone())));
-        drop(tokio::spawn(sweep_files(Arc::downgrade(&app), app.stop.clone())));
-        drop(tokio::spawn(sweep_homes(Arc::downgrade(&app))));
-        drop(tokio::spawn(trim_logs(Arc::downgrade(&app), app.stop.clone())));
+        spawn_chores(&app);
         warn_without_accounts(&app);
         Ok(Server {
             app,
@@ -301,6 +284,52 @@ impl Server {
     }
 }
 
+/// The system users that run workers. Pods need none: their mounts isolate them.
+fn system_users(
+    config: &Config,
+    isolation: &Isolation,
+) -> Result<(SystemUsers, SystemUserMap), SystemUserError> {
+    match config.engine {
+        EngineKind::Local => Ok((
+            SystemUsers::find(&config.users, isolation)?,
+            SystemUserMap::new(config.system_uids, isolation),
+        )),
+        EngineKind::Kubernetes(_) => Ok((SystemUsers::default(), SystemUserMap::none())),
+    }
+}
+
+/// TLS and the server's own authority, which issues the server's certificate if names are configured.
+fn open_tls(config: &Config) -> Result<(Option<Tls>, Option<Authority>), StartError> {
+    let Some(files) = &config.tls else {
+        return Ok((None, None));
+    };
+    let authority = Authority::open(&config.data)?;
+    if !config.tls_names.is_empty() {
+        authority.issue(&config.tls_names, files)?;
+    }
+    let tls = Tls::new(files, authority.certificate())?;
+    Ok((Some(tls), Some(authority)))
+}
+
+fn open_storage(config: &Config) -> Result<(Storage, StorageLock), StartError> {
+    let storage = Storage::open(&config.storage, config.datacenter.clone());
+    let storage = storage.map_err(|source| StartError::Storage {
+        path: config.storage.clone(),
+        source,
+    })?;
+    let lock = storage.take()?;
+    Ok((storage, lock))
+}
+
+async fn bind(config: &Config) -> Result<Vec<Bound>, StartError> {
+    let mut sockets = Vec::new();
+    for listen in &config.listen {
+        sockets.push(serve::bind(listen).await?);
+    }
+    refuse_plain_http(config, &sockets)?;
+    Ok(sockets)
+}
+
 /// Refuses to start if the storage folder is missing although the database has jobs: the disk is probably not mounted, and
 /// nothing may be created in its place.
 async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), StartError> {
@@ -313,7 +342,7 @@ async fn refuse_lost_storage(config: &Config, store: &Store) -> Result<(), Start
         before: None,
         limit: 1,
     };
-    let known = store.page(&any).await.map_err(reconcile::StartError::from)?;
+    let known = store.page(&any).await.map_err(reconcile::LoadError::from)?;
     match known.jobs.is_empty() {
         true => Ok(()),
         false => Err(StartError::StorageMissing(config.storage.clone())),
@@ -341,7 +370,7 @@ fn refuse_plain_http(config: &Config, sockets: &[Bound]) -> Result<(), StartErro
     match outside.filter(|_| config.tls.is_none()) {
         Some(socket) if !config.plain_http => Err(StartError::PlainHttp(socket.address.clone())),
         Some(_) => {
-            tracing::warn!("passwords and tokens travel in plain text: `plain_http` is set");
+            tracing::warn!("passwords and tokens are sent in plain text: `plain_http` is set");
             Ok(())
         }
         None => Ok(()),
@@ -366,18 +395,18 @@ struct Started {
 }
 
 impl EngineParts<'_> {
-    /// Starts the configured engine. This is the only place that makes one.
+    /// Starts the configured engine. This is the only place that constructs one.
     async fn start(&self, isolation: Isolation, secret: &Secret) -> Result<Started, StartError> {
         match &self.config.engine {
             EngineKind::Local => {
-                let engine = local_engine(self.config, isolation, self.storage, self.logs);
+                let (storage, logs) = (self.storage.clone(), self.logs.clone());
+                let engine = local::start(self.config, isolation, secret, storage, logs);
                 self.start_with(engine.map_err(StartError::Engine)?).await
             }
             EngineKind::Kubernetes(settings) => {
                 let logs = Arc::new(self.logs.clone());
-                let limits = log_limits(self.config);
                 let users = self.storage.accounts().clone();
-                let engine = kubernetes::start(self.config, settings, secret, users, logs, limits).await?;
+                let engine = kubernetes::start(self.config, settings, secret, users, logs).await?;
                 self.start_with(engine).await
             }
         }
@@ -406,71 +435,6 @@ impl EngineParts<'_> {
     }
 }
 
-fn log_limits(config: &Config) -> LogLimits {
-    LogLimits {
-        segment_bytes: config.logs.segment.as_u64(),
-        keep_bytes: config.logs.keep.as_u64(),
-    }
-}
-
-fn local_engine(
-    config: &Config,
-    isolation: Isolation,
-    storage: &Storage,
-    logs: &SegmentLogs,
-) -> io::Result<LocalEngine> {
-    let program = match &config.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe()?,
-    };
-    let settings = LocalSettings {
-        data: config.data.clone(),
-        datacenter: config.datacenter.clone(),
-        nodes: config.inventory.nodes.clone(),
-        address_seed: address_seed(&config.data),
-        isolation,
-        logs: log_limits(config),
-        log_copy: config.logs.copy,
-        boot: BootId::read()?,
-        programs: programs_folder(&config.data, &program)?,
-        program,
-    };
-    let secret = Secret::open(&config.data).map_err(std::io::Error::other)?;
-    Ok(LocalEngine::new(settings, storage.clone(), logs.clone(), secret))
-}
-
-/// Programs that workers call by name; all are this executable.
-const WORKERS_PROGRAMS: [&str; 2] = ["paddle", "paddle-data"];
-
-/// Creates the folder that is first in the workers' `PATH`. Its entries, such as `paddle`, are links to this program.
-fn programs_folder(data: &Path, program: &Path) -> io::Result<PathBuf> {
-    let folder = data.join("bin");
-    std::fs::create_dir_all(&folder)?;
-    for name in WORKERS_PROGRAMS {
-        let link = folder.join(name);
-        if std::fs::read_link(&link).is_ok_and(|target| target == program) {
-            continue;
-        }
-        let fresh = folder.join(format!(".{name}.new"));
-        let _ = std::fs::remove_file(&fresh);
-        std::os::unix::fs::symlink(program, &fresh)?;
-        std::fs::rename(&fresh, &link)?;
-    }
-    make_python(&folder.join(PYTHON_FOLDER))?;
-    Ok(folder)
-}
-
-/// Creates a `python` for machines that have only `python3`. It runs the `python3` of the worker's `PATH`.
-fn make_python(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    let (script, fresh) = (folder.join("python"), folder.join(".python.new"));
-    std::fs::write(&fresh, "#!/bin/sh\nexec python3 \"$@\"\n")?;
-    for made in [folder, &fresh] {
-        std::fs::set_permissions(made, std::fs::Permissions::from_mode(0o755))?;
-    }
-    std::fs::rename(fresh, script)
-}
-
 /// Raises the limit of open files: followers of logs hold files open, and the usual limit of 1024 is too low.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -484,8 +448,15 @@ fn allow_many_files() {
     }
 }
 
+/// Starts the housekeeping tasks. They end with the server.
+fn spawn_chores(app: &Arc<App>) {
+    drop(tokio::spawn(sweep_files(Arc::downgrade(app), app.stop.clone())));
+    drop(tokio::spawn(sweep_homes(Arc::downgrade(app))));
+    drop(tokio::spawn(trim_logs(Arc::downgrade(app), app.stop.clone())));
+}
+
 /// Removes abandoned uploads and leftovers of a killed server, repeatedly until the server stops.
-async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
+async fn sweep_files(app: Weak<App>, stop: CancellationToken) {
     if let Some(app) = app.upgrade() {
         app.files_sweep().await;
     }
@@ -500,7 +471,7 @@ async fn sweep_files(app: std::sync::Weak<App>, stop: CancellationToken) {
 }
 
 /// Keeps logs within their owners' storage quotas.
-async fn trim_logs(app: std::sync::Weak<App>, stop: CancellationToken) {
+async fn trim_logs(app: Weak<App>, stop: CancellationToken) {
     while stop
         .run_until_cancelled(tokio::time::sleep(TRIM_EVERY))
         .await
@@ -512,19 +483,14 @@ async fn trim_logs(app: std::sync::Weak<App>, stop: CancellationToken) {
 }
 
 /// Removes unneeded files of runs and packages, once, in case the last server did not stop cleanly.
-async fn sweep_homes(app: std::sync::Weak<App>) {
+async fn sweep_homes(app: Weak<App>) {
     if let Some(app) = app.upgrade() {
         app.sweep_homes().await;
     }
 }
 
-/// A seed derived from the data folder's path, so that it survives a restart.
-fn address_seed(data: &Path) -> u64 {
-    let hash = blake3::hash(data.as_os_str().as_encoded_bytes());
-    u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
-}
-
-/// Stops the server on SIGTERM and SIGINT. A second signal ends the process at once, which loses nothing that was accepted.
+/// Stops the server on SIGTERM and SIGINT. A second signal ends the process immediately, which loses nothing that was
+/// accepted.
 fn stop_on_signals(stop: CancellationToken) {
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
         let stop = stop.clone();
@@ -532,10 +498,10 @@ fn stop_on_signals(stop: CancellationToken) {
             Ok(mut signals) => drop(tokio::spawn(async move {
                 while signals.recv().await.is_some() {
                     if stop.is_cancelled() {
-                        tracing::warn!("second signal: stopping at once");
+                        tracing::warn!("second signal: stopping immediately");
                         std::process::exit(1);
                     }
-                    tracing::info!("stopping on a signal; a second one stops the server at once");
+                    tracing::info!("stopping on a signal; a second one stops the server immediately");
                     stop.cancel();
                 }
             })),

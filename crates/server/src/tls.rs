@@ -144,12 +144,15 @@ impl Reloading {
         if now != current.changed {
             match load(&self.files) {
                 Ok(pair) => {
-                    tracing::info!(certificate = %self.files.cert.display(), "a new certificate is used");
+                    tracing::info!(certificate = %self.files.cert.display(), "using the new certificate");
                     (current.pair, current.changed) = (pair, now);
                 }
                 Err(error) => {
                     let error = crate::error_chain::chain_of(&error);
-                    tracing::warn!(error, "the new certificate cannot be used; the old one still is");
+                    tracing::warn!(
+                        error,
+                        "the new certificate cannot be used; still using the old one"
+                    );
                 }
             }
         }

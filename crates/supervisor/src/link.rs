@@ -223,6 +223,10 @@ impl Decoder {
         };
         let frame = decode(body)?;
         self.read += 4 + length;
+        if self.read == self.bytes.len() {
+            // An idle link keeps no buffer.
+            (self.bytes, self.read) = (Vec::new(), 0);
+        }
         Ok(Some(frame))
     }
 }

@@ -1,14 +1,16 @@
 //! The steps of a transfer that are the same in both directions.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::vec::IntoIter;
 
 use paddlecloud_api::client::ClientError;
-use paddlecloud_pfs::pack::PackError;
-use paddlecloud_pfs::{Entry, RelPath, RootError, links_outside};
+use paddlecloud_api::error::ErrorName;
+use paddlecloud_pfs::{Entry, RootError};
 
-use super::engine::{Engine, same_again};
-use super::item::{Item, Tree, Verdict, batches};
+use super::engine::{Engine, blocking, same_again};
+use super::gathering::Gathering;
+use super::item::{Item, Verdict, batches};
 use super::patience::{Patience, may_pass};
 use super::{Outcome, TransferError};
 
@@ -46,29 +48,33 @@ pub(super) fn amount_of(entries: &[Entry]) -> (u64, u64) {
 }
 
 impl Engine<'_> {
-    /// The items of a tree. Links that lead out of it are reported as failures.
-    pub(super) fn items_of(&self, tree: Tree, entries: Vec<Entry>) -> Vec<Item> {
-        let tree = Arc::new(tree);
-        let outside = links_outside(&entries);
-        let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
-        let items = entries
-            .into_iter()
-            .filter(|entry| !left_out.contains(&entry.path))
-            .map(|entry| Item::of_tree(&tree, entry))
-            .collect();
-        for link in outside {
-            let path = format!("{}/{}", tree.shown, link.path);
-            self.tally.failed(path, PackError::LinkOutside(link).into());
-        }
-        items
+    /// Reports files and bytes of what will be transferred.
+    pub(super) fn plan(&self, foreseen: impl Iterator<Item = (u64, u64)>) {
+        let (files, bytes) = foreseen.fold((0, 0), |all, next| (all.0 + next.0, all.1 + next.1));
+        self.tally.planned(files, bytes);
     }
 
-    /// Reports the planned amount: these items, and files and bytes of what follows.
-    pub(super) fn plan(&self, items: &[Item], later: impl Iterator<Item = (u64, u64)>) {
-        let files = items.iter().filter(|item| !item.is_dir()).count() as u64;
-        let now = (files, items.iter().map(Item::size).sum());
-        let (files, bytes) = later.fold(now, |all, next| (all.0 + next.0, all.1 + next.1));
-        self.tally.planned(files, bytes);
+    /// The items of the next sources, as many as folders may be open at a time.
+    pub(super) async fn gathered<S: Send + 'static>(
+        &self,
+        sources: &mut IntoIter<S>,
+        add: impl Fn(&mut Gathering, S) + Send + 'static,
+    ) -> Vec<Item> {
+        let mut waiting = std::mem::take(sources);
+        let mut gathering = Gathering::default();
+        (*sources, gathering) = blocking(move || {
+            while !gathering.is_full()
+                && let Some(source) = waiting.next()
+            {
+                add(&mut gathering, source);
+            }
+            (waiting, gathering)
+        })
+        .await;
+        for (shown, error) in std::mem::take(&mut gathering.failed) {
+            self.tally.failed(shown, error);
+        }
+        gathering.into_items()
     }
 
     /// Returns an item that must move; reports any other. What lies in a refused folder is skipped.
@@ -127,16 +133,22 @@ impl Engine<'_> {
 
     /// Moves a batch in one request. Returns the items that must be sent one by one.
     ///
-    /// A broken connection costs at most the batch, and the next attempt sends it in halves.
+    /// A broken connection costs at most the batch. From then on, batches are sent in halves.
     async fn in_packs(&self, way: Way, batch: Vec<Item>) -> Vec<Item> {
         let mut late = Vec::new();
-        let mut waiting = vec![batch];
+        let (whole, mut waiting) = (batch.len(), vec![batch]);
         let mut patience = Patience::new(self.files.client);
         while let Some(mut items) = waiting.pop() {
             if self.tally.is_over() {
                 self.give_up(items.iter().filter(|item| !item.is_dir()), |item| {
                     way.source(item)
                 });
+                continue;
+            }
+            let halvings = self.halvings.load(Ordering::Relaxed);
+            if items.len() > (whole >> halvings).max(1) {
+                let second = items.split_off(items.len() / 2);
+                waiting.extend([second, items]);
                 continue;
             }
             let moved = match way {
@@ -151,49 +163,45 @@ impl Engine<'_> {
                 }
                 Err(TransferError::Server(error)) => error,
                 Err(error) => {
-                    self.fail_all(way, &items, &error);
+                    self.fail_all(way, &items, |item| here(item, &error));
                     continue;
                 }
             };
             if self.packs_once {
-                self.refuse_all(way, &items, &error);
+                self.fail_all(way, &items, |_| same_again(&error).into());
                 continue;
             }
             if items.len() == 1 && may_pass(&error) && patience.tries() > 1 && items[0].is_file() {
                 late.append(&mut items);
                 continue;
             }
+            let is_lost = matches!(error, ClientError::Broken { .. });
+            if items.len() > 1 && (is_lost || error.refusal() == Some(ErrorName::Damaged)) {
+                self.halvings.fetch_max(halvings + 1, Ordering::Relaxed);
+            }
             match patience.after(error).await {
-                Ok(()) if items.len() > 1 => {
-                    let second = items.split_off(items.len() / 2);
-                    waiting.extend([second, items]);
-                }
                 Ok(()) => waiting.push(items),
-                Err(error) => self.refuse_all(way, &items, &error),
+                Err(error) => self.fail_all(way, &items, |_| same_again(&error).into()),
             }
         }
         late
     }
 
-    /// An error of the request fails every file in it.
-    fn refuse_all(&self, way: Way, items: &[Item], error: &ClientError) {
+    fn fail_all(&self, way: Way, items: &[Item], error: impl Fn(&Item) -> TransferError) {
         for item in items {
-            self.tally.failed(way.source(item), same_again(error).into());
+            self.tally.failed(way.source(item), error(item));
         }
     }
+}
 
-    /// A problem of this machine fails every file.
-    fn fail_all(&self, way: Way, items: &[Item], error: &TransferError) {
-        for item in items {
-            let error = match error {
-                TransferError::Local(RootError::NoSpace(_)) => RootError::NoSpace(item.local.clone()).into(),
-                TransferError::Local(RootError::FsQuota(_)) => RootError::FsQuota(item.local.clone()).into(),
-                other => TransferError::Io {
-                    action: "write what was fetched",
-                    source: std::io::Error::other(other.to_string()),
-                },
-            };
-            self.tally.failed(way.source(item), error);
-        }
+/// A problem of this machine, for one of the files that it fails.
+fn here(item: &Item, error: &TransferError) -> TransferError {
+    match error {
+        TransferError::Local(RootError::NoSpace(_)) => RootError::NoSpace(item.local.clone()).into(),
+        TransferError::Local(RootError::FsQuota(_)) => RootError::FsQuota(item.local.clone()).into(),
+        other => TransferError::Io {
+            action: "write what was fetched",
+            source: std::io::Error::other(other.to_string()),
+        },
     }
 }

@@ -101,7 +101,7 @@ impl<'a> FileClient<'a> {
                 dry_run: options.dry_run,
                 empty_folders: false,
             };
-            let call = post("remove", &body, self.remove_replay(body.dry_run));
+            let call = post("remove", &body, self.replay(body.dry_run));
             let mut some: Vec<Removed> = self.message(&call).await?;
             if call.was_lost() {
                 some.iter_mut().for_each(forgive_absence);
@@ -111,11 +111,12 @@ impl<'a> FileClient<'a> {
         Ok(removed)
     }
 
-    /// Another client may have created a file of the same name between two requests. That risk is only taken in long transfers.
-    fn remove_replay(&self, dry_run: bool) -> Replay {
-        match (dry_run, self.absence) {
-            (true, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
-            (false, Absence::IsTold) => Replay::Never,
+    /// A request that is not harmless is only repeated in long transfers: a removal may hit a file that another client created
+    /// between the two, and a copy with `Keep` may find its own first result.
+    fn replay(&self, is_harmless: bool) -> Replay {
+        match self.absence {
+            Absence::IsTold if !is_harmless => Replay::Never,
+            Absence::IsTold | Absence::IsWaitedOut => Replay::Safe,
         }
     }
 
@@ -134,12 +135,8 @@ impl<'a> FileClient<'a> {
         to: &PfsPath,
         existing: Existing,
     ) -> Result<CopyReply, ClientError> {
-        self.post(
-            "copy",
-            &move_request(from, to, existing),
-            self.copy_replay(existing),
-        )
-        .await
+        let replay = self.replay(existing == Existing::Replace);
+        self.post("copy", &move_request(from, to, existing), replay).await
     }
 
     /// Copies a link as a link.
@@ -153,16 +150,8 @@ impl<'a> FileClient<'a> {
             keep_link: true,
             ..move_request(from, to, existing)
         };
-        self.post("copy", &request, self.copy_replay(existing)).await
-    }
-
-    /// A repeated copy with `Keep` may find its own first result and report it as existing. That is only accepted in long
-    /// transfers.
-    fn copy_replay(&self, existing: Existing) -> Replay {
-        match (existing, self.absence) {
-            (Existing::Replace, _) | (_, Absence::IsWaitedOut) => Replay::Safe,
-            (Existing::Keep, Absence::IsTold) => Replay::Never,
-        }
+        let replay = self.replay(existing == Existing::Replace);
+        self.post("copy", &request, replay).await
     }
 
     /// Bytes and files below a path.

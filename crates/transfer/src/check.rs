@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FileKind, FileMeta, is_ours};
-use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::root::Kind;
 use paddlecloud_pfs::{KEEPS_EXECUTABLE_BITS, PfsPath, RelPath, Root, RootError};
 
 use super::engine::blocking;
+use super::local::hashed;
 use super::{FileClient, ListOptions, TransferError};
 
 /// One of the two sides.
@@ -154,11 +154,7 @@ fn local_nodes(path: &Path) -> Result<Nodes, TransferError> {
 }
 
 fn local_meta(root: &Root, path: &RelPath) -> Result<FileMeta, TransferError> {
-    let (file, meta) = root.open_file_no_links(path)?;
-    let digest = hash_file(&file).map_err(|source| TransferError::Io {
-        action: "read the file",
-        source,
-    })?;
+    let (digest, meta) = hashed(root, path)?;
     Ok(FileMeta {
         digest: Some(digest),
         ..FileMeta::of(&meta)

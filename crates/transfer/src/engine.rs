@@ -1,7 +1,7 @@
 //! The state that all parts of a transfer share: options, tally, rate limit, and the number of concurrent requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,8 +50,10 @@ pub(super) struct Engine<'a> {
     pub(super) options: &'a TransferOptions,
     pub(super) tally: &'a Tally<'a>,
     pub(super) throttle: Option<Arc<Throttle>>,
-    /// A pack that breaks fails at once.
+    /// A pack that breaks fails immediately.
     pub(super) packs_once: bool,
+    /// How often packs were halved because connections broke.
+    pub(super) halvings: AtomicU32,
     permits: Semaphore,
     lanes: Lanes,
 }
@@ -68,6 +70,7 @@ impl<'a> Engine<'a> {
             tally,
             throttle: options.bwlimit.map(|rate| Arc::new(Throttle::new(rate))),
             packs_once: false,
+            halvings: AtomicU32::new(0),
             permits: Semaphore::new(options.transfers.get()),
             lanes: Lanes::default(),
         }
@@ -157,6 +160,23 @@ impl<'a> Engine<'a> {
             self.tally.failed(shown(item), TransferError::BrokenOff);
         }
     }
+}
+
+/// How often a file is transferred again because it changed or arrived damaged.
+const ATTEMPTS: usize = 3;
+
+/// Tries until it succeeds, or starting over does not help.
+pub(super) async fn attempts<T, F: Future<Output = Result<T, TransferError>>>(
+    attempt: impl Fn() -> F,
+    may_help: impl Fn(&TransferError) -> bool,
+) -> Result<T, TransferError> {
+    for _ in 1..ATTEMPTS {
+        match attempt().await {
+            Err(error) if may_help(&error) => {}
+            done => return done,
+        }
+    }
+    attempt().await
 }
 
 /// Runs `work` on a thread that may block.

@@ -31,7 +31,7 @@ pub enum TransferError {
     UploadGone,
     #[error("it changed on the server while it was being fetched")]
     ChangedThere,
-    #[error("its bytes on the server's disk are not what the server stored: the disk is damaged")]
+    #[error("its bytes on the server's disk differ from those that were stored; the disk is damaged")]
     Damaged,
     #[error("it is not a regular file")]
     NotAFile,
@@ -43,6 +43,13 @@ pub enum TransferError {
     InItsPlace(&'static str),
     #[error("the transfer was interrupted")]
     BrokenOff,
+}
+
+pub(super) fn unreadable(source: std::io::Error) -> TransferError {
+    TransferError::Io {
+        action: "read the file",
+        source,
+    }
 }
 
 impl TransferError {

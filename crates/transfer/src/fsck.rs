@@ -50,7 +50,7 @@ impl Fsck<'_> {
                     self.lines.end().await;
                 }
                 None if self.lines.more().await? => {}
-                None => return Err(self.files.client.broken("cut the check off")),
+                None => return Err(self.files.client.broken("ended the check early")),
             }
         }
         Ok(None)

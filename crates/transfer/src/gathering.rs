@@ -3,11 +3,12 @@
 //! Files that were named one by one share their folder's tree, so that they are packed like the folder itself. The number of open
 //! folders is limited.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use paddlecloud_pfs::{PfsPath, Root};
+use paddlecloud_pfs::pack::PackError;
+use paddlecloud_pfs::{Entry, PfsPath, RelPath, Root, links_outside};
 
 use super::TransferError;
 use super::item::{Item, Tree};
@@ -25,6 +26,8 @@ pub(super) struct Gathering {
     trees: HashMap<(PathBuf, PfsPath, String), Arc<Tree>>,
     /// Folders that were opened for one source alone.
     apart: usize,
+    /// What cannot be transferred.
+    pub(super) failed: Vec<(String, TransferError)>,
 }
 
 impl Gathering {
@@ -33,10 +36,20 @@ impl Gathering {
         self.roots.len() + self.apart >= OPEN_AT_ONCE
     }
 
-    /// Adds the items of a folder.
-    pub(super) fn add_tree(&mut self, items: Vec<Item>) {
+    /// Adds the items of a folder. Links that lead out of it fail.
+    pub(super) fn add_tree(&mut self, tree: Tree, entries: Vec<Entry>) {
         self.apart += 1;
-        self.items.extend(items);
+        let tree = Arc::new(tree);
+        let outside = links_outside(&entries);
+        let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
+        let stay = entries
+            .into_iter()
+            .filter(|entry| !left_out.contains(&entry.path));
+        self.items.extend(stay.map(|entry| Item::of_tree(&tree, entry)));
+        for link in outside {
+            let path = format!("{}/{}", tree.shown, link.path);
+            self.failed.push((path, PackError::LinkOutside(link).into()));
+        }
     }
 
     pub(super) fn add_file(&mut self, item: Item) {
@@ -80,7 +93,7 @@ impl Gathering {
 
 #[cfg(test)]
 mod tests {
-    use paddlecloud_pfs::{Entry, Mtime, Node};
+    use paddlecloud_pfs::{Mtime, Node};
 
     use super::*;
 
@@ -97,11 +110,7 @@ mod tests {
         let tree = gathering.shared(folder, tree);
         let entry = Entry {
             path: name.parse().unwrap(),
-            node: Node::File {
-                size: 1,
-                executable: false,
-                digest: None,
-            },
+            node: Node::file(1, false),
             mtime: Mtime::from_nanos(1),
         };
         gathering.add_file(Item::of_tree(&tree, entry));

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use paddlecloud_api::files::{FileKind, FileMeta, PACK_BYTES, PACK_ENTRIES, SMALL_FILE, below};
-use paddlecloud_pfs::{
-    Digest, Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, PfsPathError, RelPath, Root,
-};
+use paddlecloud_pfs::{Digest, Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, RelPath, Root};
 
 use super::TransferError;
 
@@ -77,8 +75,11 @@ impl Item {
         self.size() > SMALL_FILE
     }
 
-    pub(super) fn remote_path(&self) -> Result<PfsPath, PfsPathError> {
-        below(&self.tree.remote, &self.remote)
+    pub(super) fn remote_path(&self) -> Result<PfsPath, TransferError> {
+        below(&self.tree.remote, &self.remote).map_err(|error| TransferError::Io {
+            action: "name the file",
+            source: std::io::Error::other(error),
+        })
     }
 
     /// Its entry in a pack.
@@ -134,8 +135,8 @@ impl Item {
         let reason = match (there, self.is_dir()) {
             (FileKind::Folder, _) => return TransferError::InItsPlace("folder"),
             (FileKind::File, _) => return TransferError::InItsPlace("file"),
-            (_, true) => "is a socket, pipe or device, and no folder",
-            (_, false) => "is a socket, pipe or device, and is not replaced by a file",
+            (_, true) => "is a socket, pipe or device, not a folder",
+            (_, false) => "is a socket, pipe or device and cannot be replaced by a file",
         };
         TransferError::NotReplaced {
             path,

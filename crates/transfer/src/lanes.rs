@@ -57,7 +57,7 @@ impl Lane {
     fn new(client: &Client) -> Result<Lane, TransferError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|source| TransferError::Io {
-            action: "begin to receive",
+            action: "start receiving",
             source,
         })?;
         Ok(Lane {

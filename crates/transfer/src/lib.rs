@@ -34,7 +34,6 @@ pub use self::listing::Listing;
 pub use self::local::{Walked, walk};
 pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
 pub use self::patience::Patience;
-pub use self::real::space_of;
 pub use self::stretch::Stretch;
 
 /// The file service of one server, for one caller.

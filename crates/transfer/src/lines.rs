@@ -57,7 +57,6 @@ impl<'a> Lines<'a> {
     }
 
     fn unreadable(&self, why: &str) -> ClientError {
-        self.client
-            .broken(format!("sent {} that cannot be read{why}", self.what))
+        self.client.broken(format!("sent unreadable {}{why}", self.what))
     }
 }

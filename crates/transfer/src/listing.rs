@@ -91,7 +91,10 @@ impl<'a> Listing<'a> {
             }
             match self.lines.more().await {
                 Ok(true) => {}
-                Ok(false) => self.begin_anew(self.client.broken("cut a listing off")).await?,
+                Ok(false) => {
+                    self.begin_anew(self.client.broken("sent a truncated listing"))
+                        .await?
+                }
                 Err(error) => self.begin_anew(error).await?,
             }
         }

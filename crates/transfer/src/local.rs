@@ -3,7 +3,12 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
+use paddlecloud_pfs::content::hash_file;
+use paddlecloud_pfs::root::Meta;
+use paddlecloud_pfs::{Digest, Entry, RelPath, Root, RootError};
+
+use super::TransferError;
+use super::error::unreadable;
 
 /// The content of a folder, and what cannot be transferred.
 #[derive(Debug, Default)]
@@ -31,6 +36,12 @@ pub fn walk(folder: &Path) -> Result<Walked, RootError> {
     Ok(walked)
 }
 
+/// The digest of a local file, and its metadata.
+pub(super) fn hashed(root: &Root, path: &RelPath) -> Result<(Digest, Meta), TransferError> {
+    let (file, meta) = root.open_file_no_links(path)?;
+    Ok((hash_file(&file).map_err(unreadable)?, meta))
+}
+
 /// The path to write to in order to replace what is at `path`: a link is followed, as cp(1) does. The error says what is wrong
 /// with the path.
 ///
@@ -46,7 +57,7 @@ pub fn replaceable(path: &Path) -> Result<PathBuf, String> {
         false => found,
     };
     if !target.is_file() && !target.is_dir() {
-        return Err("is no regular file, and would be replaced by one; `-` writes to a pipe".to_owned());
+        return Err("is not a regular file and would be replaced by one; `-` writes to a pipe".to_owned());
     }
     match is_link {
         true => std::fs::canonicalize(path).map_err(|error| leads_nowhere(&error)),
@@ -56,9 +67,7 @@ pub fn replaceable(path: &Path) -> Result<PathBuf, String> {
 
 fn leads_nowhere(error: &std::io::Error) -> String {
     match error.kind() {
-        ErrorKind::NotFound => {
-            "is a link that leads to nothing: remove it, or make what it leads to".to_owned()
-        }
+        ErrorKind::NotFound => "is a broken link: remove it, or create its target".to_owned(),
         _ => format!("is a link that cannot be followed: {error}"),
     }
 }
@@ -91,10 +100,10 @@ mod tests {
         }
         for name in ["socket", "device", "/dev/null"] {
             let refused = replaceable(&at(name)).unwrap_err();
-            assert!(refused.starts_with("is no regular file"), "{name}: {refused}");
+            assert!(refused.starts_with("is not a regular file"), "{name}: {refused}");
         }
         let refused = replaceable(&at("broken")).unwrap_err();
-        assert!(refused.contains("leads to nothing"), "{refused}");
+        assert!(refused.contains("is a broken link"), "{refused}");
     }
 
     #[test]

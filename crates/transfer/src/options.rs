@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use paddlecloud_api::files::FileMeta;
-use paddlecloud_pfs::{Entry, PfsPath};
+use paddlecloud_pfs::{Entry, Existing, PfsPath};
 
 use super::TransferError;
 
@@ -35,6 +35,16 @@ impl Default for TransferOptions {
     }
 }
 
+impl TransferOptions {
+    /// Whether existing files are replaced.
+    pub fn existing(&self) -> Existing {
+        match self.no_overwrite {
+            true => Existing::Keep,
+            false => Existing::Replace,
+        }
+    }
+}
+
 /// Something to send.
 #[derive(Debug, Clone)]
 pub enum Upload {
@@ -53,10 +63,8 @@ pub enum Upload {
 /// Something to fetch.
 #[derive(Debug, Clone)]
 pub enum Download {
-    /// One file, stored at exactly `local`.
-    File { remote: PfsPath, local: PathBuf },
-    /// The same for a file whose metadata, with links followed, is already known.
-    Known {
+    /// One file, stored at exactly `local`, with the metadata that [`crate::FileClient::stat`] returned.
+    File {
         remote: PfsPath,
         local: PathBuf,
         meta: FileMeta,

@@ -64,15 +64,11 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// The largest piece with a rate limit, so that the rate holds over every fraction of a second.
 const PACED_PIECE: usize = 32 << 10;
 
-enum BodySource {
-    Whole(Bytes),
-    /// A stream, and the rest of its last frame.
-    Stream(UploadBody, Bytes),
-}
-
 /// A body in memory or a stream, with a rate limit.
 pub(super) struct PacedBody {
-    source: BodySource,
+    stream: Option<UploadBody>,
+    /// The rest of the body in memory, or of the stream's last frame.
+    left: Bytes,
     throttle: Option<Arc<Throttle>>,
     waiting: Option<(Pin<Box<Sleep>>, Bytes)>,
     sent: Arc<AtomicU64>,
@@ -83,7 +79,8 @@ impl PacedBody {
     pub(super) fn whole(bytes: Bytes, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
             content: bytes.len() as u64,
-            source: BodySource::Whole(bytes),
+            stream: None,
+            left: bytes,
             throttle,
             waiting: None,
             sent: Arc::default(),
@@ -94,7 +91,8 @@ impl PacedBody {
     pub(super) fn stream(body: UploadBody, content: u64, throttle: Option<Arc<Throttle>>) -> PacedBody {
         PacedBody {
             content,
-            source: BodySource::Stream(body, Bytes::new()),
+            stream: Some(body),
+            left: Bytes::new(),
             throttle,
             waiting: None,
             sent: Arc::default(),
@@ -119,21 +117,17 @@ impl PacedBody {
 
     fn next_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         let most = self.throttle.as_ref().map_or(PIECE, |throttle| throttle.piece());
-        let left = match &mut self.source {
-            BodySource::Whole(bytes) => bytes,
-            BodySource::Stream(body, left) => {
-                while left.is_empty() {
-                    match ready!(Pin::new(&mut *body).poll_frame(context)) {
-                        Some(Ok(frame)) => *left = frame.into_data().unwrap_or_default(),
-                        Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                        None => return Poll::Ready(None),
-                    }
-                }
-                left
+        while self.left.is_empty()
+            && let Some(stream) = &mut self.stream
+        {
+            match ready!(Pin::new(stream).poll_frame(context)) {
+                Some(Ok(frame)) => self.left = frame.into_data().unwrap_or_default(),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
             }
-        };
-        let len = left.len().min(most);
-        Poll::Ready((len > 0).then(|| Ok(left.split_to(len))))
+        }
+        let len = self.left.len().min(most);
+        Poll::Ready((len > 0).then(|| Ok(self.left.split_to(len))))
     }
 
     /// Hands a piece over; only now it counts as sent.
@@ -184,22 +178,16 @@ impl Body for PacedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.source {
-            BodySource::Whole(bytes) => bytes.is_empty() && self.waiting.is_none(),
-            BodySource::Stream(body, left) => {
-                body.is_end_stream() && left.is_empty() && self.waiting.is_none()
-            }
-        }
+        let is_over = self.stream.as_ref().is_none_or(Body::is_end_stream);
+        is_over && self.left.is_empty() && self.waiting.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            BodySource::Whole(bytes) => {
-                let waiting = self.waiting.as_ref().map_or(0, |(_, piece)| piece.len());
-                SizeHint::with_exact((bytes.len() + waiting) as u64)
-            }
-            BodySource::Stream(..) => SizeHint::default(),
+        if self.stream.is_some() {
+            return SizeHint::default();
         }
+        let waiting = self.waiting.as_ref().map_or(0, |(_, piece)| piece.len());
+        SizeHint::with_exact((self.left.len() + waiting) as u64)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::files::{below, split_last};
+use paddlecloud_api::files::{below, space_of};
 use paddlecloud_pfs::{LinkTarget, PfsPath, RelPath};
 
 use super::FileClient;
@@ -59,10 +59,4 @@ impl FileClient<'_> {
             },
         }
     }
-}
-
-/// The home or public folder of a path.
-pub fn space_of(path: &PfsPath) -> PfsPath {
-    let above = std::iter::successors(Some(path.clone()), |path| Some(split_last(path)?.0));
-    above.last().unwrap_or_else(|| path.clone())
 }

@@ -15,7 +15,7 @@ use super::FileClient;
 use super::patience::Patience;
 
 /// What is wrong with a reply to a request for a range.
-pub(super) const OTHER_BYTES: &str = "sent other bytes of a file than were asked for";
+pub(super) const OTHER_BYTES: &str = "sent bytes of a file that were not requested";
 
 /// A file, or a range of it, that is being read.
 pub struct Stretch<'a> {
@@ -138,7 +138,7 @@ impl Stretch<'_> {
         }
         let reply = self.reply.as_mut().expect("just asked for");
         let piece = reply.piece(self.files.client).await?;
-        piece.ok_or_else(|| self.files.client.broken("cut a file off"))
+        piece.ok_or_else(|| self.files.client.broken("sent a truncated file"))
     }
 
     /// Requests the missing bytes. The first reply gives their number and version.
@@ -158,7 +158,7 @@ impl Stretch<'_> {
         }
         let length = reply.headers().get(CONTENT_LENGTH);
         let length: Option<u64> = length.and_then(|value| value.to_str().ok()?.parse().ok());
-        let length = length.ok_or_else(|| client.broken("does not say how long a file is"))?;
+        let length = length.ok_or_else(|| client.broken("sent no file length"))?;
         self.rest.end = self.rest.start.saturating_add(length);
         if let Some((_, stored)) = &mut self.check
             && self.version.is_none()

@@ -68,6 +68,7 @@ impl Bench<'_> {
         self.observe(OURS, PODS).wait_for("running");
         let template = self.template();
         let before = self.bare(&template);
+        eprintln!("the bare client: {before:.1} pods/s");
         // One job more, which made the namespace and brought the package.
         let mut observer = self.observe(OURS, pods + PODS);
         let begun = Instant::now();
@@ -75,11 +76,13 @@ impl Bench<'_> {
         observer.wait_for("running");
         let ours = pods as f64 / begun.elapsed().as_secs_f64();
         let created = self.memory("VmRSS:");
+        eprintln!("the server: {ours:.1} pods/s, {created:.0} MB when all run");
         let mut launchers = self.of_pods("launch", OURS, pods + PODS);
         let linking = Instant::now();
         launchers.wait_for("started");
         let linked = linking.elapsed().as_secs_f64();
         let all_linked = self.memory("VmRSS:");
+        eprintln!("the server: {all_linked:.0} MB when all are linked; the jobs end now");
         let ending = Instant::now();
         drop(launchers.child.stdin.take());
         self.wait_until_no_pod_is_left(OURS, pods);

@@ -115,7 +115,7 @@ fn damage_is_named_by_every_command_and_passed_over_only_when_asked() {
     assert_eq!(view[0]["damage"][0]["end"], 54);
     assert_eq!(view[0]["damage"][0]["lost_records"], 1);
     assert_eq!(view[1]["whole"], true);
-    verified.says("error: 1 of 2 files is not whole");
+    verified.says("error: 1 of 2 files is damaged");
     desk.data("verify @a.rio")
         .says("is damaged at offset 27 (27 bytes, records lost: 1): checksum mismatch");
 
@@ -232,7 +232,7 @@ fn a_table_is_divided_by_rows_and_a_torn_one_is_not_whole() {
     let torn = desk.data("verify @torn.csv");
     assert_eq!(torn.code, Some(1), "{torn}");
     torn.says("torn.csv` has a quote in column 2 that is never closed")
-        .says("1 of 1 file is not whole");
+        .says("1 of 1 file is damaged");
 }
 
 #[test]

@@ -344,7 +344,7 @@ fn a_server_that_is_lost_after_a_trainer_has_finished_fails_the_job_and_nothing_
     let why = env.paddlectl(&["why", "late"]).ok().stdout;
     assert!(
         why.contains(
-            "parameter server 0 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has finished"
+            "parameter server 0 was lost and there is no checkpoint; training cannot restart, because trainer 0 has finished"
         ),
         "{why}"
     );

@@ -84,7 +84,7 @@ fn the_documents_tree_comes_out_and_the_data_set_stays() {
 }
 
 #[test]
-fn what_is_missing_is_told_before_anything_is_written() {
+fn what_is_missing_is_reported_before_anything_is_written() {
     let mut env = TestEnvironment::new();
     env.run("paddle", &["data", "x"])
         .refused(2)

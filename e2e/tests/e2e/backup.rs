@@ -58,7 +58,7 @@ fn a_lost_database_is_restored_and_newer_runs_keep_their_files() {
     env.paddlectl(&["admin", "audit"]).ok().prints("backup.restore");
     env.paddlectl(&["admin", "audit", "--verify"])
         .ok()
-        .prints("sound");
+        .prints("intact");
     env.paddlectl(&["get", "jobs", "-a", "--all-users"])
         .ok()
         .prints("ada");

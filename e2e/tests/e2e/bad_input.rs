@@ -261,7 +261,7 @@ fn take_name(env: &TestEnvironment, name: &str) -> Gate {
     gate
 }
 
-/// What lies in the folders of uploads, of whatever user.
+/// What is in the upload folders of all users.
 fn stored_packages(home: &Path) -> Vec<PathBuf> {
     let homes = entries(&home.join(".paddle/local/storage/home"));
     let mut stored: Vec<PathBuf> = homes
@@ -304,7 +304,7 @@ fn a_damaged_database_is_named_with_the_way_out() {
         .refused(3)
         .says(database.to_str().unwrap())
         .says("is damaged")
-        .says("hint: put a backup in its place");
+        .says("hint: restore it from a backup");
     // The way out that the hint names. Half of it would cost the logs, and is refused.
     fs::rename(&database, data.join("away")).unwrap();
     env.paddlectl(&["get", "jobs"])
@@ -318,7 +318,7 @@ fn a_damaged_database_is_named_with_the_way_out() {
 }
 
 #[test]
-fn a_machine_that_does_not_name_its_boot_is_told_apart() {
+fn a_machine_without_a_boot_id_has_its_own_error() {
     let mut env = TestEnvironment::new();
     env.set("PADDLECLOUD_BOOT_ID_FILE", "/no/such/boot_id");
     env.paddlectl(&["get", "jobs"])

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
 
-use e2e::{Disk, TestEnvironment};
+use e2e::{Disk, TestEnvironment, wait_until};
 
 const MEGABYTE: u64 = 1 << 20;
 
@@ -68,7 +70,7 @@ fn why_says_how_much_output_a_full_disk_lost() {
 }
 
 /// Writes until there is no room left.
-fn fill(path: &std::path::Path) {
+fn fill(path: &Path) {
     let mut file = File::create(path).expect("a file can still be made");
     while file.write_all(&[0; 1024]).is_ok() {}
 }
@@ -103,8 +105,16 @@ fn on_a_full_disk_jobs_are_ended_and_removed_and_no_new_ones_taken() {
         old.arg(),
     ];
     env.paddlectl(&submit).refused(1).says("full");
+    // The result of the last check is reused for a while.
+    let reply = wait_until("monitoring sees it", || {
+        Some(readiness(&folder)).filter(|reply| reply.contains("\"code\":507"))
+    });
+    assert!(reply.contains("`paddlectl prune --older-than 7d`"), "{reply}");
     std::fs::remove_file(folder.join("pebble")).unwrap();
     std::fs::remove_file(stone).unwrap();
+    wait_until("the server is ready again", || {
+        readiness(&folder).contains("\"code\":200").then_some(())
+    });
     env.submit("more", &old, &["-entry", "sh train.sh", "-f"]);
     env.paddlectl(&["server", "stop"]).ok();
     assert_eq!(
@@ -113,4 +123,14 @@ fn on_a_full_disk_jobs_are_ended_and_removed_and_no_new_ones_taken() {
         "what was acknowledged is still there"
     );
     env.paddlectl(&["server", "stop"]).ok();
+}
+
+/// The reply of the embedded server's `/readyz`.
+fn readiness(folder: &Path) -> String {
+    let socket = folder.join("local/server.sock");
+    let asked = Command::new("curl")
+        .args(["-sS", "--unix-socket", socket.to_str().expect("a path in UTF-8")])
+        .arg("http://localhost/readyz")
+        .output();
+    String::from_utf8_lossy(&asked.expect("there is a curl").stdout).into_owned()
 }

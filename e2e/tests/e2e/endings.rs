@@ -126,7 +126,7 @@ fn a_parameter_server_that_ends_early_fails_the_job() {
     assert!(why.contains("pserver"), "{why}");
 }
 
-/// Listens, and leaves although nobody told it to.
+/// Listens, and exits without having been asked to.
 const PSERVER_THAT_LEAVES: &str = r#"
 import os, socket
 listener = socket.create_server((os.environ["POD_IP"], int(os.environ["PADDLE_PORT"])))
@@ -165,7 +165,7 @@ fn parameter_servers_are_stopped_when_the_trainers_are_done() {
 }
 
 #[test]
-fn exits_are_told_in_words() {
+fn exits_are_explained() {
     let env = TestEnvironment::new();
     let cases = [
         ("segfault", "kill -SEGV $$", "segmentation fault"),

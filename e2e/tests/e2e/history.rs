@@ -94,7 +94,7 @@ fn what_a_run_left_can_be_removed_when_it_is_over_and_the_next_run_does_not_miss
     let first = run(&env.jobs()[0]);
     env.paddlectl(&["rm", "-r", &first])
         .refused(1)
-        .says("belongs to a job that is not over yet");
+        .says("belongs to a job that has not ended");
     env.paddlectl(&["rm", "-r", &format!("{home}/.paddlecloud/packages")])
         .refused(1)
         .says("managed by the server");

@@ -11,17 +11,19 @@ fn following_ends_with_the_job_and_not_before_its_last_byte() {
         format!("seq {lines}\nprintf 'no newline at the end'\n"),
     );
     env.submit("talk", &package, &["-entry", "sh train.sh"]);
-    let (status, followed) = env
-        .start(&["logs", "-f", "--raw", "--role", "trainer", "talk"])
-        .end();
-    assert_eq!(status.code(), Some(0));
-    let numbers: Vec<u32> = followed.iter().filter_map(|line| line.parse().ok()).collect();
+    let followed = env
+        .command("paddlectl", &["logs", "-f", "--raw", "--role", "trainer", "talk"])
+        .output()
+        .unwrap();
+    assert_eq!(followed.status.code(), Some(0));
+    let printed = String::from_utf8(followed.stdout).unwrap();
+    let numbers: Vec<u32> = printed.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(
         numbers,
         (1..=lines).collect::<Vec<u32>>(),
         "no line lost, none twice, in order"
     );
-    assert_eq!(followed.last().map(String::as_str), Some("no newline at the end"));
+    assert_eq!(printed.lines().last(), Some("no newline at the end"));
 }
 
 #[test]

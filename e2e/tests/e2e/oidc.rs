@@ -13,7 +13,7 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("oidc")
 }
 
-/// The folder with the installed `oidc-provider`. `None`, with a line that says so, where it cannot be installed.
+/// The folder with the installed `oidc-provider`. `None`, with a message, if it cannot be installed.
 fn packages() -> Option<&'static Path> {
     static INSTALLED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let install = || {
@@ -279,7 +279,7 @@ fn an_account_belongs_to_a_subject_and_never_to_an_address() {
         .paddlectl(&["admin", "user", "set", "ann@example.org", "--oidc-subject", "ann"])
         .ok();
     let taken = refused(admin.paddlectl(&["admin", "user", "add", "other", "--oidc-subject", "ann"]));
-    assert!(taken.contains("has that subject already"), "{taken}");
+    assert!(taken.contains("already has that subject"), "{taken}");
     let (done, said) = log_in(&env, "ann", "");
     assert!(done && said.contains("as ann@example.org"), "{said}");
     env.paddlectl(&["whoami"]).ok();

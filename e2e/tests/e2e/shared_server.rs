@@ -144,7 +144,7 @@ fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
     assert!(
         lines
             .iter()
-            .any(|line| line.contains("second signal: stopping at once"))
+            .any(|line| line.contains("second signal: stopping immediately"))
     );
     drop(stalled);
 }

@@ -119,7 +119,7 @@ fn a_password_goes_over_tls_too_and_its_token_is_kept() {
 }
 
 #[test]
-fn a_server_that_cannot_be_trusted_is_told_and_gets_no_password() {
+fn a_server_that_cannot_be_trusted_is_reported_and_gets_no_password() {
     let env = TestEnvironment::new();
     let authority = Authority::new(&env, "ours");
     let shared = start_with_tls(&env, &authority);

@@ -45,7 +45,7 @@ pub enum Replay {
 /// What happens to a call when no server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Absence {
-    /// It fails at once.
+    /// It fails immediately.
     IsTold,
     /// A server that has answered before is waited for.
     IsWaitedOut,
@@ -208,7 +208,7 @@ impl Client {
                 }
             };
             if !again || !waiting.pause_after(self, &error).await {
-                return Err(self.told(error));
+                return Err(self.classify(error));
             }
         }
     }
@@ -236,7 +236,7 @@ impl Client {
                 response,
                 channel: Some(channel),
             }),
-            Err(attempt) => Err(self.told(attempt.into_error())),
+            Err(attempt) => Err(self.classify(attempt.into_error())),
         }
     }
 
@@ -320,9 +320,9 @@ impl Client {
         body: RequestBody,
         progress: &Arc<AtomicU64>,
     ) -> Result<Bytes, ClientError> {
-        let told = |attempt: Attempt| self.told(attempt.into_error());
-        let token = self.token_to_send().await.map_err(told)?;
-        let mut channel = self.channel().await.map_err(told)?;
+        let classify = |attempt: Attempt| self.classify(attempt.into_error());
+        let token = self.token_to_send().await.map_err(classify)?;
+        let mut channel = self.channel().await.map_err(classify)?;
         let request = self.request(call, token.as_deref(), body);
         let limit = self.limits.reply + call.patience;
         let moved = Moved::body(progress, &channel.unsent);
@@ -343,7 +343,7 @@ impl Client {
         };
         self.note_server(&response);
         let is_rejected = response.status() == StatusCode::UNAUTHORIZED;
-        if is_rejected && self.replace_token(token.as_deref()).await.map_err(told)? {
+        if is_rejected && self.replace_token(token.as_deref()).await.map_err(classify)? {
             drop(channel);
             // The body is used up; the caller must send it again.
             return Err(self.broken("rejected the token during an upload; a new one was fetched"));

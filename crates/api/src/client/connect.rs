@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// The error for callers: a server that has answered before was lost, whatever the last attempt found.
-    pub(super) fn told(&self, error: ClientError) -> ClientError {
+    pub(super) fn classify(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Unreachable { reason, .. } if self.state().reached => {
                 self.broken(format!("no longer answers: {reason}"))
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// The error of a server that did something else than the interface says.
+    /// The error of a server that violates the interface.
     pub fn broken(&self, problem: impl Into<String>) -> ClientError {
         ClientError::Broken {
             endpoint: self.endpoint.to_string(),

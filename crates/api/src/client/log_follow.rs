@@ -184,7 +184,7 @@ impl<'a> LogFollow<'a> {
                     self.pause = self.pause.max(asked);
                     let since = *self.lost_since.get_or_insert_with(Instant::now);
                     if !again || since.elapsed() + asked > self.client.limits.give_up {
-                        return Err(self.client.told(error));
+                        return Err(self.client.classify(error));
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! The caller's token, and how to get a new one when it is rejected or past half of its life.
+//! The caller's token, and how to get a new one when it is rejected or past half of its lifetime.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,8 +82,8 @@ impl Client {
         self.saved_token.as_ref().and_then(|source| source())
     }
 
-    /// Exchanges a saved token if the server's reply says that it is time to. A failure is no error: the token is still valid, and the
-    /// caller waits for its own reply.
+    /// Exchanges a saved token if the server's reply says that it is time to. A failure is not an error: the token is
+    /// still valid, and the caller waits for its own reply.
     pub(super) async fn exchange_token(&self, token: Option<&str>, headers: &HeaderMap) {
         let is_due = self.saved_token.is_some() && headers.contains_key(RENEW_HEADER);
         let (true, Some(token)) = (is_due, token) else {
@@ -158,7 +158,7 @@ impl Client {
     /// Checks the password now and passes the token to the sink.
     pub async fn login(&self) -> Result<(), ClientError> {
         let renewed = self.renew_token().await;
-        renewed.map_err(|attempt| self.told(attempt.into_error()))
+        renewed.map_err(|attempt| self.classify(attempt.into_error()))
     }
 
     /// Starts a login with the server's login provider.
@@ -179,7 +179,7 @@ impl Client {
     }
 }
 
-/// A refused password is not sent again by itself, however long that was to wait: its owner has to know.
+/// A refused password is not sent again automatically, even after a pause: its owner has to know.
 fn without_retry(attempt: Attempt) -> Attempt {
     match attempt {
         Attempt::Final(ClientError::Refused(body)) => Attempt::Final(ClientError::Refused(ErrorBody {

@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 
 use super::{Endpoint, TlsOptions};
 
-/// How long a server may take to show its certificates.
+/// How long a server may take to present its certificates.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A certificate as a server showed it.
+/// A certificate as a server presented it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown(CertificateDer<'static>);
 
@@ -88,7 +88,7 @@ pub async fn shown_authority(endpoint: &Endpoint) -> Result<Shown, String> {
         })?;
     let last = chain.last().cloned();
     last.map(Shown)
-        .ok_or_else(|| "the server shows no certificate".to_owned())
+        .ok_or_else(|| "the server presents no certificate".to_owned())
 }
 
 enum Failure {
@@ -132,7 +132,7 @@ fn says_unknown(error: &std::io::Error) -> bool {
     )
 }
 
-/// Believes every certificate, for a connection over which nothing is sent.
+/// Accepts every certificate, for a connection over which nothing is sent.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -95,7 +95,7 @@ async fn a_submit_whose_reply_is_lost_is_sent_again_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_submit_that_lasts_is_waited_for_and_told_as_it_was() {
+async fn a_submit_that_lasts_is_waited_for_and_reported_as_it_was() {
     let (endpoint, log) = serve(|number, _| match number {
         0 | 1 => begun_early(&submit_reply()),
         _ => begun_early(r#"{"code":409,"msg":"send it first","error":"package-missing"}"#),
@@ -381,7 +381,7 @@ async fn many_who_are_refused_at_once_get_one_token() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_asked_once_and_then_told() {
+async fn a_wrong_password_is_tried_once_and_then_reported() {
     let (endpoint, log) = serve(|_, _| Reply::Keep(json(401, REFUSED))).await;
     let client = client(&endpoint).with_credentials(Credentials {
         login: Some(("me".into(), "wrong".into())),

@@ -112,7 +112,7 @@ async fn a_log_goes_on_with_the_next_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_started_again_is_told_at_once() {
+async fn a_server_that_cannot_be_restarted_is_reported_immediately() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("s.sock");
     serve_once(&socket, |_, _| Reply::Cut(json(200, PAGE)), Log::default());

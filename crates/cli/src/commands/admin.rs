@@ -32,14 +32,14 @@ enum Area {
         #[command(subcommand)]
         action: GroupAction,
     },
-    /// Sign, list and revoke certificates of users
+    /// Sign, list and revoke users' certificates
     Cert {
         #[command(subcommand)]
         action: cert::Action,
     },
-    /// Show core-, GiB- and card-hours of all users
+    /// Show core-, GiB- and GPU-hours of all users
     Usage {
-        /// Only what was used since then: `2026-11-01T00:00:00Z`
+        /// Only use after this time: `2026-11-01T00:00:00Z`
         #[arg(long, value_name = "TIME")]
         since: Option<String>,
 
@@ -106,7 +106,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Area::Usage { since, output } => {
             let rows = session.client.usage_list(since.as_deref()).await?;
             if !context.world.out.structured(*output, &rows)? {
-                let mut table = Table::new(&["USER", "JOBS", "CORE-HOURS", "GIB-HOURS", "CARD-HOURS"]);
+                let mut table = Table::new(&["USER", "JOBS", "CORE-HOURS", "GIB-HOURS", "GPU-HOURS"]);
                 for row in rows {
                     table.push(vec![
                         row.user,
@@ -221,7 +221,7 @@ async fn verify(
     if !context.world.out.structured(format, &check)? {
         let line = match (&check.problem, &check.digest) {
             (Some(problem), _) => format!("broken at row {}: {problem}", check.rows),
-            (None, digest) => format!("sound: {} rows, {}", check.rows, digest.as_deref().unwrap_or("")),
+            (None, digest) => format!("intact: {} rows, {}", check.rows, digest.as_deref().unwrap_or("")),
         };
         context.world.out.line(line.trim_end_matches([',', ' ']))?;
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::Context;
 use crate::error::CliError;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::reach;
 use crate::transfer::print_files;
 
 /// Print files
@@ -24,14 +24,12 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
     let end = args
         .length
         .map_or(u64::MAX, |length| args.offset.saturating_add(length));
     let is_whole = args.offset == 0 && args.length.is_none();
     let range = (!is_whole).then_some(args.offset..end);
-    let session = context.session().await?;
-    settle(&session, &mut paths).await?;
+    let (session, paths) = reach(&args.paths, context).await?;
     print_files(&session, &paths, range, context.world).await
 }
 

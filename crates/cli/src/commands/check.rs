@@ -105,10 +105,7 @@ fn rows(difference: &TreeDifference) -> Vec<Row> {
 
 fn print(rows: &[Row], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if format == Some(Format::Name) {
-        return rows.iter().try_for_each(|row| out.line(&row.path));
-    }
-    if out.structured(format, &rows)? || rows.is_empty() {
+    if out.listed(format, rows, |row| row.path.clone())? || rows.is_empty() {
         return Ok(());
     }
     let mut table = Table::new(&["DIFFERENCE", "PATH"]);

@@ -24,18 +24,19 @@ enum Action {
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
-    /// Use this datacenter from now on; changes only that line of the file
+    /// Make this the current datacenter; changes only that line of the file
     #[command(visible_alias = "use-datacenter")]
     Use {
         /// Its name in the configuration
         name: String,
     },
-    /// Set a field of the current datacenter, or of that of `--datacenter`; changes only that line of the file
+    /// Set a field of the current datacenter, or of the one that `--datacenter` names; changes only that line of the
+    /// file
     Set {
         /// What to set
         #[arg(value_parser = SETTABLE)]
         key: String,
-        /// The value; a password or token is asked for, or read from PADDLECLOUD_PASSWORD or stdin
+        /// The value; passwords and tokens are prompted for, or read from PADDLECLOUD_PASSWORD or stdin
         value: Option<String>,
     },
 }
@@ -132,7 +133,7 @@ fn set(key: &str, value: Option<&str>, context: &mut Context<'_>) -> Result<u8, 
             return Err(CliError::usage(format!(
                 "`config set {key}` takes no value: others could see it in the list of processes"
             ))
-            .with_hint("leave it out; it is asked for, or read from stdin"));
+            .with_hint("leave it out; the command prompts for it, or reads it from stdin"));
         }
         Some(value) => value.to_owned(),
         None if is_secret => secret_input::must_read("PADDLECLOUD_PASSWORD", &format!("{key}: "), context)?,

@@ -28,9 +28,9 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let (dest, sources) = args.paths.split_last().expect("clap asks for two");
+    let (dest, sources) = args.paths.split_last().expect("clap requires two");
     let copy = Copy {
-        sources: Location::parse_all(sources.iter().map(OsString::as_os_str))?,
+        sources: Location::parse_all(sources)?,
         dest: Location::parse(dest)?,
         recursive: args.recursive,
         style: Style::Cp,

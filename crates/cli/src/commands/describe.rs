@@ -55,7 +55,8 @@ fn show_objects(
     }
     if detail.objects.is_empty() {
         let name = &detail.job.name;
-        let note = format!("{name} has no objects in a cluster: it waits, is over, or runs on one machine");
+        let note =
+            format!("{name} has no objects in a cluster: it is pending, has ended, or runs on one machine");
         context.world.err.note(&note);
     }
     done()

@@ -1,9 +1,10 @@
-//! `du <path>...`: how much space files take.
+//! `du <path>...`: how much space files use.
 
 use std::ffi::OsString;
 
 use futures_util::{StreamExt, stream};
 use paddlecloud_api::files::{FileMeta, StorageView, UsageView, below};
+use paddlecloud_core::quantity::Bytes;
 use paddlecloud_pfs::PfsPath;
 use paddlecloud_transfer::{FileClient, FileService, ListOptions};
 use serde::Serialize;
@@ -12,13 +13,13 @@ use super::{Context, home};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::size;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::reach;
 use crate::transfer::remote;
 use crate::transfer::report::{Lost, TransferTotals, uncounted};
 
 /// Show how much space files use
 ///
-/// Without a path: your home, and what of your quota it uses. Below a single folder its largest entries are shown.
+/// Without a path: your home, and how much of your quota it uses. For a single folder, also its largest entries.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Paths `/pfs/…`; default: your home; `*` and `?` match names
@@ -53,9 +54,7 @@ const LARGEST: usize = 10;
 const AT_A_TIME: usize = 8;
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
-    let session = context.session().await?;
-    settle(&session, &mut paths).await?;
+    let (session, mut paths) = reach(&args.paths, context).await?;
     let files = session.client.files();
     let quota = match paths.is_empty() {
         true => {
@@ -95,7 +94,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     tally.end("measure", context.world)
 }
 
-/// The largest entries of a folder. Entries that cannot be measured are left out: the folder's own row mentions them.
+/// The largest entries of a folder. Entries that cannot be measured are omitted: the folder's own row mentions them.
 async fn largest_in(files: &FileClient<'_>, folder: &PfsPath) -> Result<Vec<Row>, CliError> {
     let mut listing = match files.list(folder, ListOptions::default()).await {
         Ok(listing) => listing,
@@ -138,10 +137,7 @@ async fn largest_in(files: &FileClient<'_>, folder: &PfsPath) -> Result<Vec<Row>
 
 fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if args.output == Some(Format::Name) {
-        return rows.iter().try_for_each(|row| out.line(&row.path));
-    }
-    if out.structured(args.output, &rows)? || rows.is_empty() {
+    if out.listed(args.output, rows, |row| row.path.clone())? || rows.is_empty() {
         return Ok(());
     }
     let mut table = Table::new(&["SIZE", "FILES", "FOLDERS", "PATH"]);
@@ -159,11 +155,13 @@ fn print(rows: &[Row], args: &Args, context: &mut Context<'_>) -> Result<(), Cli
     out.table(&table)
 }
 
-/// `quota: 1.2 GB of 10.0 GB, 300 of 1000 files`; empty if nothing is limited.
+/// `quota: 1.2 GiB of 10 GiB, 300 of 1000 files`, in the units of the server's refusals; empty if nothing is limited.
 fn quota_words(quota: &StorageView) -> Option<String> {
-    let bytes = quota
-        .bytes_limit
-        .map(|limit| format!("{} of {}", size(quota.bytes_used), size(limit)));
+    let bytes = quota.bytes_limit.map(|limit| {
+        [quota.bytes_used, limit]
+            .map(|bytes| Bytes::new(bytes).readable())
+            .join(" of ")
+    });
     let files = quota
         .files_limit
         .map(|limit| format!("{} of {limit} files", quota.files_used));
@@ -189,9 +187,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_limits_that_exist_are_told() {
+    fn only_limits_that_exist_are_reported() {
         let quota = |bytes_limit, files_limit| StorageView {
-            bytes_used: 1_200_000,
+            bytes_used: 3 << 19,
             files_used: 3,
             bytes_limit,
             files_limit,
@@ -199,13 +197,13 @@ mod tests {
         };
         assert_eq!(quota_words(&quota(None, None)), None);
         assert_eq!(
-            quota_words(&quota(Some(5_000_000), Some(10))).as_deref(),
-            Some("quota: 1.2 MB of 5.0 MB, 3 of 10 files")
+            quota_words(&quota(Some(5 << 20), Some(10))).as_deref(),
+            Some("quota: 1.5 MiB of 5 MiB, 3 of 10 files")
         );
     }
 
     #[test]
-    fn unfinished_uploads_are_told_where_there_are_any() {
+    fn unfinished_uploads_are_reported_if_there_are_any() {
         let unfinished = |unfinished_uploads, unfinished_bytes| StorageView {
             unfinished_uploads,
             unfinished_bytes,

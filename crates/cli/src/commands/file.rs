@@ -54,10 +54,10 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         (Location::Remote(src), Location::Local(_), Verb::Get(..)) => must_be_home(&src.path.place().space)?,
         (_, _, Verb::Get(..)) => {
             return Err(CliError::usage(
-                "`file get` takes a path `/pfs/…` and a path here",
+                "`file get` takes a `/pfs/…` path and a local path",
             ));
         }
-        _ => return Err(CliError::usage("`file` takes a path here and a path `/pfs/…`")),
+        _ => return Err(CliError::usage("`file` takes a local path and a `/pfs/…` path")),
     }
     transfer::copy(copy, &args.transfer, context).await
 }
@@ -67,10 +67,10 @@ fn verb(words: &[OsString]) -> Result<Verb<'_>, CliError> {
     match words {
         [ls, paths @ ..] if ls == "ls" && paths.len() < 2 => Ok(Verb::List(paths)),
         [put, ..] if words.len() < 3 && put == "put" && !is_here(put) => Err(CliError::usage(
-            "`file put` takes a path here and a path `/pfs/…`",
+            "`file put` takes a local path and a `/pfs/…` path",
         )),
         [get, ..] if words.len() < 3 && get == "get" && !is_here(get) => Err(CliError::usage(
-            "`file get` takes a path `/pfs/…` and a path here",
+            "`file get` takes a `/pfs/…` path and a local path",
         )
         .with_hint("`.` is the current folder")),
         [src, dest] => Ok(Verb::Put(src, dest)),
@@ -102,8 +102,8 @@ fn current_folder() -> Result<std::path::PathBuf, CliError> {
         .map_err(|error| CliError::refused(format!("the current folder cannot be read: {error}")))
 }
 
-/// The paths that `src` names, itself or as a pattern: neither the text nor a link may lead out of the current folder.
-/// The copy itself reports missing files.
+/// The paths that `src` names, itself or as a pattern: neither the text nor a link may point outside the current
+/// folder. The copy itself reports missing files.
 fn found_below(src: &Path, folder: &Path) -> Result<Vec<PathBuf>, CliError> {
     if src.components().any(|part| part == Component::ParentDir) {
         return Err(outside(src, "`../` is not allowed"));
@@ -125,7 +125,7 @@ fn found_below(src: &Path, folder: &Path) -> Result<Vec<PathBuf>, CliError> {
 
 fn outside(src: &Path, why: &str) -> CliError {
     CliError::refused(format!("cannot upload `{}`: {why}", shown(src)))
-        .with_hint("`src` must lie below the current folder; `cp` takes any path")
+        .with_hint("`src` must be below the current folder; `cp` takes any path")
 }
 
 #[cfg(test)]

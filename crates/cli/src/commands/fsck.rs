@@ -74,10 +74,7 @@ fn print(
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if format == Some(Format::Name) {
-        return findings.iter().try_for_each(|finding| out.line(&finding.path));
-    }
-    if out.structured(format, &findings)? || findings.is_empty() {
+    if out.listed(format, findings, |finding| finding.path.clone())? || findings.is_empty() {
         return Ok(());
     }
     let mut table = Table::new(&["FOUND", "PATH"]);

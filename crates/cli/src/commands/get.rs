@@ -18,20 +18,20 @@ const PAGE: u32 = 1000;
 /// Print resources
 ///
 /// `get jobs` lists pending and running jobs, `get jobs -a` the whole history, `get workers JOB` a job's workers,
-/// `get quota` your limits and use. Administrators see everybody's with `--all-users`.
+/// `get quota` your limits and use. Administrators can list those of all users with `--all-users`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// What to list
     resource: Resource,
 
-    /// The job whose workers to list; default: all that run
+    /// The job whose workers to list; default: all running workers
     job: Option<String>,
 
     /// Include ended jobs
     #[arg(long, short)]
     all: bool,
 
-    /// Of all users (administrators); recorded in the audit log
+    /// List those of all users (administrators only); recorded in the audit log
     #[arg(long)]
     all_users: bool,
 
@@ -64,7 +64,7 @@ enum Resource {
     Workers,
     #[value(alias = "quotas")]
     Quota,
-    /// Registries of images, without their passwords
+    /// Image registries, without their passwords
     #[value(alias = "registries")]
     Registry,
 }
@@ -239,9 +239,7 @@ async fn workers(
         workers.retain(|worker| worker.role == role.as_str());
     }
     let out = &mut context.world.out;
-    if args.output == Some(Format::Name) {
-        workers.iter().try_for_each(|worker| out.line(&worker.name))?;
-    } else if !out.structured(args.output, &workers)? {
+    if !out.listed(args.output, &workers, |worker| worker.name.clone())? {
         let is_wide = args.output == Some(Format::Wide);
         let mut table = match out.is_terminal && !is_wide {
             true => job_table::workers_at_a_glance(&workers, (context.world.now)()),
@@ -269,11 +267,7 @@ fn no_workers(role: Option<WorkerRole>, job: Option<&str>) -> String {
 async fn registries(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
     let registries = session.client.registry_list().await?;
     let out = &mut context.world.out;
-    if args.output == Some(Format::Name) {
-        registries
-            .iter()
-            .try_for_each(|registry| out.line(&registry.name))?;
-    } else if !out.structured(args.output, &registries)? {
+    if !out.listed(args.output, &registries, |registry| registry.name.clone())? {
         let mut table = Table::new(&["NAME", "SERVER", "USERNAME"]);
         for registry in registries {
             table.push(vec![registry.name, registry.server, registry.username]);
@@ -289,10 +283,7 @@ async fn quota(args: &Args, session: &Session, context: &mut Context<'_>) -> Res
         Some(group) => format!("{} (group {group})", row.resource),
         None => row.resource.clone(),
     };
-    if args.output == Some(Format::Name) {
-        let out = &mut context.world.out;
-        rows.iter().try_for_each(|row| out.line(name(row)))?;
-    } else if !context.world.out.structured(args.output, &rows)? {
+    if !context.world.out.listed(args.output, &rows, name)? {
         let is_terminal = context.world.out.is_terminal;
         let mut table = Table::new(&["RESOURCE", "LIMIT", "USED", "RESERVED", "GUARANTEE"]);
         let user = |row: &QuotaRow| row.user.clone().unwrap_or_else(|| "-".to_owned());

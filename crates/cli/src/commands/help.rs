@@ -22,7 +22,8 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     } else if args.command.is_empty() {
         help::overview(context.program)
     } else {
-        help::of_command(context.program, &args.command).ok_or_else(|| unknown(&args.command))?
+        let columns = context.world.out.terminal_columns().unwrap_or(usize::MAX);
+        help::of_command(context.program, &args.command, columns).ok_or_else(|| unknown(&args.command))?
     };
     context.world.out.line(text.trim_end_matches('\n'))?;
     done()

@@ -34,9 +34,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let page = session.client.jobs_list(&filter).await?;
     let now = (context.world.now)();
     let out = &mut context.world.out;
-    if args.output == Some(Format::Name) {
-        page.msg.iter().try_for_each(|job| out.line(&job.name))?;
-    } else if !out.structured(args.output, &page.msg)? {
+    if !out.listed(args.output, &page.msg, |job| job.name.clone())? {
         let table = job_table::short_jobs(&page.msg, now, args.output == Some(Format::Wide));
         let if_empty = match args.all {
             true => "there are no jobs yet",

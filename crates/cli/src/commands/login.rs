@@ -28,7 +28,7 @@ const USUAL: &str = "the login has not been confirmed yet";
 /// With `--oidc`, or if no user is named and the server has a login provider, shows a code to confirm in a browser instead.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The user, from now on; default: the configuration's
+    /// User name, also for later commands; default: the one in the configuration
     #[arg(long, short)]
     username: Option<String>,
 
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let Choice::Remote(mut datacenter) = config::choice(&context.flags.wanted(), &context.world.env)? else {
+    let Choice::Remote(datacenter) = config::choice(&context.flags.wanted(), &context.world.env)? else {
         context
             .world
             .err
@@ -61,8 +61,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
         return try_configured(&datacenter, key, context).await;
     }
-    let configured = datacenter.username.clone();
-    let user = args.username.clone().or_else(|| configured.clone());
+    let user = args.username.clone().or_else(|| datacenter.username.clone());
     let is_nameless = user.is_none() && args.password.is_none();
     if args.oidc || is_nameless {
         trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
@@ -72,40 +71,28 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             return done();
         }
     }
-    let Some(user) = user else {
-        return Err(
+    match user {
+        Some(user) => password_login(args, *datacenter, user, context).await,
+        None => Err(
             CliError::usage(format!("datacenter `{}` has no user name", datacenter.name))
                 .with_hint("set `username:` in the configuration, or use `-username`"),
-        );
-    };
-    let is_another = configured.as_ref().is_some_and(|configured| *configured != user);
-    let in_the_way = match () {
-        () if datacenter.token.is_some() => Some("token"),
-        () if is_another && datacenter.password.is_some() => Some("password"),
-        () => None,
-    };
-    if let Some(key) = in_the_way {
-        let name = &datacenter.name;
-        let problem =
-            format!("commands would use the `{key}` of `{name}` in the configuration, not this login");
-        return Err(CliError::usage(problem).with_hint(format!("remove `{key}` there")));
+        ),
     }
+}
+
+async fn password_login(
+    args: &Args,
+    mut datacenter: Datacenter,
+    user: String,
+    context: &mut Context<'_>,
+) -> Result<u8, CliError> {
+    let configured = datacenter.username.as_ref();
+    let is_another = configured.is_some_and(|configured| *configured != user);
+    refuse_ignored(&datacenter, is_another)?;
     // Before any secret is read or sent.
     trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
-    if let Some(password) = &args.password {
-        context.world.err.note(
-            "`-password` is visible to other users of this machine while the command runs; stdin is not",
-        );
-        datacenter.password = Some(password.clone());
-    } else if datacenter.password.is_none() || args.username.is_some() || !std::io::stdin().is_terminal() {
-        let prompt = format!("password of {user} at {}: ", datacenter.name);
-        let typed = secret_input::read(PASSWORD, &prompt, context)?;
-        datacenter.password = typed.or(datacenter.password);
-    }
-    let Some(password) = datacenter.password.clone() else {
-        let error = CliError::usage("no password was given");
-        return Err(error.with_hint(format!("type it, pass it on stdin, or set {PASSWORD}")));
-    };
+    let password = read_password(args, &datacenter, &user, context)?;
+    datacenter.password = Some(password.clone());
     if is_another {
         datacenter.username = Some(user.clone());
     }
@@ -122,6 +109,42 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         true => set_user(&datacenter, &user, context),
         false => done(),
     }
+}
+
+/// Refuses a login that later commands would not use, because the configuration has a credential of its own.
+fn refuse_ignored(datacenter: &Datacenter, is_another: bool) -> Result<(), CliError> {
+    let key = match () {
+        () if datacenter.token.is_some() => "token",
+        () if is_another && datacenter.password.is_some() => "password",
+        () => return Ok(()),
+    };
+    let name = &datacenter.name;
+    let problem = format!("commands would use the `{key}` of `{name}` in the configuration, not this login");
+    Err(CliError::usage(problem).with_hint(format!("remove `{key}` there")))
+}
+
+/// The password of the command line, of the environment, of stdin, or of the configuration.
+fn read_password(
+    args: &Args,
+    datacenter: &Datacenter,
+    user: &str,
+    context: &mut Context<'_>,
+) -> Result<String, CliError> {
+    if let Some(password) = &args.password {
+        context.world.err.note(
+            "`-password` is visible to other users of this machine while the command runs; stdin is not",
+        );
+        return Ok(password.clone());
+    }
+    let mut password = datacenter.password.clone();
+    if password.is_none() || args.username.is_some() || !std::io::stdin().is_terminal() {
+        let prompt = format!("password of {user} at {}: ", datacenter.name);
+        password = secret_input::read(PASSWORD, &prompt, context)?.or(password);
+    }
+    password.ok_or_else(|| {
+        let error = CliError::usage("no password was given");
+        error.with_hint(format!("type it, pass it on stdin, or set {PASSWORD}"))
+    })
 }
 
 /// The key of the configuration that makes a login unnecessary.
@@ -173,7 +196,8 @@ fn set_user(datacenter: &Datacenter, user: &str, context: &mut Context<'_>) -> R
     done()
 }
 
-/// Logs in with the server's login provider and returns the user's name. Without `--oidc`, a server that has no provider is no error.
+/// Logs in with the server's login provider and returns the user's name. Without `--oidc`, a server without a provider
+/// is not an error.
 async fn provider_login(
     datacenter: &Datacenter,
     is_asked_for: bool,
@@ -226,7 +250,7 @@ fn minutes(seconds: u64) -> String {
     }
 }
 
-/// A server whose authority is not known is trusted only by a fingerprint, given or confirmed.
+/// A server whose CA is unknown is trusted only by its fingerprint, given or confirmed.
 async fn trust_server(
     datacenter: &Datacenter,
     given: Option<&str>,
@@ -262,7 +286,7 @@ async fn trust_server(
             let mut answer = String::new();
             let read = std::io::stdin().read_line(&mut answer);
             if read.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
-                return Err(CliError::refused("the server is not trusted; nothing was sent"));
+                return Err(CliError::refused("the server is not trusted: nothing was sent"));
             }
         }
         None => {

@@ -224,13 +224,13 @@ async fn show(
     }
 }
 
-/// Bytes that were rotated away, or not written because the disk was full.
+/// Bytes that were rotated away or beyond the owner's quota, or not written because the disk was full.
 fn tell_gap(worker: &str, from: u64, to: u64, view: &LogView, context: &mut Context<'_>) {
     if view.is_within_line() && context.world.out.is_terminal {
         context.world.err.line("");
     }
     let note = format!(
-        "bytes {from} to {to} of the log of {worker} are missing: rotated away, or the disk was full"
+        "bytes {from} to {to} of the log of {worker} are missing: rotated away, over the storage quota, or the disk was full"
     );
     context.world.err.note(&note);
 }

@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 
 use futures_util::{StreamExt, stream};
-use paddlecloud_api::files::{FileKind, FileMeta, FileView, WirePath, below};
+use paddlecloud_api::files::{FileKind, FileMeta, FileView, WirePath, below, space_of};
 use paddlecloud_pfs::{PfsPath, RelPath};
-use paddlecloud_transfer::{FileClient, FileService, ListOptions, space_of};
+use paddlecloud_transfer::{FileClient, FileService, ListOptions};
 use serde::Serialize;
 
 use super::{Context, home, modified};
 use crate::error::{CliError, DONE};
 use crate::printer::{Format, Paint, Printer};
 use crate::time_text::size;
-use crate::transfer::location::{Above, Remote, settle};
+use crate::transfer::location::{Above, Remote, reach};
 use crate::transfer::remote::{self, LINKS_AT_A_TIME, as_typed, is_about_one_path};
 use crate::transfer::report::{Lost, TransferTotals};
 
@@ -96,9 +96,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     {
         return list_above(&above, args, context).await;
     }
-    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
-    let session = context.session().await?;
-    settle(&session, &mut paths).await?;
+    let (session, mut paths) = reach(&args.paths, context).await?;
     if paths.is_empty() {
         paths.push(home(&session).await?);
     }

@@ -2,12 +2,11 @@
 
 use std::ffi::OsString;
 
-use paddlecloud_api::error::ErrorName;
 use paddlecloud_transfer::FileService;
 
 use super::Context;
 use crate::error::CliError;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::{Remote, reach};
 use crate::transfer::remote::is_about_one_path;
 use crate::transfer::report::TransferTotals;
 
@@ -18,24 +17,19 @@ pub struct Args {
     #[arg(required = true)]
     paths: Vec<OsString>,
 
-    /// Create parents, and accept existing folders
+    /// Create missing parents, and accept existing folders
     #[arg(long, short)]
     parents: bool,
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
-    let session = context.session().await?;
-    settle(&session, &mut paths).await?;
+    let (session, paths) = reach(&args.paths, context).await?;
     let mut tally = TransferTotals::default();
     for Remote { path, .. } in &paths {
         match session.client.files().mkdir(path, args.parents).await {
             Ok(()) => {}
             Err(error) if is_about_one_path(&error) => {
                 tally.refuse(path.to_string(), &error);
-                if !args.parents && error.refusal() == Some(ErrorName::NotFound) {
-                    tally.hint("`-p` also creates missing parent folders");
-                }
             }
             Err(error) => return Err(error.into()),
         }

@@ -31,11 +31,11 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let paths = Location::parse_all(args.paths.iter().map(OsString::as_os_str))?;
+    let paths = Location::parse_all(&args.paths)?;
     let mut paths: Vec<Remote> = paths.into_iter().map(on_the_cluster).collect::<Result<_, _>>()?;
     let session = context.session().await?;
     settle(&session, &mut paths).await?;
-    let (dest, arguments) = paths.split_last().expect("clap asks for two");
+    let (dest, arguments) = paths.split_last().expect("clap requires two");
     let files = session.client.files();
     let mut tally = TransferTotals::default();
     let found = remote::find_all(&files, arguments, &mut tally).await?;

@@ -16,7 +16,7 @@ pub fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
         context
             .world
             .err
-            .note(&format!("`{later}` comes with a later version"));
+            .note(&format!("`{later}` is planned for a later version"));
     }
     done()
 }

@@ -1,4 +1,4 @@
-//! `publish <path>`: shares files by a link.
+//! `publish <path>`: shares a file with a link.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::transfer::remote::must_suit_slash;
 /// How long a link is valid by default.
 const USUAL: Duration = Duration::from_secs(7 * 86_400);
 
-/// Share files by a link
+/// Share a file with a link
 ///
 /// Anyone with the link can read the file until it expires (after 7 days by default) or is revoked. Only files in your
 /// home can be shared.
@@ -81,10 +81,7 @@ fn list(
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if format == Some(Format::Name) {
-        return shares.iter().try_for_each(|share| out.line(&share.id));
-    }
-    if out.structured(format, &shares)? {
+    if out.listed(format, shares, |share| share.id.clone())? {
         return Ok(());
     }
     let mut table = Table::new(&["ID", "EXPIRES", "PATH"]);

@@ -10,7 +10,7 @@ use paddlecloud_transfer::{FileClient, FileService, RemoveOptions};
 use super::{Context, home};
 use crate::error::CliError;
 use crate::time_text::size;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::{Remote, reach};
 use crate::transfer::remote::{self, is_about_one_path};
 use crate::transfer::report::{Lost, TransferTotals, counted, foreseen, uncounted};
 
@@ -35,9 +35,7 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let mut arguments = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
-    let session = context.session().await?;
-    settle(&session, &mut arguments).await?;
+    let (session, arguments) = reach(&args.paths, context).await?;
     let files = session.client.files();
     let mut tally = TransferTotals::default();
     // A path in another home is a mistake, not a file that was already removed.

@@ -58,9 +58,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Action::List { output } => {
             let secrets = client.secret_list().await?;
             let out = &mut context.world.out;
-            if *output == Some(Format::Name) {
-                secrets.iter().try_for_each(|secret| out.line(&secret.name))?;
-            } else if !out.structured(*output, &secrets)? {
+            if !out.listed(*output, &secrets, |secret| secret.name.clone())? {
                 let mut table = Table::new(&["NAME", "CREATED"]);
                 secrets
                     .into_iter()

@@ -23,11 +23,12 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Start it unless it is running
+    /// Start the embedded server unless it is running
     Start,
-    /// Stop it; jobs keep running
+    /// Stop the embedded server; jobs keep running
     Stop,
-    /// Show where it is, its storage and its log; exit code 1 if it is not running, 3 if a shared one is unreachable
+    /// Show the server's address, storage and log; exits with 1 if it is not running, with 3 if a shared server is
+    /// unreachable
     ///
     /// Shows the shared server if one is configured. `--datacenter local` shows the embedded one.
     Status {
@@ -164,7 +165,7 @@ mod own {
         };
         messages.line(format!("stopped; {go_on} adopted at the next start"));
         messages.hint(
-            "the next command that needs it starts it again; a command that follows a job does so at once",
+            "the next command that needs it starts it again; a command that follows a job does so immediately",
         );
     }
 

@@ -9,7 +9,7 @@ use super::ls::Row;
 use crate::error::CliError;
 use crate::printer::Format;
 use crate::time_text::size;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::reach;
 use crate::transfer::remote;
 use crate::transfer::report::TransferTotals;
 
@@ -30,9 +30,7 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let mut paths = Remote::parse_all(args.paths.iter().map(OsString::as_os_str))?;
-    let session = context.session().await?;
-    settle(&session, &mut paths).await?;
+    let (session, paths) = reach(&args.paths, context).await?;
     let files = session.client.files();
     let (mut rows, mut tally) = (Vec::new(), TransferTotals::default());
     for view in remote::find_all(&files, &paths, &mut tally).await? {
@@ -44,9 +42,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         rows.extend(meta.map(|meta| Row::new(&view.path.0, &meta)));
     }
     let out = &mut context.world.out;
-    if args.output == Some(Format::Name) {
-        rows.iter().try_for_each(|row| out.line(&row.path))?;
-    } else if !out.structured(args.output, &rows)? {
+    if !out.listed(args.output, &rows, |row| row.path.clone())? {
         for (at, row) in rows.iter().enumerate() {
             if at > 0 {
                 out.line("")?;
@@ -56,7 +52,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
                 .try_for_each(|(name, value)| out.line(format!("{name:<12}{value}")))?;
         }
     }
-    tally.end("look at", context.world)
+    tally.end("stat", context.world)
 }
 
 /// `3 bytes`, `3400000 (3.4 MB)`.

@@ -8,7 +8,7 @@ use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 
-/// Make, list and revoke tokens
+/// Create, list and revoke tokens
 ///
 /// A token lets a program act for you without your password. Its secret is printed once, by `token create`.
 #[derive(Debug, clap::Args)]
@@ -19,12 +19,12 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make a token and print its secret
+    /// Create a token and print its secret
     Create {
         /// What it is for
         name: String,
 
-        /// What it may be used for: read, submit, files, admin; default: all that you may do
+        /// What it may be used for: read, submit, files, admin; default: everything you may do
         #[arg(long, value_name = "SCOPES")]
         scopes: Option<String>,
 
@@ -32,7 +32,7 @@ enum Action {
         #[arg(long, value_name = "TIME", value_parser = crate::time_text::parse_span)]
         expires: Option<Duration>,
 
-        /// Of another user, for administrators
+        /// Another user (administrators only)
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
 
@@ -40,9 +40,9 @@ enum Action {
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
-    /// List tokens that are valid
+    /// List valid tokens
     List {
-        /// Of another user, for administrators
+        /// Another user (administrators only)
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
 
@@ -50,12 +50,12 @@ enum Action {
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs_or_names())]
         output: Option<Format>,
     },
-    /// End a token at once
+    /// Revoke a token
     Revoke {
         /// Its id, from `token list`
         id: String,
 
-        /// Of another user, for administrators
+        /// Another user (administrators only)
         #[arg(long, value_name = "NAME")]
         user: Option<String>,
     },
@@ -106,10 +106,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
 
 fn list(tokens: &[TokenView], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if format == Some(Format::Name) {
-        return tokens.iter().try_for_each(|token| out.line(&token.id));
-    }
-    if out.structured(format, &tokens)? {
+    if out.listed(format, tokens, |token| token.id.clone())? {
         return Ok(());
     }
     let mut table = Table::new(&["ID", "NAME", "SCOPES", "CREATED", "EXPIRES"]);

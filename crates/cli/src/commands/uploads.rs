@@ -101,12 +101,7 @@ fn choose(
 
 fn print(found: &[UnfinishedUpload], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if args.output == Some(Format::Name) {
-        return found
-            .iter()
-            .try_for_each(|upload| out.line(upload.id.to_string()));
-    }
-    if out.structured(args.output, &found)? || found.is_empty() {
+    if out.listed(args.output, found, |upload| upload.id.to_string())? || found.is_empty() {
         return Ok(());
     }
     let bytes = |count: u64| match args.human {

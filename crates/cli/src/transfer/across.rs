@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use paddlecloud_api::client::ClientError;
 use paddlecloud_api::files::{ListEntry, below};
 use paddlecloud_pfs::sync::{Compare, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RelPath, links_outside};
@@ -10,7 +9,7 @@ use paddlecloud_pfs::{Entry, PfsPath, RelPath, links_outside};
 use super::clearing::what_is_there;
 use super::crossing::{Crossing, Step, Steps};
 use super::location::Remote;
-use super::remote::{self, RemoteSource, is_about_one_path};
+use super::remote::{self, Listed, RemoteSource};
 use super::report::Lost;
 use super::rules::{Kind, Landing, Request, Target};
 use super::up::{Completeness, place_there};
@@ -156,21 +155,19 @@ impl Transfer<'_> {
             self.tally.lose(into_itself(from, to));
             return Ok(());
         }
-        let held = match there {
-            Target::Folder => match remote::entries_to_compare(&self.files, to, compare).await {
-                Ok(mut listed) => {
-                    listed.take_damaged(to);
-                    listed.entries
-                }
-                Err(error) => return self.refused(to, error),
-            },
-            Target::File | Target::Missing => Vec::new(),
-        };
-        let plan = self.plan_merge(to, &wanted, &held);
+        let mut held = Listed::default();
+        if there == Target::Folder {
+            let Some(listed) = self.list_there(to, compare).await? else {
+                return Ok(());
+            };
+            held = listed;
+            held.take_damaged(to);
+        }
+        let plan = self.plan_merge(to, &wanted, &held.entries);
         self.copy_plan(from, to, &plan).await
     }
 
-    /// Removes links that lead out of the folder from its entries and reports them. Returns whether there were none.
+    /// Removes links that point outside the folder from its entries and reports them. Returns whether there were none.
     pub(super) fn leave_links_outside(&mut self, folder: &PfsPath, entries: &mut Vec<Entry>) -> Completeness {
         let outside = links_outside(entries);
         let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
@@ -178,16 +175,13 @@ impl Transfer<'_> {
         for link in &outside {
             self.leave(Lost::new(format!("{folder}/{}", link.path), link.to_string()));
         }
-        match outside.is_empty() {
-            true => Completeness::Whole,
-            false => Completeness::Partial,
-        }
+        Completeness::if_whole(outside.is_empty())
     }
 
     /// The entries of a folder that are copied into another. An entry of another type at the destination stays and is reported.
     fn plan_merge(&mut self, to: &PfsPath, wanted: &[Entry], held: &[Entry]) -> SyncPlan {
         let options = SyncOptions {
-            existing: self.existing(),
+            existing: self.options.existing(),
             compare: self.compare(),
             ..SyncOptions::default()
         };
@@ -250,22 +244,13 @@ impl Transfer<'_> {
         }
         steps
     }
-
-    /// Reports a path that the server refused; an error that is not about this path alone ends the transfer.
-    pub(super) fn refused(&mut self, path: &PfsPath, error: ClientError) -> Result<(), CliError> {
-        if !is_about_one_path(&error) {
-            return Err(error.into());
-        }
-        self.tally.refuse(path.to_string(), &error);
-        Ok(())
-    }
 }
 
 impl<'a> Transfer<'a> {
     fn crossing(&self) -> Crossing<'a> {
         Crossing {
             files: self.files,
-            existing: self.existing(),
+            existing: self.options.existing(),
             compare: self.compare(),
             transfers: self.options.transfers.get(),
             dry_run: self.options.dry_run,

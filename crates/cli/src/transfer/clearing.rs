@@ -153,7 +153,7 @@ impl Transfer<'_> {
             self.leave(Lost::new(side.shown(path), what_is_there(path, &held.entries)));
             if holds_one(path, &clearings.spared) {
                 self.tally.hint(SPARED);
-            } else if self.existing() == Existing::Replace {
+            } else if self.options.existing() == Existing::Replace {
                 self.tally.hint("`--delete` removes what is in the way");
             }
         }

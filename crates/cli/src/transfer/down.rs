@@ -96,7 +96,7 @@ impl Transfer<'_> {
         let meta = source.meta.clone();
         Ok(self
             .make_local_parent(&local)
-            .then_some(Download::Known { remote, local, meta }))
+            .then_some(Download::File { remote, local, meta }))
     }
 
     /// The contents of a folder, and whether they are complete; `None`, after a report, if it cannot be listed.
@@ -115,10 +115,8 @@ impl Transfer<'_> {
         folder: &PfsPath,
         compare: Compare,
     ) -> Result<Option<Listed>, CliError> {
-        match remote::entries_to_compare(&self.files, folder, compare).await {
-            Ok(listed) => Ok(Some(listed)),
-            Err(error) => self.refused(folder, error).map(|()| None),
-        }
+        let listed = remote::entries_to_compare(&self.files, folder, compare).await;
+        Ok(self.tally.pass(folder, listed)?)
     }
 
     /// Returns the entries of a folder that can be copied, and whether these are all; the others are reported.
@@ -127,10 +125,7 @@ impl Transfer<'_> {
             let note = format!("`{folder}/{special}` is a socket, pipe or device and is not copied");
             self.world.err.note(&note);
         }
-        let completeness = match listed.unread.is_empty() {
-            true => Completeness::Whole,
-            false => Completeness::Partial,
-        };
+        let completeness = Completeness::if_whole(listed.unread.is_empty());
         for one in listed.unread {
             self.leave(Lost::new(one.path.to_string(), one.error.msg));
         }

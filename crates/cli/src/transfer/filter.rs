@@ -154,14 +154,9 @@ impl Selection {
         let Ok(path) = RelPath::from_bytes(name) else {
             return true;
         };
-        let node = Node::File {
-            size: 0,
-            executable: false,
-            digest: None,
-        };
         let mut alone = vec![Entry {
             path,
-            node,
+            node: Node::file(0, false),
             mtime: Mtime::default(),
         }];
         self.apply(&mut alone);

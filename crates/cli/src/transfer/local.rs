@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use paddlecloud_pfs::Root;
 use paddlecloud_pfs::root::{DirEntry, GlobPattern};
-use paddlecloud_pfs::{Entry, RelPath, Root, RootError};
 
 use super::location::{is_pattern, shown};
 use super::report::Lost;
@@ -28,17 +28,6 @@ impl LocalSource {
         path.push("/");
         (self.source.kind == Kind::Folder).then(|| source(Path::new(&path), true))
     }
-}
-
-/// The contents of a folder, and which of them cannot be copied.
-#[derive(Debug, Default)]
-pub struct Walked {
-    pub entries: Vec<Entry>,
-    pub lost: Vec<Lost>,
-    /// Sockets, pipes and devices, which are never copied.
-    pub special: Vec<RelPath>,
-    /// Everything in the folder that is not among the entries.
-    pub unlisted: Vec<RelPath>,
 }
 
 /// What an argument names: that path or, if it does not exist, everything that matches it as a pattern.
@@ -160,25 +149,6 @@ fn split(pattern: &Path) -> (PathBuf, PathBuf) {
     let fixed: Vec<&OsStr> = pattern.iter().take_while(is_plain).collect();
     let rest = pattern.iter().skip(fixed.len()).collect();
     (fixed.into_iter().collect(), rest)
-}
-
-/// Walks a folder. What cannot be read is reported and does not stop the rest; leftovers of interrupted downloads
-/// are skipped.
-pub fn walk(folder: &Path) -> Result<Walked, RootError> {
-    let walked = paddlecloud_transfer::walk(folder)?;
-    let lost = |error: &RootError| Lost::new(shown(folder), chain(error));
-    Ok(Walked {
-        lost: walked.unread.iter().map(lost).collect(),
-        unlisted: walked
-            .unread
-            .iter()
-            .filter_map(RootError::path)
-            .chain(&walked.special)
-            .cloned()
-            .collect(),
-        special: walked.special,
-        entries: walked.entries,
-    })
 }
 
 #[cfg(test)]

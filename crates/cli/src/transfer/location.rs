@@ -1,13 +1,14 @@
-//! Where an argument points: a path here, a path `/pfs/…` on the cluster, or a pipe (`-`).
+//! Where an argument points: a local path, a path `/pfs/…` on the cluster, or a pipe (`-`).
 //!
 //! Only parses; whether anything exists there is checked elsewhere.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pfs::{PfsPath, PfsPathError, RelPath};
 
+use crate::commands::Context;
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -44,8 +45,8 @@ impl Location {
         Ok(Location::Local(PathBuf::from(text)))
     }
 
-    pub fn parse_all<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Result<Vec<Location>, CliError> {
-        texts.into_iter().map(Location::parse).collect()
+    pub fn parse_all(texts: &[OsString]) -> Result<Vec<Location>, CliError> {
+        texts.iter().map(|text| Location::parse(text)).collect()
     }
 
     pub fn as_remote_mut(&mut self) -> Option<&mut Remote> {
@@ -111,10 +112,6 @@ impl Remote {
             raw: raw.to_vec(),
             is_contents: raw.ends_with(b"/.") || raw.ends_with(b"/./"),
         })
-    }
-
-    pub fn parse_all<'a>(texts: impl IntoIterator<Item = &'a OsStr>) -> Result<Vec<Remote>, CliError> {
-        texts.into_iter().map(Remote::parse).collect()
     }
 
     /// The same path in a datacenter of another name. `/pfs/public` names none and stays unchanged.
@@ -186,6 +183,17 @@ impl fmt::Display for Above {
     }
 }
 
+/// Connects to the server of some paths.
+pub async fn reach(
+    paths: &[OsString],
+    context: &mut Context<'_>,
+) -> Result<(Session, Vec<Remote>), CliError> {
+    let paths: Result<Vec<Remote>, CliError> = paths.iter().map(|path| Remote::parse(path)).collect();
+    let (mut paths, session) = (paths?, context.session().await?);
+    settle(&session, &mut paths).await?;
+    Ok((session, paths))
+}
+
 /// Paths name the datacenter as the user's configuration does; the server may call itself otherwise.
 pub async fn settle<'a>(
     session: &Session,
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_above_all_homes_are_told_from_paths_in_them() {
+    fn folders_above_all_homes_are_distinguished_from_paths_in_them() {
         let above = |text: &str| Above::parse(OsStr::new(text)).map(|above| above.to_string());
         assert_eq!(above("/pfs/").as_deref(), Some("/pfs"));
         assert_eq!(above("/pfs/dc").as_deref(), Some("/pfs/dc"));
@@ -282,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_can_be_told_to_a_server_of_another_name() {
+    fn a_path_is_translated_for_a_server_of_another_name() {
         let told = |text: &str| {
             let remote = Remote::parse(OsStr::new(text)).unwrap();
             remote.in_datacenter("cloud").unwrap()

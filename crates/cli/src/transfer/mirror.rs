@@ -1,14 +1,13 @@
-//! Makes one folder like another: what `sync` does.
+//! `sync`: makes one folder identical to another.
 //!
 //! Excluded files are neither sent nor deleted. If the source could not be read completely, nothing is deleted. If a file could
 //! not be copied, only entries that were in the way are deleted.
 
 use std::path::Path;
 
-use paddlecloud_api::files::is_ours;
+use paddlecloud_api::files::{is_ours, space_of};
 use paddlecloud_pfs::sync::{Compare, Extra, SyncOptions, SyncPlan, plan};
-use paddlecloud_pfs::{Entry, PfsPath};
-use paddlecloud_transfer::space_of;
+use paddlecloud_pfs::{Entry, PfsPath, RootError};
 
 use super::clearing::{Clearings, Held, Side, hold_back, leave_out};
 use super::location::{Location, settle, shown};
@@ -180,7 +179,7 @@ impl Transfer<'_> {
         self.selection.apply(&mut selected);
         let options = SyncOptions {
             extra,
-            existing: self.existing(),
+            existing: self.options.existing(),
             compare,
         };
         let mut plan = plan(wanted, &selected, options);
@@ -200,10 +199,11 @@ fn held_here(folder: &Path) -> Result<Held, CliError> {
     match local::target(folder) {
         Ok(Target::Missing) => Ok(Held::default()),
         Ok(Target::Folder) => {
-            let walked = local::walk(folder).map_err(|error| cannot(chain(&error)))?;
+            let walked = paddlecloud_transfer::walk(folder).map_err(|error| cannot(chain(&error)))?;
+            let unread = walked.unread.iter().filter_map(RootError::path);
             Ok(Held {
                 entries: walked.entries,
-                unlisted: walked.unlisted,
+                unlisted: unread.chain(&walked.special).cloned().collect(),
                 special: walked.special.into_iter().collect(),
             })
         }
@@ -252,7 +252,7 @@ fn kept_by_the_server(dest: &PfsPath, place: &PfsPath) -> CliError {
 }
 
 fn lies_in(inner: &PfsPath, outer: &PfsPath) -> CliError {
-    CliError::refused(format!("`{inner}` lies in `{outer}`"))
+    CliError::refused(format!("`{inner}` is inside `{outer}`"))
         .with_hint("`sync` needs two folders that do not contain each other, not even through links")
 }
 

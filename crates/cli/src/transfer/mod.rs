@@ -22,8 +22,8 @@ mod up;
 
 use std::future::Future;
 
+use paddlecloud_pfs::PfsPath;
 use paddlecloud_pfs::sync::Compare;
-use paddlecloud_pfs::{Existing, PfsPath};
 use paddlecloud_transfer::{Download, FileClient, FileService, Outcome, Summary, TransferOptions, Upload};
 
 pub use self::across::into_itself;
@@ -138,8 +138,8 @@ pub struct Transfer<'a> {
     selection: Selection,
     world: &'a mut World,
     tally: TransferTotals,
-    /// Left out before anything was sent, and not yet counted by a line: names of the list that do not exist, and unreadable
-    /// folders.
+    /// Failed before anything was sent, and not yet counted by a line: names of the list that do not exist, and
+    /// unreadable folders.
     untold: usize,
     /// The folder of the cluster that was created last: thousands of files may go there.
     made: Option<PfsPath>,
@@ -192,14 +192,6 @@ impl<'a> Transfer<'a> {
     fn leave(&mut self, lost: Lost) {
         self.tally.lose(lost);
         self.untold += 1;
-    }
-
-    fn existing(&self) -> Existing {
-        if self.options.no_overwrite {
-            Existing::Keep
-        } else {
-            Existing::Replace
-        }
     }
 
     /// How files of the cluster are compared with each other.
@@ -255,7 +247,7 @@ impl<'a> Transfer<'a> {
                     match (lost, arrived) {
                         (0, _) => line.end("Done", &mut self.world.err),
                         (_, 0) => line.end("Failed", &mut self.world.err),
-                        (lost, _) => line.end(&format!("Done, {lost} left out"), &mut self.world.err),
+                        (lost, _) => line.end(&format!("Done, {lost} failed"), &mut self.world.err),
                     }
                     return Ok(summary);
                 }

@@ -34,8 +34,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Leaves out the server's own folders in a home, whether they can be read or not. `place` is the folder's real
-    /// path.
+    /// Omits the server's own folders in a home, readable or not. `place` is the folder's real path.
     pub fn leave_ours(&mut self, folder: &PfsPath, place: &PfsPath) {
         self.entries.retain(|entry| !is_ours(place, &entry.path));
         self.special.retain(|path| !is_ours(place, path));
@@ -63,11 +62,7 @@ pub fn path_in(folder: &PfsPath, unread: &UnreadEntry) -> Option<RelPath> {
 fn unknown_file(path: RelPath) -> Entry {
     Entry {
         path,
-        node: Node::File {
-            size: 0,
-            executable: false,
-            digest: None,
-        },
+        node: Node::file(0, false),
         mtime: Mtime::default(),
     }
 }

@@ -31,7 +31,7 @@ pub enum Aside {
 impl Aside {
     fn verb(self) -> &'static str {
         match self {
-            Aside::Look => "look into",
+            Aside::Look => "list",
             Aside::Remove => "remove",
         }
     }
@@ -179,10 +179,10 @@ impl TransferTotals {
         self.lost.iter().filter(|lost| lost.aside == aside).count() as u64
     }
 
-    /// `3 files copied, 97 unchanged, 1 left out; 12.3 kB sent`, and where connections broke `, 4.0 MB sent twice`.
+    /// `3 files copied, 97 unchanged, 1 failed; 12.3 kB sent`, and after broken connections `, 4.0 MB sent twice`.
     pub fn words(&self, moved: &str) -> String {
         let copied = format!("{} copied", counted(self.transferred));
-        let words = self.list(copied, "removed", "left out");
+        let words = self.list(copied, "removed", "failed");
         let vain = match self.again {
             0 => String::new(),
             again => format!(", {} sent twice", size(again)),
@@ -190,24 +190,20 @@ impl TransferTotals {
         format!("{words}; {} {moved}{vain}", size(self.moved))
     }
 
-    /// `3 files would be copied, 97 unchanged, 1 would be left out`.
+    /// `3 files would be copied, 97 unchanged, 1 would fail`.
     pub fn foreseen(&self) -> String {
         let copied = format!("{} would be copied", counted(self.transferred));
-        self.list(copied, "would be removed", "would be left out")
+        self.list(copied, "would be removed", "would fail")
     }
 
     fn list(&self, copied: String, removed: &str, left_out: &str) -> String {
         let mut words = vec![copied];
-        let kept = match self.kept {
-            1 => "kept as it was",
-            _ => "kept as they were",
-        };
         for (count, what) in [
             (self.unchanged, "unchanged"),
-            (self.kept, kept),
+            (self.kept, "kept"),
             (self.removed, removed),
             (self.count(Some(Aside::Remove)), "not removed"),
-            (self.count(Some(Aside::Look)), "not looked into"),
+            (self.count(Some(Aside::Look)), "not listed"),
             (self.left_out(), left_out),
         ] {
             if count > 0 {
@@ -293,16 +289,15 @@ pub fn counted(count: u64) -> String {
     }
 }
 
-/// `1 folder in it may not be read, and what that holds is not counted`; nothing where all could be read.
+/// `1 folder in it is unreadable, its contents are not counted`; `None` if everything was read.
 pub fn uncounted(unread: u64) -> Option<String> {
-    let (folders, that) = match unread {
-        0 => return None,
-        1 => ("1 folder".to_owned(), "that holds"),
-        count => (format!("{count} folders"), "those hold"),
-    };
-    Some(format!(
-        "{folders} in it may not be read, and what {that} is not counted"
-    ))
+    match unread {
+        0 => None,
+        1 => Some("1 folder in it is unreadable, its contents are not counted".to_owned()),
+        count => Some(format!(
+            "{count} folders in it are unreadable, their contents are not counted"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -335,7 +330,7 @@ mod tests {
             ..TransferTotals::default()
         };
         tally.lose(Lost::new("link", "it leads out of the folder"));
-        assert_eq!(tally.words("sent"), "300 files copied, 1 left out; 0 bytes sent");
+        assert_eq!(tally.words("sent"), "300 files copied, 1 failed; 0 bytes sent");
         let tally = TransferTotals {
             transferred: 1,
             moved: 12_300,
@@ -355,18 +350,15 @@ mod tests {
             ..TransferTotals::default()
         };
         tally.lose(Lost::aside(Aside::Look, "d", "permission is denied"));
-        assert_eq!(
-            tally.words("sent"),
-            "1 file copied, 1 not looked into; 0 bytes sent"
-        );
-        assert_eq!(tally.deeds("copy"), "look into 1 file");
+        assert_eq!(tally.words("sent"), "1 file copied, 1 not listed; 0 bytes sent");
+        assert_eq!(tally.deeds("copy"), "list 1 file");
         tally.lose(Lost::aside(Aside::Remove, "d", "permission is denied"));
         tally.lose(Lost::new("f", "no"));
-        assert_eq!(tally.deeds("copy"), "copy 1 file, look into 1, remove 1");
+        assert_eq!(tally.deeds("copy"), "copy 1 file, list 1, remove 1");
         assert_eq!(
             listed(&tally.lost, false),
             [
-                "  cannot look into d: permission is denied",
+                "  cannot list d: permission is denied",
                 "  cannot remove d: permission is denied",
                 "  f: no"
             ]
@@ -374,25 +366,25 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_kept_is_told_as_one() {
+    fn kept_files_are_counted() {
         let kept = |kept| TransferTotals {
             kept,
             ..TransferTotals::default()
         };
-        assert_eq!(kept(1).foreseen(), "0 files would be copied, 1 kept as it was");
-        assert_eq!(kept(2).foreseen(), "0 files would be copied, 2 kept as they were");
+        assert_eq!(kept(1).foreseen(), "0 files would be copied, 1 kept");
+        assert_eq!(kept(2).foreseen(), "0 files would be copied, 2 kept");
     }
 
     #[test]
-    fn folders_that_may_not_be_read_are_told_where_there_are_any() {
+    fn unreadable_folders_are_reported() {
         assert_eq!(uncounted(0), None);
         assert_eq!(
             uncounted(1).as_deref(),
-            Some("1 folder in it may not be read, and what that holds is not counted")
+            Some("1 folder in it is unreadable, its contents are not counted")
         );
         assert_eq!(
             uncounted(2).as_deref(),
-            Some("2 folders in it may not be read, and what those hold is not counted")
+            Some("2 folders in it are unreadable, their contents are not counted")
         );
     }
 

@@ -93,7 +93,7 @@ impl Transfer<'_> {
 
     /// The selected entries of a folder, and whether all of it could be read; nothing if it cannot be opened.
     pub(super) fn look_through(&mut self, local: &Path) -> Option<(Vec<Entry>, Completeness)> {
-        let mut walked = match local::walk(local) {
+        let mut walked = match paddlecloud_transfer::walk(local) {
             Ok(walked) => walked,
             Err(error) => {
                 self.tally.lose(Lost::new(shown(local), chain(&error)));
@@ -106,13 +106,10 @@ impl Transfer<'_> {
             self.world.err.note(&note);
         }
         self.select(&mut walked.entries);
-        let completeness = match walked.lost.is_empty() {
-            true => Completeness::Whole,
-            false => Completeness::Partial,
-        };
-        self.untold += walked.lost.len();
-        walked.lost.into_iter().for_each(|lost| self.tally.lose(lost));
-        Some((walked.entries, completeness))
+        for error in &walked.unread {
+            self.leave(Lost::new(shown(local), chain(error)));
+        }
+        Some((walked.entries, Completeness::if_whole(walked.unread.is_empty())))
     }
 
     /// Keeps the selected entries; missing names of the list are reported.
@@ -169,13 +166,12 @@ impl Transfer<'_> {
         if self.options.dry_run || self.made.as_ref() == Some(folder) {
             return Ok(true);
         }
-        match self.files.mkdir(folder, true).await {
-            Ok(()) => {
-                self.made = Some(folder.clone());
-                Ok(true)
-            }
-            Err(error) => self.refused(folder, error).map(|()| false),
+        let made = self.files.mkdir(folder, true).await;
+        let is_made = self.tally.pass(folder, made)?.is_some();
+        if is_made {
+            self.made = Some(folder.clone());
         }
+        Ok(is_made)
     }
 
     pub(super) async fn make_parent(&mut self, path: &PfsPath) -> Result<bool, CliError> {
@@ -191,6 +187,15 @@ impl Transfer<'_> {
 pub(super) enum Completeness {
     Whole,
     Partial,
+}
+
+impl Completeness {
+    pub fn if_whole(is_whole: bool) -> Completeness {
+        match is_whole {
+            true => Completeness::Whole,
+            false => Completeness::Partial,
+        }
+    }
 }
 
 /// The path of an entry on the cluster.

@@ -1,4 +1,4 @@
-//! `data inspect` and `data verify` report what is known of a file, and no more.
+//! `data inspect` and `data verify` report only what is known of a file.
 
 use crate::shell::Shell;
 
@@ -17,7 +17,7 @@ fn a_file_of_unknown_kind_is_not_called_damaged() {
     assert!(!shown.err.contains("damaged"), "{}", shown.err);
 
     let verified = shell.run(&["data", "verify", first]);
-    assert_eq!(verified.code, 1, "what is not known is not whole");
+    assert_eq!(verified.code, 1, "an unknown format does not count as intact");
     assert!(verified.out.contains("\tunknown\n"), "{}", verified.out);
     assert!(
         verified.err.contains("error: the format of `"),
@@ -68,7 +68,7 @@ fn a_fault_is_placed_once_and_the_file_is_called_not_whole() {
     let verified = shell.run(&["data", "verify", &file]);
     assert_eq!(verified.code, 1);
     assert!(
-        verified.out.contains("\tjsonl\t1\t2\tnot whole"),
+        verified.out.contains("\tjsonl\t1\t2\tinvalid"),
         "{}",
         verified.out
     );

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::shell::Shell;
 
-/// An old server: a process that waits to be ended, and a socket that answers for it.
+/// An old server: a process that waits to be killed, and a socket that answers for it.
 struct OldServer {
     process: Arc<Mutex<Child>>,
     targets: Arc<Mutex<Vec<String>>>,
@@ -79,7 +79,7 @@ fn answer(stream: UnixStream, process: &Mutex<Child>, targets: &Mutex<Vec<String
 }
 
 #[test]
-fn an_older_server_is_told_to_stop_and_its_end_is_awaited() {
+fn an_older_server_is_asked_to_stop_and_its_exit_is_awaited() {
     let shell = Shell::new();
     let old = OldServer::start(&shell);
     let outcome = shell.line("get jobs");
@@ -90,7 +90,7 @@ fn an_older_server_is_told_to_stop_and_its_end_is_awaited() {
         "{}",
         outcome.err
     );
-    // The new server would be this very program, which is a test and cannot be one: it says so and the client tells.
+    // The new server would be this test program, which cannot be one: it reports that, and the client shows it.
     assert_eq!(outcome.code, 3, "{}", outcome.err);
     assert!(
         outcome

@@ -220,7 +220,7 @@ fn an_offset_that_is_too_large_is_refused_with_the_range() {
 }
 
 #[test]
-fn followers_of_a_job_that_is_removed_are_told() {
+fn followers_of_a_removed_job_are_notified() {
     let server = crate::scripted::server_with(|line| {
         let mut end = Vec::new();
         paddlecloud_api::logs::Frame::End(None).encode(&mut end);

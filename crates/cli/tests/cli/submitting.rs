@@ -76,16 +76,16 @@ fn a_virtual_environment_in_the_package_stays_here() {
         let refused = submit(entry);
         assert_eq!(refused.code, 1, "{}", refused.err);
         assert!(
-            refused
-                .err
-                .contains("hint: the virtual environment `.venv` is not uploaded"),
+            refused.err.contains(
+                "hint: the virtual environment `.venv` is not uploaded; activate it and write `python`\n"
+            ),
             "{}",
             refused.err
         );
     }
 }
 
-/// A server that has everything of the package but its program, until that was sent.
+/// A server that has all files of the package except its program, until that is sent.
 fn server_without_package() -> Server {
     let sent = AtomicBool::new(false);
     server_with(move |line| {
@@ -258,7 +258,7 @@ fn a_name_that_was_left_out_is_not_made_up() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn what_the_machine_lacks_is_told_shortly_and_once_for_each_start() {
+fn missing_features_of_the_machine_are_mentioned_once_per_start() {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
     let shell = Shell::new();

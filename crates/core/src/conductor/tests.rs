@@ -476,7 +476,7 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
     );
     let job = conductor.job(&id(1)).unwrap();
     assert!(
-        job.message.starts_with("queued again: the room that it borrowed"),
+        job.message.starts_with("queued again: the resources it borrowed"),
         "{}",
         job.message
     );

@@ -4,7 +4,7 @@
 //!   is ready and every trainer's supervisor is running.
 //! - A worker that fails is restarted under its own id with the next attempt number while it has retries left (see
 //!   `restarts`). After that the job fails and the other workers are stopped. A parameter server that exits before the
-//!   trainers are done has failed, whatever its exit code.
+//!   trainers are done has failed, regardless of its exit code.
 //! - A worker that is disrupted is restarted without using a retry, and so is one that fails after another was disrupted.
 //! - A job is final when its last attempt is gone, not before.
 
@@ -234,7 +234,7 @@ impl Job {
     ) -> Vec<Action> {
         let stamp = self.touch(now);
         let worker = self.worker_mut(key).expect("the caller looked it up");
-        // A trainer that was never started cannot have done its work, whatever its exit code.
+        // A trainer that was never started cannot have done its work, regardless of its exit code.
         let was_let_go = worker.status >= WorkerStatus::Going;
         let done = key.role == Role::Trainer && was_let_go && exit.is_success();
         worker.status = status;
@@ -380,7 +380,7 @@ impl Job {
     }
 
     fn tick(&mut self, now: Timestamp) -> Vec<Action> {
-        self.count_anew_when_the_clock_went_back(now);
+        self.restart_timers_when_the_clock_went_back(now);
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Vec::new();
         }
@@ -447,7 +447,7 @@ impl Job {
             .collect()
     }
 
-    fn count_anew_when_the_clock_went_back(&mut self, now: Timestamp) {
+    fn restart_timers_when_the_clock_went_back(&mut self, now: Timestamp) {
         let timers = &mut self.timers;
         let all = [
             &mut timers.assembling_since,

@@ -1,6 +1,6 @@
 //! Late seats: a launched worker may have to wait for a machine.
 //!
-//! The start limit is for workers that have a seat but do not come up. It does not run while a worker has no seat.
+//! The start limit is for workers that have a seat but do not start. It does not run while a worker has no seat.
 
 use jiff::Timestamp;
 
@@ -44,7 +44,7 @@ impl Job {
             return;
         }
         self.timers.assembling_since = Some(now);
-        self.message = "its workers come up".into();
+        self.message = "its workers are starting".into();
     }
 
     /// Whether a worker has no seat yet.
@@ -81,7 +81,7 @@ mod tests {
         job.on_event(Event::Tick, seconds(500));
         assert_eq!(job.phase, Phase::Starting, "no limit passes meanwhile");
         job.on_event(first(T0, News::Seated(String::new())), seconds(600));
-        assert_eq!(job.message, "its workers come up");
+        assert_eq!(job.message, "its workers are starting");
         assert_eq!(job.deadline(), Some(seconds(660)));
         job.on_event(Event::Tick, seconds(660));
         assert_eq!(job.phase.outcome(), Some(Outcome::Failed));

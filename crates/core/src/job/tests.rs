@@ -143,7 +143,7 @@ fn a_failed_trainer_fails_the_job_and_stops_the_others() {
 }
 
 #[test]
-fn who_failed_before_it_was_told_to_stop_counts_as_failed() {
+fn a_worker_that_failed_before_it_was_asked_to_stop_counts_as_failed() {
     for (told, failed) in [(Some(false), 2), (Some(true), 1), (None, 1)] {
         let mut job = running(1, spec("job", 0, 2));
         job.on_event(first(T1, exited(1)), seconds(5));
@@ -385,7 +385,7 @@ fn a_final_job_ignores_every_event() {
 }
 
 #[test]
-fn an_engine_that_does_not_stop_is_told_again() {
+fn a_stop_order_is_repeated_until_the_engine_stops() {
     let mut job = running(1, spec("job", 0, 1));
     job.on_event(Event::KillRequested(AfterKill::KeepInHistory), seconds(5));
     assert_eq!(job.deadline(), Some(seconds(45)));
@@ -394,7 +394,7 @@ fn an_engine_that_does_not_stop_is_told_again() {
 }
 
 #[test]
-fn limits_count_anew_when_the_clock_is_set_back() {
+fn limits_restart_when_the_clock_is_set_back() {
     let mut job = starting(1, spec("job", 0, 1));
     assert_eq!(job.on_event(Event::Tick, seconds(-3600)), []);
     assert_eq!(job.deadline(), Some(seconds(-3000)));
@@ -545,7 +545,7 @@ fn a_stored_job_reads_back_the_same() {
 }
 
 #[test]
-fn the_story_of_a_job_can_be_told() {
+fn the_timeline_lists_the_events_of_a_job() {
     let mut job = running(1, retrying(1, 0, 1));
     job.on_event(
         first(

@@ -19,7 +19,7 @@ pub fn runs_alone(excess: &Excess) -> String {
 
 /// Why a borrowing job was stopped. Names no other user.
 pub(super) const RECLAIMED: &str =
-    "the room that it borrowed beyond its owner's guarantee is needed for another user's guarantee";
+    "the resources it borrowed beyond its owner's guarantee are needed for another user's guarantee";
 
 pub(super) const KILLED: &str = "killed on request";
 

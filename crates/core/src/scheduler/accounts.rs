@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::queue::{GroupId, Key, Rank};
-use super::quota::{GroupQuota, GroupUsage, Limit, Quota, RequestSum};
+use super::queue::{JobGroupId, Key, Rank};
+use super::quota::{ExceededLimit, GroupQuota, GroupUsage, Quota, RequestSum};
 use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
 
@@ -49,11 +49,11 @@ pub(super) struct Account {
     /// The first job that waits for a quota. No later job of the user overtakes it.
     hold: Option<Key>,
     /// The first job of each of the user's lines.
-    lines: BTreeMap<Key, (GroupId, RequestSum)>,
+    lines: BTreeMap<Key, (JobGroupId, RequestSum)>,
     /// Those that the quota could ever allow, in order, with the largest request among them.
     possible: SummaryTree<Key, RequestSum>,
     /// Lines that are not offered because they waited for the quota when last checked.
-    pub parked: BTreeMap<Key, GroupId>,
+    pub parked: BTreeMap<Key, JobGroupId>,
     /// The first parked job that no longer waits for the quota, as listed in the queue.
     pub sleeper: Option<Key>,
 }
@@ -85,9 +85,9 @@ impl TeamQuota {
         self.quota.allows(used, asked)
     }
 
-    fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<Limit> {
+    fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<ExceededLimit> {
         let limit = self.quota.in_the_way(used, asked)?;
-        Some(Limit {
+        Some(ExceededLimit {
             group: Some(Arc::clone(&self.group)),
             ..limit
         })
@@ -118,7 +118,7 @@ impl Account {
     }
 
     /// The first job of each of the user's lines.
-    pub fn heads(&self) -> impl Iterator<Item = (Key, GroupId)> {
+    pub fn heads(&self) -> impl Iterator<Item = (Key, JobGroupId)> {
         self.lines.iter().map(|(key, (group, _))| (*key, *group))
     }
 
@@ -132,7 +132,7 @@ impl Account {
     }
 
     /// The groups in which the user has jobs.
-    pub fn groups(&self) -> impl Iterator<Item = GroupId> {
+    pub fn groups(&self) -> impl Iterator<Item = JobGroupId> {
         self.lines.values().map(|(group, _)| *group)
     }
 
@@ -146,7 +146,7 @@ impl Account {
     }
 
     /// The first limit that forbids the request now: the user's own, or one of their groups.
-    pub fn in_the_way(&self, asked: RequestSum) -> Option<Limit> {
+    pub fn in_the_way(&self, asked: RequestSum) -> Option<ExceededLimit> {
         let own = self.quota.in_the_way(self.used, asked);
         own.or_else(|| {
             self.teams
@@ -156,7 +156,7 @@ impl Account {
     }
 
     /// The first limit that forbids the request even if nothing ran.
-    pub fn never_allows(&self, asked: RequestSum) -> Option<Limit> {
+    pub fn never_allows(&self, asked: RequestSum) -> Option<ExceededLimit> {
         let nothing = RequestSum::default();
         let own = self.quota.in_the_way(nothing, asked);
         own.or_else(|| self.teams.iter().find_map(|team| team.in_the_way(nothing, asked)))
@@ -177,7 +177,7 @@ impl Account {
     }
 
     /// The first parked job in the range, if it no longer waits for the quota.
-    pub fn next_sleeper(&self, from: Bound<Key>) -> Option<(Key, GroupId)> {
+    pub fn next_sleeper(&self, from: Bound<Key>) -> Option<(Key, JobGroupId)> {
         let (key, group) = self.parked.range((from, Bound::Unbounded)).next()?;
         self.lets(*key).then_some((*key, *group))
     }
@@ -187,7 +187,7 @@ impl Account {
         &mut self,
         before: Option<Key>,
         after: Option<Key>,
-        group: GroupId,
+        group: JobGroupId,
         asked: RequestSum,
     ) {
         if let Some(before) = before {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::demand::Beside;
 use super::placing::{largest_below, place};
-use super::queue::{Fit, GroupId, Key, Waiting};
+use super::queue::{Fit, JobGroupId, Key, Waiting};
 use super::quota::RequestSum;
 use super::request::Request;
 use super::reservation::{Reservation, Spare};
@@ -161,12 +161,12 @@ struct Trial<'a> {
     scheduler: &'a Scheduler,
     key: Key,
     waiting: &'a Waiting,
-    ahead: Option<Ahead>,
+    ahead: Option<StuckJob>,
     now: Timestamp,
 }
 
 /// The stuck job ahead and its reservation.
-struct Ahead {
+struct StuckJob {
     quota_kept: QuotaKept,
     kept: Reservation,
     spare: Spare,
@@ -181,7 +181,7 @@ impl<'a> Trial<'a> {
             scheduler,
             key,
             waiting: scheduler.queue.get(key),
-            ahead: stuck.map(|stuck| Ahead::new(scheduler, stuck, now)),
+            ahead: stuck.map(|stuck| StuckJob::new(scheduler, stuck, now)),
             now,
         }
     }
@@ -219,10 +219,10 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl Ahead {
-    fn new(scheduler: &Scheduler, stuck: (Key, GroupId), now: Timestamp) -> Ahead {
+impl StuckJob {
+    fn new(scheduler: &Scheduler, stuck: (Key, JobGroupId), now: Timestamp) -> StuckJob {
         let mut spare = scheduler.spare.clone();
-        Ahead {
+        StuckJob {
             quota_kept: scheduler.quota_kept(stuck),
             kept: scheduler.reserve(stuck, &mut spare, now),
             spare,

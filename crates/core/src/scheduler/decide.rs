@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::demand::Beside;
 use super::placing::{Share, place};
-use super::queue::{Fit, GroupId, Key, Waiting};
+use super::queue::{Fit, JobGroupId, Key, Waiting};
 use super::quota::RequestSum;
 use super::request::Admission;
 use super::reservation::{Reservation, Spare};
@@ -50,7 +50,7 @@ impl Scheduler {
         admission
     }
 
-    pub(super) fn place_first(&self, key: Key, group: GroupId) -> Option<Vec<Share>> {
+    pub(super) fn place_first(&self, key: Key, group: JobGroupId) -> Option<Vec<Share>> {
         let group = self.queue.group(group);
         match group.fit {
             _ if self.spare.is_too_big_now(key) => None,
@@ -61,7 +61,7 @@ impl Scheduler {
     }
 
     /// Starts jobs behind a stuck job that do not delay it.
-    fn start_behind(&mut self, stuck: (Key, GroupId), now: Timestamp, admitted: &mut Vec<Admission>) {
+    fn start_behind(&mut self, stuck: (Key, JobGroupId), now: Timestamp, admitted: &mut Vec<Admission>) {
         if !self.may_any_start() {
             return;
         }
@@ -84,7 +84,7 @@ impl Scheduler {
 
     fn find_behind(
         &mut self,
-        stuck: (Key, GroupId),
+        stuck: (Key, JobGroupId),
         kept: &Reservation,
         spare: &Spare,
         now: Timestamp,
@@ -113,7 +113,7 @@ impl Scheduler {
     /// Computes the reservation of a stuck job.
     pub(super) fn reserve(
         &self,
-        (key, group): (Key, GroupId),
+        (key, group): (Key, JobGroupId),
         spare: &mut Spare,
         now: Timestamp,
     ) -> Reservation {
@@ -125,7 +125,7 @@ impl Scheduler {
     }
 
     /// The quota that a stuck job will need.
-    pub(super) fn quota_kept(&self, (key, group): (Key, GroupId)) -> QuotaKept {
+    pub(super) fn quota_kept(&self, (key, group): (Key, JobGroupId)) -> QuotaKept {
         QuotaKept {
             user: self.queue.get(key).user,
             asked: self.queue.group(group).asked,

@@ -1,12 +1,12 @@
 //! The smallest demand of the groups in one part of the queue.
 //!
-//! If not even that fits, none of these groups fits, and the search skips all of them at once.
+//! If not even that fits, none of these groups fits, and the search skips all of them together.
 
 use std::cmp::min;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::queue::{Group, GroupId, Rank};
+use super::queue::{JobGroup, JobGroupId, Rank};
 use super::reservation::Reservation;
 use super::room::{Load, Part, Room};
 use super::running::after;
@@ -17,7 +17,7 @@ use super::tree::RoomTree;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Demand {
     /// The first job in queue order.
-    pub first: (Rank, GroupId),
+    pub first: (Rank, JobGroupId),
     runtime: SignedDuration,
     /// One worker of the largest part, and the number of such workers.
     worker: Room,
@@ -28,7 +28,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    pub fn of(group: &Group, first: (Rank, GroupId)) -> Demand {
+    pub fn of(group: &JobGroup, first: (Rank, JobGroupId)) -> Demand {
         let main = main_part(group);
         let parts = group.shape.parts.iter();
         Demand {
@@ -100,7 +100,7 @@ impl<'a> Beside<'a> {
 }
 
 /// Similar groups get similar codes, so that groups below one fork of the index have similar demands.
-pub(super) fn code(group: &Group, id: GroupId) -> Code {
+pub(super) fn code(group: &JobGroup, id: JobGroupId) -> Code {
     let main = main_part(group);
     let seconds = group.max_runtime.map_or(u64::MAX, |limit| {
         u64::try_from(limit.as_secs()).unwrap_or_default()
@@ -116,7 +116,7 @@ pub(super) fn code(group: &Group, id: GroupId) -> Code {
 }
 
 /// The part with the largest total.
-fn main_part(group: &Group) -> Part {
+fn main_part(group: &JobGroup) -> Part {
     let sum = |part: &&Part| {
         let sum = Load::of(&part.need, part.count);
         (sum.gpu, sum.cpu, sum.memory)

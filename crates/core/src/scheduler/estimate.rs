@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::Scheduler;
 use super::accounts::{TeamId, UserId};
 use super::placing::{loads, may_fit, place};
-use super::queue::{Fit, Group, Key, Waiting};
+use super::queue::{Fit, JobGroup, Key, Waiting};
 use super::quota::RequestSum;
 use super::room::{Load, Shape};
 use super::running::{Run, after};
@@ -26,7 +26,7 @@ pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
     Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key)
 }
 
-/// Whether a job would start at once if the job that runs alone ended.
+/// Whether a job would start immediately if the job that runs alone ended.
 pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now: Timestamp) -> bool {
     // Jobs ahead may be the first to use the quota that the ended job releases.
     let is_held = |(key, ahead): (Key, &Waiting)| scheduler.accounts.get(ahead.user).holds(key);
@@ -152,7 +152,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     fn find_place(
         &mut self,
         user: UserId,
-        group: &Group,
+        group: &JobGroup,
         shape: &Shape,
     ) -> Option<Option<Vec<(usize, Load)>>> {
         self.spend(1)?;
@@ -163,7 +163,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         Some(place(&self.tree, shape).map(|shares| loads(&shape.parts, &shares)))
     }
 
-    fn remember(&mut self, waiting: &Waiting, group: &Group, loads: Vec<(usize, Load)>) {
+    fn remember(&mut self, waiting: &Waiting, group: &JobGroup, loads: Vec<(usize, Load)>) {
         let user = waiting.user;
         let asked = group.asked;
         self.use_quotas(user, |used| used.plus(asked));

@@ -125,7 +125,7 @@ impl fmt::Display for Excess {
                     "{asked} requested for one worker, {there} on the largest machine"
                 )
             }
-            Excess::OneByOne => f.write_str("the workers do not fit on the machines one by one"),
+            Excess::OneByOne => f.write_str("the workers do not fit onto the individual machines"),
         }
     }
 }

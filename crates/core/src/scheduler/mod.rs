@@ -38,7 +38,7 @@ mod why;
 use jiff::Timestamp;
 
 pub use excess::{Excess, ResourceKind, Shortage};
-pub use quota::{GroupQuota, GroupUsage, Guarantee, Limit, Quota, Usage};
+pub use quota::{ExceededLimit, GroupQuota, GroupUsage, Guarantee, Quota, Usage};
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
 pub use why::{Change, Holders, Outside, Reason, Why};
@@ -47,7 +47,7 @@ use crate::names::{JobId, UserName};
 use crate::quantity::{Bytes, Cpu};
 use accounts::{Accounts, UserId};
 use cluster::{Cluster, Difference};
-use queue::{Fit, GroupId, Key, Queue};
+use queue::{Fit, JobGroupId, Key, Queue};
 use quota::RequestSum;
 use reservation::Spare;
 use room::Shape;
@@ -98,7 +98,7 @@ impl Scheduler {
 
     /// Refuses a job that could not start even if nothing else ran.
     ///
-    /// If the policy lets large jobs run alone, too much cpu or memory is no reason; missing GPU cards and the user's
+    /// If the policy lets large jobs run alone, too much cpu or memory is not a reason; missing GPUs and the user's
     /// quota always are.
     pub fn check_fits_ever(&self, request: &Request) -> Result<(), TooBig> {
         too_big::check(self, request)
@@ -244,7 +244,7 @@ impl Scheduler {
     }
 
     /// The job that has the reservation, if it is still queued.
-    fn stuck(&self) -> Option<(Key, GroupId)> {
+    fn stuck(&self) -> Option<(Key, JobGroupId)> {
         let stuck = self.stuck.filter(|stuck| self.queue.contains(*stuck))?;
         Some((stuck, self.queue.get(stuck).group))
     }

@@ -73,9 +73,9 @@ impl Rank {
 
 /// Identifies a group while it has jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct GroupId(usize);
+pub(super) struct JobGroupId(usize);
 
-impl GroupId {
+impl JobGroupId {
     pub fn number(self) -> u64 {
         self.0 as u64
     }
@@ -97,13 +97,13 @@ pub(super) enum Fit {
 pub(super) struct Waiting {
     pub request: Request,
     pub user: UserId,
-    pub group: GroupId,
+    pub group: JobGroupId,
     pub since: Timestamp,
 }
 
 /// Jobs that fit or fail together.
 #[derive(Debug, Clone)]
-pub(super) struct Group {
+pub(super) struct JobGroup {
     pub shape: Arc<Shape>,
     pub asked: RequestSum,
     pub max_runtime: Option<SignedDuration>,
@@ -143,14 +143,14 @@ const ALIVE: &str = "a group lives as long as jobs name it";
 pub(super) struct Queue {
     waiting: BTreeMap<Key, Waiting>,
     keys: HashMap<JobId, Key>,
-    groups: Vec<Option<Group>>,
+    groups: Vec<Option<JobGroup>>,
     /// Free slots in `groups`.
-    vacant: Vec<GroupId>,
-    kinds: HashMap<Kind, GroupId>,
+    vacant: Vec<JobGroupId>,
+    kinds: HashMap<Kind, JobGroupId>,
     /// The groups with an offered job, by demand.
-    pub index: SummaryTree<GroupId, Demand>,
+    pub index: SummaryTree<JobGroupId, Demand>,
     /// The groups with an offered job that can only run alone.
-    alone: BTreeSet<(Rank, GroupId)>,
+    alone: BTreeSet<(Rank, JobGroupId)>,
     /// For every user, the first parked job that no longer waits for the quota.
     pub sleepers: BTreeSet<(Rank, UserId)>,
     serial: u64,
@@ -169,7 +169,7 @@ impl Queue {
         self.keys.get(id).copied()
     }
 
-    pub fn group(&self, id: GroupId) -> &Group {
+    pub fn group(&self, id: JobGroupId) -> &JobGroup {
         self.groups[id.0].as_ref().expect(ALIVE)
     }
 
@@ -225,12 +225,12 @@ impl Queue {
         self.line_changed(group, user, before, accounts);
     }
 
-    fn group_of(&mut self, request: &Request, fit: impl FnOnce(&Shape) -> Fit) -> GroupId {
+    fn group_of(&mut self, request: &Request, fit: impl FnOnce(&Shape) -> Fit) -> JobGroupId {
         let kind = (Arc::new(Shape::of(request)), request.max_runtime);
         if let Some(id) = self.kinds.get(&kind) {
             return *id;
         }
-        let group = Group {
+        let group = JobGroup {
             shape: kind.0.clone(),
             asked: RequestSum::of(&kind.0),
             max_runtime: kind.1,
@@ -241,14 +241,14 @@ impl Queue {
         };
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.groups.push(None);
-            GroupId(self.groups.len() - 1)
+            JobGroupId(self.groups.len() - 1)
         });
         self.groups[id.0] = Some(group);
         self.kinds.insert(kind, id);
         id
     }
 
-    fn open_line(&mut self, id: GroupId, user: UserId, accounts: &Accounts) -> &Line {
+    fn open_line(&mut self, id: JobGroupId, user: UserId, accounts: &Accounts) -> &Line {
         let group = self.group_mut(id);
         let standing = standing_of(group, user, accounts);
         group.lines.entry(user).or_insert_with(|| Line {
@@ -257,12 +257,12 @@ impl Queue {
         })
     }
 
-    fn line_mut(&mut self, group: GroupId, user: UserId) -> &mut Line {
+    fn line_mut(&mut self, group: JobGroupId, user: UserId) -> &mut Line {
         let line = self.group_mut(group).lines.get_mut(&user);
         line.expect("a line lives as long as it has jobs")
     }
 
-    fn group_mut(&mut self, id: GroupId) -> &mut Group {
+    fn group_mut(&mut self, id: JobGroupId) -> &mut JobGroup {
         self.groups[id.0].as_mut().expect(ALIVE)
     }
 
@@ -280,7 +280,7 @@ impl Queue {
         waiting
     }
 
-    fn drop_if_empty(&mut self, id: GroupId, user: UserId) {
+    fn drop_if_empty(&mut self, id: JobGroupId, user: UserId) {
         let group = self.group_mut(id);
         if group.lines[&user].jobs.is_empty() {
             group.lines.remove(&user);
@@ -293,7 +293,7 @@ impl Queue {
     }
 
     /// Updates the account and the index after the first job of a line changed.
-    fn line_changed(&mut self, id: GroupId, user: UserId, before: Option<Key>, accounts: &mut Accounts) {
+    fn line_changed(&mut self, id: JobGroupId, user: UserId, before: Option<Key>, accounts: &mut Accounts) {
         let group = self.group_mut(id);
         let (first, standing, asked) = (
             group.lines[&user].first(),
@@ -319,7 +319,7 @@ impl Queue {
     }
 
     /// Lists a group under its first offered job.
-    fn relist(&mut self, id: GroupId) {
+    fn relist(&mut self, id: JobGroupId) {
         let group = self.group_mut(id);
         let first = group.offered.first_key_value().map(|(rank, _)| *rank);
         let before = std::mem::replace(&mut group.listed, first);
@@ -328,7 +328,7 @@ impl Queue {
         }
     }
 
-    fn list(&mut self, id: GroupId, before: Option<Rank>, first: Option<Rank>) {
+    fn list(&mut self, id: JobGroupId, before: Option<Rank>, first: Option<Rank>) {
         let group = self.groups[id.0].as_ref().expect(ALIVE);
         match (group.fit, first) {
             (Fit::Beside, Some(first)) => {
@@ -398,7 +398,7 @@ impl Queue {
     }
 
     /// The first job that does not wait for a quota and can run on these nodes.
-    pub fn first(&mut self, accounts: &mut Accounts) -> Option<(Key, GroupId)> {
+    pub fn first(&mut self, accounts: &mut Accounts) -> Option<(Key, JobGroupId)> {
         loop {
             let beside = self.index.summary().map(|demand| demand.first);
             let listed = beside.into_iter().chain(self.alone.first().copied()).min();
@@ -452,7 +452,7 @@ impl Queue {
 }
 
 /// The initial standing of a line.
-fn standing_of(group: &Group, user: UserId, accounts: &Accounts) -> Standing {
+fn standing_of(group: &JobGroup, user: UserId, accounts: &Accounts) -> Standing {
     match accounts.get(user).could_ever(group.asked) {
         true => Standing::Offered,
         false => Standing::Beyond,

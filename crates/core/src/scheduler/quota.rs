@@ -84,7 +84,7 @@ pub(super) struct RequestSum {
 
 /// The limit that blocks a job, with the numbers that explain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limit {
+pub struct ExceededLimit {
     /// The user group whose members share this limit; `None`: the user's own.
     pub group: Option<Arc<str>>,
     pub kind: ResourceKind,
@@ -173,7 +173,7 @@ impl Quota {
     }
 
     /// The first limit that `asked` on top of `used` would exceed.
-    pub(super) fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<Limit> {
+    pub(super) fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<ExceededLimit> {
         let limits = [
             (
                 ResourceKind::Cpu,
@@ -204,7 +204,7 @@ impl Quota {
         limits.into_iter().find_map(|(kind, limit, used, asked)| {
             let limit = limit?;
             let broken = asked > 0 && used + asked > limit;
-            broken.then_some(Limit {
+            broken.then_some(ExceededLimit {
                 group: None,
                 kind,
                 limit,

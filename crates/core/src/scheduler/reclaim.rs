@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::Scheduler;
 use super::accounts::UserId;
 use super::placing::place;
-use super::queue::{Fit, GroupId, Key};
+use super::queue::{Fit, JobGroupId, Key};
 use super::quota::RequestSum;
 use super::request::Admission;
 use super::room::{Load, Shape};
@@ -28,7 +28,7 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 struct Claim {
     due: Timestamp,
     key: Key,
-    group: GroupId,
+    group: JobGroupId,
 }
 
 impl Scheduler {
@@ -108,7 +108,7 @@ impl Scheduler {
     }
 
     fn choose_for(&self, shape: &Shape) -> Vec<JobId> {
-        let mut room = Room::of(self);
+        let mut room = RoomWithout::of(self);
         let runs = self.running.newest_first();
         let mut left: HashMap<UserId, RequestSum> = HashMap::new();
         for run in runs.iter().filter(|run| run.leaving) {
@@ -153,15 +153,15 @@ impl Scheduler {
 }
 
 /// What would be free without some of the running jobs.
-struct Room<'a> {
+struct RoomWithout<'a> {
     scheduler: &'a Scheduler,
     tree: RoomTree,
     gone: HashMap<usize, Load>,
 }
 
-impl<'a> Room<'a> {
-    fn of(scheduler: &'a Scheduler) -> Room<'a> {
-        Room {
+impl<'a> RoomWithout<'a> {
+    fn of(scheduler: &'a Scheduler) -> RoomWithout<'a> {
+        RoomWithout {
             scheduler,
             tree: scheduler.cluster.free().clone(),
             gone: HashMap::new(),

@@ -168,7 +168,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn amending_a_choice_is_choosing_anew(
+        fn amending_a_choice_equals_choosing_again(
             before in proptest::collection::vec(0u64..9, 1..12),
             changes in proptest::collection::vec((0usize..12, 0u64..9), 0..6),
             (cpu, count) in (1u64..4, 1u32..12),

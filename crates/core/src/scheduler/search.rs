@@ -13,7 +13,7 @@ use jiff::SignedDuration;
 use super::accounts::{Accounts, UserId};
 use super::demand::{Beside, Demand};
 use super::placing::{Share, place};
-use super::queue::{GroupId, Key, Queue, Rank};
+use super::queue::{JobGroupId, Key, Queue, Rank};
 use super::quota::RequestSum;
 use super::summary_tree::{Branch, TreeIndex};
 
@@ -58,7 +58,7 @@ struct Search<'a> {
 enum Item {
     /// A part of the index; no node before this one has room for anything in it.
     Part(TreeIndex, usize),
-    Group(GroupId),
+    Group(JobGroupId),
     Sleeper(UserId),
 }
 
@@ -143,7 +143,7 @@ impl Search<'_> {
     }
 
     /// Adds a group at the rank of its first job that no quota holds back.
-    fn add_group(&mut self, id: GroupId) {
+    fn add_group(&mut self, id: JobGroupId) {
         let scene = self.scene;
         let group = scene.queue.group(id);
         for (rank, user) in &group.offered {
@@ -177,7 +177,7 @@ impl Search<'_> {
 }
 
 impl Scene<'_> {
-    fn place(&self, group: GroupId) -> Option<Vec<Share>> {
+    fn place(&self, group: JobGroupId) -> Option<Vec<Share>> {
         let group = self.queue.group(group);
         let tree = self
             .beside

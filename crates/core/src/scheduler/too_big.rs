@@ -6,7 +6,7 @@ use super::Scheduler;
 use super::excess::Excess;
 use super::placing::largest_below;
 use super::queue::Fit;
-use super::quota::{Limit, RequestSum};
+use super::quota::{ExceededLimit, RequestSum};
 use super::request::Request;
 use super::room::{Load, Shape};
 use crate::quantity::{counted, readable_cores};
@@ -26,7 +26,7 @@ pub enum TooMuch {
     /// More than the machines have.
     Machines(Excess),
     /// More than the user or one of their groups may have.
-    Quota(Limit),
+    Quota(ExceededLimit),
 }
 
 /// The largest number of trainers with which a request would be accepted.

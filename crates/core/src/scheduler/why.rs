@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::excess::{Excess, ResourceKind, Shortage};
-use super::quota::Limit;
+use super::quota::ExceededLimit;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 
@@ -39,9 +39,9 @@ pub enum Reason<J = JobId> {
     /// The machines became smaller than the job.
     TooBig(Excess),
     /// It exceeds the whole quota of its user, or of one of their groups.
-    BeyondQuota(Limit),
+    BeyondQuota(ExceededLimit),
     /// Too little of such a quota is left.
-    Quota(Limit),
+    Quota(ExceededLimit),
     /// Another job of the same user waits for a quota.
     BehindOwn(J),
     /// It is larger than all machines and starts only when nothing else runs.

@@ -1,5 +1,5 @@
-//! What every engine must do, whatever it starts. Call it from a test of the implementation, with a time limit: an
-//! engine that never reports makes it wait forever.
+//! What every engine must do. Call it from a test of the implementation, with a time limit: an engine that never
+//! reports makes it wait forever.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +16,7 @@ use super::samples;
 /// What a worker's program does. Each engine translates it in its own way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Exits at once with this code.
+    /// Exits immediately with this code.
     EndsWith(i32),
     /// Runs until it gets SIGTERM; as a parameter server it listens on its ports.
     Serves,
@@ -115,8 +115,8 @@ pub trait Bench {
 pub async fn engine_suite<B: Bench>(bench: &B) {
     a_trainer_waits_for_the_word(bench).await;
     a_parameter_server_starts_and_gets_ready_by_itself(bench).await;
-    a_failure_is_told_with_its_code(bench).await;
-    what_cannot_start_is_told_with_a_reason(bench).await;
+    a_failure_is_reported_with_its_code(bench).await;
+    what_cannot_start_is_reported_with_a_reason(bench).await;
     stopping_is_polite_then_forced(bench).await;
     every_order_may_come_twice(bench).await;
     orders_about_the_unknown_do_nothing(bench).await;
@@ -170,7 +170,7 @@ async fn a_parameter_server_starts_and_gets_ready_by_itself<B: Bench>(bench: &B)
     ear.clean(&key).await;
 }
 
-async fn a_failure_is_told_with_its_code<B: Bench>(bench: &B) {
+async fn a_failure_is_reported_with_its_code<B: Bench>(bench: &B) {
     let mut ear = Ear::open(bench).await;
     let job = bench.job(3, None, Program::EndsWith(3));
     let key = attempt(&job, TRAINER);
@@ -181,7 +181,7 @@ async fn a_failure_is_told_with_its_code<B: Bench>(bench: &B) {
     ear.clean(&key).await;
 }
 
-async fn what_cannot_start_is_told_with_a_reason<B: Bench>(bench: &B) {
+async fn what_cannot_start_is_reported_with_a_reason<B: Bench>(bench: &B) {
     let mut ear = Ear::open(bench).await;
     let job = bench.job(4, None, Program::CannotStart);
     let key = attempt(&job, TRAINER);

@@ -292,7 +292,7 @@ fn a_repeated_run_replaces_and_a_smaller_one_takes_back() {
 }
 
 #[test]
-fn a_run_that_broke_off_while_exchanging_is_made_anew() {
+fn a_run_that_broke_off_while_exchanging_is_created_again() {
     let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n1\n2\n");
     place.split(std::slice::from_ref(&file), 3, By::Auto).unwrap();

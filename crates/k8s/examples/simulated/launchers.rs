@@ -2,10 +2,11 @@
 //! that starts when it may and ends when all have started.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -24,6 +25,8 @@ use tokio::sync::{OnceCell, mpsc, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+const NEXT_TRY: Duration = Duration::from_millis(50);
 
 /// The secrets of a run, read once.
 type RunSecret = Arc<OnceCell<Secret>>;
@@ -60,7 +63,10 @@ pub async fn launch(
             let secret = secret.get_or_init(get).await;
             let identity = Identity::of(&pod, secret, address);
             drop(pod);
-            Launcher::connect(&link, identity).await.run(started, ended).await;
+            // The server closes connections that wait for their turn too long, and launchers connect again.
+            while linked(&link, &identity, &started, ended.clone()).await.is_err() {
+                tokio::time::sleep(NEXT_TRY).await;
+            }
         });
     }
     for _ in 0..pods {
@@ -71,6 +77,16 @@ pub async fn launch(
     let _ = closed.await;
     let _ = end.send(true);
     tasks.join_all().await;
+}
+
+/// One connection, to the end of its worker.
+async fn linked(
+    link: &str,
+    identity: &Identity,
+    started: &mpsc::UnboundedSender<()>,
+    ended: watch::Receiver<bool>,
+) -> io::Result<()> {
+    Launcher::connect(link, identity).await?.run(started, ended).await
 }
 
 /// What a launcher reads in its pod.
@@ -104,7 +120,7 @@ struct Launcher {
 }
 
 impl Launcher {
-    async fn connect(link: &str, identity: Identity) -> Launcher {
+    async fn connect(link: &str, identity: &Identity) -> io::Result<Launcher> {
         let mut roots = rustls::RootCertStore::empty();
         let authority = CertificateDer::from_pem_slice(&identity.certificate).expect("a certificate");
         roots.add(authority).expect("an authority");
@@ -114,40 +130,40 @@ impl Launcher {
             .expect("the usual versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let stream = TcpStream::connect(link).await.expect("the server listens");
-        stream.set_nodelay(true).expect("a connection");
+        let stream = TcpStream::connect(link).await?;
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from(SERVER_NAME).expect("a name");
         let connector = TlsConnector::from(Arc::new(config));
-        let stream = connector
-            .connect(name, stream)
-            .await
-            .expect("the server's certificate");
+        let stream = connector.connect(name, stream).await?;
         let mut launcher = Launcher {
             stream,
             attempt: identity.attempt.clone(),
         };
         let hello = Hello {
             version: VERSION,
-            attempt: identity.attempt,
-            secret: identity.secret,
+            attempt: identity.attempt.clone(),
+            secret: identity.secret.clone(),
             address: identity.address,
             standing: Standing::New,
         };
-        launcher.send(&FromLauncher::Hello(hello)).await;
-        launcher
+        launcher.send(&FromLauncher::Hello(hello)).await?;
+        Ok(launcher)
     }
 
-    async fn send(&mut self, message: &FromLauncher) {
-        let sent = self.stream.write_all(&encode(message)).await;
-        sent.expect("the server keeps the link");
-        self.stream.flush().await.expect("the server keeps the link");
+    async fn send(&mut self, message: &FromLauncher) -> io::Result<()> {
+        self.stream.write_all(&encode(message)).await?;
+        self.stream.flush().await
     }
 
-    async fn report(&mut self, report: Report) {
-        self.send(&FromLauncher::Report(report)).await;
+    async fn report(&mut self, report: Report) -> io::Result<()> {
+        self.send(&FromLauncher::Report(report)).await
     }
 
-    async fn run(mut self, started: mpsc::UnboundedSender<()>, mut ended: watch::Receiver<bool>) {
+    async fn run(
+        mut self,
+        started: &mpsc::UnboundedSender<()>,
+        mut ended: watch::Receiver<bool>,
+    ) -> io::Result<()> {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; 4 << 10];
         let mut is_trainer = false;
@@ -159,32 +175,32 @@ impl Launcher {
                     Frame::Message(FromServer::Welcome { plan, .. }) => {
                         is_trainer = plan.expect("a new attempt gets a plan").wait_for_go;
                         let state = self.state(is_trainer);
-                        self.report(Report::State(state)).await;
+                        self.report(Report::State(state)).await?;
                         if !is_trainer {
-                            self.report(Report::Ready).await;
+                            self.report(Report::Ready).await?;
                             let _ = started.send(());
                         }
                     }
                     Frame::Message(FromServer::Command(Command::Go { .. })) => {
-                        self.report(Report::Started { at: UnixNanos::now() }).await;
+                        self.report(Report::Started { at: UnixNanos::now() }).await?;
                         let _ = started.send(());
                     }
                     Frame::Message(FromServer::Command(Command::Stop { .. })) => {
-                        self.report(Report::Exited(exit(Ending::Signal(15)))).await;
+                        self.report(Report::Exited(exit(Ending::Signal(15)))).await?;
                     }
-                    Frame::Message(FromServer::Recorded | FromServer::Leave { .. }) => return,
+                    Frame::Message(FromServer::Recorded | FromServer::Leave { .. }) => return Ok(()),
                     Frame::Message(_) | Frame::Log(_) => {}
                 }
             }
             tokio::select! {
-                read = self.stream.read(&mut buffer) => match read {
-                    Ok(0) | Err(_) => return,
-                    Ok(length) => decoder.push(&buffer[..length]),
+                read = self.stream.read(&mut buffer) => match read? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    length => decoder.push(&buffer[..length]),
                 },
                 Ok(()) = ended.changed(), if is_trainer => {
-                    self.report(Report::Exited(exit(Ending::Code(0)))).await;
+                    self.report(Report::Exited(exit(Ending::Code(0)))).await?;
                 }
-                _ = alive.tick() => self.send(&FromLauncher::Alive).await,
+                _ = alive.tick() => self.send(&FromLauncher::Alive).await?,
             }
         }
     }

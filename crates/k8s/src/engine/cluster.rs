@@ -45,7 +45,9 @@ pub enum CallError {
     Failed(String),
     #[error("the cluster refused: {message}")]
     Refused { code: u16, message: String },
-    #[error("{kind} `{name}` in namespace `{namespace}` exists and is not of this run; it is left alone")]
+    #[error(
+        "{kind} `{name}` in namespace `{namespace}` already exists and does not belong to this run; it was not changed"
+    )]
     Foreign {
         kind: String,
         name: String,
@@ -82,7 +84,7 @@ impl CallError {
         }
     }
 
-    /// Whether the call was neither carried out nor refused, so that it is repeated at once.
+    /// Whether the call was neither carried out nor refused, so that it is repeated immediately.
     pub fn is_undecided(&self) -> bool {
         matches!(
             self,
@@ -166,7 +168,7 @@ impl Cluster {
     }
 
     /// Creates an object, or returns the one that an earlier call created. Waits for the cluster to delete one of an earlier
-    /// owner: the names of a gang that was withdrawn are used again at once.
+    /// owner: the names of a gang that was withdrawn are used again immediately.
     pub async fn create<K>(&self, object: &K) -> Result<K, CallError>
     where
         K: Resource<Scope = k8s_openapi::NamespaceResourceScope>

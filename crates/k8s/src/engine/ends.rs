@@ -92,7 +92,7 @@ impl Inner {
         }
         self.disrupted(
             attempt,
-            format!("its pod was ended by the cluster: {}", disruption.words),
+            format!("its pod was terminated by the cluster: {}", disruption.words),
         )
     }
 
@@ -102,7 +102,7 @@ impl Inner {
         match before < self.limits.disruptions {
             true => News::Disrupted(words),
             false => News::Lost(format!(
-                "{words}; such things have restarted it {before} times, which is the limit"
+                "{words}; disruptions have restarted it {before} times, which is the limit"
             )),
         }
     }

@@ -7,7 +7,6 @@ use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Job, News};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{Assignment, AttemptKey};
-use paddlecloud_supervisor::protocol::WorkerPlan;
 
 use super::cluster::CallError;
 use super::made::Turn;
@@ -21,7 +20,7 @@ use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 use crate::{link, names};
 
-/// How many pods are created at once, retries included. Fewer than calls, so that deletions never wait for a webhook that
+/// How many pods are created concurrently, retries included. Fewer than calls, so that deletions never wait for a webhook that
 /// hangs.
 pub const LAUNCHES_AT_ONCE: usize = 48;
 
@@ -29,15 +28,22 @@ pub const LAUNCHES_AT_ONCE: usize = 48;
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Starts an attempt in the background, so that an order to stop it need not wait.
-pub fn launch(inner: &Arc<Inner>, assignment: &Assignment, tasks: &mut Tasks) {
+pub fn launch(inner: &Arc<Inner>, assignment: &Assignment, tasks: &Tasks) {
     let key = assignment.key();
     if inner.table().contains(&key) {
         return;
     }
-    let Some((plan, pod)) = worker_plan::make(inner, assignment) else {
+    let job = &assignment.job;
+    let Some(worker) = job.worker(assignment.worker) else {
         return tracing::error!(?key, "the job has no such worker");
     };
-    let mut attempt = Attempt::new(plan, pod.clone(), News::Launched);
+    let pod = worker_plan::pod_record(inner, assignment, worker);
+    let mut attempt = Attempt::new(
+        worker.name.clone(),
+        job.workers.len(),
+        pod.clone(),
+        News::Launched,
+    );
     attempt.enter(Stage::Queued);
     inner.table().insert(key.clone(), attempt);
     let launch = Launch {
@@ -92,9 +98,9 @@ impl Launch {
     }
 
     async fn record_and_create(&mut self) -> Result<Option<String>, NotCreated> {
-        let plan = self.with_entry(|entry| entry.plan.clone())?;
+        self.with_entry(|_| ())?;
         if !std::mem::replace(&mut self.is_recorded, true) {
-            self.record(plan).await.map_err(NotCreated::Failed)?;
+            self.record().await?;
         }
         self.create().await
     }
@@ -106,7 +112,6 @@ impl Launch {
         let job = &assignment.job;
         let namespace = inner.namespace_of(&job.user);
         let owner = self.owner(&namespace).await?;
-        let no_worker = || NotCreated::Failed("the job has no such worker".into());
         let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
         let mounts = mounts(inner, assignment);
         let avoid = inner.blamed(&job.id, assignment.worker);
@@ -148,16 +153,16 @@ impl Launch {
         }
     }
 
-    async fn record(&self, plan: WorkerPlan) -> Result<(), String> {
+    async fn record(&self) -> Result<(), NotCreated> {
+        let plan = worker_plan::make(&self.inner, &self.assignment).ok_or_else(no_worker)?;
         let (key, pod) = (self.key.clone(), self.pod.clone());
         let recorded = self
             .inner
             .blocking(move |inner| inner.records.begin(&key, &plan, &pod));
-        match recorded.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("its record cannot be written: {error}")),
-            Err(error) => Err(error.to_string()),
-        }
+        let recorded = recorded
+            .await
+            .map_err(|error| NotCreated::Failed(error.to_string()))?;
+        recorded.map_err(|error| NotCreated::Failed(format!("its record cannot be written: {error}")))
     }
 
     /// Calls `change` with the entry of this launch, unless that is gone or over.
@@ -254,6 +259,10 @@ impl From<CallError> for NotCreated {
             false => NotCreated::Failed(error.to_string()),
         }
     }
+}
+
+fn no_worker() -> NotCreated {
+    NotCreated::Failed("the job has no such worker".into())
 }
 
 async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> Result<String, NotCreated> {

@@ -63,6 +63,34 @@ fn settings() -> Settings {
     }
 }
 
+fn plan(worker: String, hosts: Vec<(String, Ipv4Addr)>) -> WorkerPlan {
+    WorkerPlan {
+        marker: "j_1.trainer-0.1".into(),
+        worker,
+        role: protocol::Role::Trainer,
+        index: 0,
+        command: "true".into(),
+        env: Vec::new(),
+        workdir: "/".into(),
+        address: Ipv4Addr::LOCALHOST,
+        hosts,
+        binds: Vec::new(),
+        hidden: Vec::new(),
+        files: Vec::new(),
+        limits: protocol::Limits::default(),
+        wait_for_go: true,
+        preamble: vec!["'a-trainer-0', 'a-trainer-1'".into()],
+        ready_ports: Vec::new(),
+        grace_ms: 0,
+        log: LogLimits::default(),
+        log_folder: None,
+        plain_log: None,
+        run_as: None,
+        isolation: protocol::Isolation::default(),
+        boot_id: String::new(),
+    }
+}
+
 /// A certificate for the link, and a configuration that presents it.
 fn certificate() -> (CertificateDer<'static>, Arc<rustls::ServerConfig>) {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -121,7 +149,7 @@ impl Server {
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let client = kube::Client::try_from(nowhere).unwrap();
         let inner = Arc::new(Inner::open(&options, client).unwrap());
-        let mut tasks = Tasks::default();
+        let tasks = Tasks::default();
         let LinkSettings { listener, tls, .. } = options.link;
         tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));
         Server {
@@ -143,13 +171,13 @@ impl Server {
                 worker: WorkerKey::trainer(index),
                 attempt: 1,
             };
+            let hosts = (0..trainers).map(|peer| (name(peer), Ipv4Addr::UNSPECIFIED));
+            let plan = plan(name(index), hosts.collect());
             let mut entry = entry(Stage::Running);
-            entry.plan.worker = name(index);
-            entry.plan.hosts = (0..trainers)
-                .map(|peer| (name(peer), Ipv4Addr::UNSPECIFIED))
-                .collect();
+            entry.worker.clone_from(&plan.worker);
+            entry.gang = plan.hosts.len();
             let records = &self.inner.records;
-            records.begin(&attempt, &entry.plan, &entry.pod).unwrap();
+            records.begin(&attempt, &plan, &entry.pod).unwrap();
             self.inner.table().insert(attempt.clone(), entry);
             attempt
         });
@@ -276,7 +304,14 @@ async fn a_launcher_that_falls_silent_is_noticed() {
     tokio::time::pause();
     let began = tokio::time::Instant::now();
     assert_eq!(launcher.reply().await, None);
-    assert_eq!(began.elapsed().as_secs_f64().round(), SILENT_AFTER.as_secs_f64());
+    // It last spoke before the clock was paused, on a busy machine some seconds before.
+    let earliest = SILENT_AFTER - Duration::from_secs(10);
+    let latest = SILENT_AFTER + Duration::from_secs(1);
+    assert!(
+        (earliest..=latest).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
     let silent_since = server.inner.table().get(&attempt).unwrap().silent_since;
     assert!(silent_since.is_some());
 }
@@ -432,4 +467,18 @@ async fn peers_hear_of_a_launcher_only_if_it_has_moved() {
     assert_eq!(again.next().await, Some(peers), "it may have missed a change");
     first.send_bytes(&output(0, "x")).await;
     assert_eq!(first.next().await, Some(FromServer::Stored { offset: 1 }));
+}
+
+#[tokio::test]
+async fn a_program_starts_with_the_addresses_of_its_peers() {
+    let server = Server::start().await;
+    let attempts = server.launch(2);
+    let mut first = server.launcher(&attempts[0], Standing::New).await;
+    let _second = server.launcher(&attempts[1], Standing::New).await;
+    orders::go(&server.inner, &attempts[0]).await;
+    let lines = vec!["'10.0.0.0', '10.0.0.1'".into()];
+    let go = FromServer::Command(protocol::Command::Go { lines });
+    assert_eq!(first.reply().await.as_ref(), Some(&go));
+    let mut again = server.launcher(&attempts[0], Standing::New).await;
+    assert_eq!(again.reply().await, Some(go), "it may have missed the order");
 }

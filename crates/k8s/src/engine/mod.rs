@@ -35,8 +35,9 @@ use paddlecloud_core::ports::{
     Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, LogStore, Report,
 };
 use paddlecloud_core::scheduler::Quota;
-use paddlecloud_supervisor::protocol::{FileError, LogLimits};
+use paddlecloud_supervisor::protocol::{FileError, LogLimits, WorkerPlan};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::link::{self, LinkSettings};
 use crate::render;
@@ -70,7 +71,7 @@ pub struct Options {
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot find out how to reach the cluster: {0}")]
+    #[error("cannot find the cluster's configuration: {0}")]
     Config(String),
     #[error("the cluster does not answer: {0}")]
     Unreachable(String),
@@ -80,7 +81,7 @@ pub enum StartError {
     Mark(#[source] std::io::Error),
     #[error("cannot read the records of attempts")]
     Records(#[from] FileError),
-    #[error("cannot make the folder of attempts")]
+    #[error("cannot create the folder of attempts")]
     Folder(#[from] std::io::Error),
 }
 
@@ -89,18 +90,22 @@ pub enum StartError {
 pub struct KubernetesEngine {
     inner: Arc<Inner>,
     /// Watches, links and launches end with the last handle; pods keep running.
-    tasks: Arc<Mutex<Tasks>>,
+    tasks: Arc<Tasks>,
 }
 
-/// Background tasks of the engine; aborted when dropped.
+/// Background tasks of the engine; they end when this is dropped. Nothing is kept of those that have ended.
 #[derive(Default)]
-pub(crate) struct Tasks(tokio::task::JoinSet<()>);
+pub(crate) struct Tasks(CancellationToken);
 
 impl Tasks {
-    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        // Forget those that have ended.
-        while self.0.try_join_next().is_some() {}
-        self.0.spawn(task);
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(self.0.clone().run_until_cancelled_owned(task));
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.0.cancel();
     }
 }
 
@@ -137,15 +142,15 @@ impl KubernetesEngine {
         let client = watching::client(options.kubeconfig.as_deref()).await?;
         let inner = Arc::new(Inner::open(&options, client.clone())?);
         inner.take_up_records().await?;
-        let mut tasks = Tasks::default();
-        watching::start(&inner, client, &mut tasks).await?;
+        let tasks = Tasks::default();
+        watching::start(&inner, client, &tasks).await?;
         let LinkSettings { listener, tls, .. } = options.link;
         tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));
         tasks.spawn(sweeping::sweep(Arc::clone(&inner)));
         tasks.spawn(tenants::follow_quotas(Arc::clone(&inner)));
         Ok(KubernetesEngine {
             inner,
-            tasks: Arc::new(Mutex::new(tasks)),
+            tasks: Arc::new(tasks),
         })
     }
 }
@@ -252,6 +257,13 @@ impl Inner {
         let _ = self.events.send(event);
     }
 
+    /// The plan of an attempt, from its record.
+    async fn plan(self: &Arc<Self>, attempt: &AttemptKey) -> std::io::Result<WorkerPlan> {
+        let attempt = attempt.clone();
+        let read = self.blocking(move |inner| inner.records.plan(&attempt));
+        read.await?.map_err(std::io::Error::other)
+    }
+
     /// Runs blocking disk operations on a thread for them.
     async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
@@ -266,12 +278,11 @@ impl Inner {
 
 impl Engine for KubernetesEngine {
     async fn launch(&self, assignment: &Assignment) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        launch::launch(&self.inner, assignment, &mut tasks);
+        launch::launch(&self.inner, assignment, &self.tasks);
     }
 
     async fn go(&self, attempt: &AttemptKey) {
-        orders::go(&self.inner, attempt);
+        orders::go(&self.inner, attempt).await;
     }
 
     async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {

@@ -20,25 +20,25 @@ use crate::names;
 /// How long after its grace period an attempt may still take to end.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
-/// Starts a trainer's program. In the preamble of its log, workers' names are replaced by their addresses.
-pub fn go(inner: &Inner, attempt: &AttemptKey) {
+/// Starts a trainer's program.
+pub async fn go(inner: &Arc<Inner>, attempt: &AttemptKey) {
+    let plan = inner.plan(attempt).await;
     let mut table = inner.table();
-    let addresses = table.addresses(&attempt.job);
+    let lines = plan.map(|plan| table.preamble(&attempt.job, &plan));
     let Some(entry) = table.get_mut(attempt) else {
         return;
     };
-    let mut lines = entry.plan.preamble.clone();
-    for line in &mut lines {
-        for (name, address) in &addresses {
-            *line = line.replace(&format!("'{name}'"), &format!("'{address}'"));
+    entry.go = true;
+    match lines {
+        Ok(lines) => entry.send(FromServer::Command(Command::Go { lines })),
+        Err(error) => {
+            tracing::warn!(?attempt, %error, "the order to start waits for the launcher's next connection")
         }
     }
-    entry.go = Some(lines.clone());
-    entry.send(FromServer::Command(Command::Go { lines }));
 }
 
 /// Stops an attempt: through its launcher if that is connected, otherwise by deleting its pod. One that is queued ends
-/// at once.
+/// immediately.
 pub async fn stop(inner: &Arc<Inner>, attempt: &AttemptKey, grace: Duration) {
     if inner.table().take_from_queue(attempt) {
         return inner.end(attempt, never_started(), None).await;
@@ -90,7 +90,7 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     };
     if !entry.news.is_end() {
         entry.send(FromServer::Leave {
-            reason: "the attempt is over".into(),
+            reason: "the attempt has ended".into(),
         });
         delete_pod(inner, attempt, &entry.pod, entry.uid.clone(), 0).await;
         let closed = attempt.clone();

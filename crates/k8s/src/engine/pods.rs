@@ -33,7 +33,7 @@ impl Disruption {
     /// Somebody deletes the pod, and nobody says why. This server deletes only pods of attempts that it stops.
     pub fn by_somebody() -> Disruption {
         Disruption {
-            words: "somebody deleted it".into(),
+            words: "someone deleted it".into(),
             node_is_to_blame: false,
         }
     }
@@ -105,9 +105,9 @@ pub fn disruption(pod: &Pod) -> Option<Disruption> {
         "PreemptionByScheduler" => ("preempted", false),
         // A drained node accepts no pods anyway.
         "EvictionByEvictionAPI" => ("evicted, as when a node is drained", false),
-        "DeletionByTaintManager" => ("its node got a taint that it does not tolerate", true),
+        "DeletionByTaintManager" => ("its node has a taint that it does not tolerate", true),
         "DeletionByPodGC" => ("its node is gone", true),
-        "TerminationByKubelet" => ("ended by its kubelet", true),
+        "TerminationByKubelet" => ("terminated by its kubelet", true),
         other => (other, false),
     };
     Some(Disruption {

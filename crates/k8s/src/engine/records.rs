@@ -45,7 +45,9 @@ pub struct PodRecord {
 #[derive(Debug)]
 pub struct Found {
     pub attempt: AttemptKey,
-    pub plan: WorkerPlan,
+    /// The worker's name, and how many workers its job has.
+    pub worker: String,
+    pub gang: usize,
     pub pod: PodRecord,
     /// The latest news, or the end.
     pub news: Option<News>,
@@ -80,6 +82,10 @@ impl Records {
         self.store_pod(attempt, pod)?;
         // Also syncs the folder.
         plan.store(&folder)
+    }
+
+    pub fn plan(&self, attempt: &AttemptKey) -> Result<WorkerPlan, FileError> {
+        WorkerPlan::load(&self.folder(attempt))
     }
 
     /// Records the state of the attempt's pod. After a power failure the former record may be back, which is also true.
@@ -143,9 +149,11 @@ impl Records {
 fn load(attempt: AttemptKey, folder: &Path) -> Result<Found, FileError> {
     let known = [END, NEWS].map(|name| folder.join(name));
     let known = known.into_iter().find(|path| path.exists());
+    let plan = WorkerPlan::load(folder)?;
     Ok(Found {
         attempt,
-        plan: WorkerPlan::load(folder)?,
+        worker: plan.worker,
+        gang: plan.hosts.len(),
         pod: read(&folder.join(POD))?,
         news: known.map(|path| read(&path)).transpose()?,
     })

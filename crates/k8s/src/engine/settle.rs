@@ -145,7 +145,7 @@ fn verdict(fate: PodFate, known: &Known) -> Verdict {
         PodFate::Deleted => match (&known.gone_node, &known.disruption) {
             (Some(node), _) => Verdict::Lost(format!("its node `{node}` is gone")),
             (None, Some(disruption)) => Verdict::Disrupted(disruption.clone()),
-            (None, None) => Verdict::Lost("its pod was deleted, not by this server".into()),
+            (None, None) => Verdict::Lost("its pod was deleted by someone else".into()),
         },
         PodFate::Ended(end) => {
             let succeeded = end.code == Some(0);
@@ -159,7 +159,7 @@ fn verdict(fate: PodFate, known: &Known) -> Verdict {
 }
 
 fn exit_of(end: PodEnd, stopped: bool) -> Exit {
-    let unseen = end.code.is_none().then(|| "how it ended is unknown".into());
+    let unseen = end.code.is_none().then(|| "its exit status is unknown".into());
     Exit {
         code: end.code,
         signal: end.signal,
@@ -329,10 +329,7 @@ mod tests {
             Verdict::Lost(words) => words,
             other => panic!("{other:?}"),
         };
-        assert_eq!(
-            words(&Known::default()),
-            "its pod was deleted, not by this server"
-        );
+        assert_eq!(words(&Known::default()), "its pod was deleted by someone else");
         let gone = Known {
             gone_node: Some("node2".into()),
             ..Known::default()

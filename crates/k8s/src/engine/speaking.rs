@@ -20,6 +20,9 @@ use super::worker_plan::addressed;
 /// A report may take this long to arrive.
 const TOLERATED_SKEW: Duration = Duration::from_secs(30);
 
+/// Output of this size is a few lines, and writing it takes microseconds.
+const FEW_BYTES: usize = 4 << 10;
+
 impl Inner {
     /// Accepts the launcher of an attempt and returns the messages for it, in the order in which they are sent.
     pub(crate) async fn greet(
@@ -34,13 +37,14 @@ impl Inner {
             .blocking(move |inner| inner.logs.begin(&owned))
             .await?
             .map_err(io::Error::other)?;
+        let plan = self.plan(attempt).await?;
         let mut table = self.table();
-        let gone = || io::Error::other("the attempt is over");
+        let gone = || io::Error::other("the attempt has ended");
         let entry = table.get_mut(attempt).ok_or_else(gone)?;
         if entry.news.is_end() {
             return Ok(vec![match hello.standing {
                 Standing::New => FromServer::Leave {
-                    reason: "the attempt is over".into(),
+                    reason: "the attempt has ended".into(),
                 },
                 _ => FromServer::Recorded,
             }]);
@@ -48,9 +52,9 @@ impl Inner {
         entry.link = Some(LinkHandle { number, outgoing });
         entry.silent_since = None;
         let has_moved = entry.address.replace(hello.address) != Some(hello.address);
-        let plan =
-            matches!(hello.standing, Standing::New).then(|| Box::new(addressed(&entry.plan, hello.address)));
-        let orders = entry.orders();
+        let lines = table.preamble(&attempt.job, &plan);
+        let orders = table.get(attempt).ok_or_else(gone)?.orders(lines);
+        let plan = matches!(hello.standing, Standing::New).then(|| Box::new(addressed(plan, hello.address)));
         let mut messages = vec![FromServer::Welcome { plan, log_end }];
         messages.extend(table.peers(attempt));
         messages.extend(orders);
@@ -109,7 +113,7 @@ impl Inner {
                 ?attempt,
                 node,
                 seconds,
-                "the clock of a node is wrong, so the times in this worker's log are"
+                "the clock of a node is wrong, and so are the times in this worker's log"
             );
         }
     }
@@ -121,20 +125,26 @@ impl Inner {
         attempt: &AttemptKey,
         chunks: Vec<Chunk>,
     ) -> io::Result<u64> {
+        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        if bytes <= FEW_BYTES {
+            // A thread for the disk would delay every line of a follower by two switches.
+            return self.append(attempt, chunks);
+        }
         let owned = attempt.clone();
-        self.blocking(move |inner| {
-            let mut end = 0;
-            for chunk in chunks {
-                let whole = chunk.offset.saturating_add(chunk.bytes.len() as u64);
-                let appended = inner.logs.append(&owned, &stored(chunk));
-                end = appended.map_err(io::Error::other)?;
-                if end < whole {
-                    return Err(io::ErrorKind::StorageFull.into());
-                }
+        self.blocking(move |inner| inner.append(&owned, chunks)).await?
+    }
+
+    fn append(&self, attempt: &AttemptKey, chunks: Vec<Chunk>) -> io::Result<u64> {
+        let mut end = 0;
+        for chunk in chunks {
+            let whole = chunk.offset.saturating_add(chunk.bytes.len() as u64);
+            let appended = self.logs.append(attempt, &stored(chunk));
+            end = appended.map_err(io::Error::other)?;
+            if end < whole {
+                return Err(io::ErrorKind::StorageFull.into());
             }
-            Ok(end)
-        })
-        .await?
+        }
+        Ok(end)
     }
 
     /// A connection was closed. The attempt continues, unless it was ordered to stop: then its pod is deleted.

@@ -179,8 +179,7 @@ async fn act(inner: Arc<Inner>, attempt: AttemptKey, due: Due) {
         }
         Due::NodeLost(node) => {
             let limit = inner.limits.lost.as_secs();
-            let words =
-                format!("its node `{node}` is lost: neither it nor the worker was heard of for {limit} s");
+            let words = format!("its node `{node}` is lost: no sign of the node or the worker for {limit} s");
             inner.blame(&attempt, Some(node));
             begin_to_settle(&inner, attempt, PodFate::NodeLost(words));
         }

@@ -14,9 +14,12 @@ use tokio::sync::mpsc;
 use super::pods::Disruption;
 use super::records::PodRecord;
 
-/// One attempt.
+/// One attempt. Its plan is in its record: it is large, and needed only when its launcher connects or starts the program.
 pub struct Attempt {
-    pub plan: WorkerPlan,
+    /// The worker's name.
+    pub worker: String,
+    /// How many workers its job has.
+    pub gang: usize,
     pub pod: PodRecord,
     pub uid: Option<String>,
     pub news: News,
@@ -24,7 +27,7 @@ pub struct Attempt {
     pub address: Option<Ipv4Addr>,
     pub link: Option<LinkHandle>,
     /// Orders given so far, for a launcher that connects or reconnects later.
-    pub go: Option<Vec<String>>,
+    pub go: bool,
     pub stop: Option<Stop>,
     /// The stage of its pod, and since when.
     pub stage: Stage,
@@ -74,15 +77,16 @@ pub struct Stop {
 }
 
 impl Attempt {
-    pub fn new(plan: WorkerPlan, pod: PodRecord, news: News) -> Attempt {
+    pub fn new(worker: String, gang: usize, pod: PodRecord, news: News) -> Attempt {
         Attempt {
-            plan,
+            worker,
+            gang,
             pod,
             uid: None,
             news,
             address: None,
             link: None,
-            go: None,
+            go: false,
             stop: None,
             stage: Stage::Unmade,
             since: Instant::now(),
@@ -121,9 +125,9 @@ impl Attempt {
         }
     }
 
-    /// All orders given so far, for a launcher that has just connected.
-    pub fn orders(&self) -> Vec<FromServer> {
-        let go = self.go.clone().map(|lines| Command::Go { lines });
+    /// All orders given so far, for a launcher that has just connected; `lines` are the preamble of its log.
+    pub fn orders(&self, lines: Vec<String>) -> Vec<FromServer> {
+        let go = self.go.then_some(Command::Go { lines });
         let stop = self.stop.map(|stop| Command::Stop {
             grace_ms: u64::try_from(stop.grace.as_millis()).ok(),
         });
@@ -198,9 +202,7 @@ impl Table {
         let mut latest: BTreeMap<&str, (u32, Ipv4Addr)> = BTreeMap::new();
         for (key, attempt) in self.of_job(job) {
             let Some(address) = attempt.address else { continue };
-            let entry = latest
-                .entry(&attempt.plan.worker)
-                .or_insert((key.attempt, address));
+            let entry = latest.entry(&attempt.worker).or_insert((key.attempt, address));
             if key.attempt >= entry.0 {
                 *entry = (key.attempt, address);
             }
@@ -214,11 +216,22 @@ impl Table {
     /// The addresses of all peers of an attempt, if all are known.
     pub fn peers(&self, key: &AttemptKey) -> Option<FromServer> {
         let addresses = self.addresses(&key.job);
-        let names = self.get(key)?.plan.hosts.iter();
-        let hosts: Option<Vec<(String, Ipv4Addr)>> = names
-            .map(|(name, _)| Some((name.clone(), *addresses.get(name)?)))
-            .collect();
-        Some(FromServer::Peers { hosts: hosts? })
+        let all_known = addresses.len() == self.get(key)?.gang;
+        all_known.then(|| FromServer::Peers {
+            hosts: addresses.into_iter().collect(),
+        })
+    }
+
+    /// The preamble of an attempt's log: in its plan, workers have names, and here their addresses.
+    pub fn preamble(&self, job: &JobId, plan: &WorkerPlan) -> Vec<String> {
+        let mut lines = plan.preamble.clone();
+        for (name, address) in self.addresses(job) {
+            let (name, address) = (format!("'{name}'"), format!("'{address}'"));
+            for line in &mut lines {
+                *line = line.replace(&name, &address);
+            }
+        }
+        lines
     }
 
     /// Sends every launcher of a job the addresses of its peers, once all are known.

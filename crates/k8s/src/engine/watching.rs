@@ -84,16 +84,17 @@ impl Inner {
         });
         let found = found.await??;
         let mut table = self.table();
-        for attempt in found {
-            let news = attempt.news.unwrap_or(News::Launched);
-            table.insert(attempt.attempt, Attempt::new(attempt.plan, attempt.pod, news));
+        for found in found {
+            let news = found.news.unwrap_or(News::Launched);
+            let attempt = Attempt::new(found.worker, found.gang, found.pod, news);
+            table.insert(found.attempt, attempt);
         }
         Ok(())
     }
 }
 
 /// Starts the watches, and returns when all existing objects are known.
-pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &mut Tasks) -> Result<(), StartError> {
+pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &Tasks) -> Result<(), StartError> {
     let options = || watcher::Config::default().timeout(WATCH_SECONDS);
     let mut known = Vec::new();
     if inner.settings.sees_cluster() {
@@ -235,13 +236,19 @@ struct PodWatch {
     inner: Arc<Inner>,
     /// `None` for all namespaces.
     namespace: Option<String>,
-    /// Seen since the list began: foreign pods by uid, ours by attempt.
+    /// Pods of the list that is being received; `None` between lists.
+    listed: Option<Listed>,
+    /// Whether the attempts of earlier servers were compared with the cluster.
+    compared: bool,
+}
+
+#[derive(Default)]
+struct Listed {
+    /// By uid.
     foreign: HashSet<String>,
     ours: HashSet<AttemptKey>,
     /// Owners of pods that this server must have created and does not know.
     unknown: BTreeSet<(String, String)>,
-    /// Whether the attempts of earlier servers were compared with the cluster.
-    compared: bool,
 }
 
 impl PodWatch {
@@ -249,28 +256,28 @@ impl PodWatch {
         PodWatch {
             inner: Arc::clone(inner),
             namespace,
-            foreign: HashSet::new(),
-            ours: HashSet::new(),
-            unknown: BTreeSet::new(),
+            listed: None,
             compared: false,
         }
     }
 
     fn set_foreign(&mut self, pod: &Pod) {
-        self.foreign.extend(pod.uid());
+        if let Some(listed) = &mut self.listed {
+            listed.foreign.extend(pod.uid());
+        }
         let change = self.inner.room().set_foreign(pod);
         announce(&self.inner, change);
     }
 
     /// Attempts in the namespaces of this watch that the list did not contain.
-    fn unseen(&self) -> Vec<(AttemptKey, bool)> {
+    fn unseen(&self, listed: &Listed) -> Vec<(AttemptKey, bool)> {
         let table = self.inner.table();
         let unseen = table.iter().filter(|(key, entry)| {
             let here = self
                 .namespace
                 .as_ref()
                 .is_none_or(|name| *name == entry.pod.namespace);
-            here && !self.ours.contains(key) && !entry.news.is_end()
+            here && !listed.ours.contains(key) && !entry.news.is_end()
         });
         unseen
             .map(|(key, entry)| (key.clone(), entry.pod.created))
@@ -280,21 +287,21 @@ impl PodWatch {
 
 impl Watch<Pod> for PodWatch {
     fn begin(&mut self) {
-        self.foreign.clear();
-        self.ours.clear();
-        self.unknown.clear();
+        self.listed = Some(Listed::default());
     }
 
     fn seen(&mut self, pod: &Pod) {
         let Some(attempt) = own_attempt(&self.inner, pod) else {
-            if !self.compared {
+            if let Some(listed) = self.listed.as_mut().filter(|_| !self.compared) {
                 let server = &self.inner.settings.server;
-                self.unknown
-                    .extend(unknown_owner(server, &self.inner.table(), pod));
+                let unknown = unknown_owner(server, &self.inner.table(), pod);
+                listed.unknown.extend(unknown);
             }
             return self.set_foreign(pod);
         };
-        self.ours.insert(attempt.clone());
+        if let Some(listed) = &mut self.listed {
+            listed.ours.insert(attempt.clone());
+        }
         // Our scheduler counts a pod on the node it chose. On any other node the pod's room is not counted yet.
         if !is_pinned(pod) {
             self.set_foreign(pod);
@@ -317,22 +324,23 @@ impl Watch<Pod> for PodWatch {
 
     fn complete(&mut self) {
         let inner = &self.inner;
+        let listed = self.listed.take().unwrap_or_default();
         if self.namespace.is_none() {
             let known = inner.room().foreign_pods();
-            for uid in known.iter().filter(|uid| !self.foreign.contains(*uid)) {
+            for uid in known.iter().filter(|uid| !listed.foreign.contains(*uid)) {
                 let change = inner.room().remove_foreign(uid);
                 announce(inner, change);
             }
         }
         let first = !std::mem::replace(&mut self.compared, true);
-        for (namespace, secret) in std::mem::take(&mut self.unknown) {
+        for (namespace, secret) in &listed.unknown {
             tracing::warn!(
                 namespace,
                 secret,
                 "pods of a run that this server does not know; deleting this secret deletes them"
             );
         }
-        for (attempt, created) in self.unseen() {
+        for (attempt, created) in self.unseen(&listed) {
             match created {
                 true => begin_to_settle(inner, attempt, PodFate::Deleted),
                 // After the first list, a launch may be in progress.

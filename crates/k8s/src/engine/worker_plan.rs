@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use paddlecloud_core::job::Job;
+use paddlecloud_core::job::{Job, Worker, WorkerKey};
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, PreparedRun, WorkDir};
 use paddlecloud_supervisor::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
@@ -22,11 +22,11 @@ const PACKAGES: &str = ".paddlecloud/packages";
 /// Output is spooled in small segments, so that stored output can be removed early.
 const SPOOL_SEGMENT: u64 = 1 << 20;
 
-/// The plan of one worker and the record of its pod; `None` if the job has no such worker.
+/// The plan of one worker; `None` if the job has no such worker.
 ///
 /// Peers are named, not addressed: a worker that is restarted elsewhere keeps its name. The pod's own address is
 /// filled in when its launcher connects.
-pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRecord)> {
+pub fn make(inner: &Inner, assignment: &Assignment) -> Option<WorkerPlan> {
     let job = &assignment.job;
     let worker = job.worker(assignment.worker)?;
     let view = View::new(inner, assignment);
@@ -44,25 +44,9 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRe
         .collect();
     let site = view.site(inner, assignment);
     let plan = plan::plan_worker(&job.spec, &site, &members, worker.key.role, worker.key.index)?;
-    let attempt = assignment.key();
-    let marker = names::marker(&attempt);
-    let spool = format!(
-        "{}/spool/{}-{}.{}",
-        assignment.run.folder, worker.key.role, worker.key.index, attempt.attempt
-    );
-    let record = PodRecord {
-        namespace: inner.namespace_of(&job.user),
-        name: names::pod(worker, attempt.attempt),
-        owner: names::owner(job),
-        home: inner.storage.join("home").join(job.user.as_str()),
-        spool: spool.clone().into(),
-        created: false,
-        disruptions: worker.disruptions,
-        is_restart: job.started_at.is_some(),
-        pinned: pinned_node(inner, assignment).is_some(),
-    };
-    let plan = WorkerPlan {
-        marker,
+    let spool = spool(assignment);
+    Some(WorkerPlan {
+        marker: names::marker(&assignment.key()),
         worker: plan.name,
         role: match plan.role {
             Role::Pserver => protocol::Role::Pserver,
@@ -102,8 +86,32 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<(WorkerPlan, PodRe
         run_as: None,
         isolation: Isolation::default(),
         boot_id: String::new(),
-    };
-    Some((plan, record))
+    })
+}
+
+/// The record of a worker's pod, before that is created.
+pub fn pod_record(inner: &Inner, assignment: &Assignment, worker: &Worker) -> PodRecord {
+    let job = &assignment.job;
+    PodRecord {
+        namespace: inner.namespace_of(&job.user),
+        name: names::pod(worker, assignment.attempt),
+        owner: names::owner(job),
+        home: inner.storage.join("home").join(job.user.as_str()),
+        spool: spool(assignment).into(),
+        created: false,
+        disruptions: worker.disruptions,
+        is_restart: job.started_at.is_some(),
+        pinned: pinned_node(inner, assignment).is_some(),
+    }
+}
+
+/// Where an attempt's output waits, below the user's home.
+fn spool(assignment: &Assignment) -> String {
+    let WorkerKey { role, index } = assignment.worker;
+    format!(
+        "{}/spool/{role}-{index}.{}",
+        assignment.run.folder, assignment.attempt
+    )
 }
 
 /// The node that our scheduler chose for this attempt. A worker whose node is gone, or that was disrupted, goes where
@@ -124,8 +132,7 @@ fn run_secret(inner: &Inner, job: &Job) -> (String, String) {
 }
 
 /// The plan for a pod with this address.
-pub fn addressed(plan: &WorkerPlan, address: Ipv4Addr) -> WorkerPlan {
-    let mut plan = plan.clone();
+pub fn addressed(mut plan: WorkerPlan, address: Ipv4Addr) -> WorkerPlan {
     plan.address = address;
     if !plan.env.iter().any(|(name, _)| name == "POD_IP") {
         plan.env.push(("POD_IP".to_owned(), address.to_string()));

@@ -1,8 +1,12 @@
 //! One connection of one launcher.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use paddlecloud_core::ports::AttemptKey;
@@ -11,7 +15,7 @@ use paddlecloud_supervisor::link::{
     VERSION, encode,
 };
 use paddlecloud_supervisor::log::Chunk;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -24,9 +28,9 @@ use crate::names;
 
 /// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
-const FIRST_READ_BYTES: usize = 1 << 10;
-const READ_BYTES: usize = 64 << 10;
-/// Pause before a link is closed because something could not be stored. The launcher connects again at once.
+/// The most bytes of a TLS record.
+const READ_BYTES: usize = 16 << 10;
+/// Pause before a link is closed because something could not be stored. The launcher connects again immediately.
 const NEXT_TRY: Duration = Duration::from_secs(2);
 
 /// Why a connection ended.
@@ -36,9 +40,9 @@ enum SessionError {
     Io(#[from] io::Error),
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("it did not introduce itself in time")]
+    #[error("it sent no greeting in time")]
     Silent,
-    #[error("it began with something else than its name")]
+    #[error("its first message is not a greeting")]
     Rude,
 }
 
@@ -56,7 +60,7 @@ pub async fn introduce(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inne
         match check(&inner, &hello) {
             Ok(attempt) => Ok(Some(Introduced { wire, attempt, hello })),
             Err(reason) => {
-                tracing::warn!(attempt = hello.attempt, reason, "a launcher was turned away");
+                tracing::warn!(attempt = hello.attempt, reason, "a launcher was rejected");
                 wire.turn_away(reason).await;
                 Ok(None)
             }
@@ -88,7 +92,6 @@ struct Wire {
 struct Incoming {
     read: ReadHalf<TlsStream<TcpStream>>,
     decoder: Decoder,
-    buffer: Vec<u8>,
     /// When the last bytes arrived.
     heard: Instant,
 }
@@ -113,14 +116,23 @@ impl Incoming {
             if !frames.is_empty() {
                 return Ok(frames);
             }
-            let read = self.read.read(&mut self.buffer);
-            let read = tokio::time::timeout_at(self.heard + SILENT_AFTER, read).await;
-            match read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                length => self.decoder.push(&self.buffer[..length]),
-            }
+            let limit = self.heard + SILENT_AFTER;
+            let read = tokio::time::timeout_at(limit, poll_fn(|cx| self.poll_read(cx))).await;
+            read.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
             self.heard = Instant::now();
         }
+    }
+
+    /// Passes on what has arrived. The buffer is on the stack, because thousands of links that are idle need none.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = [MaybeUninit::uninit(); READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut bytes);
+        ready!(Pin::new(&mut self.read).poll_read(cx, &mut buffer))?;
+        if buffer.filled().is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        self.decoder.push(buffer.filled());
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -130,7 +142,6 @@ async fn first_message(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire
     let mut read = Incoming {
         read,
         decoder: Decoder::with_longest(LONGEST_HELLO),
-        buffer: vec![0; FIRST_READ_BYTES],
         heard: Instant::now(),
     };
     // A launcher sends nothing more before it gets a reply.
@@ -145,11 +156,11 @@ fn check(inner: &Inner, hello: &Hello) -> Result<AttemptKey, &'static str> {
         return Err("its secret is wrong");
     }
     if hello.version != VERSION {
-        return Err("it is of another version than the server");
+        return Err("its version differs from the server's");
     }
     names::parse_marker(&hello.attempt)
         .filter(|attempt| inner.table().contains(attempt))
-        .ok_or("the job is over, or another attempt took its place")
+        .ok_or("the job has ended, or another attempt replaced this one")
 }
 
 struct Session {
@@ -169,7 +180,6 @@ impl Session {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let Wire { mut read, write } = wire;
         read.decoder.trust();
-        read.buffer.resize(READ_BYTES, 0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (outgoing, mut orders) = mpsc::unbounded_channel();
         let mut session = Session {
@@ -178,14 +188,16 @@ impl Session {
             inner: Arc::clone(&inner),
             write,
         };
-        let welcome = inner.greet(&session.attempt, number, &hello, outgoing).await?;
+        // Thousands of links are idle, so what they do when they are not is in boxes.
+        let welcome = Box::pin(inner.greet(&session.attempt, number, &hello, outgoing)).await?;
+        drop(hello);
         for message in welcome {
             session.send(&message).await?;
         }
         let mut alive = tokio::time::interval(ALIVE_EVERY);
         loop {
             tokio::select! {
-                frames = read.next() => session.heard(frames?).await?,
+                frames = read.next() => Box::pin(session.heard(frames?)).await?,
                 order = orders.recv() => match order {
                     Some(order) => session.send(&order).await?,
                     // Another connection of the same attempt replaced this one.
@@ -232,6 +244,8 @@ impl Session {
         }
         let stored = self.inner.store_log(&self.attempt, chunks).await;
         let offset = self.or_pause("output", stored).await?;
+        // Followers first.
+        tokio::task::yield_now().await;
         Ok(self.send(&FromServer::Stored { offset }).await?)
     }
 
@@ -248,5 +262,19 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.inner.link_closed(&self.attempt, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_link_needs_little_memory() {
+        fn size<F>(_: fn(Introduced, Arc<Inner>) -> F) -> usize {
+            size_of::<F>()
+        }
+        let size = size(serve);
+        assert!(size < 2048, "{size} bytes, for each of thousands");
     }
 }

@@ -65,9 +65,9 @@ pub enum PackError {
     Order(#[from] OrderError),
     #[error(transparent)]
     LinkOutside(#[from] LinkOutside),
-    #[error("the content of `{0}` was damaged on the way")]
+    #[error("the content of `{0}` was damaged in transit")]
     Damaged(RelPath),
-    #[error("the stream's list of entries was damaged on the way")]
+    #[error("the stream's list of entries was damaged in transit")]
     Seal,
     #[error("the stream says it holds {said:?} but held {found:?}")]
     Totals { said: PackTotals, found: PackTotals },

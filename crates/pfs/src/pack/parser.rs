@@ -122,11 +122,6 @@ impl<S: PackSink> PackParser<S> {
         matches!(self.state, State::End)
     }
 
-    /// The sink, which may know why it refused an entry.
-    pub fn sink(&self) -> &S {
-        &self.sink
-    }
-
     /// Accepts the stream if it is complete, and returns the sink.
     pub fn finish(self) -> Result<(S, PackTotals), PackError> {
         if !self.is_complete() {
@@ -204,11 +199,7 @@ impl<S: PackSink> PackParser<S> {
             HeadKind::File { size, executable } => {
                 self.found.bytes = self.found.bytes.saturating_add(size);
                 within("bytes", self.found.bytes, self.limits.bytes)?;
-                let node = Node::File {
-                    size,
-                    executable,
-                    digest: None,
-                };
+                let node = Node::file(size, executable);
                 let file = Entry { path, node, mtime };
                 self.begin(&file)?;
                 self.content.reset();

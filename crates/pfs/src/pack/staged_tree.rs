@@ -32,11 +32,7 @@ impl StagedTree {
         let tree = root.descend(&staged_path(&id))?;
         // The folder is new: only its owner could have locked it, and then loses only their own upload.
         let _ = root::hold(tree.fd());
-        Ok(Self {
-            root: root.clone(),
-            tree,
-            id,
-        })
+        Ok(Self::of(root, tree, id))
     }
 
     /// The name in the staging folder.

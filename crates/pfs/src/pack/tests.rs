@@ -217,7 +217,7 @@ fn damaged_content_is_named() {
     let at = stream.windows(7).position(|window| window == b"content").unwrap();
     stream[at] ^= 0x20;
     let error = received(&stream).unwrap_err();
-    assert_eq!(error.to_string(), "the content of `a/b` was damaged on the way");
+    assert_eq!(error.to_string(), "the content of `a/b` was damaged in transit");
 }
 
 #[test]

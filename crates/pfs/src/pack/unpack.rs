@@ -143,7 +143,7 @@ impl PackSink for Unpacker {
         let (path, file) = self.open.take().expect("the end follows the beginning of a file");
         sys::futimens(&file, &timestamps(entry.mtime))
             .map_err(|errno| RootError::errno("set the time of", &path, errno))?;
-        let stat = sys::fstat(&file).map_err(|errno| RootError::errno("look at", &path, errno))?;
+        let stat = sys::fstat(&file).map_err(|errno| RootError::errno("stat", &path, errno))?;
         let stamp = Stamp::from(&stat);
         self.files.push(Unpacked { path, digest, stamp });
         Ok(())

@@ -74,7 +74,7 @@ fn read_stable(root: &Root, path: &RelPath, known: Option<&StatCache>) -> Result
         let (file, before) = root.open_file_no_links(path)?;
         let now = Mtime::from(SystemTime::now());
         let digest = hash_file(&file).map_err(|error| RootError::io("read", path, error))?;
-        let after = sys::fstat(&file).map_err(|errno| RootError::errno("look at", path, errno))?;
+        let after = sys::fstat(&file).map_err(|errno| RootError::errno("stat", path, errno))?;
         if before.stamp == Stamp::from(&after) {
             if let Some(known) = known {
                 known.insert(before.stamp, digest, now);

@@ -30,7 +30,7 @@ pub struct PackageId(Digest);
 /// Why a list of entries is not a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    #[error("version {0} of the manifest is not known here")]
+    #[error("manifest version {0} is not supported")]
     Version(u32),
     #[error("the file `{0}` has no digest")]
     NoDigest(RelPath),
@@ -129,13 +129,6 @@ impl TryFrom<Raw> for Manifest {
     }
 }
 
-impl PackageId {
-    /// The digest in the id.
-    pub fn digest(self) -> Digest {
-        self.0
-    }
-}
-
 impl fmt::Display for PackageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -197,8 +190,8 @@ mod tests {
             let text = serde_json::json!({"version": 1, "entries": entries}).to_string();
             serde_json::from_str::<Manifest>(&text).unwrap_err().to_string()
         };
-        assert!(refused(vec![file("a", b"1", 1), file("a", b"1", 1)]).contains("comes twice"));
-        assert!(refused(vec![link("a", "/etc")]).contains("leads out"));
+        assert!(refused(vec![file("a", b"1", 1), file("a", b"1", 1)]).contains("is listed twice"));
+        assert!(refused(vec![link("a", "/etc")]).contains("points outside"));
         assert!(refused(vec![link("a", "b"), file("a/x", b"", 0)]).contains("not a listed folder"));
         let climbing = r#"{"version":1,"entries":[{"path":"../a","kind":"dir","mtime":0}]}"#;
         assert!(

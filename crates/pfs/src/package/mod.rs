@@ -11,7 +11,7 @@ mod scan;
 pub use self::filter::{Filter, FilterError, Sense};
 pub use self::manifest::{Manifest, ManifestError, PackageId};
 pub use self::rules::BuiltIn;
-pub use self::scan::{LeftOut, Scan, ScanError, ScanOptions, scan};
+pub use self::scan::{Scan, ScanError, ScanOptions, scan};
 
 #[cfg(test)]
 mod tests;

@@ -33,14 +33,8 @@ pub struct Scan {
     pub ignored: u64,
     /// The ignored folders that no ignore file names.
     pub built_in: Vec<(RelPath, BuiltIn)>,
-    pub left_out: Vec<LeftOut>,
-}
-
-/// A node that cannot be part of a package.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// A socket, pipe or device.
-    pub path: RelPath,
+    /// Sockets, pipes and devices, which cannot be part of a package.
+    pub special: Vec<RelPath>,
 }
 
 /// Why a folder cannot be packaged.
@@ -105,7 +99,7 @@ pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan,
     collector.collect_folders()?;
     let Collector { mut scan, stamps, .. } = collector;
     check_names(&scan)?;
-    check_links(&scan)?;
+    Links::of(&scan.entries).check()?;
     scan.read = fill_digests(root, &mut scan.entries, &stamps, options.known)?;
     scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
     Ok(scan)
@@ -186,7 +180,7 @@ impl Collector<'_> {
                 self.stamps.push(stamp);
                 self.scan.entries.push(entry);
             }
-            Err(path) => self.scan.left_out.push(LeftOut { path }),
+            Err(path) => self.scan.special.push(path),
         }
     }
 }
@@ -205,8 +199,4 @@ fn check_names(scan: &Scan) -> Result<(), ScanError> {
     } else {
         Err(ScanError::NotUtf8(bad))
     }
-}
-
-fn check_links(scan: &Scan) -> Result<(), LinkOutside> {
-    Links::of(&scan.entries).check()
 }

@@ -242,10 +242,7 @@ fn sockets_and_pipes_are_told_and_do_not_block() {
     rustix::fs::mknodat(rustix::fs::CWD, folder.path().join("pipe"), pipe, mode, 0).unwrap();
     let scan = scan(folder.path(), &ScanOptions::default()).unwrap();
     assert!(scan.entries.is_empty());
-    assert_eq!(
-        scan.left_out,
-        [LeftOut { path: rel("pipe") }, LeftOut { path: rel("socket") }]
-    );
+    assert_eq!(scan.special, [rel("pipe"), rel("socket")]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::staged::{hold, in_staging, publish_node, sync_tree, tidy_staging};
 use super::{DirEntry, Durability, Existing, FileAttributes, Kind, Meta, Root, RootError, Stamp, timestamps};
 use crate::content::hash_file;
 use crate::digest::Digest;
+use crate::quota::Amount;
 use crate::relpath::RelPath;
 use crate::source::Source;
 use crate::staging::{StagedId, remove_staged, staged_path};
@@ -16,13 +17,6 @@ use crate::sys::{self, AtFlags, Errno, FileExt, Mode, OFlags, OwnedFd};
 
 /// How often to copy a file that changes during the copy.
 const ATTEMPTS: usize = 3;
-
-/// What was copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Copied {
-    pub bytes: u64,
-    pub files: u64,
-}
 
 impl Root {
     /// Copies one file, with its time and executable bit, to a path below `target`. Starts again if the file is written to
@@ -33,7 +27,7 @@ impl Root {
         target: &Root,
         to: &RelPath,
         existing: Existing,
-    ) -> Result<Copied, RootError> {
+    ) -> Result<Amount, RootError> {
         self.copy_file_by(copy_content, from, target, to, existing)
     }
 
@@ -45,7 +39,7 @@ impl Root {
         target: &Root,
         to: &RelPath,
         existing: Existing,
-    ) -> Result<Copied, RootError> {
+    ) -> Result<Amount, RootError> {
         for _ in 0..ATTEMPTS {
             let (source, meta) = self.open_file(from)?;
             let attributes = FileAttributes {
@@ -57,7 +51,7 @@ impl Root {
                 .map_err(|error| RootError::io("copy", from, error))?;
             if bytes == meta.size && self.is_as_opened(&source, &meta, from)? {
                 staged.publish(to, existing)?;
-                return Ok(Copied { bytes, files: 1 });
+                return Ok(Amount { bytes, files: 1 });
             }
         }
         Err(RootError::Changing(from.clone()))
@@ -117,7 +111,7 @@ impl Root {
         target: &Root,
         to: &RelPath,
         existing: Existing,
-    ) -> Result<Copied, RootError> {
+    ) -> Result<Amount, RootError> {
         let meta = self.stat(from)?;
         if !meta.is_dir() {
             return self.copy_file(from, target, to, existing);
@@ -135,7 +129,7 @@ impl Root {
     }
 
     /// Copies a folder to a free path. It is published when the copy is complete.
-    fn copy_whole(&self, from: &RelPath, target: &Root, to: &RelPath) -> Result<Copied, RootError> {
+    fn copy_whole(&self, from: &RelPath, target: &Root, to: &RelPath) -> Result<Amount, RootError> {
         if let Some(parent) = to.parent() {
             target.make_dirs(&parent)?;
         }
@@ -158,7 +152,7 @@ impl Root {
         target: &Root,
         (folder, id): (&OwnedFd, &StagedId),
         to: &RelPath,
-    ) -> Result<Copied, RootError> {
+    ) -> Result<Amount, RootError> {
         let staged = staged_path(id);
         // The tree is synced as a whole before it is published, not file by file.
         let tree = target.descend(&staged)?.with_durability(Durability::Relaxed);
@@ -179,8 +173,8 @@ impl Root {
         target: &Root,
         to: &RelPath,
         existing: Existing,
-    ) -> Result<Copied, RootError> {
-        let mut copied = Copied::default();
+    ) -> Result<Amount, RootError> {
+        let mut copied = Amount::default();
         for entry in self.walk(from) {
             let entry = entry?;
             let rest = entry
@@ -188,9 +182,9 @@ impl Root {
                 .strip_prefix(from)
                 .expect("the walk stays below its start");
             let place = to.join(&rest)?;
-            match self.copy_node(&entry, target, &place, existing, &mut copied) {
+            match self.copy_node(&entry, target, &place, existing) {
                 Err(RootError::NotFound(gone)) if gone == entry.path => {}
-                done => done?,
+                done => copied = copied.plus(done?),
             }
         }
         Ok(copied)
@@ -202,23 +196,17 @@ impl Root {
         target: &Root,
         place: &RelPath,
         existing: Existing,
-        copied: &mut Copied,
-    ) -> Result<(), RootError> {
+    ) -> Result<Amount, RootError> {
         match &entry.meta.kind {
-            Kind::Dir => target.make_dirs(place),
-            Kind::File => {
-                let one = self.copy_file(&entry.path, target, place, existing)?;
-                copied.bytes += one.bytes;
-                copied.files += one.files;
-                Ok(())
-            }
+            Kind::File => return self.copy_file(&entry.path, target, place, existing),
             Kind::Symlink(link) => {
                 target.publish_link(link, place, existing)?;
-                copied.files += 1;
-                Ok(())
+                return Ok(Amount { bytes: 0, files: 1 });
             }
-            Kind::Special => Ok(()),
+            Kind::Dir => target.make_dirs(place)?,
+            Kind::Special => {}
         }
+        Ok(Amount::default())
     }
 
     /// Whether a folder is inside another after following links. A dangling link is not inside.

@@ -10,9 +10,9 @@ use crate::sys::Errno;
 pub enum RootError {
     #[error("`{0}` does not exist")]
     NotFound(RelPath),
-    #[error("`{0}` leads out of its folder")]
+    #[error("`{0}` points outside its folder")]
     Escapes(RelPath),
-    #[error("`{0}` exists already")]
+    #[error("`{0}` already exists")]
     Exists(RelPath),
     #[error("`{0}` is not a folder")]
     NotAFolder(RelPath),
@@ -26,13 +26,13 @@ pub enum RootError {
     ThroughLink(RelPath),
     #[error("permission to `{0}` is denied")]
     Denied(RelPath),
-    #[error("`{0}` must not be changed")]
+    #[error("`{0}` is read-only")]
     Spared(RelPath),
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),
     #[error("the file system's own quota leaves no room for `{0}`")]
     FsQuota(RelPath),
-    #[error("`{0}` is too long a path for this file system")]
+    #[error("the path `{0}` is too long for this file system")]
     TooLong(RelPath),
     #[error("`{path}` cannot be kept in this storage: {reason}")]
     Unsupported { path: RelPath, reason: String },

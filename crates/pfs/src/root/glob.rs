@@ -4,6 +4,7 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
+use super::error::if_there;
 use super::{DirEntry, Meta, Root, RootError};
 use crate::relpath::{RelPath, RelPathError};
 use crate::sys;
@@ -125,7 +126,7 @@ impl GlobPattern {
             let listed = match list(&folder) {
                 // A folder that is unreadable or too deep hides only its own contents.
                 Err(RootError::Denied(_) | RootError::TooLong(_)) if folder != self.base => Ok(Vec::new()),
-                other => if_there(other),
+                other => if_there(other).map(Option::unwrap_or_default),
             };
             for entry in listed? {
                 if entry.meta.is_dir() && self.may_hold_matches(&entry.path) {
@@ -138,14 +139,6 @@ impl GlobPattern {
         }
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
-    }
-}
-
-fn if_there(listed: Result<Vec<DirEntry>, RootError>) -> Result<Vec<DirEntry>, RootError> {
-    match listed {
-        Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(Vec::new()),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        other => other,
     }
 }
 

@@ -19,7 +19,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use self::copy::Copied;
 pub use self::error::RootError;
 pub use self::glob::{GlobError, GlobPattern};
 pub use self::meta::{Kind, Meta, Stamp};
@@ -151,12 +150,12 @@ impl Root {
 
     /// The current metadata of an open file.
     pub fn look_again(&self, file: &File, path: &RelPath) -> Result<Meta, RootError> {
-        let stat = sys::fstat(file).map_err(|errno| RootError::errno("look at", path, errno))?;
+        let stat = sys::fstat(file).map_err(|errno| RootError::errno("stat", path, errno))?;
         Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))
     }
 
     fn look_at(&self, path: &RelPath, follow: Follow) -> Result<Meta, RootError> {
-        let failed = |errno| RootError::errno("look at", path, errno);
+        let failed = |errno| RootError::errno("stat", path, errno);
         let seen = Seen::find(self.resolver, self.fd(), path, follow).map_err(failed)?;
         Meta::new(&seen.stat().map_err(failed)?, || {
             link_target(path, seen.target().map_err(failed)?.as_bytes())
@@ -184,7 +183,7 @@ impl Root {
 
     fn open_regular(&self, path: &RelPath, follow: Follow) -> Result<(File, Meta), RootError> {
         let fd = self.open_at(path, READ, follow, "open")?;
-        let stat = sys::fstat(&fd).map_err(|errno| RootError::errno("look at", path, errno))?;
+        let stat = sys::fstat(&fd).map_err(|errno| RootError::errno("stat", path, errno))?;
         let meta = Meta::new(&stat, || Err(RootError::NotAFile(path.clone())))?;
         match meta.kind {
             Kind::File => Ok((File::from(fd), meta)),

@@ -56,7 +56,7 @@ impl Root {
     /// The path of a folder after resolving all links, including a link to the folder itself.
     pub fn real_folder(&self, path: &RelPath) -> Result<RelPath, RootError> {
         // Most paths have no links, which one system call shows.
-        match self.open_at(path, sys::WAY, Follow::Never, "look at") {
+        match self.open_at(path, sys::WAY, Follow::Never, "stat") {
             Err(RootError::ThroughLink(_)) if self.resolver != Resolver::Walk => self.follow_links(path),
             Err(error @ (RootError::ThroughLink(_) | RootError::Denied(_))) => Err(error),
             _ => Ok(path.clone()),

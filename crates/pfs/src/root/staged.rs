@@ -10,7 +10,7 @@ use super::{Durability, Meta, Root, RootError, stat_name, timestamps};
 use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;
 use crate::sys::{
-    self, AsFd, AtFlags, Errno, FileExt, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Stat,
+    self, AsFd, AtFlags, Errno, FileType, FlockOperation, Mode, OFlags, OwnedFd, RenameFlags, Stat,
 };
 
 /// The folder, directly below a root, of everything that is not published yet. Hidden from listings, removed when empty.
@@ -95,7 +95,7 @@ impl Root {
         })?;
         let published = self.open_parent(path).and_then(|(parent, own)| {
             publish_node((&folder, name.as_bytes()), (&parent, own), existing)
-                .map_err(|errno| RootError::errno("make the link", path, errno))?;
+                .map_err(|errno| RootError::errno("create the link", path, errno))?;
             self.sync_fd(&parent, path)
         });
         if published.is_err() {
@@ -111,11 +111,6 @@ impl StagedFile {
     /// The open file, for reading and writing.
     pub fn file(&self) -> &File {
         &self.file
-    }
-
-    /// Writes at an offset; may be called from several threads.
-    pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
     }
 
     /// Syncs the content and renames the file to `path`. The parent folder must exist.

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::quota::Amount;
 use crate::relpath::RelPathError;
 use crate::testing::{leftovers, picture, plant, rel, scratch};
 
@@ -307,7 +308,7 @@ fn attributes_are_kept() {
 }
 
 /// Copies `f` to `copy` in two halves and calls `between` with the number of the attempt. Returns the number of attempts.
-fn copy_in_halves(root: &Root, between: impl Fn(usize)) -> (Result<Copied, RootError>, usize) {
+fn copy_in_halves(root: &Root, between: impl Fn(usize)) -> (Result<Amount, RootError>, usize) {
     let tries = std::cell::Cell::new(0);
     let in_halves = |source: &File, target: &File, size: u64| {
         tries.set(tries.get() + 1);
@@ -443,7 +444,7 @@ fn trees_are_listed_measured_copied_moved_and_removed() {
     let copied = root
         .copy_all(&rel("t"), &root, &rel("u/v"), Existing::Keep)
         .unwrap();
-    assert_eq!(copied, Copied { bytes: 5, files: 3 });
+    assert_eq!(copied, Amount { bytes: 5, files: 3 });
     assert_eq!(
         picture(&folder.path().join("u/v/a")),
         picture(&folder.path().join("t/a"))

@@ -20,11 +20,7 @@ impl DirEntry {
         let DirEntry { path, meta } = self;
         let node = match meta.kind {
             Kind::Dir => Node::Dir,
-            Kind::File => Node::File {
-                size: meta.size,
-                executable: meta.executable,
-                digest: None,
-            },
+            Kind::File => Node::file(meta.size, meta.executable),
             Kind::Symlink(target) => Node::Symlink { target },
             Kind::Special => return Err(path),
         };
@@ -67,7 +63,7 @@ impl Root {
     }
 
     fn meta_at(&self, dir: &OwnedFd, path: &RelPath, name: &[u8]) -> Result<Option<Meta>, RootError> {
-        let failed = |errno| RootError::errno("look at", path, errno);
+        let failed = |errno| RootError::errno("stat", path, errno);
         let stat = match stat_name(dir, name) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
@@ -107,7 +103,7 @@ impl Root {
             let fd = self.open_dir_no_links(&folder)?;
             for (name, told) in typed_names(&folder, &fd)? {
                 let path = folder.child(&name)?;
-                let failed = |errno| RootError::errno("look at", &path, errno);
+                let failed = |errno| RootError::errno("stat", &path, errno);
                 let kind = match told {
                     Some(kind) => kind,
                     None => FileType::from_raw_mode(stat_name(&fd, &name).map_err(failed)?.st_mode),
@@ -161,9 +157,9 @@ impl Root {
         match sys::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => self.sync_fd(&parent, path)?,
             Err(Errno::EXIST) => {}
-            Err(errno) => return Err(RootError::errno("make the folder", path, errno)),
+            Err(errno) => return Err(RootError::errno("create the folder", path, errno)),
         }
-        // Created just now, by us or a concurrent process. A link here would be a trap, so it is not followed.
+        // Just created, by us or a concurrent process. A link here would be a trap, so it is not followed.
         let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         sys::openat(&parent, name, flags, Mode::empty())
             .map_err(|errno| RootError::errno("open the folder", path, errno))
@@ -223,7 +219,7 @@ impl Root {
     pub fn make_link(&self, path: &RelPath, target: &LinkTarget) -> Result<(), RootError> {
         let (parent, name) = self.open_parent(path)?;
         sys::symlinkat(target.as_bytes(), &parent, name)
-            .map_err(|errno| RootError::errno("make the link", path, errno))?;
+            .map_err(|errno| RootError::errno("create the link", path, errno))?;
         self.sync_fd(&parent, path)
     }
 }

@@ -53,23 +53,20 @@ impl Usage {
 impl Root {
     /// Bytes and files below `path`, including `path` itself if it is not a folder. Unreadable folders are not counted.
     pub fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
-        let meta = self.stat_link(path)?;
-        if meta.is_dir() {
-            return self.usage_below(path);
-        }
-        let mut usage = Usage::default();
-        usage.add(&meta);
-        Ok(usage)
+        self.usage_of(path, &self.stat_link(path)?)
     }
 
     /// Like [`Self::usage`], following a link at `path`.
     pub fn usage_behind(&self, path: &RelPath) -> Result<Usage, RootError> {
-        let meta = self.stat(path)?;
+        self.usage_of(path, &self.stat(path)?)
+    }
+
+    fn usage_of(&self, path: &RelPath, meta: &Meta) -> Result<Usage, RootError> {
         if meta.is_dir() {
             return self.usage_below(path);
         }
         let mut usage = Usage::default();
-        usage.add(&meta);
+        usage.add(meta);
         Ok(usage)
     }
 

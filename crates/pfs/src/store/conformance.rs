@@ -47,7 +47,7 @@ pub fn check(store: &dyn FileStore) {
         ),
         ("many writers at once", many_writers_at_once),
         (
-            "writers of one file are told of their own",
+            "writers of one file learn of their own",
             writers_of_one_file_are_told_of_their_own,
         ),
         (

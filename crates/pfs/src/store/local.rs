@@ -10,8 +10,9 @@ use std::time::{Duration, SystemTime};
 use super::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use crate::entry::Mtime;
 use crate::path::{Place, Space};
+use crate::quota::Amount;
 use crate::relpath::RelPath;
-use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootError, StagedFile, Usage};
+use crate::root::{DirEntry, Existing, FileAttributes, Meta, Root, RootError, StagedFile, Usage};
 use crate::source::Source;
 
 /// The default backend.
@@ -92,7 +93,7 @@ impl FileStore for LocalStore {
         source.rename_to(&from.path, &self.space(&to.space)?, &to.path, existing)
     }
 
-    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Amount, RootError> {
         self.space(&from.space)?
             .copy_all(&from.path, &self.space(&to.space)?, &to.path, existing)
     }

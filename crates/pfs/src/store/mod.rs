@@ -19,8 +19,9 @@ pub use self::local::LocalStore;
 pub use self::remote::RemoteSpace;
 pub use self::space::{Entries, OpenSpace};
 use crate::path::{Place, Space};
+use crate::quota::Amount;
 use crate::relpath::RelPath;
-use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootError, Usage};
+use crate::root::{DirEntry, Existing, FileAttributes, Meta, Root, RootError, Usage};
 use crate::source::Source;
 
 /// A storage backend. All methods block; all are safe to call from many threads.
@@ -52,7 +53,7 @@ pub trait FileStore: Send + Sync {
     fn rename(&self, from: &Place, to: &Place, existing: Existing) -> Result<(), RootError>;
 
     /// Copies a file or folder inside the storage, without transferring its bytes.
-    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError>;
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Amount, RootError>;
 
     /// Opens a file for reading at any offset. It stays readable when the name is replaced.
     fn open(&self, place: &Place) -> Result<Box<dyn ReadAt>, RootError>;

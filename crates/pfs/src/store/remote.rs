@@ -28,9 +28,10 @@ const FOLDERS_IN_VAIN: usize = 3;
 /// A space of a remote store; cheap to clone.
 #[derive(Clone)]
 pub struct RemoteSpace {
-    store: Arc<dyn FileStore>,
+    pub(super) store: Arc<dyn FileStore>,
     space: Space,
-    spool: Root,
+    /// Where uploads are staged.
+    pub(super) spool: Root,
 }
 
 impl RemoteSpace {
@@ -39,19 +40,14 @@ impl RemoteSpace {
         space: &Space,
         spool: &LocalStore,
     ) -> Result<Self, RootError> {
-        let opened = Self {
+        Ok(Self {
             store: store.clone(),
             space: space.clone(),
             spool: spool.space(space)?,
-        };
-        Ok(opened)
+        })
     }
 
-    pub(super) fn spool(&self) -> &Root {
-        &self.spool
-    }
-
-    fn at(&self, path: &RelPath) -> Place {
+    pub(super) fn at(&self, path: &RelPath) -> Place {
         Place {
             space: self.space.clone(),
             path: path.clone(),
@@ -90,14 +86,6 @@ impl RemoteSpace {
         self.store.make_folder(&self.at(path))
     }
 
-    pub(super) fn remove(&self, path: &RelPath) -> Result<(), RootError> {
-        self.store.remove(&self.at(path))
-    }
-
-    pub(super) fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
-        self.store.remove_all(&self.at(path))
-    }
-
     pub(super) fn usage(&self, path: &RelPath) -> Result<Usage, RootError> {
         self.made_first(path, |place| self.store.usage(place))
     }
@@ -120,16 +108,8 @@ impl RemoteSpace {
     }
 
     fn stat_each(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
-        let mut folders: HashMap<RelPath, usize> = HashMap::new();
-        for path in paths {
-            *folders.entry(path.parent().unwrap_or_default()).or_default() += 1;
-        }
         // Paths in a missing folder need no query: that is most of a new tree.
-        let folders: Vec<RelPath> = folders
-            .into_iter()
-            .filter(|(_, wanted)| *wanted > ONE_BY_ONE)
-            .map(|(folder, _)| folder)
-            .collect();
+        let folders: Vec<RelPath> = shared_folders(paths).into_iter().collect();
         // One folder that cannot be examined fails the whole call.
         let there = self.for_each(&folders, Patience::new(1), RelPath::clone, |folder| {
             if_there(self.stat(folder))
@@ -183,21 +163,13 @@ impl RemoteSpace {
     }
 
     fn stat_by_listing(&self, paths: &[RelPath]) -> Result<Vec<Option<Meta>>, RootError> {
-        let mut wanted: HashMap<RelPath, usize> = HashMap::new();
-        for path in paths {
-            *wanted.entry(path.parent().unwrap_or_default()).or_default() += 1;
-        }
-        wanted.retain(|_, count| *count > ONE_BY_ONE);
+        let folders = shared_folders(paths);
         let mut listed: HashMap<RelPath, Meta> = HashMap::new();
-        for folder in wanted.keys() {
-            match self.list(folder) {
-                Ok(entries) => listed.extend(entries.into_iter().map(|entry| (entry.path, entry.meta))),
-                Err(RootError::NotAFolder(_)) => {}
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
+        for folder in &folders {
+            let entries = if_there(self.list(folder))?.unwrap_or_default();
+            listed.extend(entries.into_iter().map(|entry| (entry.path, entry.meta)));
         }
-        let look = |path: &RelPath| match wanted.contains_key(&path.parent().unwrap_or_default()) {
+        let look = |path: &RelPath| match folders.contains(&path.parent().unwrap_or_default()) {
             true => Ok(listed.get(path).cloned()),
             false => if_there(self.stat(path)),
         };
@@ -315,6 +287,16 @@ impl RemoteSpace {
         let new = self.publish(&file, &place, attributes, existing)?;
         Ok((old, new))
     }
+}
+
+/// The folders of many of these paths.
+fn shared_folders(paths: &[RelPath]) -> HashSet<RelPath> {
+    let mut wanted: HashMap<RelPath, usize> = HashMap::new();
+    for path in paths {
+        *wanted.entry(path.parent().unwrap_or_default()).or_default() += 1;
+    }
+    wanted.retain(|_, count| *count > ONE_BY_ONE);
+    wanted.into_keys().collect()
 }
 
 /// Walks a remote tree, one listing per level in memory.

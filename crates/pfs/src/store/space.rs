@@ -39,7 +39,7 @@ impl OpenSpace {
     pub fn staging(&self) -> &Root {
         match self {
             Self::Folder(root) => root,
-            Self::Remote(remote) => remote.spool(),
+            Self::Remote(remote) => &remote.spool,
         }
     }
 
@@ -151,7 +151,7 @@ impl OpenSpace {
     pub fn remove(&self, path: &RelPath) -> Result<(), RootError> {
         match self {
             Self::Folder(root) => root.remove(path),
-            Self::Remote(remote) => remote.remove(path),
+            Self::Remote(remote) => remote.store.remove(&remote.at(path)),
         }
     }
 
@@ -159,7 +159,7 @@ impl OpenSpace {
     pub fn remove_all(&self, path: &RelPath) -> Result<(), RootError> {
         match self {
             Self::Folder(root) => root.remove_all(path),
-            Self::Remote(remote) => remote.remove_all(path),
+            Self::Remote(remote) => remote.store.remove_all(&remote.at(path)),
         }
     }
 

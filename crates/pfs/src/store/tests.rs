@@ -10,8 +10,9 @@ use crate::digest::Digest;
 use crate::entry::Mtime;
 use crate::pack::StagedTree;
 use crate::path::{Place, Space};
+use crate::quota::Amount;
 use crate::relpath::RelPath;
-use crate::root::{Copied, DirEntry, Existing, FileAttributes, Meta, Root, RootError, Usage};
+use crate::root::{DirEntry, Existing, FileAttributes, Meta, Root, RootError, Usage};
 use crate::testing::{leftovers, rel};
 
 struct Elsewhere {
@@ -67,7 +68,7 @@ impl FileStore for Elsewhere {
         self.store.rename(from, to, existing)
     }
 
-    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Copied, RootError> {
+    fn copy(&self, from: &Place, to: &Place, existing: Existing) -> Result<Amount, RootError> {
         self.store.copy(from, to, existing)
     }
 

@@ -54,11 +54,11 @@ pub enum ClientError {
     #[error("training was rolled back to step {step}")]
     RolledBack { step: u64 },
     #[error(
-        "a parameter server was restarted without a checkpoint: training begins again at step 0, \
+        "a parameter server was restarted without a checkpoint: training restarts at step 0, \
          and this trainer must be restarted too"
     )]
     Lost,
-    #[error("parameter server {server} sent {bytes} bytes where others were expected")]
+    #[error("parameter server {server} sent an unexpected reply of {bytes} bytes")]
     Size { server: u32, bytes: u64 },
     #[error("there is no tensor `{0}`; create it first")]
     NoSuchTensor(String),

@@ -150,7 +150,11 @@ pub fn read_table(path: &Path) -> Result<(Vec<u64>, Vec<f32>), ModelError> {
     if (ids.is_empty() && !rows.is_empty()) || (!ids.is_empty() && rows.len() % ids.len() != 0) {
         return Err(ModelError::Format {
             path: path.to_owned(),
-            reason: format!("{} values are no rows of {} ids", rows.len(), ids.len()),
+            reason: format!(
+                "{} values cannot be divided into rows of {} ids",
+                rows.len(),
+                ids.len()
+            ),
         });
     }
     Ok((ids, rows))

@@ -45,7 +45,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Waits for the checkpoint that is being written, if any. One that failed is no base.
+    /// Waits for the checkpoint that is being written, if any. One that failed cannot be a base.
     fn wait(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         let is_written = writer.join().unwrap_or(false);
@@ -60,7 +60,7 @@ impl Checkpoints {
 pub(super) struct Rollback {
     pub(super) epoch: u64,
     pub(super) step: u64,
-    /// There is no checkpoint: training begins again without any tensors.
+    /// There is no checkpoint: training restarts without any tensors.
     pub(super) from_start: bool,
 }
 
@@ -307,7 +307,7 @@ impl Server {
         let index = self.config.index;
         let message = match checkpoint {
             None => format!(
-                "parameter server {index} was lost and there is no checkpoint; training cannot begin again, because \
+                "parameter server {index} was lost and there is no checkpoint; training cannot restart, because \
                  trainer {trainer} has finished. Submit the job again; `ps.connect(checkpoint_every=...)` would have saved it"
             ),
             Some(step) => format!(

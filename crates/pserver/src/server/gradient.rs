@@ -68,7 +68,10 @@ impl Server {
                 if let Encoding::Sparse { count } = encoding
                     && u64::from(count) > elements
                 {
-                    let message = format!("`{}` has no {count} elements here", dense.spec.name);
+                    let message = format!(
+                        "`{}` has fewer than {count} elements on this server",
+                        dense.spec.name
+                    );
                     return Err(refused(Code::Other, message));
                 }
                 (ExpectedTarget::Dense(dense), encoding.bytes(elements))
@@ -77,7 +80,10 @@ impl Server {
                 let table = self.table(entry.tensor)?;
                 let elements = u64::from(count) * table.row() as u64;
                 if matches!(encoding, Encoding::Sparse { .. }) {
-                    let message = format!("gradients of `{}` are rows already", table.spec.name);
+                    let message = format!(
+                        "gradients of `{}` are already rows, which cannot be sparse",
+                        table.spec.name
+                    );
                     return Err(refused(Code::Other, message));
                 }
                 let bytes = 8 * u64::from(count) + encoding.bytes(elements);

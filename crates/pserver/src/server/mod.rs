@@ -324,7 +324,7 @@ impl Server {
             tensors.by_id.resize(id + 1, None);
         }
         if let Some(other) = &tensors.by_id[id] {
-            let message = format!("`{name}` has the number of `{}`", other.name());
+            let message = format!("`{name}` has the same number as `{}`", other.name());
             return Err(refused(Code::Other, message));
         }
         tensors.by_id[id] = Some(tensor.clone());

@@ -334,7 +334,7 @@ fn without_a_checkpoint_training_does_not_wait_for_a_trainer_that_has_finished()
             let error = job.try_connect(1, attempt).err().unwrap().to_string();
             assert_eq!(
                 error,
-                "parameter server 1 was lost and there is no checkpoint; training cannot begin again, because trainer 0 has \
+                "parameter server 1 was lost and there is no checkpoint; training cannot restart, because trainer 0 has \
                  finished. Submit the job again; `ps.connect(checkpoint_every=...)` would have saved it"
             );
         }

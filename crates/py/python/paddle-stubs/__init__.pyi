@@ -1,4 +1,4 @@
-"""What `paddle` has beside `paddle.v2` and `paddle.job`: `batch`, and whatever PaddlePaddle brings.
+"""What `paddle` has beside `paddle.v2` and `paddle.job`: `batch`, and PaddlePaddle's own attributes.
 
 A stub package cannot hand on what it stands in front of, so PaddlePaddle's own attributes are `Any` here. Its modules keep
 their types in mypy: the marker `partial` has it look for them in PaddlePaddle.

@@ -24,7 +24,7 @@ def check(volume: CephFSVolume) -> str | None:
     """The reason why it cannot be used, as a sentence."""
     monitors = [address.strip() for address in volume.monitors_addr.split(",")]
     if not all(_ADDRESS.fullmatch(address) for address in monitors):
-        return f"`monitors_addr` must be addresses like `10.0.0.1:6789`, with commas between, not `{volume.monitors_addr}`"
+        return f"`monitors_addr` must be addresses like `10.0.0.1:6789`, separated by commas, not `{volume.monitors_addr}`"
     if not _OBJECT_NAME.fullmatch(volume.secret_name):
         return f"`secret_name` must be the name of a Secret, not `{volume.secret_name}`"
     if not volume.user:

@@ -46,7 +46,7 @@ class FileOperations:
         return _call("glob", each(views.FileInfo), pattern=pattern)
 
     def mkdir(self, path: str, *, parents: bool = False) -> Operation[None]:
-        """Creates a folder; with `parents` also its parents, and an existing folder is no error."""
+        """Creates a folder; with `parents` also its parents, and an existing folder is not an error."""
         return _call("mkdir", nothing, path=path, parents=bool(parents))
 
     def remove(
@@ -88,7 +88,7 @@ class FileOperations:
     def read(self, path: str, start: int = 0, end: int | None = None) -> Operation[bytes]:
         """Returns a file's bytes from `start` up to, not including, `end`; all from one version of the file."""
         if start < 0 or (end is not None and end < 0):
-            raise ValueError("a range begins at 0 or later; negative places are not known before a file is read")
+            raise ValueError("a range starts at 0 or later; negative offsets are not supported")
         return _call("read", bytes, path=path, start=start, end=end)
 
     def upload(
@@ -139,7 +139,7 @@ class FileOperations:
         """Returns the file of a link of this server."""
         _, way, token = link.partition("/api/v1/pfs/shared/")
         if not token:
-            raise ValueError(f"`{link}` is no link to a published file")
+            raise ValueError(f"`{link}` is not a link to a published file")
         return request("GET", way + token, bytes)
 
     def fsck(self) -> Operation[views.Checked]:
@@ -164,7 +164,7 @@ def _transferred(summary: dict[str, Any]) -> views.Transferred:
     failures = [(failure["path"], failure["message"]) for failure in summary["failures"]]
     if failures:
         path, reason = failures[0]
-        others = f", and {len(failures) - 1} more did not get there" if len(failures) > 1 else ""
+        others = f", and {len(failures) - 1} more failed" if len(failures) > 1 else ""
         raise errors.TransferFailedError(f"cannot transfer `{path}`: {reason}{others}", failures=failures)
     return views.Transferred.of(summary)
 

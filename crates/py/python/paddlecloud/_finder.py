@@ -1,6 +1,6 @@
 """Makes `paddle.v2`, `paddle.job` and v1's modules importable, with PaddlePaddle or without it.
 
-PaddlePaddle owns the package `paddle`, so nothing of ours lies there. A finder at the end of `sys.meta_path`
+PaddlePaddle owns the package `paddle`, so none of our files are in it. A finder at the end of `sys.meta_path`
 is asked only for what nobody else has: `paddle.v2`, `paddle.job` and v1's `paddle.trainer` and `paddle.trainer_config_helpers`
 always, and `paddle` itself only while one of those is being imported, be it by `import paddle.job` or by `from paddle import job`.
 A program that just looks whether `paddle` is there finds nothing of ours.

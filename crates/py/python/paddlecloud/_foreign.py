@@ -17,7 +17,7 @@ def warn_about_foreign_recordio() -> None:
     foreign = find_foreign_recordio()
     if foreign is not None:
         warnings.warn(
-            f"{foreign} is another package with a module `recordio` and is mixed up with paddlecloud's: "
+            f"{foreign} is another package with a module `recordio` that conflicts with paddlecloud's: "
             "run `pip uninstall recordio`, then `pip install --force-reinstall --no-deps paddlecloud`",
             RuntimeWarning,
             stacklevel=3,

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 
 class JobFields(TypedDict, total=False):
-    """What a job may be asked for with, as in `POST /api/v1/jobs`."""
+    """The fields of a request for a job, as in `POST /api/v1/jobs`."""
 
     comment: str | None
     cpu: int | str | None
@@ -40,7 +40,7 @@ class JobFields(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class JobView:
-    """What a server tells about a job, as in `GET /api/v1/jobs`."""
+    """What a server reports about a job, as in `GET /api/v1/jobs`."""
 
     id: str
     name: str

@@ -56,9 +56,9 @@ def create(job_name: str, objects: list[dict[str, Any]], namespace: str | None) 
 
 def program_is_missing(job_name: str) -> NotPossibleHere:
     return NotPossibleHere(
-        f"cannot submit `{job_name}` with the kubeconfig `{find()}` alone: `paddlectl`, which plans the job, is not here",
+        f"cannot submit `{job_name}` with the kubeconfig `{find()}` alone: `paddlectl`, which plans the job, was not found",
         hints=[
-            "put `paddlectl` on the `PATH`: the job then goes to the kubeconfig's cluster",
+            "put `paddlectl` on the `PATH`: the job is then sent to the kubeconfig's cluster",
             "or describe a PaddleCloud server in `~/.paddle/config`: name, username, password and endpoint",
         ],
     )

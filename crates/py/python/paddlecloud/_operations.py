@@ -160,7 +160,7 @@ class Operations:
         return request("POST", "/api/v1/registry", nothing, json=body)
 
     def registry_delete(self, name: str | None = None) -> Operation[None]:
-        """Deletes a registry; `name` may be left out if there is exactly one."""
+        """Deletes a registry; `name` is optional if there is exactly one."""
         return request("DELETE", "/api/v1/registry", nothing, json={} if name is None else {"name": name})
 
     def server_get(self) -> Operation[views.Server]:

@@ -64,8 +64,7 @@ class EpochOrder:
 class Mixer:
     """A shuffle buffer: what comes in takes the place of what goes out, chosen at random.
 
-    Choices do not depend on the values: run on places instead of records, it tells which records the buffer
-    holds at any step.
+    Choices do not depend on the values: run on places instead of records, it shows which records the buffer holds at any step.
     """
 
     def __init__(self, size: int, seed: int, epoch: int, consumer: int) -> None:
@@ -87,7 +86,7 @@ class Mixer:
         return out
 
     def drain(self) -> object:
-        """Gives one out when no more come in."""
+        """Returns one when the input has ended."""
         slot = self._pick()
         last = self.held.pop()
         if slot == len(self.held):

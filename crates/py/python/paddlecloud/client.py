@@ -174,13 +174,13 @@ def _checked_address(
     if endpoint is None:
         given = [name for name, value in described.items() if value is not None]
         if given:
-            raise TypeError(f"`{given[0]}` needs `endpoint`: without it the configuration decides")
+            raise TypeError(f"`{given[0]}` needs `endpoint`; without it the configuration is used")
     if endpoint is not None and config is not None:
-        raise TypeError("`endpoint` and `config` exclude each other")
+        raise TypeError("`endpoint` and `config` are mutually exclusive")
     if password is not None and username is None:
         raise TypeError("`password` needs `username`")
     if (usercert is None) != (userkey is None):
-        raise TypeError("`usercert` and `userkey` belong together")
+        raise TypeError("`usercert` and `userkey` must be set together")
     return {"endpoint": endpoint, **described}
 
 

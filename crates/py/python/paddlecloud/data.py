@@ -125,7 +125,7 @@ class RecordDataset:
         differing = [key for key in here if made_for.get(key) != here[key]]
         if differing:
             words = "; ".join(f"{key} was {made_for.get(key)!r}, now {here[key]!r}" for key in differing)
-            raise ValueError(f"cannot resume, the order would be another one: {words}")
+            raise ValueError(f"cannot resume, the order would differ: {words}")
         self._epoch, self._position, self._resume = state["epoch"], state["position"], True
         self._is_finished = False
 
@@ -146,7 +146,7 @@ class RecordDataset:
         }
 
     def _chunks(self) -> str:
-        """Differs where the same records lie in other chunks: shuffled, they come in another order."""
+        """Differs if the same records are in other chunks: shuffled, they have another order."""
         starts = self._reader.piece_starts(_PIECE_BYTES)
         return hashlib.blake2b(starts.tobytes(), digest_size=8).hexdigest()
 
@@ -228,7 +228,7 @@ def _replay(mixer: Mixer, size: int, steps: int) -> int:
 
 def _rank_and_world(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if (rank is None) != (world_size is None):
-        raise TypeError("`rank` and `world_size` go together")
+        raise TypeError("`rank` and `world_size` must be set together")
     if rank is None or world_size is None:
         rank, world_size = _surroundings()
     if not 0 <= rank < world_size:

@@ -225,7 +225,7 @@ class PfsFileSystem(AbstractFileSystem):
         **options: Any,
     ) -> PfsFile:
         if mode not in ("rb", "wb", "xb"):
-            raise ValueError(f"`{mode}` is no way to open a file under `/pfs`: it is read, or written as a whole")
+            raise ValueError(f"`/pfs` files cannot be opened with mode `{mode}`: they can be read, or written from the start")
         if mode == "xb" and self.exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         if mode == "rb" and self.info(path)["type"] == "directory":

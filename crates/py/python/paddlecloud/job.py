@@ -61,7 +61,7 @@ class CephFSVolume:
 
 
 class PaddleJob:
-    """A training job. Cores, memory and cards are those of each trainer."""
+    """A training job. Cores, memory and GPUs are those of each trainer."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class PaddleJob:
         self._check_server(engine)
         submitted = self.client.job_submit(self._package(), entry=self.entry_point, **self._request())
         if engine == "local" and self.runtime_image is not None:
-            note = f"the image `{self.runtime_image}` is written down, but not run: workers are processes of this machine"
+            note = f"the image `{self.runtime_image}` is recorded, but not run: workers are processes of this machine"
             submitted = dataclasses.replace(submitted, notes=[*submitted.notes, note])
         self._submitted = submitted
         return submitted
@@ -231,7 +231,7 @@ class PaddleJob:
         self._check_namespace()
 
     def _check_namespace(self) -> None:
-        """On one machine a namespace is only written down; elsewhere it must be the caller's own."""
+        """On one machine a namespace is only recorded; elsewhere it must be the caller's own."""
         if self.namespace is None or self.client.is_embedded:
             return
         own = self.client.whoami_get().namespace
@@ -282,7 +282,7 @@ def _is_worker() -> bool:
 
 
 def _one_of(name: str, value: Any, other_name: str, other: Any, *, default: Any) -> Any:
-    """Two spellings of one thing."""
+    """The value of an argument with two spellings."""
     if value is not None and other is not None and value != other:
         raise TypeError(f"`{name}` and `{other_name}` are the same and differ: {value} and {other}")
     found = other if value is None else value
@@ -331,7 +331,7 @@ def _without_cluster(job_name: str, missing: list[str], engine: str) -> NotPossi
         hints=[
             "leave out `cephfs_volume` and `runtime_image`, and name a folder of this machine as "
             "`trainer_package_path`: it is uploaded",
-            "bring the data to `/pfs` with `paddlectl cp`: every worker sees it there",
+            "upload the data to `/pfs` with `paddlectl cp`: every worker can read it there",
         ],
     )
 

@@ -1,6 +1,6 @@
 """The replies of a server as objects: jobs, workers, quotas, and lines of logs.
 
-Fields have the names of the REST interface. A field that only a newer server knows is left out; one that an
+Fields have the names of the REST interface. A field that only a newer server knows is ignored; one that an
 older server does not send is `None`.
 """
 

@@ -126,7 +126,7 @@ impl FileOperation {
             } => {
                 let options = transfer(overwrite, checksum);
                 let (upload, unread) = uploaded(files, local, remote.0).await?;
-                told(files.upload(vec![upload], &options, &()).await, unread)
+                transfer_reply(files.upload(vec![upload], &options, &()).await, unread)
             }
             FileOperation::Download {
                 remote,
@@ -136,7 +136,7 @@ impl FileOperation {
             } => {
                 let options = transfer(overwrite, checksum);
                 let (download, unread) = downloaded(files, remote.0, local).await?;
-                told(files.download(vec![download], &options, &()).await, unread)
+                transfer_reply(files.download(vec![download], &options, &()).await, unread)
             }
             FileOperation::Publish { path, seconds } => {
                 reply(&files.publish(&path.0, Duration::from_secs(seconds)).await?)
@@ -222,10 +222,11 @@ async fn downloaded(
     remote: PfsPath,
     local: PathBuf,
 ) -> Result<(Download, Vec<Left>), Failure> {
-    if files.stat(&remote).await?.is_file() {
+    let meta = files.stat(&remote).await?;
+    if meta.is_file() {
         let folder = local.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
-        return Ok((Download::File { remote, local }, Vec::new()));
+        return Ok((Download::File { remote, local, meta }, Vec::new()));
     }
     let options = ListOptions {
         recursive: true,
@@ -258,7 +259,7 @@ fn unusable(path: &Path, error: &dyn std::error::Error) -> Failure {
 }
 
 /// The summary, including unreadable paths. If the whole result is one error of the server, that error is returned.
-fn told(mut summary: Summary, unread: Vec<Left>) -> Result<Reply, Failure> {
+fn transfer_reply(mut summary: Summary, unread: Vec<Left>) -> Result<Reply, Failure> {
     if let [only] = summary.failures.as_slice()
         && unread.is_empty()
         && summary.transferred + summary.unchanged + summary.kept == 0

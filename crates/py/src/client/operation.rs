@@ -159,7 +159,8 @@ impl Operation {
             Operation::Files { call } => call.run(client.files()).await,
             Operation::Request { method, target, json } => {
                 let request = AnyRequest::new(&method, &target, json.as_ref());
-                let request = request.ok_or_else(|| local(format!("`{method} {target}` is no request")))?;
+                let request =
+                    request.ok_or_else(|| local(format!("`{method} {target}` is not a request")))?;
                 Ok(Reply::Bytes(client.send_any(&request).await?.into()))
             }
         }

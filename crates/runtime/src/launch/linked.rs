@@ -21,7 +21,7 @@ use super::leaving::{self, MemoryKills};
 use super::link::{Identity, Link};
 use super::output::StdoutCopy;
 use super::pod_files;
-use super::worker::{PodFolders, Supervisor};
+use super::worker::{PodFolders, SupervisorLink};
 
 /// Where the pod's own files are mounted.
 const OWN: &str = "/paddlecloud/own";
@@ -83,7 +83,7 @@ struct Linked {
     /// Log bytes that were sent on this connection or were already stored.
     sent: u64,
     stored: u64,
-    end_told: bool,
+    end_sent: bool,
 }
 
 enum WorkerState {
@@ -96,7 +96,7 @@ enum WorkerState {
 }
 
 struct Running {
-    supervisor: Supervisor,
+    supervisor: SupervisorLink,
     log: Log,
     started: bool,
 }
@@ -193,7 +193,7 @@ impl Launcher {
             last_sent: Instant::now(),
             sent: 0,
             stored: 0,
-            end_told: false,
+            end_sent: false,
         });
     }
 
@@ -245,7 +245,7 @@ impl Launcher {
     }
 
     async fn start(&mut self, plan: &WorkerPlan) {
-        match Supervisor::start(&self.folders, plan, self.events.clone()).await {
+        match SupervisorLink::start(&self.folders, plan, self.events.clone()).await {
             Ok(supervisor) => {
                 let log = Log::open(&supervisor.log);
                 let mut running = Running {
@@ -399,9 +399,9 @@ impl Launcher {
         }
         if let WorkerState::Ended(ended) = &self.worker
             && linked.sent >= ended.log.end
-            && !linked.end_told
+            && !linked.end_sent
         {
-            linked.end_told = true;
+            linked.end_sent = true;
             linked
                 .link
                 .send(&FromLauncher::Report(Report::Exited(ended.exit.clone())));

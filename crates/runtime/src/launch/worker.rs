@@ -32,20 +32,20 @@ pub struct PodFolders {
 }
 
 /// The connection to the supervisor.
-pub struct Supervisor {
+pub struct SupervisorLink {
     write: OwnedWriteHalf,
     /// The folder of the output.
     pub log: PathBuf,
     pub state: State,
 }
 
-impl Supervisor {
+impl SupervisorLink {
     /// Prepares the pod according to the plan and starts the supervisor.
     pub async fn start(
         folders: &PodFolders,
         plan: &WorkerPlan,
         events: mpsc::UnboundedSender<Happening>,
-    ) -> Result<Supervisor, String> {
+    ) -> Result<SupervisorLink, String> {
         pod_files::write_all(&plan.files)?;
         pod_files::write_hosts(&folders.hosts, &plan.hosts)?;
         start(&folders.attempt, plan, Some(&folders.programs), events).await
@@ -56,7 +56,7 @@ impl Supervisor {
         folder: &Path,
         log: PathBuf,
         events: mpsc::UnboundedSender<Happening>,
-    ) -> io::Result<Supervisor> {
+    ) -> io::Result<SupervisorLink> {
         let stream = paddlecloud_supervisor::connect(folder)?;
         stream.set_nonblocking(true)?;
         let (read, write) = UnixStream::from_std(stream)?.into_split();
@@ -65,7 +65,7 @@ impl Supervisor {
             return Err(io::Error::other("it sent no greeting"));
         };
         tokio::spawn(hear(lines, events));
-        Ok(Supervisor { write, log, state })
+        Ok(SupervisorLink { write, log, state })
     }
 
     /// Ignores a failure: if the supervisor is gone, its closed connection shows it.
@@ -80,18 +80,18 @@ pub async fn start(
     plan: &WorkerPlan,
     programs: Option<&Path>,
     events: mpsc::UnboundedSender<Happening>,
-) -> Result<Supervisor, String> {
+) -> Result<SupervisorLink, String> {
     let log = plan.log_folder(folder);
     if let Some(parent) = log.parent() {
         std::fs::create_dir_all(parent)
-            .map_err(|error| format!("cannot make `{}`: {error}", parent.display()))?;
+            .map_err(|error| format!("cannot create `{}`: {error}", parent.display()))?;
     }
     let mut plan = plan.clone();
     let (secrets, image) = set_apart(std::env::vars());
     plan.env = environment(plan.env, image.into_iter(), programs);
     plan.write(folder).map_err(|error| error.to_string())?;
     run(folder, &secrets)?;
-    Supervisor::connect(folder, log, events)
+    SupervisorLink::connect(folder, log, events)
         .await
         .map_err(|error| format!("the supervisor cannot be reached: {error}"))
 }
@@ -166,7 +166,7 @@ fn run(folder: &Path, secrets: &BTreeMap<String, String>) -> Result<(), String> 
 fn run_with(mut command: Command, secrets: &BTreeMap<String, String>) -> io::Result<Output> {
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
-        // Ignore a failure: a supervisor that exited at once reports why.
+        // Ignore a failure: a supervisor that exited immediately reports why.
         let _ = pipe.write_all(&serde_json::to_vec(secrets)?);
     }
     child.wait_with_output()

@@ -175,7 +175,7 @@ impl Arguments {
             }
             let flag = flag.trim_start_matches('-');
             if flag != "format" && flag != option {
-                return Err(usage(format!("there is no option `--{flag}` here")));
+                return Err(usage(format!("unknown option `--{flag}`")));
             }
             let value = inline.or_else(|| words.next().cloned());
             let value = value.ok_or_else(|| usage(format!("`--{flag}` needs a value")))?;
@@ -191,7 +191,7 @@ impl Arguments {
                 from,
                 to,
             }),
-            Err(places) => Err(usage(format!("two paths are needed, not {}", places.len()))),
+            Err(places) => Err(usage(format!("expected two paths, got {}", places.len()))),
         }
     }
 }

@@ -80,7 +80,7 @@ pub fn read(folder: &Path) -> Result<Vec<(String, Parameter)>, ConvertError> {
             )),
             other => {
                 let reason =
-                    format!("its numbers are `{other}`; float32, float64 and 64-bit ids are possible");
+                    format!("its numbers are `{other}`; supported are float32, float64 and 64-bit ids");
                 return Err(ConvertError::format(&path, reason));
             }
         }

@@ -102,7 +102,8 @@ fn parse(bytes: &[u8]) -> Result<Vec<(String, Parameter)>, String> {
         if name == "__metadata__" {
             continue;
         }
-        let bytes = portion(&entry, numbers).ok_or_else(|| format!("`{name}` is not within the file"))?;
+        let bytes =
+            portion(&entry, numbers).ok_or_else(|| format!("`{name}` is beyond the end of the file"))?;
         match entry["dtype"].as_str().unwrap_or_default() {
             "F32" => floats.push((
                 name,
@@ -128,7 +129,7 @@ fn parse(bytes: &[u8]) -> Result<Vec<(String, Parameter)>, String> {
             )),
             other => {
                 return Err(format!(
-                    "`{name}` has numbers of kind {other}; F32, BF16 and 64-bit ids are possible"
+                    "`{name}` has numbers of type {other}; supported are F32, BF16 and 64-bit ids"
                 ));
             }
         }

@@ -65,7 +65,9 @@ fn table(lines: &str) -> Result<Parameter, String> {
             rows.push(number(word)?);
         }
         if rows.len() % ids.len() != 0 {
-            return Err(format!("the row of id {id} has another length than those before"));
+            return Err(format!(
+                "the row of id {id} has a different length from earlier rows"
+            ));
         }
     }
     Ok(Parameter::Table { ids, rows })

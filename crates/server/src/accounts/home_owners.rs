@@ -1,5 +1,5 @@
-//! Who owns the homes in the storage folder: a new account gets no number that owns files, and no account gets a home of another
-//! number. Opening and making homes is the work of `homes`.
+//! Who owns the homes in the storage folder: a new account gets no number that owns files, and no account gets a home
+//! of another number. `homes` opens and creates homes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +10,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::spec::shell_quote;
 use paddlecloud_supervisor::protocol::RunAs;
 
-/// A home that belongs to another system user than its user's.
+/// A home that belongs to a system user other than its user's.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the home `{path}` of user `{user}` belongs to system user number {found}, not to number {wanted}",
@@ -25,7 +25,7 @@ pub struct ForeignHome {
 }
 
 impl ForeignHome {
-    /// The command that hands the home over.
+    /// The command that changes the owner of the home.
     pub fn command(&self) -> String {
         let (wanted, group) = (self.wanted, self.group);
         let path = shell_quote(&self.path.to_string_lossy());
@@ -37,8 +37,13 @@ impl ForeignHome {
 #[derive(Debug)]
 pub(super) struct HomeOwners(PathBuf);
 
-/// How deep the folders lie that the server makes in a home by itself.
-const OWN_DEPTH: u32 = 2;
+/// The folders that the server itself creates in a home, the outermost last.
+pub const OWN_FOLDERS: [&str; 4] = [
+    ".paddlecloud/packages",
+    ".paddlecloud/runs",
+    ".paddlecloud/latest",
+    ".paddlecloud",
+];
 
 impl HomeOwners {
     pub fn in_storage(storage: &Path) -> HomeOwners {
@@ -66,32 +71,35 @@ impl HomeOwners {
         Ok(owners)
     }
 
-    /// Refuses a home that belongs to another system user. An empty one of the server's own goes to its user when it is used.
+    /// See [`check_owner`].
     pub fn check(&self, user: &UserName, owner: &RunAs) -> Result<(), ForeignHome> {
-        let path = self.0.join(user.as_str());
-        let Ok(found) = std::fs::symlink_metadata(&path).map(|found| found.uid()) else {
-            return Ok(());
-        };
-        let is_ours = found == rustix::process::geteuid().as_raw();
-        if found == owner.uid || (is_ours && is_without_files(&path, OWN_DEPTH)) {
-            return Ok(());
-        }
-        Err(ForeignHome {
-            user: user.clone(),
-            path: path.canonicalize().unwrap_or(path),
-            found,
-            wanted: owner.uid,
-            group: owner.gid,
-        })
+        check_owner(&self.0.join(user.as_str()), user, owner)
     }
 }
 
-fn is_without_files(folder: &Path, depth: u32) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return false;
+/// Refuses a home that belongs to another system user. An empty one of the server's own, made before its user had a system user,
+/// is removed: its user gets a new one.
+pub fn check_owner(home: &Path, user: &UserName, owner: &RunAs) -> Result<(), ForeignHome> {
+    let Ok(found) = std::fs::symlink_metadata(home).map(|found| found.uid()) else {
+        return Ok(());
     };
-    let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    entries.into_iter().all(|entry| {
-        entry.is_ok_and(|entry| depth > 0 && is_folder(&entry) && is_without_files(&entry.path(), depth - 1))
+    let is_ours = found == rustix::process::geteuid().as_raw();
+    if found == owner.uid || (is_ours && remove_empty(home)) {
+        return Ok(());
+    }
+    Err(ForeignHome {
+        user: user.clone(),
+        path: home.canonicalize().unwrap_or_else(|_| home.to_owned()),
+        found,
+        wanted: owner.uid,
+        group: owner.gid,
     })
+}
+
+/// Removes a home that has nothing in it but empty folders of the server.
+fn remove_empty(home: &Path) -> bool {
+    for folder in OWN_FOLDERS {
+        let _ = std::fs::remove_dir(home.join(folder));
+    }
+    std::fs::remove_dir(home).is_ok()
 }

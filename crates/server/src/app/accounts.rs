@@ -24,12 +24,12 @@ const PAGE: usize = 500;
 /// Characters that a password must have.
 const LEAST_PASSWORD: usize = 8;
 
-/// Why an account is not made, changed or deleted as requested.
+/// Why an account cannot be created, changed or deleted as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum UserRefusal {
     #[error("`name`: {0}")]
     Name(NameError),
-    #[error("`name` and `service` belong to a new account and do not change")]
+    #[error("`name` and `service` cannot be changed")]
     FixedField,
     #[error("a password has at least {LEAST_PASSWORD} characters")]
     ShortPassword,
@@ -41,10 +41,10 @@ pub enum UserRefusal {
     ServiceWithProvider,
     #[error("this server has no login provider: `oidc` is not configured")]
     NoProvider,
-    #[error("nobody can delete their own account")]
+    #[error("you cannot delete your own account")]
     OwnAccount,
     /// The home would stay and belong to the next account of this name.
-    #[error("accounts of a server whose files are in another storage system cannot be deleted")]
+    #[error("accounts cannot be deleted on a server that stores files on HDFS or S3")]
     RemoteHome,
     #[error("`to` must name the user who gets jobs and home")]
     NoHeir,
@@ -115,8 +115,8 @@ impl App {
         }
     }
 
-    /// Changes an account. A disabled account loses access at once and its queued jobs are killed, even if this ends the caller's
-    /// own access.
+    /// Changes an account. A disabled account loses access immediately and its queued jobs are killed, even if this
+    /// ends the caller's own access.
     pub async fn user_set(
         self: &Arc<Self>,
         caller: &Caller,
@@ -173,7 +173,7 @@ impl App {
         }
     }
 
-    /// Deletes an account, resuming an earlier attempt at whatever step it stopped. Its jobs are stopped first.
+    /// Deletes an account, resuming an earlier attempt at the step where it stopped. Its jobs are stopped first.
     pub async fn user_delete(
         &self,
         caller: &Caller,

@@ -82,7 +82,7 @@ pub enum AppError {
         /// One of the caller's jobs with a similar name.
         near: Option<String>,
     },
-    #[error("there is no user `{0}`, or they are disabled")]
+    #[error("user `{0}` does not exist or is disabled")]
     NoEnabledUser(UserName),
 
     #[error("there is no registry")]
@@ -91,14 +91,12 @@ pub enum AppError {
     ManyRegistries(usize),
     #[error("a user has at most {most} secrets and {most} registries")]
     TooManySecrets { most: usize },
-    #[error("certificates are logins only over TLS, which this server does not offer")]
+    #[error("client certificates need TLS, which this server does not offer")]
     NoTls,
     #[error("a user has at most {most} certificates")]
     TooManyCertificates { most: usize },
 
-    #[error(
-        "no job can run here: `/pfs/{datacenter}` lies on {backend}, which is not mounted on this machine"
-    )]
+    #[error("no job can run here: `/pfs/{datacenter}` is on {backend}, which is not mounted on this machine")]
     OutOfReach {
         datacenter: DatacenterName,
         backend: Box<Backend>,
@@ -109,7 +107,7 @@ pub enum AppError {
     SharedSystemUser { user: UserName, origin: Origin },
     #[error("the account has been disabled or deleted")]
     AccountEnded,
-    #[error("the files of {name} ({id}) are gone")]
+    #[error("the files of {name} ({id}) no longer exist")]
     FilesGone { name: JobName, id: JobId },
     #[error("{name} ran in the home of a deleted user, whose files were moved to `{place}`")]
     FilesMoved { name: JobName, place: String },
@@ -137,7 +135,7 @@ pub enum AppError {
     /// Of the original file protocol.
     #[error("no such file or directory")]
     NothingMatches,
-    #[error("the range has no byte in the file: `{0}`")]
+    #[error("the range is outside the file: `{0}`")]
     OutsideFile(String),
 }
 
@@ -155,11 +153,11 @@ impl AppError {
 /// What only administrators may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AdminOnly {
-    #[error("only administrators see the jobs and quotas of all users")]
+    #[error("only administrators may list the jobs and quotas of all users")]
     SeeAllUsers,
     #[error("only an administrator may stop the server")]
     StopServer,
-    #[error("tokens of other users are for administrators")]
+    #[error("only administrators may manage tokens of other users")]
     TokensOfOthers,
 }
 

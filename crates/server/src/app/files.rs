@@ -12,26 +12,17 @@ use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::share::{Share, ShareError};
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{PfsPath, RelPath, Space};
+use paddlecloud_pfs::{PfsPath, Space};
 use tokio::task::JoinError;
 
 use super::{App, AppError, Taking};
 use crate::auth::Caller;
 use crate::files::{
-    BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, Lister, MEASURED_AGAIN, Opened, PackIn,
-    PackOut, RangeIn, RemovedPath,
+    BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened,
+    PackIn, PackOut, RangeIn, RemovedPath,
 };
 use crate::locks::Key;
 use crate::queue::Class;
-
-/// The parameters of a listing.
-#[derive(Debug, Clone, Default)]
-pub struct ListQuery {
-    pub recursive: bool,
-    pub digests: bool,
-    /// List only entries after this path.
-    pub after: Option<RelPath>,
-}
 
 impl App {
     /// Runs short work on users' files on a blocking thread.
@@ -47,11 +38,11 @@ impl App {
     /// The same for work that may block its thread for a while: with a class, it waits for its turn, so short work has threads.
     async fn in_turn<T: Send + 'static>(
         &self,
-        class: Option<Class>,
+        class: impl Into<Option<Class>>,
         caller: &Caller,
         work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
     ) -> Result<T, AppError> {
-        let Some(class) = class else {
+        let Some(class) = class.into() else {
             return self.with_store(caller, work).await;
         };
         let (files, caller, user) = (self.files.clone(), caller.clone(), &caller.user);
@@ -60,24 +51,6 @@ impl App {
                 .blocking(class, user, move || work(&files, &caller))
                 .await,
         )
-    }
-
-    /// The same for work that may take hours.
-    pub(super) async fn at_length<T: Send + 'static>(
-        &self,
-        caller: &Caller,
-        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, AppError> {
-        self.in_turn(Some(Class::Long), caller, work).await
-    }
-
-    /// The same for bounded work, and for work that finishes an upload or precedes one: it does not wait for copies.
-    pub(super) async fn at_the_end<T: Send + 'static>(
-        &self,
-        caller: &Caller,
-        work: impl FnOnce(&Files, &Caller) -> Result<T, FilesError> + Send + 'static,
-    ) -> Result<T, AppError> {
-        self.in_turn(Some(Class::End), caller, work).await
     }
 
     /// Runs short work that the quota may refuse before it changes anything. A refusal is never based on an old measurement: the
@@ -107,10 +80,9 @@ impl App {
         if self.files.was_just_measured(&space) {
             return Ok(());
         }
-        self.at_the_end(caller, move |files, _| {
-            let measured = files.measure(&space);
-            drop(alone);
-            measured
+        self.in_turn(Class::End, caller, move |files, _| {
+            let _alone = alone;
+            files.measure(&space)
         })
         .await
     }
@@ -142,11 +114,8 @@ impl App {
 
     pub async fn file_list(&self, caller: &Caller, path: &str, query: ListQuery) -> Result<Lister, AppError> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| {
-            let lister = files.list(caller, &path, query.recursive, query.digests)?;
-            Ok(lister.after(query.after))
-        })
-        .await
+        self.with_store(caller, move |files, caller| files.list(caller, &path, query))
+            .await
     }
 
     pub async fn file_glob(&self, caller: &Caller, pattern: String) -> Result<Vec<FileView>, AppError> {
@@ -190,14 +159,18 @@ impl App {
     }
 
     pub async fn file_copy(&self, caller: &Caller, request: MoveRequest) -> Result<CopyReply, AppError> {
-        self.at_length(caller, move |files, caller| files.copy(caller, &request))
-            .await
+        self.in_turn(Class::Long, caller, move |files, caller| {
+            files.copy(caller, &request)
+        })
+        .await
     }
 
     pub async fn file_usage(&self, caller: &Caller, path: &str) -> Result<UsageView, AppError> {
         let path = parse(path)?;
-        self.at_length(caller, move |files, caller| files.usage(caller, &path))
-            .await
+        self.in_turn(Class::Long, caller, move |files, caller| {
+            files.usage(caller, &path)
+        })
+        .await
     }
 
     pub async fn file_storage(&self, caller: &Caller) -> Result<StorageView, AppError> {
@@ -212,10 +185,9 @@ impl App {
     ) -> Result<StorageView, AppError> {
         let home = Files::home_of(caller)?;
         let alone = self.locks.lock(Key::Space(home)).await;
-        self.at_the_end(caller, move |files, caller| {
-            let stored = files.storage(caller, asked);
-            drop(alone);
-            stored
+        self.in_turn(Class::End, caller, move |files, caller| {
+            let _alone = alone;
+            files.storage(caller, asked)
         })
         .await
     }
@@ -239,8 +211,10 @@ impl App {
 
     pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, AppError> {
         let path = parse(path)?;
-        self.at_the_end(caller, move |files, caller| files.signature(caller, &path))
-            .await
+        self.in_turn(Class::End, caller, move |files, caller| {
+            files.signature(caller, &path)
+        })
+        .await
     }
 
     pub async fn pack_in(
@@ -273,7 +247,7 @@ impl App {
 
     pub async fn upload_list(&self, caller: &Caller) -> Result<Vec<UnfinishedUpload>, AppError> {
         // It may take a while to check files that a job has placed beside the uploads.
-        let list = self.at_the_end(caller, |files, caller| files.upload_list(caller));
+        let list = self.in_turn(Class::End, caller, |files, caller| files.upload_list(caller));
         let mut list = list.await?;
         list.extend(self.packages_unfinished(caller).await?);
         list.sort_by_key(|upload| upload.touched);
@@ -321,7 +295,7 @@ impl App {
         request: ReuseRequest,
     ) -> Result<UploadReply, AppError> {
         let id = upload_id(id)?;
-        self.at_the_end(caller, move |files, caller| {
+        self.in_turn(Class::End, caller, move |files, caller| {
             files.upload_reuse(caller, &id, &request)
         })
         .await
@@ -336,12 +310,11 @@ impl App {
         let id = upload_id(id)?;
         // A client that repeats a slow request waits without occupying a thread.
         let alone = self.locks.lock(Key::Upload(id.clone())).await;
-        let commit = move |files: &Files, caller: &Caller| {
-            let committed = files.upload_commit(caller, &id, &request);
-            drop(alone);
-            committed
-        };
-        self.ending_upload(caller, commit).await
+        self.ending_upload(caller, move |files, caller| {
+            let _alone = alone;
+            files.upload_commit(caller, &id, &request)
+        })
+        .await
     }
 
     /// Runs what may publish an upload. With a remote store, the whole file is sent now.
@@ -354,7 +327,7 @@ impl App {
             true => Class::Long,
             false => Class::End,
         };
-        self.in_turn(Some(class), caller, work).await
+        self.in_turn(class, caller, work).await
     }
 
     pub async fn upload_discard(&self, caller: &Caller, id: &str) -> Result<(), AppError> {
@@ -364,9 +337,8 @@ impl App {
         }
         let alone = self.locks.lock(Key::Upload(id.clone())).await;
         self.with_store(caller, move |files, caller| {
-            let discarded = files.upload_discard(caller, &id);
-            drop(alone);
-            discarded
+            let _alone = alone;
+            files.upload_discard(caller, &id)
         })
         .await
     }

@@ -1,19 +1,13 @@
 //! Use cases of the original file protocol, on top of ours.
 
-use paddlecloud_api::files::{FileMeta, MkdirRequest, RemoveRequest, below};
+use paddlecloud_api::files::{FileView, ListEntry, MkdirRequest, RemoveRequest, below};
 use paddlecloud_pfs::PfsPath;
 
-use super::files::{ListQuery, blocking, parse};
+use super::files::{blocking, parse};
 use super::{App, AppError};
 use crate::auth::Caller;
-use crate::files::{ByteRange, BytesAsked, Content, Opened, RangeSum};
+use crate::files::{ByteRange, BytesAsked, Content, ListQuery, Opened, RangeSum};
 use crate::locks::Key;
-
-/// A file in the original format.
-pub struct OldEntry {
-    pub path: PfsPath,
-    pub meta: FileMeta,
-}
 
 impl App {
     /// The matching files, and the matching folders with their contents.
@@ -22,34 +16,26 @@ impl App {
         caller: &Caller,
         pattern: &str,
         recursive: bool,
-    ) -> Result<Vec<OldEntry>, AppError> {
+    ) -> Result<Vec<FileView>, AppError> {
         let found = self.file_glob(caller, pattern.to_owned()).await?;
         if found.is_empty() {
             return Err(AppError::NothingMatches);
         }
         let mut entries = Vec::new();
         for view in found {
-            let path = view.path.0;
             if !view.meta.is_folder() {
-                entries.push(OldEntry {
-                    path,
-                    meta: view.meta,
-                });
+                entries.push(view);
                 continue;
             }
             let query = ListQuery {
                 recursive,
-                digests: false,
                 ..ListQuery::default()
             };
-            let lister = self.file_list(caller, &path.to_string(), query).await?;
-            let listed = blocking(move || lister.collect()).await?;
-            for entry in listed {
-                let inside = below(&path, &entry.path).map_err(|_| AppError::Internal)?;
-                entries.push(OldEntry {
-                    path: inside,
-                    meta: entry.meta,
-                });
+            let folder = view.path.0;
+            let lister = self.file_list(caller, &folder.to_string(), query).await?;
+            for ListEntry { path, meta } in blocking(move || lister.collect()).await? {
+                let path = below(&folder, &path).map_err(|_| AppError::Internal)?.into();
+                entries.push(FileView { path, meta });
             }
         }
         Ok(entries)
@@ -139,9 +125,8 @@ impl App {
         let id = id.await?;
         let alone = self.locks.lock(Key::Upload(id.clone())).await;
         self.ending_upload(caller, move |files, caller| {
-            let stored = files.old_post(caller, (&path, &id), offset, &range);
-            drop(alone);
-            stored
+            let _alone = alone;
+            files.old_post(caller, (&path, &id), offset, &range)
         })
         .await
     }

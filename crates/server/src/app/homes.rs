@@ -91,7 +91,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// emptied again, up to a limit.
 fn remove_home(home: &Path) -> io::Result<bool> {
     let (Some(folder), Some(name)) = (home.parent(), home.file_name()) else {
-        return Err(io::Error::other("it is no folder of a user"));
+        return Err(io::Error::other("it is not a user's folder"));
     };
     let name = RelPath::from_bytes(name.as_bytes()).map_err(io::Error::other)?;
     let remove = || Root::open(folder).and_then(|root| root.remove_all(&name));

@@ -70,10 +70,10 @@ impl App {
     /// A job with its workers and timeline.
     pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, AppError> {
         let job = self.job_find(caller, target, "job.show").await?;
-        Ok(self.job_told(&job).await)
+        Ok(self.job_detail_with_reason(&job).await)
     }
 
-    async fn job_told(&self, job: &Job) -> JobDetail {
+    async fn job_detail_with_reason(&self, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
         self.tell_why_it_waits(&mut detail.job, job).await;
         detail
@@ -122,7 +122,7 @@ impl App {
     /// The current state of a job that the caller was just allowed to see.
     async fn job_now(&self, id: &JobId) -> Result<JobDetail, AppError> {
         match self.jobs.get_any(id).await? {
-            Some(job) => Ok(self.job_told(&job).await),
+            Some(job) => Ok(self.job_detail_with_reason(&job).await),
             None => Err(AppError::NoSuch {
                 what: What::Job,
                 name: id.to_string(),
@@ -161,10 +161,11 @@ impl App {
             user: all_users.then(|| job.user.to_string()),
             ..view::worker_view(job, worker)
         };
-        let views = jobs
-            .iter()
-            .flat_map(|job| job.workers.iter().map(|worker| view(job, worker)));
-        Ok(views.collect())
+        let mut views = Vec::new();
+        for job in &jobs {
+            views.extend(view::shown_workers(job).iter().map(|worker| view(job, worker)));
+        }
+        Ok(views)
     }
 
     fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {

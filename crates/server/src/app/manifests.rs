@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{App, AppError};
 use crate::config::EngineKind;
-use crate::reconcile::Submission;
+use crate::reconcile::NewJob;
 
 impl App {
     /// The objects of a run in the cluster; empty on the local engine.
@@ -32,32 +32,28 @@ impl App {
     }
 
     /// Prints manifests of a job for `kubectl apply`. Quotas and space are not checked: the job does not run on this server.
-    pub(super) async fn print(
-        &self,
-        mut submission: Submission,
-        named: bool,
-    ) -> Result<SubmitReply, AppError> {
-        if submission.spec.snapshot.is_none() {
-            self.package_check(&submission.user, &submission.spec).await?;
+    pub(super) async fn print(&self, mut new_job: NewJob, named: bool) -> Result<SubmitReply, AppError> {
+        if new_job.spec.snapshot.is_none() {
+            self.package_check(&new_job.user, &new_job.spec).await?;
         }
         if !named {
-            submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
+            new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }
-        let manifests = self.manifests(&submission)?;
+        let manifests = self.manifests(&new_job)?;
         let datacenter = &self.config.datacenter;
         Ok(SubmitReply {
             code: 200,
             msg: "OK".to_owned(),
             id: String::new(),
-            job: JobView::planned(&submission.spec, &submission.user, datacenter, Timestamp::now()),
+            job: JobView::planned(&new_job.spec, &new_job.user, datacenter, Timestamp::now()),
             engine: self.config.engine.to_string(),
-            notes: pull_secret_note(&submission.spec).into_iter().collect(),
+            notes: pull_secret_note(&new_job.spec).into_iter().collect(),
             manifests,
         })
     }
 
     /// The manifests for `kubectl apply`. Without a cluster there is no volume, so the image must contain the package.
-    fn manifests(&self, submission: &Submission) -> Result<Vec<Value>, AppError> {
+    fn manifests(&self, new_job: &NewJob) -> Result<Vec<Value>, AppError> {
         let settings = match &self.config.engine {
             EngineKind::Kubernetes(cluster) => PrintSettings {
                 launcher_image: Some(cluster.launcher_image.clone()),
@@ -72,7 +68,7 @@ impl App {
             },
             _ => PrintSettings::default(),
         };
-        let Submission { user, spec, .. } = submission;
+        let NewJob { user, spec, .. } = new_job;
         manifests::manifests(&settings, user, &self.config.datacenter, spec).map_err(|problem| {
             AppError::NotPrinted {
                 job: spec.name.clone(),
@@ -94,7 +90,6 @@ pub(super) fn refuse_secrets(spec: &JobSpec) -> Result<(), AppError> {
 fn pull_secret_note(spec: &JobSpec) -> Option<String> {
     let name = spec.registry.as_ref()?;
     Some(format!(
-        "the manifests name the image pull secret `{name}` and do not contain it: \
-         `kubectl create secret docker-registry {name}` makes one"
+        "the manifests refer to the image pull secret `{name}` but do not contain it: create it with `kubectl create secret docker-registry {name}`"
     ))
 }

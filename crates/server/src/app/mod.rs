@@ -39,7 +39,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use accounts::UserRefusal;
 pub use error::{AdminOnly, AppError, FieldRule, What};
-pub use files::ListQuery as FileListQuery;
 pub use info::{DisksChecked, NotReady};
 pub use jobs::{ListQuery, WaitEnd};
 pub use logs::LogReaders;

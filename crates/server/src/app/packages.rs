@@ -14,7 +14,7 @@ use paddlecloud_pfs::{Digest, Node, RootError};
 
 use super::{App, AppError};
 use crate::auth::Caller;
-use crate::files::Files;
+use crate::files::{Files, time_of};
 use crate::homes::{Storage, StorageError};
 use crate::queue::{Class, Turn};
 
@@ -39,9 +39,10 @@ impl App {
         turn: Option<Turn>,
     ) -> Result<PackageReply, AppError> {
         self.files_within_reach()?;
-        let manifest = tokio::task::spawn_blocking(move || read_list(&manifest)).await;
+        let manifest = tokio::task::spawn_blocking(move || serde_json::from_slice(&manifest)).await;
         // The manifest, with its turn.
-        let mut held = (manifest.map_err(|_| AppError::Internal)??, turn);
+        let manifest = manifest.map_err(|_| AppError::Internal)?;
+        let mut held: (Manifest, _) = (manifest.map_err(AppError::PackageList)?, turn);
         let id = held.0.id();
         let until = Instant::now() + FREE_WITHIN;
         let missing = loop {
@@ -79,13 +80,12 @@ impl App {
         let (user, home) = (caller.user.clone(), self.storage.home_name(&caller.user));
         let found = self.with_files(move |storage| storage.unfinished_packages(&user));
         let view = |package: UnfinishedPackage| {
-            let (seconds, nanos) = package.touched.parts();
             Some(UnfinishedUpload {
                 id: shown_id(package.id)?,
                 path: format!("{home}/{OURS}/packages/{}", package.id).parse().ok()?,
                 size: package.usage.bytes,
                 arrived: package.usage.bytes,
-                touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
+                touched: time_of(package.touched),
             })
         };
         Ok(found.await?.into_iter().filter_map(view).collect())
@@ -185,10 +185,6 @@ fn complete(
 /// The id under which an unfinished package is listed among unfinished uploads: the first half of its own id.
 fn shown_id(package: PackageId) -> Option<StagedId> {
     package.to_string().get(..32)?.parse().ok()
-}
-
-fn read_list(manifest: &[u8]) -> Result<Manifest, AppError> {
-    serde_json::from_slice(manifest).map_err(AppError::PackageList)
 }
 
 /// The final size of a package: all its files, whether they are sent or copied from an earlier one.

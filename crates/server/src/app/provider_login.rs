@@ -13,7 +13,7 @@ use crate::homes::StorageError;
 use crate::locks::Key;
 use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
 use crate::refusals::Limit;
-use crate::secrets::Kind;
+use crate::secrets::SecretKind;
 use crate::store::AuditEntry;
 use crate::users::{Account, ProviderUser, Record};
 
@@ -60,7 +60,7 @@ pub enum ProviderRefusal {
 }
 
 impl App {
-    /// Starts a login: the provider makes a code that the user confirms there.
+    /// Starts a login: the provider issues a code that the user confirms there.
     pub async fn device_login(&self, peer: &Peer) -> Result<DeviceLogin, AppError> {
         let oidc = self.provider()?;
         let busy = |error: TooManyLogins| {
@@ -86,7 +86,7 @@ impl App {
         peer: &Peer,
         id: &str,
     ) -> Result<DeviceLoginState, AppError> {
-        // The provider hands out its tokens once: a client that disconnects must not lose them half way.
+        // The provider issues its tokens once: a client that disconnects must not lose them.
         let (app, peer, id) = (Arc::clone(self), peer.clone(), LoginId::new(id));
         App::carry_out(async move { app.poll(&peer, &id).await }).await
     }
@@ -232,7 +232,7 @@ impl App {
             .into()),
             // The user must not see the path.
             Err(AccountError::Home(home)) => {
-                tracing::error!(user = %name, problem = %home, command = home.command(), "an account is not made");
+                tracing::error!(user = %name, problem = %home, command = home.command(), "an account cannot be created");
                 Err(StorageError::Foreign(name).into())
             }
             Err(error) => Err(error.into()),
@@ -281,7 +281,7 @@ impl App {
         let oidc = oidc.ok_or(ProviderRefusal::OtherProvider)?;
         let kept = self
             .secrets
-            .reveal(name, Kind::RefreshToken, &refresh_name(&account))
+            .reveal(name, SecretKind::RefreshToken, &refresh_name(&account))
             .await?;
         let kept = kept.ok_or(ProviderRefusal::NoRenewal)?;
         match oidc.refresh(&provider.subject, &kept).await {
@@ -331,7 +331,7 @@ impl App {
         let name = refresh_name(account);
         let kept = self
             .secrets
-            .set(&account.name, Kind::RefreshToken, &name, token, entry);
+            .set(&account.name, SecretKind::RefreshToken, &name, token, entry);
         Ok(kept.await?)
     }
 
@@ -339,7 +339,7 @@ impl App {
         let name = refresh_name(account);
         let removed = self
             .secrets
-            .remove(&account.name, Kind::RefreshToken, &name, entry);
+            .remove(&account.name, SecretKind::RefreshToken, &name, entry);
         removed.await?;
         Ok(())
     }

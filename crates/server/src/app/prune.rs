@@ -36,7 +36,7 @@ impl App {
         let mut reply = PruneReply {
             removed: old.iter().map(ToString::to_string).collect(),
             bytes: 0,
-            jobs: self.told(&old).await?,
+            jobs: self.described(&old).await?,
             note: None,
         };
         // A request to remove everything includes the latest package.
@@ -75,7 +75,9 @@ impl App {
                 }
             }
         }
-        reply.bytes += self.sweep_home(&caller.user, latest, strays).await?;
+        let swept = self.sweep_home(&caller.user, latest, strays).await;
+        self.files.home_changed(caller);
+        reply.bytes += swept?;
         match trouble {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
@@ -83,17 +85,17 @@ impl App {
     }
 
     /// The names and end times of jobs, because users do not know their jobs by id.
-    async fn told(&self, old: &[JobId]) -> Result<Vec<PrunedJob>, AppError> {
-        let mut told = Vec::new();
+    async fn described(&self, old: &[JobId]) -> Result<Vec<PrunedJob>, AppError> {
+        let mut described = Vec::new();
         for id in old {
             let job = self.store.get(id).await?;
-            told.extend(job.map(|job| PrunedJob {
+            described.extend(job.map(|job| PrunedJob {
                 id: id.to_string(),
                 name: job.spec.name.to_string(),
                 ended: job.finished_at,
             }));
         }
-        Ok(told)
+        Ok(described)
     }
 
     /// Removes what no job of the history needs: working copies of removed runs, and packages. Returns the number of bytes.
@@ -152,7 +154,7 @@ impl App {
                 // One failure must not block the removal of others.
                 Err(error) => {
                     let error = chain_of(&error);
-                    tracing::warn!(%user, %run, error, "a run could not be cleared away");
+                    tracing::warn!(%user, %run, error, "a run could not be removed");
                 }
             }
         }

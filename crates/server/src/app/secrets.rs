@@ -8,7 +8,7 @@ use paddlecloud_core::spec::{JobSpec, is_secret_name};
 use super::accounts::audit;
 use super::{App, AppError, FieldRule, What};
 use crate::auth::Caller;
-use crate::secrets::Kind;
+use crate::secrets::SecretKind;
 
 /// Size limit of one secret: all of them are passed in a worker's environment.
 const MOST_BYTES: usize = 64 << 10;
@@ -17,7 +17,7 @@ const MOST: usize = 200;
 
 impl App {
     pub async fn secret_list(&self, caller: &Caller) -> Result<Vec<SecretView>, AppError> {
-        let rows = self.secrets.list(&caller.user, Kind::Secret).await?;
+        let rows = self.secrets.list(&caller.user, SecretKind::Secret).await?;
         let view = |row: crate::store::SecretRow| SecretView {
             name: row.name,
             created: jiff::Timestamp::from_second(row.created)
@@ -40,17 +40,20 @@ impl App {
                 rule: FieldRule::Bytes(MOST_BYTES),
             });
         }
-        self.check_count(&caller.user, Kind::Secret, name).await?;
+        self.check_count(&caller.user, SecretKind::Secret, name).await?;
         let entry = audit(caller, "secret.set", name, "");
         let set = self
             .secrets
-            .set(&caller.user, Kind::Secret, name, &request.value, entry);
+            .set(&caller.user, SecretKind::Secret, name, &request.value, entry);
         Ok(set.await?)
     }
 
     pub async fn secret_delete(&self, caller: &Caller, name: &str) -> Result<(), AppError> {
         let entry = audit(caller, "secret.delete", name, "");
-        let removed = self.secrets.remove(&caller.user, Kind::Secret, name, entry).await;
+        let removed = self
+            .secrets
+            .remove(&caller.user, SecretKind::Secret, name, entry)
+            .await;
         match removed? {
             true => Ok(()),
             false => Err(no_secret(name)),
@@ -66,13 +69,13 @@ impl App {
     /// Checks that every secret a job names exists, and its registry, also where the engine pulls no images.
     pub(super) async fn secrets_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), AppError> {
         if let Some(name) = &spec.registry {
-            let there = self.secrets.has(user, Kind::Registry, name).await;
+            let there = self.secrets.has(user, SecretKind::Registry, name).await;
             if !there? {
                 return Err(no_registry(name));
             }
         }
         for wanted in &spec.secrets {
-            let there = self.secrets.has(user, Kind::Secret, &wanted.name).await;
+            let there = self.secrets.has(user, SecretKind::Secret, &wanted.name).await;
             if !there? {
                 return Err(no_secret(&wanted.name));
             }
@@ -81,7 +84,7 @@ impl App {
     }
 
     pub async fn registry_list(&self, caller: &Caller) -> Result<Vec<RegistryView>, AppError> {
-        let rows = self.secrets.list(&caller.user, Kind::Registry).await?;
+        let rows = self.secrets.list(&caller.user, SecretKind::Registry).await?;
         let mut views = Vec::new();
         for row in rows {
             let login = self.secrets.open_login(&row)?;
@@ -106,7 +109,7 @@ impl App {
                 return Err(AppError::BadField { field, rule });
             }
         }
-        self.check_count(&caller.user, Kind::Registry, &request.name)
+        self.check_count(&caller.user, SecretKind::Registry, &request.name)
             .await?;
         let entry = audit(caller, "registry.set", &request.name, &request.server);
         let login = RegistryLogin {
@@ -127,7 +130,7 @@ impl App {
         let entry = audit(caller, "registry.delete", &name, "");
         let removed = self
             .secrets
-            .remove(&caller.user, Kind::Registry, &name, entry)
+            .remove(&caller.user, SecretKind::Registry, &name, entry)
             .await;
         match removed? {
             true => Ok(name),
@@ -136,7 +139,7 @@ impl App {
     }
 
     async fn only_registry(&self, caller: &Caller) -> Result<String, AppError> {
-        let mut rows = self.secrets.list(&caller.user, Kind::Registry).await?;
+        let mut rows = self.secrets.list(&caller.user, SecretKind::Registry).await?;
         match rows.len() {
             1 => Ok(rows.remove(0).name),
             0 => Err(AppError::NoRegistry),
@@ -144,7 +147,7 @@ impl App {
         }
     }
 
-    async fn check_count(&self, user: &UserName, kind: Kind, name: &str) -> Result<(), AppError> {
+    async fn check_count(&self, user: &UserName, kind: SecretKind, name: &str) -> Result<(), AppError> {
         let rows = self.secrets.list(user, kind).await?;
         match rows.len() < MOST || rows.iter().any(|row| row.name == name) {
             true => Ok(()),

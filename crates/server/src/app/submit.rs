@@ -16,7 +16,7 @@ use crate::auth::Caller;
 use crate::config::EngineKind;
 use crate::error_chain::chain_of;
 use crate::homes::StorageError;
-use crate::reconcile::{Submission, Submitted};
+use crate::reconcile::{NewJob, Submitted};
 use crate::users::Origin;
 
 /// Numeric suffixes to try for a generated name before a random one.
@@ -45,24 +45,24 @@ impl App {
             self.file_check_room(caller).await?;
         }
         let spec = self.spec_of(caller, request).await?;
-        let submission = Submission {
+        let new_job = NewJob {
             user: caller.user.clone(),
             spec,
             key,
         };
         if print {
-            return self.print(submission, named).await;
+            return self.print(new_job, named).await;
         }
         if dry_run {
-            return self.plan(submission, named).await;
+            return self.plan(new_job, named).await;
         }
         let kept = self.keep_packages(&caller.user).await;
-        self.package_check_last(&submission, named).await?;
+        self.package_check_last(&new_job, named).await?;
         let app = Arc::clone(self);
         let storing = async move {
-            match named || app.was_submitted(&submission).await? {
-                true => Ok(app.jobs.submit(submission).await?),
-                false => app.submit_nameless(submission).await,
+            match named || app.was_submitted(&new_job).await? {
+                true => Ok(app.jobs.submit(new_job).await?),
+                false => app.submit_nameless(new_job).await,
             }
         };
         let submitted = self.to_its_end(caller, account, kept, storing).await?;
@@ -170,13 +170,13 @@ impl App {
         checked.map_err(|error| files_are_gone(&job, error))?;
         let mut spec = JobSpec::clone(&job.spec);
         spec.name = name.unwrap_or(spec.name);
-        let submission = Submission {
+        let new_job = NewJob {
             user: caller.user.clone(),
             spec,
             key,
         };
         let app = Arc::clone(self);
-        let storing = async move { Ok(app.jobs.submit(submission).await?) };
+        let storing = async move { Ok(app.jobs.submit(new_job).await?) };
         let submitted = self.to_its_end(caller, account, kept, storing).await?;
         Ok(self.submit_reply(submitted))
     }
@@ -220,16 +220,16 @@ impl App {
     }
 
     /// A dry run: what a submit would do.
-    async fn plan(&self, submission: Submission, named: bool) -> Result<SubmitReply, AppError> {
+    async fn plan(&self, new_job: NewJob, named: bool) -> Result<SubmitReply, AppError> {
         // A dry run uploads nothing, so an upload that it names need not exist.
-        if submission.spec.snapshot.is_none() {
-            self.package_check(&submission.user, &submission.spec).await?;
+        if new_job.spec.snapshot.is_none() {
+            self.package_check(&new_job.user, &new_job.spec).await?;
         }
-        let (submission, mut notes) = self.would_accept(submission, named).await?;
-        notes.extend(self.unused(&submission.spec));
-        notes.extend(self.programs_note(&submission.spec).await);
+        let (new_job, mut notes) = self.would_accept(new_job, named).await?;
+        notes.extend(self.unused(&new_job.spec));
+        notes.extend(self.programs_note(&new_job.spec).await);
         let datacenter = &self.config.datacenter;
-        let job = JobView::planned(&submission.spec, &submission.user, datacenter, Timestamp::now());
+        let job = JobView::planned(&new_job.spec, &new_job.user, datacenter, Timestamp::now());
         Ok(SubmitReply {
             code: 200,
             msg: "OK".to_owned(),
@@ -242,11 +242,11 @@ impl App {
     }
 
     /// Reports a missing package only if nothing else is wrong, because uploading it may take long.
-    async fn package_check_last(&self, submission: &Submission, named: bool) -> Result<(), AppError> {
-        let checked = self.package_check(&submission.user, &submission.spec).await;
+    async fn package_check_last(&self, new_job: &NewJob, named: bool) -> Result<(), AppError> {
+        let checked = self.package_check(&new_job.user, &new_job.spec).await;
         match checked {
             Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => {
-                self.would_accept(submission.clone(), named).await?;
+                self.would_accept(new_job.clone(), named).await?;
                 Err(missing)
             }
             checked => checked,
@@ -256,37 +256,37 @@ impl App {
     /// Whether the job would be accepted, with the name it would get.
     async fn would_accept(
         &self,
-        mut submission: Submission,
+        mut new_job: NewJob,
         named: bool,
-    ) -> Result<(Submission, Vec<String>), AppError> {
+    ) -> Result<(NewJob, Vec<String>), AppError> {
         if !named {
-            submission.spec.name = self.free_name(&submission.user, &submission.spec.name).await?;
+            new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }
-        let notes = self.jobs.check(&submission).await?;
-        Ok((submission, notes))
+        let notes = self.jobs.check(&new_job).await?;
+        Ok((new_job, notes))
     }
 
     /// Submits under a generated name, and tries the next name if a concurrent submit takes it first.
-    async fn submit_nameless(&self, submission: Submission) -> Result<Submitted, AppError> {
+    async fn submit_nameless(&self, new_job: NewJob) -> Result<Submitted, AppError> {
         for _ in 0..NAME_TRIES {
-            let mut named = submission.clone();
+            let mut named = new_job.clone();
             named.spec.name = self.free_name(&named.user, &named.spec.name).await?;
             match self.jobs.submit(named).await {
                 Err(taken) if taken.is_name_taken() => {}
                 result => return Ok(result?),
             }
         }
-        let mut unique = submission;
+        let mut unique = new_job;
         unique.spec.name = unique.spec.name.with_suffix(&mark());
         Ok(self.jobs.submit(unique).await?)
     }
 
     /// Whether this repeats a submit whose reply was lost. Then the job already has its name.
-    async fn was_submitted(&self, submission: &Submission) -> Result<bool, AppError> {
-        let Some(key) = &submission.key else {
+    async fn was_submitted(&self, new_job: &NewJob) -> Result<bool, AppError> {
+        let Some(key) = &new_job.key else {
             return Ok(false);
         };
-        let found = self.store.find_by_key(&submission.user, key).await?;
+        let found = self.store.find_by_key(&new_job.user, key).await?;
         Ok(found.is_some())
     }
 

@@ -18,7 +18,7 @@ const MOST_NAME: usize = 100;
 /// Why a token is not issued or renewed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenRefusal {
-    #[error("`{LOGIN}` is the name of tokens that logins make")]
+    #[error("`{LOGIN}` is reserved for tokens that logins create")]
     ReservedName,
     #[error("`scopes`: {0}")]
     Scopes(UnknownScope),

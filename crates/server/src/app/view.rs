@@ -1,5 +1,7 @@
 //! Jobs and workers as the API shows them.
 
+use std::borrow::Cow;
+
 use paddlecloud_api::jobs::{EventView, JobDetail, JobView, WorkerView};
 use paddlecloud_core::exit::lost_in_words;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
@@ -28,13 +30,20 @@ pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> Jo
 pub fn job_detail(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> JobDetail {
     JobDetail {
         job: job_view(job, datacenter, storage),
-        workers: job
-            .workers
+        workers: shown_workers(job)
             .iter()
             .map(|worker| worker_view(job, worker))
             .collect(),
         events: events(job),
         objects: Vec::new(),
+    }
+}
+
+/// The workers of a job. One that ended while it was queued again shows those that it had before.
+pub fn shown_workers(job: &Job) -> Cow<'_, [Worker]> {
+    match job.phase.is_final() {
+        true => job.workers_with_logs(),
+        false => Cow::Borrowed(&job.workers),
     }
 }
 
@@ -80,6 +89,7 @@ fn worker_status(job: &Job, worker: &Worker) -> &'static str {
     let stopping = matches!(job.phase, Phase::Stopping(_));
     match worker.status {
         status if status.is_live() && stopping => "Stopping",
+        status if status.is_live() && job.phase.is_final() => "Killed",
         WorkerStatus::Waiting => "Pending",
         _ if worker.restart_at.is_some() => "Pending",
         WorkerStatus::Up | WorkerStatus::Going => "Starting",

@@ -113,7 +113,7 @@ impl App {
             worker: view::worker_view(job, culprit),
             exit: job
                 .exit_in_words(culprit.key)
-                .unwrap_or_else(|| "it vanished".to_owned()),
+                .unwrap_or_else(|| "its exit was not observed".to_owned()),
             others: others.count() as u32,
             last_lines: self.logs.last_lines(job, culprit.key, LAST_LINES).await,
         })

@@ -84,17 +84,17 @@ pub struct Peer {
 pub enum AuthError {
     #[error("this needs a login")]
     Missing,
-    #[error("the `Authorization` header cannot be understood")]
+    #[error("the `Authorization` header is malformed")]
     Unreadable,
     #[error("the user name or the password is wrong")]
     WrongPassword,
     #[error("this account logs in with the login provider and has no password")]
     NoPassword,
-    #[error("too many wrong passwords: the next try is possible in {}", seconds(*.0))]
+    #[error("too many wrong passwords: try again in {}", seconds(*.0))]
     TooManyGuesses(Duration),
-    #[error("too many logins are waiting: the next try is possible in {}", seconds(*.0))]
+    #[error("too many logins are waiting: try again in {}", seconds(*.0))]
     TooManyLogins(Duration),
-    #[error("too many requests: the next one is possible in {}", seconds(*.0))]
+    #[error("too many requests: try again in {}", seconds(*.0))]
     TooManyRequests(Duration),
     #[error("`{0}` has too many connections")]
     TooManyConnections(UserName),
@@ -172,12 +172,8 @@ impl Authenticator {
         &self.users
     }
 
-    /// Authenticates the caller. Credentials in the request take precedence over those of the connection.
-    pub async fn identify(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Caller, AuthError> {
-        Ok(self.log_in(peer, authorization).await?.caller)
-    }
-
-    /// Like [`Authenticator::identify`], but also returns the session, so that the end of a login can be noticed.
+    /// Authenticates the caller. Credentials in the request take precedence over those of the connection. By the session, the
+    /// end of the login can be noticed.
     pub async fn log_in(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
         let login = match self.known(peer, authorization) {
             Some(login) => login,

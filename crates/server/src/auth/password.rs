@@ -1,11 +1,11 @@
 //! Password hashing and verification with argon2id, on a few blocking threads.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use argon2::password_hash::PasswordHasher;
-use argon2::{Algorithm, Argon2, Block, Params, PasswordHash, Version};
+use argon2::{Algorithm, Argon2, Params, PasswordHash, Version};
 use tokio::sync::Semaphore;
 
 use crate::config::Credential;
@@ -26,7 +26,6 @@ pub fn hash_password(password: &str) -> Result<String, argon2::password_hash::Er
 pub(super) struct Passwords {
     permits: Arc<Semaphore>,
     hashes: AtomicU64,
-    scratch: Arc<Scratch>,
     /// How long the latest hash took, in microseconds.
     latest: Arc<AtomicU64>,
 }
@@ -36,7 +35,6 @@ impl Default for Passwords {
         Passwords {
             permits: Arc::new(Semaphore::new(AT_ONCE)),
             hashes: AtomicU64::new(0),
-            scratch: Arc::default(),
             latest: Arc::default(),
         }
     }
@@ -65,11 +63,11 @@ impl Passwords {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let password = password.to_owned();
         self.hashes.fetch_add(1, Ordering::Relaxed);
-        let (latest, scratch) = (Arc::clone(&self.latest), Arc::clone(&self.scratch));
+        let latest = Arc::clone(&self.latest);
         let work = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let began = Instant::now();
-            let fits = scratch.verify_hash(&hash, &password);
+            let fits = fits(&hash, &password).unwrap_or(false);
             let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             latest.store(took, Ordering::Relaxed);
             fits
@@ -89,34 +87,16 @@ impl Passwords {
     }
 }
 
-/// The memory of earlier hashes. If it were freed, the allocator would keep it for each thread that ever hashed.
-#[derive(Default)]
-struct Scratch(Mutex<Vec<Vec<Block>>>);
-
-impl Scratch {
-    fn verify_hash(&self, hash: &str, password: &str) -> bool {
-        let mut memory = self.pool().pop().unwrap_or_default();
-        let fits = fits(hash, password, &mut memory).unwrap_or(false);
-        self.pool().push(memory);
-        fits
-    }
-
-    fn pool(&self) -> std::sync::MutexGuard<'_, Vec<Vec<Block>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether the password has this hash; `None` if that is no hash.
-fn fits(hash: &str, password: &str, memory: &mut Vec<Block>) -> Option<bool> {
+/// Whether the password has this hash; `None` if it is not a hash.
+fn fits(hash: &str, password: &str) -> Option<bool> {
     let parsed = PasswordHash::new(hash).ok()?;
     let algorithm = Algorithm::try_from(parsed.algorithm.as_str()).ok()?;
     let version = parsed.version.map(Version::try_from).transpose().ok()?;
     let params = Params::try_from(&parsed).ok()?;
     let (salt, expected) = (parsed.salt?, parsed.hash?);
-    memory.resize(params.block_count(), Block::default());
     let mut output = vec![0; expected.as_bytes().len()];
     let argon = Argon2::new(algorithm, version.unwrap_or_default(), params);
-    let hashed = argon.hash_password_into_with_memory(password.as_bytes(), &salt, &mut output, memory);
+    let hashed = argon.hash_password_into(password.as_bytes(), &salt, &mut output);
     // Comparing digests takes constant time.
     let is_same = blake3::hash(&output) == blake3::hash(expected.as_bytes());
     hashed.ok().map(|()| is_same)
@@ -130,16 +110,14 @@ mod tests {
     fn a_hash_fits_its_password_and_no_other() {
         let hash = hash_password("a secret").unwrap();
         assert!(hash.starts_with("$argon2id$"), "{hash}");
-        let scratch = Scratch::default();
-        assert!(scratch.verify_hash(&hash, "a secret"));
-        assert!(!scratch.verify_hash(&hash, "another"));
-        assert!(scratch.verify_hash(&hash, "a secret"), "in used memory");
-        assert!(!scratch.verify_hash("no hash", "a secret"));
+        assert_eq!(fits(&hash, "a secret"), Some(true));
+        assert_eq!(fits(&hash, "another"), Some(false));
+        assert_eq!(fits("no hash", "a secret"), None);
     }
 
     #[test]
     fn nobodys_hash_is_a_real_one_that_nothing_fits() {
         assert!(PasswordHash::new(NOBODY).is_ok());
-        assert!(!Scratch::default().verify_hash(NOBODY, ""));
+        assert_eq!(fits(NOBODY, ""), Some(false));
     }
 }

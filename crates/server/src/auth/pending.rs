@@ -21,7 +21,7 @@ pub(super) struct Pending(Mutex<HashMap<Origin, usize>>);
 
 impl Pending {
     /// Registers a login. Returns the number of waiting ones if there are too many.
-    pub fn begin(self: &Arc<Self>, origin: Origin, is_known: bool) -> Result<Waiting, usize> {
+    pub fn begin(self: &Arc<Self>, origin: Origin, is_known: bool) -> Result<WaitingLogin, usize> {
         let mut logins = self.logins();
         let all: usize = logins.values().sum();
         let own = logins.get(&origin).copied().unwrap_or(0);
@@ -30,7 +30,7 @@ impl Pending {
             return Err(own.max(1));
         }
         *logins.entry(origin).or_default() += 1;
-        Ok(Waiting {
+        Ok(WaitingLogin {
             pending: Arc::clone(self),
             origin,
         })
@@ -43,12 +43,12 @@ impl Pending {
 
 /// A login that waits, counted until this is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingLogin {
     pending: Arc<Pending>,
     origin: Origin,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingLogin {
     fn drop(&mut self) {
         let mut logins = self.pending.logins();
         if let Some(count) = logins.get_mut(&self.origin) {
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn a_flood_of_logins_is_bounded_and_leaves_places_to_known_users() {
         let pending = Arc::new(Pending::default());
-        let flood = |number| -> Vec<Waiting> {
+        let flood = |number| -> Vec<WaitingLogin> {
             (0..100)
                 .map_while(|_| pending.begin(origin(number), false).ok())
                 .collect()
         };
-        let held: Vec<Vec<Waiting>> = (0..10).map(flood).collect();
+        let held: Vec<Vec<WaitingLogin>> = (0..10).map(flood).collect();
         let lengths: Vec<usize> = held.iter().map(Vec::len).collect();
         assert_eq!(lengths[..4], [16, 16, 16, 0]);
         assert!(pending.begin(origin(200), false).is_err());

@@ -11,6 +11,7 @@ const FILE: &str = "secret";
 const LENGTH: usize = 32;
 
 /// The key of stored digests, so that a stolen database alone reveals nothing.
+#[derive(Clone)]
 pub struct Secret([u8; LENGTH]);
 
 /// Why the secret cannot be used.
@@ -22,7 +23,7 @@ pub enum SecretError {
         #[source]
         source: std::io::Error,
     },
-    #[error("the server's secret in `{path}` has {found} bytes, not {LENGTH}: it was cut or replaced", path = .path.display())]
+    #[error("the server's secret in `{path}` has {found} bytes, not {LENGTH}: it was truncated or replaced", path = .path.display())]
     Length { path: PathBuf, found: u64 },
 }
 
@@ -32,7 +33,7 @@ impl SecretError {
         match self {
             SecretError::Unusable { .. } => None,
             SecretError::Length { path, .. } => Some(format!(
-                "put a backup in its place; without one, remove `{}`: a new one is made, and everybody logs in again",
+                "restore it from a backup; without one, remove `{}`: a new one is created, and everyone must log in again",
                 path.display()
             )),
         }
@@ -140,7 +141,7 @@ mod tests {
         let path = data.path().join(FILE).display().to_string();
         assert_eq!(
             error.to_string().replace(&path, "SECRET"),
-            "the server's secret in `SECRET` has 5 bytes, not 32: it was cut or replaced"
+            "the server's secret in `SECRET` has 5 bytes, not 32: it was truncated or replaced"
         );
         assert!(error.hint().unwrap().contains("backup"));
         assert_eq!(std::fs::read(data.path().join(FILE)).unwrap(), b"short");

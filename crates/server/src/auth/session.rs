@@ -31,7 +31,7 @@ pub struct Session {
     /// The digest of the certificate, if the server's own authority issued it.
     pub(super) certificate: Option<String>,
     pub(super) expires: Option<Instant>,
-    /// When a client should exchange the token: after half of its life, if a new one would be valid for longer.
+    /// When a client should exchange the token: after half of its lifetime, if a new one would be valid for longer.
     pub(super) renew_from: Option<Instant>,
     /// Unix seconds: no token issued with this login outlives this. `None` if there is no limit, as for a password.
     pub(super) limit: Option<i64>,
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_looked_a_token_up_before_it_was_revoked_is_told() {
+    fn only_lookups_before_the_revocation_are_notified() {
         let tokens = TokensInUse::default();
         let (first, second) = (tokens.note("a".into()), tokens.note("a".into()));
         let other = tokens.note("b".into());

@@ -47,6 +47,12 @@ impl Stage {
     }
 }
 
+impl Authenticator {
+    async fn identify(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Caller, AuthError> {
+        Ok(self.log_in(peer, authorization).await?.caller)
+    }
+}
+
 fn authenticator(config: &Config, store: Store, secret: Secret) -> Authenticator {
     let users = Users::configured(&config.users, &SystemUsers::default());
     Authenticator::new(users, config.socket_user.clone(), store, secret)
@@ -261,7 +267,7 @@ async fn who_guesses_has_to_wait_also_with_the_right_password_and_others_do_not(
     );
     assert_eq!(
         refusals[5].to_string(),
-        "too many wrong passwords: the next try is possible in 1 second"
+        "too many wrong passwords: try again in 1 second"
     );
     assert!(matches!(
         auth.token_create(&guesser, "me", "secret", Scopes::all()).await,
@@ -416,7 +422,7 @@ async fn a_token_is_due_for_renewal_after_half_of_its_life_if_that_extends_it() 
     }
 }
 
-/// Who logs out because the token leaked also ends those that it was exchanged for.
+/// A logout because of a leaked token also revokes the tokens that it was exchanged for.
 #[tokio::test]
 async fn an_exchanged_login_ends_soon_and_with_its_chain() {
     let stage = Stage::new().await;

@@ -7,7 +7,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
 
 use super::{
-    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits, RateLimits, TokenLimits,
+    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogConfig, RateLimits, TokenLimits,
     TrustedProxies, User, machine,
 };
 
@@ -46,9 +46,9 @@ pub fn embedded(data: &Path) -> Config {
             reclaim: None,
         },
         default_image: None,
-        logs: LogLimits {
+        logs: LogConfig {
             copy: !is_off(std::env::var_os(LOG_COPY).as_deref()),
-            ..LogLimits::default()
+            ..LogConfig::default()
         },
         engine: EngineKind::Local,
         embedded: true,

@@ -1,6 +1,6 @@
 //! The configuration file as written, and its conversion to a [`Config`].
 //!
-//! Every key is listed here; an unknown one is an error.
+//! Every key is listed here, or beside it in `backend`, `kubernetes` and `oidc`; an unknown one is an error.
 
 use std::fmt::Display;
 use std::num::NonZero;
@@ -21,7 +21,7 @@ use super::kubernetes::KubernetesEntry;
 use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
 use super::{
-    Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogLimits,
+    Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogConfig,
     ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User, machine,
 };
 
@@ -30,7 +30,7 @@ use super::{
 pub(super) struct File {
     #[serde(default)]
     listen: OneOrMany,
-    tls: Option<Tls>,
+    tls: Option<TlsEntry>,
     #[serde(default)]
     plain_http: bool,
     #[serde(default)]
@@ -74,7 +74,7 @@ struct OneOrMany(Vec<Listen>);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tls {
+struct TlsEntry {
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     /// Instead of files: the server's own authority issues a certificate for these names.
@@ -159,7 +159,7 @@ impl SecretsEntry {
             (None, None, Some(command)) => Ok(KeySource::Command(command)),
             _ => Err(ConfigError::in_file(
                 path,
-                "`secrets`: `key_file`, `key_env` and `key_command` exclude each other",
+                "`secrets`: `key_file`, `key_env` and `key_command` are mutually exclusive",
             )),
         }
     }
@@ -379,39 +379,8 @@ impl File {
         let database = self
             .database
             .map_or_else(default_database, |address| address.0.below(base));
-        let entries = match (self.users, self.users_file) {
-            (Some(_), Some(_)) => {
-                let both = ConfigError::in_file(path, "`users` and `users_file` cannot be combined");
-                return Err(both.with_hint("remove one of them"));
-            }
-            (Some(entries), None) => entries,
-            (None, Some(file)) => read_users_file(&base.join(file))?,
-            (None, None) => Vec::new(),
-        };
-        let users = entries
-            .into_iter()
-            .map(|entry| entry.check(path))
-            .collect::<Result<Vec<_>, _>>()?;
-        check_users(&users, path)?;
-        let engine = match (self.engine, self.kubernetes) {
-            (EngineEntry::Local, None) => {
-                check_system_users(&users, path)?;
-                EngineKind::Local
-            }
-            (EngineEntry::Local, Some(_)) => {
-                let unused = ConfigError::in_file(path, "`kubernetes` is set, but the engine is `local`");
-                return Err(unused.with_hint("add `engine: kubernetes`"));
-            }
-            (EngineEntry::Kubernetes, None) => {
-                let missing =
-                    ConfigError::in_file(path, "`engine: kubernetes` needs the section `kubernetes`");
-                return Err(missing.with_hint("it needs at least `link`, `launcher_image` and `volume`"));
-            }
-            (EngineEntry::Kubernetes, Some(entry)) => {
-                kubernetes_users(&users, &backend, path)?;
-                EngineKind::Kubernetes(Box::new(entry.check(&users, path)?))
-            }
-        };
+        let users = check_entries(self.users, self.users_file, base, path)?;
+        let engine = check_engine(self.engine, self.kubernetes, &users, &backend, path)?;
         Ok(Config {
             listen,
             tls,
@@ -446,8 +415,58 @@ impl File {
     }
 }
 
-/// Settings that work on one machine but not with pods.
-fn kubernetes_users(users: &[User], backend: &Backend, path: &Path) -> Result<(), ConfigError> {
+/// The users of the configuration, from whichever of its two places has them.
+fn check_entries(
+    entries: Option<Vec<UserEntry>>,
+    file: Option<PathBuf>,
+    base: &Path,
+    path: &Path,
+) -> Result<Vec<User>, ConfigError> {
+    let entries = match (entries, file) {
+        (Some(_), Some(_)) => {
+            let both = ConfigError::in_file(path, "`users` and `users_file` cannot be combined");
+            return Err(both.with_hint("remove one of them"));
+        }
+        (Some(entries), None) => entries,
+        (None, Some(file)) => read_users_file(&base.join(file))?,
+        (None, None) => Vec::new(),
+    };
+    let users = entries.into_iter().map(|entry| entry.check(path));
+    let users = users.collect::<Result<Vec<_>, _>>()?;
+    check_users(&users, path)?;
+    Ok(users)
+}
+
+/// The engine, if the users and the storage suit it.
+fn check_engine(
+    engine: EngineEntry,
+    kubernetes: Option<KubernetesEntry>,
+    users: &[User],
+    backend: &Backend,
+    path: &Path,
+) -> Result<EngineKind, ConfigError> {
+    match (engine, kubernetes) {
+        (EngineEntry::Local, None) => {
+            check_system_users(users, path)?;
+            Ok(EngineKind::Local)
+        }
+        (EngineEntry::Local, Some(_)) => {
+            let unused = ConfigError::in_file(path, "`kubernetes` is set, but the engine is `local`");
+            Err(unused.with_hint("add `engine: kubernetes`"))
+        }
+        (EngineEntry::Kubernetes, None) => {
+            let missing = ConfigError::in_file(path, "`engine: kubernetes` needs the section `kubernetes`");
+            Err(missing.with_hint("it needs at least `link`, `launcher_image` and `volume`"))
+        }
+        (EngineEntry::Kubernetes, Some(entry)) => {
+            check_suits_pods(users, backend, path)?;
+            Ok(EngineKind::Kubernetes(Box::new(entry.check(users, path)?)))
+        }
+    }
+}
+
+/// Refuses settings that work on one machine but not with pods.
+fn check_suits_pods(users: &[User], backend: &Backend, path: &Path) -> Result<(), ConfigError> {
     if backend.is_remote() {
         let problem = format!("pods need a file system that they can mount, and {backend} is not one");
         return Err(
@@ -469,7 +488,7 @@ fn read_users_file(path: &Path) -> Result<Vec<UserEntry>, ConfigError> {
     serde_saphyr::from_str(&text).map_err(|error| ConfigError::yaml(path, &error))
 }
 
-impl Tls {
+impl TlsEntry {
     /// The files, and the names for which the server issues them.
     fn check(self, data: &Path, path: &Path) -> Result<(TlsFiles, Vec<String>), ConfigError> {
         let base = path.parent().unwrap_or(Path::new("."));
@@ -530,8 +549,8 @@ impl InventoryEntry {
 }
 
 impl LogsEntry {
-    fn check(self, path: &Path) -> Result<LogLimits, ConfigError> {
-        let default = LogLimits::default();
+    fn check(self, path: &Path) -> Result<LogConfig, ConfigError> {
+        let default = LogConfig::default();
         let keep = self.keep.map_or(default.keep, |size| size.0);
         let segment = self.segment.map_or(default.segment.min(keep), |size| size.0);
         if segment < LEAST_SEGMENT {
@@ -543,7 +562,7 @@ impl LogsEntry {
             let problem = format!("`logs.segment` ({segment}) must not be larger than `logs.keep` ({keep})");
             return Err(ConfigError::in_file(path, problem));
         }
-        Ok(LogLimits {
+        Ok(LogConfig {
             segment,
             keep,
             copy: self.copy.unwrap_or(default.copy),

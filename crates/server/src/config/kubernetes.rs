@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Span {
         let span = duration::parse(&text).map_err(D::Error::custom)?;
         match Duration::try_from(span) {
             Ok(span) if !span.is_zero() => Ok(Span(span)),
-            _ => Err(D::Error::custom("a limit of no time would end every job")),
+            _ => Err(D::Error::custom("a limit of zero would end every job")),
         }
     }
 }

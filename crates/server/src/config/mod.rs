@@ -28,6 +28,7 @@ use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Inventory, Policy};
 use paddlecloud_k8s::settings::{Namespaces, Placement};
+use paddlecloud_supervisor::protocol::LogLimits;
 
 pub use backend::Backend;
 pub use embedded::embedded;
@@ -78,7 +79,7 @@ pub struct Config {
     pub inventory: Inventory,
     pub policy: Policy,
     pub default_image: Option<String>,
-    pub logs: LogLimits,
+    pub logs: LogConfig,
     pub engine: EngineKind,
     pub embedded: bool,
     /// The program to start as a worker's supervisor; `None`: this program.
@@ -175,7 +176,7 @@ impl FromStr for UidRange {
 
 /// How much of a worker's log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogLimits {
+pub struct LogConfig {
     /// Size of one segment file.
     pub segment: Bytes,
     /// Total size of one worker's log; the oldest segments are removed first.
@@ -184,12 +185,22 @@ pub struct LogLimits {
     pub copy: bool,
 }
 
-impl Default for LogLimits {
+impl Default for LogConfig {
     fn default() -> Self {
-        LogLimits {
+        LogConfig {
             segment: Bytes::mib(16),
             keep: Bytes::mib(1024),
             copy: true,
+        }
+    }
+}
+
+impl LogConfig {
+    /// The same for the writers of logs.
+    pub fn limits(&self) -> LogLimits {
+        LogLimits {
+            segment_bytes: self.segment.as_u64(),
+            keep_bytes: self.keep.as_u64(),
         }
     }
 }

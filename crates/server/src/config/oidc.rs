@@ -78,7 +78,7 @@ impl OidcEntry {
             (None, Some(name), None) => Some(KeySource::Variable(name)),
             (None, None, Some(command)) => Some(KeySource::Command(command)),
             _ => {
-                let problem = "`oidc`: `client_secret_file`, `client_secret_env` and `client_secret_command` exclude each other";
+                let problem = "`oidc`: `client_secret_file`, `client_secret_env` and `client_secret_command` are mutually exclusive";
                 return Err(wrong(problem.to_owned()));
             }
         };

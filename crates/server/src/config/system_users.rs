@@ -51,9 +51,9 @@ impl SystemUserError {
             }
             SystemUserError::NotRoot { .. } => "start the server as root, or leave `system_user` out",
             SystemUserError::Shared { .. } | SystemUserError::Root { .. } => {
-                "give every user a `system_user` of their own"
+                "give every user their own `system_user`"
             }
-            SystemUserError::NoNumber { .. } => "make `system_uids` larger; running jobs do not notice",
+            SystemUserError::NoNumber { .. } => "make `system_uids` larger; running jobs are not affected",
             SystemUserError::NoView { .. } => {
                 "permit mount namespaces (a container needs CAP_SYS_ADMIN), or leave `system_user` out"
             }
@@ -279,13 +279,13 @@ mod tests {
         the workers of user `a` cannot run as system user `bob`, because the server does not run as root
           hint: start the server as root, or leave `system_user` out
         the workers of users `a` and `b` would run as the same system user
-          hint: give every user a `system_user` of their own
+          hint: give every user their own `system_user`
         the workers of user `a` would run as root and could read other users' files
-          hint: give every user a `system_user` of their own
+          hint: give every user their own `system_user`
         the workers of user `c` would run as root and could read other users' files
-          hint: give every user a `system_user` of their own
+          hint: give every user their own `system_user`
         the workers of user `c` would run as root and could read other users' files
-          hint: give every user a `system_user` of their own
+          hint: give every user their own `system_user`
         ");
     }
 }

@@ -30,7 +30,7 @@ fn two_lines_are_enough() {
         config.database.to_string(),
         "sqlite:/var/lib/paddlecloud/server.db"
     );
-    assert_eq!(config.logs, LogLimits::default());
+    assert_eq!(config.logs, LogConfig::default());
     assert!(!config.policy.oversubscribe_alone && !config.embedded && config.socket_user.is_none());
 }
 
@@ -53,7 +53,7 @@ fn everything_can_be_said() {
         Path::new("/etc/paddlecloud/c.pem")
     );
     assert_eq!(config.data, Path::new("/etc/paddlecloud/data"));
-    assert!(!config.logs.copy && LogLimits::default().copy);
+    assert!(!config.logs.copy && LogConfig::default().copy);
     let node = &config.inventory.nodes[0];
     assert_eq!(
         (node.cpu.to_string(), node.memory.to_string(), node.gpus),
@@ -145,7 +145,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     cannot read `/nowhere/at/all`: there is no such file
     /etc/paddlecloud/server.yaml: user `a` is listed twice
     /etc/paddlecloud/server.yaml: the workers of user `b` would run as the server's own system user, like another user's
-      hint: give every user a `system_user` of their own
+      hint: give every user their own `system_user`
     /etc/paddlecloud/server.yaml: `users` and `users_file` cannot be combined
       hint: remove one of them
     /etc/paddlecloud/server.yaml:3: a list is expected here
@@ -155,7 +155,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
 }
 
 #[test]
-fn files_that_are_none_are_told_apart() {
+fn missing_files_and_folders_are_distinguished() {
     let folder = tempfile::tempdir().unwrap();
     let read = |name: &str| {
         let text = Config::read(&folder.path().join(name)).unwrap_err().to_string();
@@ -197,7 +197,7 @@ fn a_store_that_cannot_be_is_refused_in_words() {
       hint: did you mean `hdfs`?
     ");
     insta::assert_snapshot!(refused("storage: {kind: hdfs}\n"), @"/etc/paddlecloud/server.yaml: `storage` of kind `hdfs` needs `url`");
-    insta::assert_snapshot!(refused("storage: {kind: hdfs, url: 'http://nn/p'}\n"), @"/etc/paddlecloud/server.yaml: `storage.url`: `http://nn/p` is no address of HDFS: it must begin with `hdfs://`");
+    insta::assert_snapshot!(refused("storage: {kind: hdfs, url: 'http://nn/p'}\n"), @"/etc/paddlecloud/server.yaml: `storage.url`: `http://nn/p` is not an HDFS address: it must begin with `hdfs://`");
     insta::assert_snapshot!(refused("storage: {kind: cephfs, path: /m, replication: 3}\n"), @r"
     /etc/paddlecloud/server.yaml: `storage` of kind `cephfs` has no setting `replication`
       hint: it has path
@@ -302,7 +302,7 @@ fn mistakes_about_a_cluster_are_explained() {
     /etc/paddlecloud/server.yaml: `kubernetes.placement: kueue` needs `kubernetes.queue`, the name of a LocalQueue
     /etc/paddlecloud/server.yaml: `kubernetes.queue` is for `placement: kueue` and `placement: volcano`
     /etc/paddlecloud/server.yaml:8: `soon` is not a time span: write `90s`, `10m`, `1h30m`, `7d` or a number of seconds
-    /etc/paddlecloud/server.yaml:8: a limit of no time would end every job
+    /etc/paddlecloud/server.yaml:8: a limit of zero would end every job
     /etc/paddlecloud/server.yaml: user `a` has no namespace in `kubernetes.namespaces`
       hint: add the user, or `"*"` for everybody else
     /etc/paddlecloud/server.yaml: `kubernetes.volume.sub_path` must stay in the volume, not `a/../..`

@@ -119,9 +119,7 @@ pub(super) fn check_system_users(users: &[User], path: &Path) -> Result<(), Conf
             "the workers of user `{}` would run as {account}, like another user's",
             shared.name
         );
-        return Err(
-            ConfigError::in_file(path, problem).with_hint("give every user a `system_user` of their own")
-        );
+        return Err(ConfigError::in_file(path, problem).with_hint("give every user their own `system_user`"));
     }
     Ok(())
 }
@@ -133,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_that_everybody_can_read_is_told_and_a_private_one_is_not() {
+    fn a_password_that_everybody_can_read_is_reported_and_a_private_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("word");
         write(&file, "secret\n").unwrap();

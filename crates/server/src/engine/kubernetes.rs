@@ -10,7 +10,6 @@ use paddlecloud_core::ports::LogStore;
 use paddlecloud_k8s::settings::{PodIdentity, Settings, Volume};
 use paddlecloud_k8s::{Accounts, KubernetesEngine, LinkSettings, Options, Tenancy};
 use paddlecloud_supervisor::link::SERVER_NAME;
-use paddlecloud_supervisor::protocol::LogLimits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -67,7 +66,6 @@ pub async fn start(
     secret: &Secret,
     users: Users,
     logs: Arc<dyn LogStore>,
-    log_limits: LogLimits,
 ) -> Result<KubernetesEngine, KubernetesError> {
     let uid = rustix::process::geteuid();
     if uid.is_root() {
@@ -102,7 +100,7 @@ pub async fn start(
         data: config.data.clone(),
         storage: config.storage.clone(),
         datacenter: config.datacenter.clone(),
-        log_limits,
+        log_limits: config.logs.limits(),
         log_copy: config.logs.copy,
         logs,
         link: LinkSettings {

@@ -14,7 +14,7 @@ use paddlecloud_pfs::staging::package_place;
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::unfinished::beside;
-use super::{Files, FilesError, owner_of};
+use super::{Files, FilesError};
 use crate::auth::Caller;
 use crate::users::Users;
 
@@ -191,8 +191,8 @@ impl Files {
 
     /// Makes the next write measure the caller's home first.
     pub fn home_changed(&self, caller: &Caller) {
-        if let Ok(owner) = owner_of(caller) {
-            self.forget_measure(&Space::Home(owner));
+        if let Ok(home) = Files::home_of(caller) {
+            self.forget_measure(&home);
         }
     }
 
@@ -222,7 +222,9 @@ impl Files {
 
     /// The space of the caller's own files.
     pub fn home_of(caller: &Caller) -> Result<Space, FilesError> {
-        Ok(Space::Home(owner_of(caller)?))
+        let owner = caller.user.as_str().parse();
+        let not_found = |_| FilesError::NotFound(format!("the home of {}", caller.user));
+        owner.map(Space::Home).map_err(not_found)
     }
 
     /// Measures what a space with a limit holds.
@@ -246,12 +248,12 @@ impl Files {
         match self.0.store.usage(&place) {
             // Every user has a home, but a store may not have created it yet.
             Err(RootError::NotFound(_)) => Ok(Amount::default()),
-            usage => Ok(usage.map_err(unmeasured(space))?.into()),
+            usage => Ok(usage.map_err(FilesError::of_space(space))?.into()),
         }
     }
 
     fn staged(&self, space: &Space) -> Result<Amount, FilesError> {
-        let usage = self.0.store.staged(space).map_err(unmeasured(space))?;
+        let usage = self.0.store.staged(space).map_err(FilesError::of_space(space))?;
         Ok(usage.into())
     }
 
@@ -279,7 +281,7 @@ impl Files {
                 )
             }
         };
-        let kept = self.0.store.quota(&space).map_err(unmeasured(&space))?;
+        let kept = self.0.store.quota(&space).map_err(FilesError::of_space(&space))?;
         Ok(StorageView {
             bytes_used: counted.bytes,
             files_used: counted.files,
@@ -298,14 +300,6 @@ impl Files {
             true => accounts.answer(&space, |ledger| ledger.not_over(&space)),
             false => Ok(()),
         }
-    }
-}
-
-fn unmeasured(space: &Space) -> impl Fn(RootError) -> FilesError {
-    let space = space.clone();
-    move |source| FilesError::Space {
-        space: space.clone(),
-        source,
     }
 }
 

@@ -18,7 +18,7 @@ pub enum FilesError {
     NotFound(String),
     #[error("`{0}` is managed by the server and read-only")]
     Ours(PfsPath),
-    #[error("`{0}` belongs to a job that is not over yet")]
+    #[error("`{0}` belongs to a job that has not ended")]
     InUse(PfsPath),
     #[error("`{0}` itself cannot be changed, only what is in it")]
     SpaceItself(PfsPath),
@@ -31,7 +31,7 @@ pub enum FilesError {
     #[error("{}", over_quota(.0))]
     Quota(#[from] QuotaError),
     /// Internal: the space is measured, then the call is repeated.
-    #[error("what {0} holds has to be measured first")]
+    #[error("the usage of {0} has not been measured yet")]
     Unmeasured(Space),
     #[error(transparent)]
     Pack(#[from] PackError),
@@ -54,11 +54,11 @@ pub enum FilesError {
     PartlyMoved { from: Box<PfsPath>, to: Box<PfsPath> },
     #[error(transparent)]
     Share(#[from] ShareError),
-    #[error("only files of your own home can be published")]
+    #[error("only files in your own home can be published")]
     NotOwn,
     #[error("you already have {0} active links, the limit for one user")]
     TooManyLinks(usize),
-    #[error("this is for administrators")]
+    #[error("only administrators may do this")]
     AdminOnly,
     #[error("this needs the scope `{0}`, which the token does not have")]
     Scope(Scope),
@@ -75,8 +75,8 @@ fn told(path: &PfsPath, source: &RootError) -> String {
 }
 
 fn damaged(what: &impl std::fmt::Display) -> String {
-    let problem = "its bytes on the server's disk are not what the server stored: the disk is damaged";
-    format!("`{what}` cannot be had: {problem}")
+    let problem = "its bytes on the server's disk differ from those that were stored; the disk is damaged";
+    format!("cannot read `{what}`: {problem}")
 }
 
 /// Like the error itself, with readable sizes.
@@ -92,13 +92,21 @@ fn over_quota(error: &QuotaError) -> String {
     };
     let [wanted, used, limit] = [asked, used, limit].map(|bytes| Bytes::new(*bytes).readable());
     let refused = match asked {
-        0 => "nothing may be written until something is removed".to_owned(),
+        0 => "nothing can be written until something is removed".to_owned(),
         _ => format!("there is no room for {wanted}"),
     };
     format!("{refused}: {used} of {limit} are used in {}", space.in_words())
 }
 
 impl FilesError {
+    /// About a home or the public folder itself.
+    pub(super) fn of_space(space: &Space) -> impl Fn(RootError) -> FilesError {
+        |source| FilesError::Space {
+            space: space.clone(),
+            source,
+        }
+    }
+
     /// Whether the file system reported that no space is left.
     pub fn is_full(&self) -> bool {
         match (self, self.storage()) {

@@ -28,32 +28,28 @@ impl Files {
         for space in spaces {
             let expired = self.space(space).and_then(|root| {
                 let _acting = self.act(space)?;
-                let failed = |source| FilesError::Space {
-                    space: space.clone(),
-                    source,
-                };
-                let cleared = staging::clear_abandoned(root.staging()).map_err(failed)?;
+                let cleared = staging::clear_abandoned(root.staging()).map_err(FilesError::of_space(space))?;
                 tell_stuck(space, &cleared);
                 let abandoned = cleared.gone;
                 if !abandoned.is_empty() {
-                    tracing::info!(%space, count = abandoned.len(), "what a killed server had begun was removed");
+                    tracing::info!(%space, count = abandoned.len(), "removed unfinished work of a killed server");
                 }
-                let cleared = staging::expire(root.staging(), age, now).map_err(failed)?;
+                let cleared = staging::expire(root.staging(), age, now).map_err(FilesError::of_space(space))?;
                 tell_stuck(space, &cleared);
                 if cleared.strange > 0 {
-                    tracing::info!(%space, count = cleared.strange, "what no upload had put into the staging folder was removed");
+                    tracing::info!(%space, count = cleared.strange, "removed files in the staging folder that belong to no upload");
                 }
                 let expired = cleared.gone;
                 for gone in abandoned.iter().chain(&expired) {
                     drop(self.0.uploads.rooms.take(gone));
                 }
                 let drafts = match self.0.remote {
-                    true => self.0.store.sweep(space, age).map_err(failed)?,
+                    true => self.0.store.sweep(space, age).map_err(FilesError::of_space(space))?,
                     false => 0,
                 };
                 alive.extend(
                     staging::unfinished(root.staging())
-                        .map_err(failed)?
+                        .map_err(FilesError::of_space(space))?
                         .into_iter()
                         .map(|one| one.id),
                 );
@@ -78,6 +74,6 @@ impl Files {
 /// Logs what could not be removed. The next sweep tries again, and the rest is removed regardless.
 fn tell_stuck(space: &Space, cleared: &Cleared) {
     for (name, error) in &cleared.stuck {
-        tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "something unfinished cannot be removed");
+        tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "an unfinished upload cannot be removed");
     }
 }

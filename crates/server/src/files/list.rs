@@ -34,6 +34,15 @@ pub enum Listed {
     Broken(FilesError),
 }
 
+/// The parameters of a listing.
+#[derive(Debug, Clone, Default)]
+pub struct ListQuery {
+    pub recursive: bool,
+    pub digests: bool,
+    /// List only entries after this path, the last one of an earlier listing that broke off.
+    pub after: Option<RelPath>,
+}
+
 /// Lists a folder.
 pub struct Lister {
     files: Files,
@@ -50,19 +59,13 @@ pub struct Lister {
 
 impl Files {
     /// Starts to list a folder, or everything below it.
-    pub fn list(
-        &self,
-        caller: &Caller,
-        path: &PfsPath,
-        recursive: bool,
-        digests: bool,
-    ) -> Result<Lister, FilesError> {
+    pub fn list(&self, caller: &Caller, path: &PfsPath, query: ListQuery) -> Result<Lister, FilesError> {
         let base = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&base.place.space)?;
         if !base.stat()?.is_dir() {
             return Err(base.failed()(RootError::NotAFolder(base.place.path.clone())));
         }
-        let entries: Entries = match recursive {
+        let entries: Entries = match query.recursive {
             true => base.root.walk(&base.place.path),
             false => {
                 let listed = base.root.list(&base.place.path).map_err(base.failed())?;
@@ -74,8 +77,8 @@ impl Files {
             base,
             entries,
             page: Vec::new().into_iter(),
-            digests,
-            after: None,
+            digests: query.digests,
+            after: query.after,
             count: 0,
             ended: false,
         })
@@ -83,12 +86,6 @@ impl Files {
 }
 
 impl Lister {
-    /// Resumes after the last entry of an earlier listing that broke off.
-    pub fn after(mut self, last: Option<RelPath>) -> Lister {
-        self.after = last;
-        self
-    }
-
     /// Passes on what comes next until `wants_more` returns false, a while has passed, or the listing ends. Returns false if it
     /// had ended before.
     pub fn pass_on(&mut self, mut wants_more: impl FnMut(Listed) -> bool) -> bool {
@@ -178,7 +175,10 @@ impl Lister {
             };
             entries.extend(self.entry(entry, None)?);
             if entries.len() > MOST_AT_ONCE {
-                let problem = format!("`{}` holds more than an old client can list", self.base.shown);
+                let problem = format!(
+                    "`{}` has more entries than an old client can list",
+                    self.base.shown
+                );
                 return Err(FilesError::BadRequest(problem));
             }
         }
@@ -235,7 +235,12 @@ mod tests {
 
     fn listed(files: &Files, digests: bool) -> Vec<Listed> {
         let path = "/pfs/dc/home/me".parse().unwrap();
-        let mut lister = files.list(&me(), &path, true, digests).unwrap();
+        let query = ListQuery {
+            recursive: true,
+            digests,
+            after: None,
+        };
+        let mut lister = files.list(&me(), &path, query).unwrap();
         let mut all = Vec::new();
         while lister.pass_on(|listed| {
             all.push(listed);

@@ -35,7 +35,7 @@ use paddlecloud_pfs::root::{Meta, Stamp};
 use paddlecloud_pfs::staging::in_package;
 use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
-    Access, Caller as PfsCaller, CallerRole, Digest, HomeOwner, PfsPath, Place, RelPath, RootError, Space,
+    Access, Caller as PfsCaller, CallerRole, Digest, Mtime, PfsPath, Place, RelPath, RootError, Space,
 };
 
 pub use accounts::MEASURED_AGAIN;
@@ -44,7 +44,7 @@ pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::KEEP_UNFINISHED;
-pub use list::{Listed, Lister};
+pub use list::{ListQuery, Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
 pub use takes::Takes;
@@ -212,10 +212,7 @@ impl Files {
     fn space(&self, space: &Space) -> Result<OpenSpace, FilesError> {
         self.ensure_home(space)?;
         let opened = OpenSpace::open(&self.0.store, space, &self.0.spool);
-        let opened = opened.map_err(|source| FilesError::Space {
-            space: space.clone(),
-            source,
-        })?;
+        let opened = opened.map_err(FilesError::of_space(space))?;
         Ok(opened.sparing(match space {
             Space::Home(_) => vec![ours()],
             Space::Public => Vec::new(),
@@ -329,7 +326,8 @@ fn ours() -> RelPath {
     OURS.parse().expect("a plain name")
 }
 
-fn owner_of(caller: &Caller) -> Result<HomeOwner, FilesError> {
-    let owner = caller.user.as_str().parse();
-    owner.map_err(|_| FilesError::NotFound(format!("the home of {}", caller.user)))
+/// A time as replies have it.
+pub fn time_of(time: Mtime) -> jiff::Timestamp {
+    let (seconds, nanos) = time.parts();
+    jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX)
 }

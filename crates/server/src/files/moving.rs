@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use paddlecloud_api::files::{CopyReply, MoveRequest};
 use paddlecloud_pfs::quota::Amount;
-use paddlecloud_pfs::root::{Copied, DirEntry, Durability, Kind, Meta, Usage};
+use paddlecloud_pfs::root::{DirEntry, Durability, Kind, Meta, Usage};
 use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Access, Existing, LinkTarget, RootError, Space};
 
@@ -169,11 +169,7 @@ impl Files {
             self.record_copies(&from, &to);
         }
         if let Some(room) = room {
-            let written = Amount {
-                bytes: copied.bytes,
-                files: copied.files,
-            };
-            room.settle(written, replaced);
+            room.settle(copied, replaced);
         }
         if usage.folders > 0 {
             self.forget_measure(&to.place.space);
@@ -191,7 +187,7 @@ impl Files {
         to: &Reached,
         link: Option<&LinkTarget>,
         request: &MoveRequest,
-    ) -> Result<Copied, FilesError> {
+    ) -> Result<Amount, FilesError> {
         let existing = existing(request.no_overwrite);
         let Some(link) = link else {
             let copied = match (&from.root, &to.root) {
@@ -206,7 +202,7 @@ impl Files {
         staging
             .publish_link(link, &to.place.path, existing)
             .map_err(to.failed())?;
-        Ok(Copied { bytes: 0, files: 1 })
+        Ok(Amount { bytes: 0, files: 1 })
     }
 
     /// Whether the home belongs to a system user other than the server's.

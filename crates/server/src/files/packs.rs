@@ -159,10 +159,10 @@ impl Takes for PackIn {
             Ok(true) => Err(folder
                 .below(&super::ours())
                 .map_or_else(|error| error, |ours| FilesError::Ours(ours.shown))),
-            Ok(false) => check(parser, &folder),
+            Ok(false) => parser.finish_unpacking().map_err(FilesError::from),
             Err(error) => Err(folder.failed()(error)),
         };
-        let (arrived, totals) = match checked {
+        let (totals, arrived) = match checked {
             Ok(checked) => checked,
             Err(refused) => {
                 staged.discard().map_err(folder.failed())?;
@@ -211,9 +211,9 @@ impl PackIn {
     fn end_in_package(self) -> Result<PackStored, FilesError> {
         let (files, folder) = (self.files, self.folder);
         let _acting = files.act(&folder.place.space)?;
+        let checked = self.parser.finish_unpacking();
         // Only a measurement shows what arrived.
-        let checked = check(self.parser, &folder).inspect_err(|_| files.forget_measure(&folder.place.space));
-        let (arrived, totals) = checked?;
+        let (totals, arrived) = checked.inspect_err(|_| files.forget_measure(&folder.place.space))?;
         files.received(&folder, arrived.iter().map(|file| (file.stamp, file.digest)));
         if let Some(room) = self.room {
             let written = Amount {
@@ -237,12 +237,6 @@ fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> 
         .join(&super::ours())
         .is_ok_and(|path| folder.is_ours(&path));
     Ok(would_be_ours && staged.tree().exists(&super::ours())?)
-}
-
-/// Accepts a complete pack and returns its files.
-fn check(parser: PackParser<Unpacker>, folder: &Reached) -> Result<(Vec<Unpacked>, PackTotals), FilesError> {
-    let (unpacker, totals) = parser.finish()?;
-    Ok((unpacker.complete().map_err(folder.failed())?, totals))
 }
 
 impl Files {

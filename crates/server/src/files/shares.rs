@@ -10,7 +10,7 @@ use paddlecloud_api::files::{ShareRequest, ShareView, below};
 use paddlecloud_pfs::share::{Share, ShareError, ShareId, ShareKey};
 use paddlecloud_pfs::{Access, Mtime, Space};
 
-use super::{Files, FilesError, owner_of};
+use super::{Files, FilesError, time_of};
 use crate::auth::{Action, Caller};
 use crate::durable::write_whole;
 use crate::users::Users;
@@ -81,7 +81,7 @@ impl SharesError {
         match self {
             SharesError::Unusable { .. } => None,
             SharesError::List { path, .. } | SharesError::Key { path } => Some(format!(
-                "put a backup in its place; without one, remove `{}`: links that were given out no longer work, files \
+                "restore it from a backup; without one, remove `{}`: existing links no longer work, files \
                  are not affected",
                 path.display()
             )),
@@ -148,7 +148,7 @@ impl Files {
     /// Publishes a link to one of the caller's own files.
     pub fn share_create(&self, caller: &Caller, request: &ShareRequest) -> Result<ShareView, FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Read)?;
-        if reached.place.space != Space::Home(owner_of(caller)?) {
+        if reached.place.space != Files::home_of(caller)? {
             return Err(FilesError::NotOwn);
         }
         let acting = self.act(&reached.place.space)?;
@@ -173,7 +173,7 @@ impl Files {
 
     /// The caller's valid links.
     pub fn share_list(&self, caller: &Caller) -> Result<Vec<ShareView>, FilesError> {
-        let own = Space::Home(owner_of(caller)?);
+        let own = Files::home_of(caller)?;
         let now = now();
         let given = self.0.shares.lock().clone();
         given
@@ -185,7 +185,7 @@ impl Files {
 
     /// Revokes a link.
     pub fn share_revoke(&self, caller: &Caller, id: &str) -> Result<(), FilesError> {
-        let own = Space::Home(owner_of(caller)?);
+        let own = Files::home_of(caller)?;
         let not_found = || FilesError::NoLink(id.escape_debug().to_string());
         let id: ShareId = id.parse().map_err(|_| not_found())?;
         let is_it =
@@ -222,11 +222,10 @@ impl Files {
     fn share_view(&self, share: &Share) -> Result<ShareView, FilesError> {
         let path = below(&self.name_of(&share.place.space), &share.place.path)
             .map_err(|_| FilesError::NotFound(share.place.path.to_string()))?;
-        let (seconds, nanos) = share.expires.parts();
         Ok(ShareView {
             id: share.id.to_string(),
             path: path.into(),
-            expires: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
+            expires: time_of(share.expires),
             link: None,
         })
     }

@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Caller;
-    use crate::files::{BytesAsked, Listed, testing};
+    use crate::files::{BytesAsked, ListQuery, Listed, testing};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -230,7 +230,12 @@ mod tests {
         assert!(fixture.asked_for("good").iter().all(Option::is_none));
         assert_eq!(fixture.in_a_pack(&["bad", "good"]), ["good"]);
         let (home, mut all) = (path(""), Vec::new());
-        let mut lister = fixture.files.list(&fixture.me, &home, true, true).unwrap();
+        let query = ListQuery {
+            recursive: true,
+            digests: true,
+            after: None,
+        };
+        let mut lister = fixture.files.list(&fixture.me, &home, query).unwrap();
         while lister.pass_on(|listed| {
             all.push(listed);
             true

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use paddlecloud_api::files::{
     FileMeta, FileView, MkdirRequest, OURS, RemoveRequest, StatsRequest, UsageView, WirePath, below,
-    split_last, version_of,
+    space_of, split_last, version_of,
 };
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{GlobPattern, Kind, Usage};
@@ -114,7 +114,7 @@ impl Files {
             let problem = format!("`{path}` matches more than {MOST_MATCHES} paths");
             return Err(FilesError::BadRequest(problem));
         }
-        let space = space_path(&path);
+        let space = space_of(&path);
         found
             .into_iter()
             .map(|entry| {
@@ -255,15 +255,6 @@ fn usage_view(usage: Usage) -> UsageView {
         folders: usage.folders,
         unread: usage.unread,
     }
-}
-
-/// The home or public folder a path lies in.
-fn space_path(path: &PfsPath) -> PfsPath {
-    let mut here = path.clone();
-    while let Some((parent, _)) = split_last(&here) {
-        here = parent;
-    }
-    here
 }
 
 impl Reached {

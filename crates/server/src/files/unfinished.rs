@@ -13,7 +13,7 @@ use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{RelPath, RootError, Space};
 
 use super::uploads::amount;
-use super::{Files, FilesError, Reached, owner_of};
+use super::{Files, FilesError, Reached, time_of};
 use crate::auth::{Action, Caller};
 use crate::packages::shown_place;
 
@@ -142,13 +142,12 @@ impl Files {
         let name = self.name_of(space);
         let view = |(unfinished, outline): (Unfinished, Outline)| {
             let path = below(&name, &shown_place(&outline.plan.path)).ok()?;
-            let (seconds, nanos) = unfinished.touched.parts();
             Some(UnfinishedUpload {
                 id: unfinished.id,
                 path: path.into(),
                 size: outline.plan.size,
                 arrived: outline.arrived,
-                touched: jiff::Timestamp::new(seconds, nanos as i32).unwrap_or(jiff::Timestamp::MAX),
+                touched: time_of(unfinished.touched),
             })
         };
         let begun = self.outlines(space, &root)?.into_iter().filter_map(view);
@@ -164,7 +163,7 @@ impl Files {
 
     /// The spaces a caller may write to.
     pub(super) fn writable(&self, caller: &Caller) -> Result<Vec<Space>, FilesError> {
-        let mut spaces = vec![Space::Home(owner_of(caller)?)];
+        let mut spaces = vec![Files::home_of(caller)?];
         if caller.may(Action::Administer) {
             spaces.push(Space::Public);
         }
@@ -197,16 +196,10 @@ fn is_final(error: &RootError) -> bool {
 
 /// The resumable uploads of a space. The space's lock must be held.
 fn outlines_in(space: &Space, root: &OpenSpace) -> Result<Vec<(Unfinished, Outline)>, FilesError> {
-    let outlined = unfinished(space, root)?.into_iter().filter_map(|one| {
+    let unfinished = staging::unfinished(root.staging()).map_err(FilesError::of_space(space))?;
+    let outlined = unfinished.into_iter().filter_map(|one| {
         let outline = Assembly::outline(root.staging(), &one.id)?;
         Some((one, outline))
     });
     Ok(outlined.collect())
-}
-
-fn unfinished(space: &Space, root: &OpenSpace) -> Result<Vec<Unfinished>, FilesError> {
-    staging::unfinished(root.staging()).map_err(|source| FilesError::Space {
-        space: space.clone(),
-        source,
-    })
 }

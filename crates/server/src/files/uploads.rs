@@ -17,7 +17,7 @@ use paddlecloud_pfs::content::{Assembly, AssemblyError, AssemblyPlan, ChunkName,
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{Kind, Meta};
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::store::{OpenSpace, ReadAt};
+use paddlecloud_pfs::store::OpenSpace;
 use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space};
 
 pub use arriving::{ChunkIn, RangeIn};
@@ -338,10 +338,11 @@ impl Files {
             return Err(FilesError::BadRequest(problem.to_owned()));
         }
         let _acting = self.act(live.space())?;
-        let old = open_old(&live)?;
+        let (reached, assembly) = (&live.reached, &live.assembly);
+        let old = reached.root.open_no_links(&reached.place.path);
+        let old = old.map_err(reached.failed())?;
         for (to, from, len) in copies {
-            let copied = live.assembly.copy_from(to, &*old, from, len);
-            live.checked(self, copied)?;
+            live.checked(self, assembly.copy_from(to, &*old, from, len))?;
         }
         Ok(reply(&live, None))
     }
@@ -370,7 +371,10 @@ impl Files {
         let (meta, replaced) = match self.publish(&live, digest, existing(no_overwrite)) {
             Err(error) if is_over(&error) || live.is_without_package(&error) => {
                 drop(acting);
-                self.discard_refused(caller, id);
+                // The client gets the original error even if this fails.
+                if let Err(error) = self.upload_discard(caller, id) {
+                    tracing::warn!(%error, "an upload that was refused could not be removed");
+                }
                 return Err(match error {
                     FilesError::Assembly(AssemblyError::Storage(error)) => live.reached.failed()(error),
                     error => error,
@@ -406,17 +410,11 @@ impl Files {
     ) -> Result<(Meta, Amount), FilesError> {
         let _package = live.reached.package_tree()?;
         let replaced = live.reached.replaced()?;
-        self.make_parent(&live.reached)?;
-        let root = &live.reached.root;
+        let (reached, root) = (&live.reached, &live.reached.root);
+        let parent = reached.place.path.parent().unwrap_or_default();
+        root.make_dirs(&parent).map_err(reached.failed())?;
         let committed = root.commit(&live.assembly, digest, existing);
         Ok((live.checked(self, committed)?, replaced))
-    }
-
-    /// Discards an upload that can never be committed. The client gets the original error even if this fails.
-    fn discard_refused(&self, caller: &Caller, id: &StagedId) {
-        if let Err(error) = self.upload_discard(caller, id) {
-            tracing::warn!(%error, "an upload that was refused could not be removed");
-        }
     }
 
     /// Discards an upload and all received bytes.
@@ -431,13 +429,6 @@ impl Files {
     pub(super) fn forget_upload(&self, id: &StagedId) {
         self.0.uploads.lock().remove(id);
         drop(self.0.uploads.rooms.take(id));
-    }
-
-    fn make_parent(&self, reached: &Reached) -> Result<(), FilesError> {
-        match reached.place.path.parent() {
-            Some(parent) => reached.root.make_dirs(&parent).map_err(reached.failed()),
-            None => Ok(()),
-        }
     }
 }
 
@@ -472,10 +463,4 @@ fn reply(live: &Live, old_size: Option<u64>) -> UploadReply {
         names: Vec::new(),
         age_ms: None,
     }
-}
-
-fn open_old(live: &Live) -> Result<Arc<dyn ReadAt>, FilesError> {
-    let reached = &live.reached;
-    let opened = reached.root.open_no_links(&reached.place.path);
-    opened.map_err(reached.failed())
 }

@@ -3,13 +3,15 @@
 use std::io::ErrorKind;
 
 use paddlecloud_core::names::UserName;
-use paddlecloud_pfs::RootError;
+use paddlecloud_pfs::{AccessError, RootError};
 
 /// Why a home, a package or the folder of a run cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     #[error("`{0}` does not exist")]
     NotFound(String),
+    #[error(transparent)]
+    Access(#[from] AccessError),
     #[error("`{0}` is not a folder")]
     NotAFolder(String),
     #[error("the package {0} was not uploaded")]

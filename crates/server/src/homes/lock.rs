@@ -16,7 +16,7 @@ const LOCK: &str = ".lock";
 /// Another server uses the folder.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "another server{} keeps its users' files in the storage folder `{}`",
+    "another server{} uses the storage folder `{}`",
     .by.as_ref().map(|by| format!(" ({by})")).unwrap_or_default(),
     .path.display()
 )]
@@ -65,7 +65,7 @@ impl Storage {
             }),
             Err(error) => {
                 let folder = self.root.display();
-                tracing::warn!(%error, %folder, "another server with the same storage would not be noticed");
+                tracing::warn!(%error, %folder, "cannot lock the storage folder; a second server would go unnoticed");
                 Ok(StorageLock(None))
             }
         }
@@ -79,7 +79,7 @@ fn note_owner(mut lock: &File) {
         .set_len(0)
         .and_then(|()| writeln!(lock, "process {} on {machine}", std::process::id()));
     if let Err(error) = noted {
-        tracing::debug!(%error, "who uses the storage folder is not written down");
+        tracing::debug!(%error, "cannot record who uses the storage folder");
     }
 }
 

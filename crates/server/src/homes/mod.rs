@@ -1,4 +1,4 @@
-//! Users' homes: where they are, who owns them, and which paths lead into them.
+//! Users' homes: where they are, who owns them, and which paths point into them.
 //!
 //! ```text
 //! <storage>/.lock                           held by the one server that uses all this
@@ -106,16 +106,16 @@ impl Storage {
 
     /// Resolves a path for this user, by the rules of the file service.
     ///
-    /// A path that is neither the caller's own nor public is "not found", so that users cannot probe each other's files.
+    /// The answer to a path in another home is the same whether or not it exists, so that users cannot probe each other's files.
     pub fn place(&self, user: &UserName, path: &str) -> Result<PackageLocation, StorageError> {
-        let not_found = || StorageError::NotFound(path.to_owned());
         let caller = Caller {
             user: user.as_str(),
             datacenter: self.datacenter.as_str(),
             role: CallerRole::User,
         };
-        let path: PfsPath = path.parse().map_err(|_| not_found())?;
-        let place = path.admit(&caller, Access::Read).map_err(|_| not_found())?;
+        let not_found = |_| StorageError::NotFound(path.to_owned());
+        let path: PfsPath = path.parse().map_err(not_found)?;
+        let place = path.admit(&caller, Access::Read)?;
         Ok(match place.space {
             Space::Home(_) => PackageLocation::Home(place.path.clone()),
             Space::Public => PackageLocation::Public(place.path.clone()),
@@ -180,16 +180,18 @@ mod tests {
     }
 
     #[test]
-    fn whatever_belongs_to_others_is_not_found() {
+    fn a_path_outside_of_the_own_home_is_answered_with_that_home() {
         let (_folder, storage, me) = storage();
-        for path in [
-            "/pfs/local/home/you/a",
-            "/pfs/other/home/me/a",
-            "/etc/passwd",
-            "/pfs/local/home/me/../you",
-            "/pfs",
-            "",
-        ] {
+        let refused = |path: &str| storage.place(&me, path).unwrap_err().to_string();
+        assert_eq!(
+            refused("/pfs/local/home/you/a"),
+            "`/pfs/local/home/you/a` is not in your home, `/pfs/local/home/me`"
+        );
+        assert_eq!(
+            refused("/pfs/other/home/me/a"),
+            "`/pfs/other/home/me/a` does not exist: the only datacenter here is `local`"
+        );
+        for path in ["/etc/passwd", "/pfs/local/home/me/../you", "/pfs", ""] {
             assert!(
                 matches!(storage.place(&me, path), Err(StorageError::NotFound(_))),
                 "{path}"

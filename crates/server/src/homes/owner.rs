@@ -17,21 +17,21 @@ use paddlecloud_supervisor::protocol::RunAs;
 use paddlecloud_supervisor::{ActingAs, act_as};
 
 use super::{Storage, StorageError, ours};
-use crate::accounts::ForeignHome;
+use crate::accounts::{ForeignHome, OWN_FOLDERS, check_owner};
 use crate::durable;
 use crate::users::{Origin, Users};
 
 /// Why a user's home cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
-    #[error("cannot make the home `{path}` of user `{user}`", path = .path.display())]
+    #[error("cannot create the home `{path}` of user `{user}`", path = .path.display())]
     Make {
         user: UserName,
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("user `{user}` may not enter their home `{path}`", path = .path.display())]
+    #[error("user `{user}` has no access to their home `{path}`", path = .path.display())]
     Closed {
         user: UserName,
         path: PathBuf,
@@ -52,7 +52,7 @@ impl HomeError {
             ),
             // Homes of other accounts do not stop the server.
             HomeError::Foreign(home) => Some(format!(
-                "hand it over with `{}`, or correct `system_user` in the configuration",
+                "change its owner with `{}`, or correct `system_user` in the configuration",
                 home.command()
             )),
         }
@@ -110,13 +110,11 @@ impl Deref for Home {
     }
 }
 
-/// The server's own folders in a home, the outermost last.
-const OUR_FOLDERS: [&[&str]; 4] = [&["packages"], &["runs"], &["latest"], &[]];
-
 /// Renames whatever blocks one of the server's own folders. A job may have put a link or a file there, and its user could no
 /// longer submit.
 fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), StorageError> {
-    for folder in OUR_FOLDERS.iter().rev().map(|folder| ours(folder)) {
+    for folder in OWN_FOLDERS.iter().rev() {
+        let folder: RelPath = folder.parse().expect("plain names");
         let is_in_the_way = match root.stat_link(&folder) {
             Ok(found) => !found.is_dir(),
             Err(_) => false,
@@ -226,20 +224,23 @@ impl Storage {
         let Some(owner) = owner.run_as() else {
             return Ok(());
         };
-        let path = self.home_path(user);
-        match std::fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.give_home(user, owner).map_err(StorageError::Disk)
-            }
-            Ok(found) if found.uid() != owner.uid => self.make_home_of(user, path, owner).map_err(unusable),
-            _ => Ok(()),
+        match std::fs::symlink_metadata(self.home_path(user)) {
+            Ok(found) if found.uid() == owner.uid => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Ok(()),
+            _ => self.make_home(user).map_err(unusable),
         }
     }
 
     fn make_home(&self, user: &UserName) -> Result<(), HomeError> {
-        let path = self.home_path(user);
-        let made = match self.owner(user).run_as() {
-            Some(owner) => return self.make_home_of(user, path, owner),
+        let (path, owner) = (self.home_path(user), self.owner(user));
+        let made = match owner.run_as() {
+            Some(owner) => {
+                check_owner(&path, user, owner).map_err(HomeError::Foreign)?;
+                match path.symlink_metadata() {
+                    Ok(_) => Ok(()),
+                    Err(_) => self.give_home(user, owner),
+                }
+            }
             None => durable::make_folders(&path, 0o777),
         };
         made.map_err(|source| HomeError::Make {
@@ -247,44 +248,6 @@ impl Storage {
             path,
             source,
         })
-    }
-
-    fn make_home_of(&self, user: &UserName, path: PathBuf, owner: &RunAs) -> Result<(), HomeError> {
-        let found = match std::fs::symlink_metadata(&path) {
-            Ok(found) => found.uid(),
-            Err(_) => {
-                let made = self.give_home(user, owner);
-                return made.map_err(|source| HomeError::Make {
-                    user: user.clone(),
-                    path,
-                    source,
-                });
-            }
-        };
-        if found == owner.uid {
-            return Ok(());
-        }
-        let is_ours = found == rustix::process::geteuid().as_raw();
-        if is_ours && self.remove_empty_home(user) {
-            return self.make_home_of(user, path, owner);
-        }
-        Err(HomeError::Foreign(ForeignHome {
-            user: user.clone(),
-            path,
-            found,
-            wanted: owner.uid,
-            group: owner.gid,
-        }))
-    }
-
-    /// Removes a home that has nothing in it but the server's own empty folders. The server made it before its user had a system
-    /// user.
-    fn remove_empty_home(&self, user: &UserName) -> bool {
-        let home = self.home_path(user);
-        for folder in OUR_FOLDERS {
-            let _ = std::fs::remove_dir(home.join(ours(folder).to_string()));
-        }
-        std::fs::remove_dir(&home).is_ok()
     }
 
     /// Creates the home under another name and renames it once it belongs to its user, so that a partial home is never visible.

@@ -21,7 +21,7 @@ use super::request::{Body, Named};
 use super::{Shared, scope};
 use crate::app::App;
 
-/// All but the removal of a user, which may last.
+/// All routes except the removal of a user, which may take long.
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(user_list, user_add))
@@ -67,8 +67,8 @@ pub(super) async fn user_show(
     Ok(envelope(app.user_show(&name).await?))
 }
 
-/// Changes an account; what is left out stays. A disabled user's requests and streams end, and their queued jobs are
-/// killed. For administrators.
+/// Changes an account; omitted fields stay unchanged. A disabled user's requests and streams end, and their queued jobs
+/// are killed. For administrators.
 #[utoipa::path(
     patch, path = "/api/v1/admin/users/{name}", tag = "admin", params(("name" = String, Path)),
     request_body = UserRequest, responses((status = 200, body = Envelope<UserView>))
@@ -86,7 +86,7 @@ pub(super) async fn user_set(
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct DeleteParams {
-    /// What becomes of the user's jobs and home: `keep`, `give-to` or `purge`.
+    /// What happens to the user's jobs and home: `keep`, `give-to` or `purge`.
     dispose: Option<Dispose>,
     /// The user who gets them.
     to: Option<String>,
@@ -104,7 +104,8 @@ pub(super) async fn user_delete(
     Asked(params): Asked<DeleteParams>,
 ) -> Reply<Envelope<UserDeleted>> {
     let Some(dispose) = params.dispose else {
-        let problem = "say what becomes of the user's jobs and home: `dispose` is keep, give-to or purge";
+        let problem =
+            "`dispose` must be keep, give-to or purge: it says what happens to the user's jobs and home";
         return Err(Refused(ErrorBody::new(ErrorName::BadRequest, problem)));
     };
     let deleted = app.user_delete(&caller, &name, dispose, params.to.as_deref());
@@ -120,7 +121,7 @@ pub(super) async fn certificate_list(
     Ok(envelope(app.certificate_list().await))
 }
 
-/// Signs a certificate for a user, who shows it as `usercert`. For administrators.
+/// Signs a certificate, which the user presents as `usercert`. For administrators.
 #[utoipa::path(
     post, path = "/api/v1/admin/certificates", tag = "admin", request_body = CertificateRequest,
     responses((status = 200, body = Envelope<CertificateIssued>))
@@ -187,7 +188,7 @@ pub(super) async fn group_delete(
 pub(super) struct AuditParams {
     /// Only rows with smaller numbers.
     before: Option<i64>,
-    /// Rows of the reply: 100 unless said otherwise, 1000 at most.
+    /// Rows of the reply: 100 by default, 1000 at most.
     limit: Option<u32>,
 }
 
@@ -216,11 +217,11 @@ pub(super) async fn audit_verify(State(app): Shared, _: scope::Admin) -> Reply<E
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UsageParams {
-    /// Only what was used since then, RFC 3339.
+    /// Only use after this time, RFC 3339.
     since: Option<String>,
 }
 
-/// Core-, GiB- and card-hours of every user, of jobs that are in the history. For administrators.
+/// Core-, GiB- and GPU-hours of every user, of jobs that are in the history. For administrators.
 #[utoipa::path(
     get, path = "/api/v1/admin/usage", tag = "admin", params(UsageParams),
     responses((status = 200, body = Envelope<Vec<UsageView>>))

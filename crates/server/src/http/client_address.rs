@@ -27,7 +27,7 @@ pub(super) async fn set(State(app): Shared, mut request: Request, next: Next) ->
         request.extensions_mut().insert(peer);
         if !admitted {
             app.metrics.refusals.count(Limit::Connections);
-            let problem = "there are too many connections";
+            let problem = "too many connections";
             return Refused(ErrorBody::new(ErrorName::TooManyRequests, problem)).into_response();
         }
     }

@@ -31,10 +31,10 @@ fn check_names(sent: &[(String, String)], known: &[String]) -> Result<(), ErrorB
     let Some((unknown, _)) = sent.iter().find(|(name, _)| !known.contains(name)) else {
         return Ok(());
     };
-    let problem = format!("there is no parameter `{}` here", unknown.escape_debug());
+    let problem = format!("unknown parameter `{}`", unknown.escape_debug());
     let hint = match nearest(unknown, known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("the parameters are {}", known.join(", ")),
     };
     Err(ErrorBody::new(ErrorName::BadRequest, problem).with_hint(hint))
 }
@@ -108,8 +108,8 @@ mod tests {
             told.push(read(query).await.err().unwrap());
         }
         insta::assert_snapshot!(told.join("\n"), @"
-        there is no parameter `limt` here; did you mean `limit`?
-        there is no parameter `colour` here; there are all, limit
+        unknown parameter `limt`; did you mean `limit`?
+        unknown parameter `colour`; the parameters are all, limit
         `limit`: `-1` is not a whole number, 0 or more
         `limit`: `` is not a whole number, 0 or more
         `limit`: 99999999999999999999999 is too large

@@ -1,8 +1,10 @@
 //! The scope of a route, which its handler declares by the extractor it takes: `scope::Read`, `scope::Submit`,
-//! `scope::Files`, `scope::Upload`, `scope::Admin`, `scope::Any` for what every login may ask, whatever its scopes, or
-//! `scope::Public` for routes without a login.
+//! `scope::Files`, `scope::Upload`, `scope::Admin`; `scope::Any`, `scope::AnyLogin` and `scope::EndingLogin` for what every
+//! login may ask, regardless of its scopes; `scope::Public` for routes without a login. Only the probes `/healthz` and `/readyz`
+//! take none, because they must not be counted.
 //!
-//! There is no other way to a [`Caller`]: a handler that has one was reached with a login of that scope.
+//! There is no other way to a [`Caller`]: a handler that has one was reached with a login of that scope. What the caller may do
+//! with which user's things is decided in `auth::policy`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,7 +153,7 @@ pub(super) fn refused(error: AuthError) -> Refused {
         AuthError::WrongToken => "get a new one, for example with `paddlectl login`",
         AuthError::UnknownCertificate(_) => "ask an administrator to add the user",
         AuthError::RevokedCertificate => {
-            "make a new one with `paddlectl cert request`, and remove this one from the configuration"
+            "create a new one with `paddlectl cert request`, and remove this one from the configuration"
         }
         AuthError::Store(_) => "try again",
     };

@@ -44,8 +44,9 @@ const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
 /// The reply to a connection above the limit.
-const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nconnection: close\r\n\
-retry-after: 5\r\n\r\n{\"code\":429,\"error\":\"too-many-requests\",\"msg\":\"there are too many connections\"}";
+const TOO_MANY: &[u8] =
+    b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nconnection: close\r\n\
+retry-after: 5\r\n\r\n{\"code\":429,\"error\":\"too-many-requests\",\"msg\":\"too many connections\"}";
 /// How often such refusals are logged.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Longest path the kernel accepts for a Unix socket, without the final zero.
@@ -264,7 +265,7 @@ impl Front {
             let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
             if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
                 *complained = Some(Instant::now());
-                tracing::warn!(?address, "connections are refused: there are too many");
+                tracing::warn!(?address, "connections are refused: too many are open");
             }
         }
         let connection = admitted?.connection;

@@ -167,9 +167,9 @@ async fn on_thread(
 
 /// A request's wish to run on a thread that may block, while this value lives.
 #[derive(Debug)]
-pub struct Seat(Option<Arc<Lane>>);
+pub struct LaneRequest(Option<Arc<Lane>>);
 
-impl Seat {
+impl LaneRequest {
     /// For the request that is being answered.
     pub fn take() -> Self {
         let lane = LANE.try_with(Arc::clone).ok();
@@ -195,7 +195,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LaneRequest {
     fn drop(&mut self) {
         if let Some(lane) = &self.0 {
             lane.is_taken.store(false, Ordering::Relaxed);

@@ -51,13 +51,13 @@ async fn with_a_seat_the_work_is_done_here() {
             thread::current().id(),
             "nobody asked for a thread"
         );
-        let seat = Seat::take();
-        assert!(seat.reach().await);
+        let thread = LaneRequest::take();
+        assert!(thread.reach().await);
         let here = thread::current().id();
         assert_eq!(worker().await, here);
-        assert!(seat.reach().await, "it is there already");
+        assert!(thread.reach().await, "it is there already");
         assert_eq!(thread::current().id(), here);
-        drop(seat);
+        drop(thread);
         tokio::task::yield_now().await;
         assert_eq!(worker().await, here, "the next request may want it too");
         let request = LANE.with(Lane::serve);
@@ -77,12 +77,12 @@ async fn a_silent_peer_costs_no_thread() {
     let (mut wire, mut peer) = pair();
     let (arrived, has_arrived) = oneshot::channel();
     let connection = tokio::spawn(run(wire.lane(), async move {
-        let seat = Seat::take();
-        assert!(seat.reach().await);
+        let thread = LaneRequest::take();
+        assert!(thread.reach().await);
         arrived.send(()).unwrap();
         assert_eq!(wire.read_u8().await.unwrap(), 7);
         assert!(!LANE.with(|lane| lane.is_here()), "it went back while it waited");
-        assert!(seat.reach().await, "and may come again");
+        assert!(thread.reach().await, "and may come again");
     }));
     has_arrived.await.unwrap();
     wait_until_all_are_free().await;
@@ -95,8 +95,8 @@ async fn without_room_the_work_is_handed_over() {
     let (wire, _peer) = pair();
     run(wire.lane(), async move {
         let _wire = wire;
-        let seat = Seat::take();
-        assert!(!seat.reach().await);
+        let thread = LaneRequest::take();
+        assert!(!thread.reach().await);
         assert_ne!(worker().await, thread::current().id());
     })
     .await;
@@ -117,22 +117,22 @@ async fn bytes_are_whole_wherever_they_are_moved() {
     });
     run(wire.lane(), async move {
         let mut received = Vec::new();
-        let mut seat = None;
+        let mut thread = None;
         loop {
             // On both kinds of threads, and across the changes.
             match received.len() >> 19 & 1 {
-                0 => seat = None,
-                _ => drop(seat.get_or_insert_with(Seat::take).reach().await),
+                0 => thread = None,
+                _ => drop(thread.get_or_insert_with(LaneRequest::take).reach().await),
             }
             if wire.read_buf(&mut received).await.unwrap() == 0 {
                 break;
             }
         }
-        let seat = Seat::take();
+        let thread = LaneRequest::take();
         let (first, second) = received.split_at(received.len() / 2);
-        seat.reach().await;
+        thread.reach().await;
         wire.write_all(first).await.unwrap();
-        drop(seat);
+        drop(thread);
         wire.write_all(second).await.unwrap();
         wire.shutdown().await.unwrap();
     })
@@ -142,6 +142,6 @@ async fn bytes_are_whole_wherever_they_are_moved() {
 
 #[tokio::test]
 async fn outside_of_a_connection_work_is_handed_over() {
-    assert!(!Seat::take().reach().await);
+    assert!(!LaneRequest::take().reach().await);
     assert_ne!(worker().await, thread::current().id());
 }

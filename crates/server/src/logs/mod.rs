@@ -5,7 +5,6 @@
 
 mod cursor;
 mod error;
-pub mod folders;
 mod segments;
 mod source;
 mod stream;

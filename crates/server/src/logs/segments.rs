@@ -18,7 +18,7 @@ use paddlecloud_supervisor::log::{self, LogWriter, StoredSegment, delete_segment
 use paddlecloud_supervisor::protocol::{LogLimits, UnixNanos, files};
 use tokio::sync::{Notify, watch};
 
-use super::folders::{self, absent_is_fine, attempt_folder, job_folder};
+use crate::attempts::{ATTEMPTS, absent_is_fine, attempt_folder, job_folder};
 
 /// All logs of this server. Cheap to clone.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl Growing {
 impl SegmentLogs {
     /// Opens the logs below the server's data folder.
     pub fn open(data: &Path, limits: LogLimits) -> io::Result<SegmentLogs> {
-        std::fs::create_dir_all(data.join(folders::ATTEMPTS))?;
+        std::fs::create_dir_all(data.join(ATTEMPTS))?;
         let inner = Inner {
             data: data.to_owned(),
             limits,
@@ -181,7 +181,7 @@ impl LogStore for SegmentLogs {
     }
 
     fn jobs(&self) -> io::Result<Vec<JobId>> {
-        let entries = std::fs::read_dir(self.inner.data.join(folders::ATTEMPTS))?;
+        let entries = std::fs::read_dir(self.inner.data.join(ATTEMPTS))?;
         let names = entries.flatten().map(|entry| entry.file_name());
         Ok(names.filter_map(|name| name.to_str()?.parse().ok()).collect())
     }
@@ -325,27 +325,27 @@ struct SegmentReader {
 }
 
 impl SegmentReader {
-    fn told<T>(&self, read: Result<T, log::LogError>) -> Result<T, LogError> {
+    fn converted<T>(&self, read: Result<T, log::LogError>) -> Result<T, LogError> {
         read.map_err(|error| problem("read", &self.attempt, error.into_source()))
     }
 }
 
 impl LogReader for SegmentReader {
     fn length(&self) -> Result<u64, LogError> {
-        self.told(self.reader.len())
+        self.converted(self.reader.len())
     }
 
     fn read(&mut self, offset: u64, most: usize) -> Result<Vec<Piece>, LogError> {
         let read = self.reader.read_at(offset, most);
-        Ok(self.told(read)?.into_iter().map(piece).collect())
+        Ok(self.converted(read)?.into_iter().map(piece).collect())
     }
 
     fn seek_time(&self, stamp: u64) -> Result<u64, LogError> {
-        self.told(self.reader.seek_time(UnixNanos(stamp)))
+        self.converted(self.reader.seek_time(UnixNanos(stamp)))
     }
 
     fn tail_lines(&self, lines: usize) -> Result<u64, LogError> {
-        self.told(self.reader.tail_lines(lines))
+        self.converted(self.reader.tail_lines(lines))
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn several_workers_are_told_apart_and_one_is_left_as_it_is() {
+    fn several_workers_get_headers_and_a_single_one_does_not() {
         assert_eq!(text(vec![worker("a", 1)], &[(0, "one\ntwo")]), "one\ntwo\n");
         let workers = vec![worker("a", 1), worker("b", 1), worker("b", 2)];
         let pieces = [(1, "x\n"), (0, "one"), (1, "y\n"), (2, "again\n")];

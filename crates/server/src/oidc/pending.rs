@@ -1,4 +1,4 @@
-//! Logins that wait for their users. They are kept in memory: after a restart of the server, users begin again.
+//! Logins that wait for their users. They are kept in memory: after a restart of the server, users start again.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -39,11 +39,11 @@ pub struct Pending {
     pub expires: Instant,
     address: Option<IpAddr>,
     /// Held by the one client request that polls.
-    pub turn: tokio::sync::Mutex<Turn>,
+    pub turn: tokio::sync::Mutex<NextPoll>,
 }
 
 /// When the provider may be asked next.
-pub struct Turn {
+pub struct NextPoll {
     pub next: Instant,
     pub interval: Duration,
 }
@@ -75,7 +75,7 @@ impl PendingLogins {
             device_code: code.device_code.clone(),
             expires: Instant::now() + Duration::from_secs(code.expires_in),
             address: address.map(network),
-            turn: tokio::sync::Mutex::new(Turn {
+            turn: tokio::sync::Mutex::new(NextPoll {
                 next: Instant::now() + interval,
                 interval,
             }),

@@ -12,12 +12,12 @@ use super::orders::Orders;
 
 /// A sequence of orders that must not overtake each other: those for one worker; the discard of a job follows all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Line {
+enum OrderLine {
     Worker(JobId, WorkerKey),
     Job(JobId),
 }
 
-/// Fewer orders than this are kept without a look.
+/// Fewer orders than this are kept without a check.
 const CROWDED: usize = 1024;
 
 /// Orders in flight.
@@ -26,7 +26,7 @@ pub struct Chores<E> {
     /// Reports that the engine cannot make.
     reports: mpsc::UnboundedSender<Report>,
     /// Resolves when the latest order of a line has been carried out.
-    latest: HashMap<Line, oneshot::Receiver<()>>,
+    latest: HashMap<OrderLine, oneshot::Receiver<()>>,
     /// The size of `latest` at which done orders are removed from it.
     crowded: usize,
     /// Attempts whose launch was ordered but has not been carried out.
@@ -79,10 +79,10 @@ impl<E: Engine + 'static> Chores<E> {
     /// Takes the receivers of all orders that must finish first.
     fn before(&mut self, command: &EngineCommand) -> Vec<oneshot::Receiver<()>> {
         if let EngineCommand::Discard { job } = command {
-            let of_job = |line: &Line| match line {
-                Line::Worker(id, _) | Line::Job(id) => id == job,
+            let of_job = |line: &OrderLine| match line {
+                OrderLine::Worker(id, _) | OrderLine::Job(id) => id == job,
             };
-            let lines: Vec<Line> = self.latest.keys().filter(|line| of_job(line)).cloned().collect();
+            let lines: Vec<OrderLine> = self.latest.keys().filter(|line| of_job(line)).cloned().collect();
             return lines.iter().filter_map(|line| self.latest.remove(line)).collect();
         }
         let earlier = line_of(command).and_then(|line| self.latest.remove(&line));
@@ -115,12 +115,12 @@ fn launched_by(command: &EngineCommand) -> Option<AttemptKey> {
     }
 }
 
-fn line_of(command: &EngineCommand) -> Option<Line> {
+fn line_of(command: &EngineCommand) -> Option<OrderLine> {
     match command {
-        EngineCommand::Launch { job, worker, .. } => Some(Line::Worker(job.id.clone(), *worker)),
+        EngineCommand::Launch { job, worker, .. } => Some(OrderLine::Worker(job.id.clone(), *worker)),
         EngineCommand::Go { attempt }
         | EngineCommand::Stop { attempt, .. }
-        | EngineCommand::Clean { attempt } => Some(Line::Worker(attempt.job.clone(), attempt.worker)),
-        EngineCommand::Discard { job } => Some(Line::Job(job.clone())),
+        | EngineCommand::Clean { attempt } => Some(OrderLine::Worker(attempt.job.clone(), attempt.worker)),
+        EngineCommand::Discard { job } => Some(OrderLine::Job(job.clone())),
     }
 }

@@ -21,7 +21,7 @@ const ID_TRIES: usize = 8;
 
 /// A checked and complete job to submit.
 #[derive(Debug, Clone)]
-pub struct Submission {
+pub struct NewJob {
     pub user: UserName,
     pub spec: JobSpec,
     pub key: Option<IdempotencyKey>,
@@ -66,7 +66,7 @@ impl Jobs {
     }
 
     /// Accepts a job. It is durable when this returns.
-    pub async fn submit(&self, asked: Submission) -> Result<Submitted, JobsError> {
+    pub async fn submit(&self, asked: NewJob) -> Result<Submitted, JobsError> {
         if let Some(earlier) = self.submitted_before(&asked).await? {
             return self.submitted_again(earlier, &asked.spec).await;
         }
@@ -90,7 +90,7 @@ impl Jobs {
         Err(Undone::NotStored { words, full: false }.into())
     }
 
-    async fn submitted_before(&self, asked: &Submission) -> Result<Option<JobId>, JobsError> {
+    async fn submitted_before(&self, asked: &NewJob) -> Result<Option<JobId>, JobsError> {
         match &asked.key {
             Some(key) => Ok(self.store.find_by_key(&asked.user, key).await?),
             None => Ok(None),
@@ -124,7 +124,7 @@ impl Jobs {
     }
 
     /// Whether a job would be accepted, and the notes for its submitter.
-    pub async fn check(&self, asked: &Submission) -> Result<Vec<String>, JobsError> {
+    pub async fn check(&self, asked: &NewJob) -> Result<Vec<String>, JobsError> {
         let submission = conductor::Submission {
             id: self.ids.fresh(),
             user: asked.user.clone(),

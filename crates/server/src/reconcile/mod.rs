@@ -35,7 +35,7 @@ use chores::Chores;
 pub use clock::Clock;
 use clock::Watch;
 pub use error::{JobsError, Undone};
-pub use handle::{Jobs, Submission, Submitted};
+pub use handle::{Jobs, NewJob, Submitted};
 use ids::Ids;
 use orders::Orders;
 
@@ -144,7 +144,7 @@ pub async fn start<E>(
     parts: Parts<E>,
     sharing: Sharing,
     notes: Vec<String>,
-) -> Result<(Jobs, Reconciler), StartError>
+) -> Result<(Jobs, Reconciler), LoadError>
 where
     E: Engine + Clone + 'static,
 {
@@ -158,7 +158,7 @@ async fn start_with<E, S>(
     keeps: S,
     sharing: Sharing,
     notes: Vec<String>,
-) -> Result<(Jobs, Reconciler), StartError>
+) -> Result<(Jobs, Reconciler), LoadError>
 where
     E: Engine + Clone + 'static,
     S: JobStore + 'static,
@@ -201,9 +201,9 @@ where
     Ok((jobs, Reconciler { task }))
 }
 
-/// Why the loop could not start.
+/// Why the jobs cannot be loaded, at the start or after the store refused a write.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum LoadError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -236,7 +236,7 @@ struct Keeper<E, S> {
 
 impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
     /// Restores a conductor from the stored jobs and carries out its first output.
-    async fn restore(&mut self) -> Result<(Conductor, Option<Timestamp>), StartError> {
+    async fn restore(&mut self) -> Result<(Conductor, Option<Timestamp>), LoadError> {
         let stored = self.store.load_active().await?;
         let found = self.engine_state().await?;
         let (conductor, output) = Conductor::restore(
@@ -311,7 +311,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                     }
                 }
                 Err(error) => {
-                    let undone = undone(&StartError::Store(error));
+                    let undone = undone(&LoadError::Store(error));
                     tracing::error!(error = %undone, "the store refused a write; reloading the jobs from it");
                     self.end_unrecorded(answers.into_iter().zip(endings), &undone);
                     let Some(restored) = self.restore_until_it_works(conductor, &mut messages).await else {
@@ -426,7 +426,7 @@ async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
     }
 }
 
-/// Answers queries at once and turns orders into inputs. Answers to orders wait for the write.
+/// Answers queries immediately and turns orders into inputs. Answers to orders wait for the write.
 fn sort_messages(
     gathered: &mut Vec<Message>,
     conductor: &Conductor,
@@ -482,10 +482,10 @@ impl Ending {
 }
 
 /// Why nothing can be stored now.
-fn undone(error: &StartError) -> Undone {
+fn undone(error: &LoadError) -> Undone {
     let full = match error {
-        StartError::Store(error) => store::is_full(error),
-        StartError::Engine(_) => false,
+        LoadError::Store(error) => store::is_full(error),
+        LoadError::Engine(_) => false,
     };
     Undone::NotStored {
         full,

@@ -88,7 +88,7 @@ impl<E: Engine> Orders<E> {
         }
     }
 
-    /// Prepares the run once, however many of its workers start.
+    /// Prepares the run once for all its workers.
     async fn prepare(
         &self,
         job: &Arc<Job>,
@@ -131,7 +131,7 @@ impl<E: Engine> Orders<E> {
             }
         };
         if let Err(error) = tokio::task::spawn_blocking(clear).await {
-            tracing::warn!(%job, %error, "clearing up after a removed job failed");
+            tracing::warn!(%job, %error, "cleaning up after a removed job failed");
         }
     }
 

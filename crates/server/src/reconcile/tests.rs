@@ -138,7 +138,7 @@ impl Stage {
         let mut spec = paddlecloud_core::testing::samples::spec(name, 0, 1);
         spec.entry = entry.into();
         spec.max_runtime = Some(SignedDuration::from_hours(1));
-        let asked = Submission {
+        let asked = NewJob {
             user: "ada".parse().unwrap(),
             spec,
             key: None,
@@ -235,7 +235,7 @@ async fn a_larger_quota_starts_the_job_that_waited_for_it() {
 }
 
 #[tokio::test]
-async fn a_refused_write_is_told_and_ends_no_job() {
+async fn a_refused_write_is_reported_and_ends_no_job() {
     let stage = Stage::new().await;
     let job = stage.submit("goes-on").await;
     stage.wait_until_it_runs(&job).await;

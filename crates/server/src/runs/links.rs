@@ -1,4 +1,4 @@
-//! The links that lead to packages and outputs: replaced atomically, and never in place of a user's own file.
+//! The links to packages and outputs: replaced atomically, and never in place of a user's own file.
 
 use paddlecloud_core::job::Job;
 use paddlecloud_pfs::root::Kind;
@@ -18,15 +18,12 @@ pub(super) fn show(home: &Root, shown: &RelPath, key: &str) -> Result<(), Storag
             let output = shown.child(b"output").map_err(bad_name)?;
             lead(home, &output, &format!("../{link}/output"))
         }
-        Ok(meta) if matches!(&meta.kind, Kind::Symlink(target) if target.as_bytes() == link.as_bytes()) => {
-            Ok(())
-        }
-        // The user's own file or link has the name: the run is still found by its id.
+        // The link is there, or the user's own file or link has the name: then the run is still found by its id.
         Ok(_) => Ok(()),
     }
 }
 
-/// Makes `place` lead to the latest output. The user's own `output` is renamed, never lost.
+/// Makes `place` point to the latest output. The user's own `output` is renamed, never lost.
 pub(super) fn lead(home: &Root, place: &RelPath, target: &str) -> Result<(), StorageError> {
     match home.stat_link(place) {
         Ok(meta) if matches!(&meta.kind, Kind::Symlink(found) if found.as_bytes() == target.as_bytes()) => {

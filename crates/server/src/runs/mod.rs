@@ -1,12 +1,12 @@
 //! The folder of a run. `submit` promises:
 //!
-//! 1. the package's own path leads to the latest run's output;
+//! 1. the package's own path points to the latest run's output;
 //! 2. no run overwrites another's output, not even when both run at the same time;
 //! 3. a running job keeps the files it was submitted with (an uploaded package; a package used in place is the user's
 //!    responsibility).
 //!
-//! One level of links fulfils the first two: `<package>` or `<package>/output` leads to `.paddlecloud/latest/<key>`, which leads
-//! to a run. A worker sees its own folder at `.paddlecloud/latest`.
+//! One level of links fulfils the first two: `<package>` or `<package>/output` points to `.paddlecloud/latest/<key>`,
+//! which points to a run. A worker sees its own folder at `.paddlecloud/latest`.
 
 mod in_place;
 mod links;
@@ -36,19 +36,12 @@ pub struct RunFolders {
     /// `.paddlecloud/runs/<id>`.
     pub run: RelPath,
     /// The working directory: the run's copy, or the package in place.
-    pub workdir: WorkDir,
+    pub workdir: PackageLocation,
     pub output: RelPath,
     /// A folder that all workers of the run share and nobody else uses.
     pub rendezvous: RelPath,
     /// What workers see at `.paddlecloud/latest`.
     pub own_latest: RelPath,
-}
-
-/// Where the program runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WorkDir {
-    Home(RelPath),
-    Public(RelPath),
 }
 
 impl RunFolders {
@@ -70,13 +63,10 @@ impl Storage {
         let (workdir, output) = match (&job.spec.snapshot, &job.spec.package) {
             (Some(_), _) => {
                 let output = ours(&["runs", id, &name, "output"]);
-                (WorkDir::Home(in_run), output)
+                (PackageLocation::Home(in_run), output)
             }
-            (None, Some(package)) => match self.place(&job.user, package)? {
-                PackageLocation::Home(below) => (WorkDir::Home(below), own("output")),
-                PackageLocation::Public(below) => (WorkDir::Public(below), own("output")),
-            },
-            (None, None) => (WorkDir::Home(in_run), own("output")),
+            (None, Some(package)) => (self.place(&job.user, package)?, own("output")),
+            (None, None) => (PackageLocation::Home(in_run), own("output")),
         };
         Ok(RunFolders {
             run,
@@ -130,7 +120,7 @@ impl Storage {
         let id: PackageId = snapshot
             .parse()
             .map_err(|_| StorageError::NotFound(snapshot.to_owned()))?;
-        let WorkDir::Home(workdir) = &run.workdir else {
+        let PackageLocation::Home(workdir) = &run.workdir else {
             unreachable!("an upload runs in the home")
         };
         home.copy_all(&tree_path(id), home, workdir, Existing::Replace)?;
@@ -151,8 +141,8 @@ impl Storage {
         home.make_dirs(&run.output)?;
         let in_run = run.run.child(folder_name(job).as_bytes()).map_err(bad_name)?;
         match &run.workdir {
-            WorkDir::Home(package) if *package == in_run => home.make_dirs(&in_run)?,
-            WorkDir::Home(package) => {
+            PackageLocation::Home(package) if *package == in_run => home.make_dirs(&in_run)?,
+            PackageLocation::Home(package) => {
                 point(home, &in_run, &format!("../../../{package}"))?;
                 let key = format!("{}.output", latest_key(package));
                 point(
@@ -166,13 +156,13 @@ impl Storage {
                 lead(home, &output, &format!("{up}{OURS}/latest/{key}"))?;
             }
             // Nothing is written below /public; the output is in the run's folder.
-            WorkDir::Public(_) => {}
+            PackageLocation::Public(_) => {}
         }
         Ok(())
     }
 
-    /// Makes a package's name lead to this run, unless it leads to a later one: a run that is prepared again after a restart of
-    /// the machine does not become the latest.
+    /// Makes a package's name point to this run, unless it points to a later one: a run that is prepared again after a
+    /// restart of the machine does not become the latest.
     fn lead_to_latest(&self, home: &Root, job: &Job, key: &str, name: &str) -> Result<(), StorageError> {
         let locks = self.locks(&job.user);
         let _alone = locks.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +210,7 @@ impl Storage {
         Ok((home.exists(&shown)? && !is_ours()).then_some(shown))
     }
 
-    /// The run that an uploaded package's path leads to, if the path is a link of the server.
+    /// The run that an uploaded package's path points to, if the path is a link of the server.
     pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, StorageError> {
         let PackageLocation::Home(below) = self.place(user, path)? else {
             return Ok(None);
@@ -257,7 +247,7 @@ fn link_target(home: &Root, place: &RelPath) -> Option<String> {
     }
 }
 
-/// The run that a link in `.paddlecloud/latest` leads to.
+/// The run that a link in `.paddlecloud/latest` points to.
 fn linked_run(home: &Root, link: &RelPath) -> Option<JobId> {
     let target = link_target(home, link)?;
     target.strip_prefix("../runs/")?.split('/').next()?.parse().ok()
@@ -371,8 +361,8 @@ mod tests {
         /// The working directory of a worker that sees only real paths.
         fn workdir(&self, folders: &RunFolders) -> PathBuf {
             match &folders.workdir {
-                WorkDir::Home(below) => self.home.join(below.as_path()),
-                WorkDir::Public(below) => self.storage.public_path().join(below.as_path()),
+                PackageLocation::Home(below) => self.home.join(below.as_path()),
+                PackageLocation::Public(below) => self.storage.public_path().join(below.as_path()),
             }
         }
 

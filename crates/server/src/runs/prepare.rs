@@ -5,8 +5,7 @@ use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{self, PrepareError, PreparedRun, RunPreparer};
 use paddlecloud_pfs::RelPath;
 
-use super::WorkDir;
-use crate::homes::{Storage, StorageError};
+use crate::homes::{PackageLocation, Storage, StorageError};
 
 /// The folders of runs in users' homes.
 pub struct HomeRuns {
@@ -33,8 +32,8 @@ impl RunPreparer for HomeRuns {
         Ok(PreparedRun {
             folder: text(&run.run),
             workdir: match &run.workdir {
-                WorkDir::Home(below) => ports::WorkDir::Home(text(below)),
-                WorkDir::Public(below) => ports::WorkDir::Public(text(below)),
+                PackageLocation::Home(below) => ports::WorkDir::Home(text(below)),
+                PackageLocation::Public(below) => ports::WorkDir::Public(text(below)),
             },
             shown: self.storage.shown_workdir(job).as_ref().map(text),
             output: text(&run.output),

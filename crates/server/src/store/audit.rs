@@ -228,7 +228,7 @@ impl Store {
                     return Ok(broken(seq + 1, "the row is missing"));
                 }
                 if record.chained(&self.audit_key, &before) != record.digest {
-                    return Ok(broken(record.seq, "the row is not as it was written"));
+                    return Ok(broken(record.seq, "the row was altered"));
                 }
                 (seq, before) = (record.seq, record.digest);
                 let expected = match record.id.starts_with(SEALED) {

@@ -16,6 +16,7 @@ use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use paddlecloud_core::job::{Job, Outcome, Phase};
 use paddlecloud_core::names::JobId;
+use paddlecloud_core::ports::AttemptKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::any::AnyRow;
@@ -25,7 +26,7 @@ use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
 use super::{OpenError, deleted_since, schema};
 use crate::config::DatabaseUrl;
-use crate::durable;
+use crate::{attempts, durable};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -215,13 +216,13 @@ pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64,
     Ok(backup.rows)
 }
 
-/// Copies the tables that are merged later, then drops all tables. Returns the names of the copies. A rename would not do:
-/// indexes keep their names.
 /// Reads and checks a whole backup without changing anything, for the fuzzer.
 pub(crate) fn check(path: &Path) -> Result<(), BackupError> {
     Header::check(path).map(drop)
 }
 
+/// Copies the tables that are merged later, then drops all tables. Returns the names of the copies. Renaming would not
+/// work, because indexes keep their names.
 async fn set_aside(change: &mut AnyConnection, url: &DatabaseUrl) -> Result<Vec<&'static str>, sqlx::Error> {
     let found = tables(change, url).await?;
     let mut kept = Vec::new();
@@ -332,8 +333,8 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
     Ok(())
 }
 
-/// Keeps accounts that were added since the backup. If the backup gives an account's name to another one, the account is marked
-/// as deleted, so that its number stays used.
+/// Keeps accounts that were added since the backup. If the backup gives an account's name to another one, the account
+/// is marked as deleted, so that its number is not reused.
 async fn merge_accounts(change: &mut AnyConnection, has_secrets: bool) -> Result<(), BackupError> {
     let text = format!(
         "SELECT n.id, n.folded, n.document, (SELECT COUNT(*) FROM accounts a WHERE a.folded = n.folded) \
@@ -421,16 +422,20 @@ async fn settle_jobs(
     Ok(())
 }
 
-/// Whether the job has not started yet, or the engine still has each of its attempts. An attempt's folder loses its plan after
-/// the attempt's end was recorded.
+/// Whether the job has not started yet, or the engine still has each of its attempts.
 fn is_known(job: &Job, data: &Path) -> bool {
-    let folder = data.join("attempts").join(job.id.as_str());
     if job.phase == Phase::Pending {
-        return !folder.exists();
+        return !attempts::job_folder(data, &job.id).exists();
     }
-    let live = job.workers.iter().filter(|worker| worker.status.is_live());
-    live.map(|worker| format!("{}-{}.{}", worker.key.role, worker.key.index, worker.attempt))
-        .all(|attempt| folder.join(attempt).join("plan.json").exists())
+    let mut live = job.workers.iter().filter(|worker| worker.status.is_live());
+    live.all(|worker| {
+        let attempt = AttemptKey {
+            job: job.id.clone(),
+            worker: worker.key,
+            attempt: worker.attempt,
+        };
+        attempts::is_launched(data, &attempt)
+    })
 }
 
 /// Ranges of ids in which runs without a record may exist.
@@ -498,7 +503,7 @@ impl Header {
         }
         Err(BackupError::unusable(
             path,
-            "it is cut off: its last line is missing",
+            "it is truncated: its last line is missing",
         ))
     }
 }
@@ -519,7 +524,7 @@ fn lines(path: &Path) -> Result<impl Iterator<Item = ReadLine> + use<>, BackupEr
                 Ok(line) => Ok((text, line)),
                 Err(error) if error.is_eof() => Err(BackupError::unusable(
                     &path,
-                    format!("it is cut off in line {number}"),
+                    format!("it is truncated in line {number}"),
                 )),
                 Err(error) => Err(BackupError::unusable(&path, format!("line {number}: {error}"))),
             }),

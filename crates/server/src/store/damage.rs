@@ -6,6 +6,8 @@ use std::sync::Arc;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
 
+use crate::attempts::ATTEMPTS;
+
 /// A database's report of damage, with the path that it lacks.
 #[derive(Debug, thiserror::Error)]
 #[error("the database `{place}` is damaged")]
@@ -30,8 +32,7 @@ impl Damaged {
     pub fn hint(&self) -> String {
         let place = &self.place;
         format!(
-            "put a backup in its place; without one, move `{place}`, the files beside it that begin with the same name \
-             and the folder `attempts` away: the history of jobs and their logs are then empty, packages and outputs stay"
+            "restore it from a backup; without one, move away `{place}`, the files beside it that begin with the same name, and the folder `attempts`: the history of jobs and their logs are then empty, packages and outputs stay"
         )
     }
 }
@@ -48,7 +49,7 @@ pub fn damage(error: &StoreError) -> Option<&Damaged> {
 pub fn hint(error: &StoreError) -> Option<String> {
     match error {
         StoreError::Damaged { job, .. } => Some(format!(
-            "put a backup of the database in its place; without one, remove this record with \
+            "restore the database from a backup; without one, remove this record with \
              `DELETE FROM jobs WHERE id = '{job}'`: the job is then forgotten, its files stay"
         )),
         other => damage(other).map(Damaged::hint),
@@ -67,7 +68,7 @@ pub(super) fn is_damaged(error: &sqlx::Error) -> bool {
 
 /// The number of jobs with folders in a data folder. If there are any, its database must not be empty.
 pub fn jobs_below(data: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(data.join("attempts")) else {
+    let Ok(entries) = std::fs::read_dir(data.join(ATTEMPTS)) else {
         return 0;
     };
     let names = entries.flatten().map(|entry| entry.file_name());

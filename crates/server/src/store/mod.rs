@@ -62,7 +62,7 @@ pub struct Store {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(
-        "the database is of version {found}, this program knows versions up to {known}: it was written by a newer program"
+        "the database has version {found}, but this program supports versions up to {known}: it was written by a newer program"
     )]
     Newer { found: i64, known: i64 },
     #[error("cannot prepare the folder of the database")]
@@ -109,19 +109,19 @@ impl OpenError {
     pub fn hint(&self) -> Option<String> {
         match self {
             OpenError::Newer { .. } => {
-                Some("start the newer program, or put a backup of the database in its place".to_owned())
+                Some("start the newer program, or restore the database from a backup".to_owned())
             }
             OpenError::Damaged(damaged) => Some(damaged.hint()),
             OpenError::IsFolder(_) => Some(
                 "move the folder away, or name another file in `database` of the configuration".to_owned(),
             ),
             OpenError::Emptied { .. } => Some(
-                "put a backup of the database in its place; to go on with an empty history, move the folder \
-                 `attempts` of the server's data away (it holds the logs; packages and outputs lie elsewhere)"
+                "restore the database from a backup; to continue with an empty history, move the folder \
+                 `attempts` out of the server's data folder (it contains the logs; packages and outputs are elsewhere)"
                     .to_owned(),
             ),
             OpenError::InUse(_) => Some(
-                "stop the other server, or give this one a database of its own; if the other server's machine failed, \
+                "stop the other server, or give this one its own database; if the other server's machine failed, \
                  try again in a minute"
                     .to_owned(),
             ),

@@ -54,7 +54,7 @@ async fn a_tree_too_deep_to_be_named_keeps_nobody_from_the_rest() {
             .starts_with("/pfs/dc/home/me/t/deep/nn")
     );
     assert!(
-        unread[0].error.msg.contains("too long a path"),
+        unread[0].error.msg.contains("is too long"),
         "{}",
         unread[0].error.msg
     );

@@ -30,7 +30,7 @@ async fn ways(stage: &Stage) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn a_download_that_goes_on_with_another_version_begins_anew() {
+async fn a_download_that_resumes_with_another_version_restarts() {
     let stage = Stage::new().await;
     let file = stage.home("me").join("f");
     std::fs::create_dir_all(stage.home("me")).unwrap();

@@ -67,7 +67,7 @@ fn commit_of(content: &[u8]) -> CommitRequest {
 }
 
 #[tokio::test]
-async fn a_file_that_is_sent_anew_has_the_room_of_its_unfinished_upload() {
+async fn a_file_sent_again_may_use_the_space_of_its_unfinished_upload() {
     let stage = Stage::with(USERS).await;
     leave_unfinished(&stage, "a", 3 << 20);
     leave_unfinished(&stage, "other", 10);
@@ -215,6 +215,7 @@ async fn a_download_that_fills_the_disk_leaves_room_for_the_next_one() {
         let download = Download::File {
             remote: mine(name),
             local: disk.path().join(name),
+            meta: files.stat(&mine(name)).await.unwrap(),
         };
         let options = TransferOptions::default();
         files.download(vec![download], &options, &()).await
@@ -288,6 +289,7 @@ async fn a_download_clears_away_what_one_that_was_killed_left() {
         let download = Download::File {
             remote: mine("f"),
             local: local.path().join("f"),
+            meta: stage.me.files().stat(&mine("f")).await.unwrap(),
         };
         stage.me.files().download(vec![download], &options, &()).await
     };

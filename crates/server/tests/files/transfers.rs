@@ -289,6 +289,7 @@ async fn a_single_file_may_change_its_name_on_the_way() {
         clean(&files.upload(vec![upload], &TransferOptions::default(), &()).await);
         let back = local.path().join(format!("back-{name}"));
         let download = Download::File {
+            meta: files.stat(&remote).await.unwrap(),
             remote,
             local: back.clone(),
         };

@@ -72,7 +72,7 @@ async fn an_account_is_added_changed_and_known_by_any_letters() {
         (again.status, again.json()["error"].as_str()),
         (409, Some("conflict"))
     );
-    assert_eq!(again.json()["msg"], "there is a user `Ann@Example.com` already");
+    assert_eq!(again.json()["msg"], "user `Ann@Example.com` already exists");
     let quota = get(
         &stage,
         "/api/v1/quota",

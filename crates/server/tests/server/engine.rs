@@ -15,11 +15,11 @@ use paddlecloud_core::ports::{Assignment, AttemptKey, Engine, EngineEvent, LogSt
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
+use paddlecloud_server::attempts::attempt_folder;
 use paddlecloud_server::auth::Secret;
 use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings};
 use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;
-use paddlecloud_server::logs::folders::attempt_folder;
 use paddlecloud_server::runs::HomeRuns;
 use paddlecloud_supervisor::log::{LogReader, Piece};
 use paddlecloud_supervisor::protocol::{LogLimits, files};
@@ -217,7 +217,7 @@ async fn listed(engine: &LocalEngine, key: &AttemptKey) -> Option<News> {
         .map(|report| report.news)
 }
 
-async fn wait_until_told(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
+async fn wait_until_reported(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
     let told = async {
         loop {
             for event in engine.next_events().await {
@@ -242,7 +242,7 @@ async fn wait_until_stopped(engine: &LocalEngine, key: &AttemptKey) -> News {
         }
     };
     tokio::select! {
-        told = wait_until_told(engine, key, News::is_end) => told,
+        told = wait_until_reported(engine, key, News::is_end) => told,
         () = order_again => unreachable!("orders have no end"),
     }
 }
@@ -319,7 +319,7 @@ async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
     assert_eq!(listed(&engine, &key).await, Some(News::Launched));
     gate.open();
     launch.await.unwrap();
-    wait_until_told(&engine, &key, |news| *news == News::Up).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Up).await;
     assert_eq!(listed(&engine, &key).await, Some(News::Up));
     end(&engine, &key).await;
 }
@@ -344,7 +344,7 @@ async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
     );
     assert!(folder.join(files::PLAN).exists());
     drop(place);
-    let told = wait_until_told(&engine, &key, News::is_end).await;
+    let told = wait_until_reported(&engine, &key, News::is_end).await;
     assert!(matches!(told, News::Lost(_)), "{told:?}");
     end(&engine, &key).await;
     gate.open();
@@ -369,7 +369,7 @@ async fn a_supervisor_that_comes_too_late_does_not_begin() {
     assert!(!folder.exists());
     gate.open();
     engine.launch(&machine.first(&job)).await;
-    wait_until_told(&engine, &key, |news| *news == News::Up).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Up).await;
     end(&engine, &key).await;
 }
 
@@ -381,7 +381,7 @@ async fn a_clean_that_was_cut_short_is_finished_and_keeps_the_log() {
     let key = key(&job);
     engine.launch(&machine.first(&job)).await;
     engine.go(&key).await;
-    wait_until_told(&engine, &key, News::is_end).await;
+    wait_until_reported(&engine, &key, News::is_end).await;
     let folder = machine.attempt(&key);
     fs::remove_file(folder.join(files::EXIT)).unwrap();
     let next = machine.start();
@@ -408,7 +408,7 @@ async fn an_order_for_a_silent_supervisor_reaches_it_when_it_listens_again() {
     }
     engine.go(&key).await;
     kill_process(supervisor, Signal::CONT).unwrap();
-    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     end(&engine, &key).await;
 }
 
@@ -426,9 +426,9 @@ async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
     let engine = machine.start();
     assert_eq!(listed(&engine, &key).await, Some(News::Launched));
     fs::rename(&aside, &socket).unwrap();
-    wait_until_told(&engine, &key, |news| *news == News::Up).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Up).await;
     engine.go(&key).await;
-    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     end(&engine, &key).await;
 }
 
@@ -465,7 +465,7 @@ async fn a_supervisor_that_does_not_stop_its_worker_in_time_is_ended_with_it() {
     let key = key(&job);
     engine.launch(&machine.first(&job)).await;
     engine.go(&key).await;
-    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     kill_process(machine.supervisor_of(&key), Signal::STOP).unwrap();
     let told = wait_until_stopped(&engine, &key).await;
     let why = "its supervisor did not answer and was killed with its worker; captured output is kept";
@@ -481,10 +481,10 @@ async fn an_attempt_whose_folder_is_removed_ends_and_is_lost() {
     let key = key(&job);
     engine.launch(&machine.first(&job)).await;
     engine.go(&key).await;
-    wait_until_told(&engine, &key, |news| *news == News::Started).await;
+    wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     fs::remove_dir_all(machine.attempt(&key)).unwrap();
     engine.stop(&key, SignedDuration::from_secs(1)).await;
-    let told = wait_until_told(&engine, &key, News::is_end).await;
+    let told = wait_until_reported(&engine, &key, News::is_end).await;
     let why = "its folder was removed together with its log, so it was killed";
     assert_eq!(told, News::Lost(why.into()));
     end(&engine, &key).await;

@@ -212,7 +212,7 @@ impl Bench for ClusterBench {
         match is_full {
             true => {
                 self.kubectl(&["create", "quota", "full", "-n", NAMESPACE, "--hard=pods=0"]);
-                let reckoned = [
+                let counted = [
                     "get",
                     "quota",
                     "full",
@@ -222,7 +222,7 @@ impl Bench for ClusterBench {
                     "jsonpath={.status.hard}",
                 ];
                 wait_until("the quota must be in force", || {
-                    self.kubectl(&reckoned).contains("pods")
+                    self.kubectl(&counted).contains("pods")
                 });
             }
             false => drop(self.kubectl(&["delete", "quota", "full", "-n", NAMESPACE])),

@@ -155,7 +155,7 @@ async fn the_embedded_server_knows_its_user_by_the_socket() {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told() {
+async fn a_port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("word"), "secret\n").unwrap();

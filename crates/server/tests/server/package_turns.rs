@@ -82,7 +82,7 @@ async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
 }
 
 #[tokio::test]
-async fn who_comes_while_files_of_a_package_are_uploaded_is_told_to_ask_again() {
+async fn an_announcement_during_an_upload_is_asked_to_retry() {
     let stage = Stage::new().await;
     let (manifest, pack) = package();
     announce(&stage, &manifest).await;

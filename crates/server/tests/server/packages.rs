@@ -442,7 +442,7 @@ async fn a_package_that_does_not_fit_the_quota_is_refused_before_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_folder_of_the_users_own_with_the_packages_name_is_told_of() {
+async fn a_folder_of_the_users_own_with_the_packages_name_is_reported() {
     let stage = Stage::new().await;
     let id = upload(&stage).await.id().to_string();
     std::fs::create_dir(home(stage.folder.path(), "me").join("mine")).unwrap();

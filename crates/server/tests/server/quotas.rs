@@ -181,13 +181,13 @@ async fn a_job_that_borrows_makes_room_for_a_guaranteed_one_and_runs_again() {
     let why = get(&stage, "me", &format!("{of_long}/why")).await.json();
     let reason = why["msg"]["reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("queued again: the room that it borrowed"),
+        reason.starts_with("queued again: the resources it borrowed"),
         "{reason}"
     );
     assert!(!why.to_string().contains("you"), "{why}");
     let detail = get(&stage, "me", &of_long).await.text();
     assert!(
-        detail.contains("withdrawn: the room that it borrowed"),
+        detail.contains("withdrawn: the resources it borrowed"),
         "{detail}"
     );
     let kill = Request::new("DELETE", &format!("{of_short}?now=true"));
@@ -221,7 +221,14 @@ async fn the_log_of_a_withdrawn_job_remains_while_it_waits_and_after_it_is_kille
     check("while it waits").await;
     let kill = Request::new("DELETE", &of_long);
     assert_eq!(send(&stage, "me", kill).await.status, 200);
-    wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Killed").await;
+    let killed = wait_until(&stage, "me", &of_long, |msg| msg["job"]["status"] == "Killed").await;
     check("after the kill").await;
+    let listed = get(&stage, "me", &of_long.replace("/jobs/", "/workers?jobname="))
+        .await
+        .json();
+    for workers in [&killed["workers"], &listed["msg"]] {
+        let shown = (&workers[0]["status"], &workers[0]["attempt"], &workers[1]);
+        assert_eq!(shown, (&json!("Killed"), &json!(1), &Value::Null));
+    }
     stage.finish().await;
 }

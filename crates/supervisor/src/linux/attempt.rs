@@ -111,7 +111,7 @@ pub fn take_place(dir: &Path) -> io::Result<Option<File>> {
 fn start(dir: &Path) -> Result<(), Failure> {
     let (mut answer, mut report) = pipe_with(PipeFlags::CLOEXEC)
         .map(|(read, write)| (File::from(read), File::from(write)))
-        .map_err(|error| Failure::of("make a pipe", &error.into()))?;
+        .map_err(|error| Failure::of("create a pipe", &error.into()))?;
     // SAFETY: the caller promised a single thread.
     match unsafe { libc::fork() } {
         -1 => Err(Failure::of("fork", &io::Error::last_os_error())),
@@ -218,7 +218,7 @@ impl StartedSupervisor {
 fn create_log(dir: &Path, plan: &WorkerPlan) -> Result<LogWriter, StartError> {
     match LogWriter::create(&plan.log_folder(dir), plan.log) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(StartError::Lost),
-        result => Ok(result.refused(|| "make the log".into())?),
+        result => Ok(result.refused(|| "create the log".into())?),
     }
 }
 

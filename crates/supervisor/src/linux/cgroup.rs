@@ -61,7 +61,7 @@ impl Groups {
     fn make(&mut self, parent: &CgroupParent, marker: &str) -> Result<PathBuf, Refused> {
         let dir = parent.path.join(marker);
         if !self.dirs.contains(&dir) {
-            make_group(parent, &dir).refused(|| format!("make control group `{}`", dir.display()))?;
+            make_group(parent, &dir).refused(|| format!("create control group `{}`", dir.display()))?;
             self.dirs.push(dir.clone());
         }
         Ok(dir)

@@ -157,7 +157,7 @@ impl Client {
             match decode(line) {
                 Ok(command) => commands.push(command),
                 Err(error) => {
-                    crate::trouble!("a client sent something else than a command: {error}");
+                    crate::trouble!("a client sent an invalid command: {error}");
                     self.gone = true;
                 }
             }

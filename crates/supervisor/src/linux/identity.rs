@@ -128,7 +128,7 @@ mod tests {
     fn is_root() -> bool {
         let is_root = rustix::process::geteuid().is_root();
         if !is_root {
-            eprintln!("skipped: only root can act as somebody else");
+            eprintln!("skipped: only root can act as another user");
         }
         is_root
     }

@@ -32,7 +32,9 @@ impl OwnFiles {
         let offered = files.iter().zip(FIRST_NUMBER..).filter_map(|(file, number)| {
             let offered = link_number(&file.path, number).and_then(|number| Ok((filled(file)?, number)));
             offered
-                .inspect_err(|error| crate::trouble!("the worker has no `{}`: {error}", file.path.display()))
+                .inspect_err(|error| {
+                    crate::trouble!("cannot create the worker's `{}`: {error}", file.path.display())
+                })
                 .ok()
         });
         Self(offered.collect())

@@ -274,7 +274,7 @@ impl Supervisor<'_> {
         true
     }
 
-    /// Reports at once, then at most once per interval: a flood onto a full disk must not become a flood of reports.
+    /// Reports immediately, then at most once per interval: a flood onto a full disk must not become a flood of reports.
     fn report_dropped(&mut self, now: Instant) {
         let bytes = self.output.log.dropped();
         self.timers.dropped = (bytes != self.dropped_reported).then(|| now + DROPPED_INTERVAL);
@@ -491,7 +491,7 @@ impl Supervisor<'_> {
     fn after_grace(&self) -> String {
         let grace = self.end.grace.unwrap_or_default();
         match millis(grace) {
-            0 => "killed at once, as requested".to_owned(),
+            0 => "killed immediately, as requested".to_owned(),
             part if part % 1000 != 0 => format!("killed after its grace period of {part}ms"),
             _ => format!("killed after its grace period of {}s", grace.as_secs()),
         }

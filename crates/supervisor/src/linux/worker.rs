@@ -36,7 +36,7 @@ impl Worker {
     /// # Safety
     /// The process must have one thread.
     pub unsafe fn start(plan: &WorkerPlan, dir: &Path) -> Result<Self, Refused> {
-        let pipe = || pipe_with(PipeFlags::CLOEXEC).refused(|| "make a pipe".into());
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).refused(|| "create a pipe".into());
         let ((orders_in, orders), (notes, notes_out)) = (pipe()?, pipe()?);
         let (output, output_in) = pipe()?;
         let _ = fcntl_setpipe_size(&output, pipe_size());

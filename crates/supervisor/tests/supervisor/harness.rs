@@ -98,7 +98,7 @@ pub fn modes() -> Vec<Mode> {
 pub fn mapped_modes() -> Vec<Mode> {
     let modes: Vec<_> = modes().into_iter().filter(|mode| mode.run_as.is_some()).collect();
     if modes.is_empty() {
-        eprintln!("skipped: only root can run workers as somebody else");
+        eprintln!("skipped: only root can run workers as another user");
     }
     modes
 }

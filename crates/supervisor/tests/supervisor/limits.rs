@@ -148,7 +148,7 @@ fn a_group_that_cannot_be_made_is_said() {
     assert!(
         exit.message
             .unwrap()
-            .starts_with("cannot make control group `/no/such/hierarchy/test-")
+            .starts_with("cannot create control group `/no/such/hierarchy/test-")
     );
 }
 

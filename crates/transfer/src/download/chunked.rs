@@ -13,14 +13,12 @@ use paddlecloud_pfs::{Digest, PfsPath, Root, RootError};
 
 use super::receiver::Receiver;
 use super::source;
-use crate::engine::{Arrivals, Engine, blocking};
+use crate::engine::{Arrivals, Engine, attempts, blocking};
 use crate::item::Item;
 use crate::patience::Patience;
 use crate::stretch::{OTHER_BYTES, begins_at, range_value};
 use crate::{FileClient, Outcome, TransferError};
 
-/// How often a download starts over because the file changed on the server, or arrived damaged.
-const ATTEMPTS: usize = 3;
 /// Chunks per request.
 const CHUNKS_AT_ONCE: u64 = 4;
 
@@ -53,7 +51,7 @@ impl Fetching {
         }
         match receiver.rest().is_empty() {
             true => Ok(()),
-            false => Err(client.broken("cut a file off").into()),
+            false => Err(client.broken("sent a truncated file").into()),
         }
     }
 
@@ -73,14 +71,7 @@ impl Engine<'_> {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
-        let mut result = Err(TransferError::ChangedThere);
-        for _ in 0..ATTEMPTS {
-            result = self.fetch_once(&item).await;
-            if !result.as_ref().is_err_and(is_begun_again) {
-                break;
-            }
-        }
-        match result {
+        match attempts(|| self.fetch_once(&item), is_begun_again).await {
             Ok(()) => self
                 .tally
                 .finished(&source(&item), Outcome::Transferred, item.size()),
@@ -94,10 +85,7 @@ impl Engine<'_> {
     }
 
     async fn fetch_once(&self, item: &Item) -> Result<(), TransferError> {
-        let remote = item.remote_path().map_err(|error| TransferError::Io {
-            action: "name the file",
-            source: std::io::Error::other(error),
-        })?;
+        let remote = item.remote_path()?;
         let permit = self.permit().await;
         let meta = self.files.stat_known(&remote).await?;
         drop(permit);
@@ -139,7 +127,7 @@ impl Engine<'_> {
             fetching.must_be(&meta)?;
             digest = meta.digest.filter(|_| is_resumed);
         }
-        let (assembly, existing) = (fetching.assembly.clone(), self.existing());
+        let (assembly, existing) = (fetching.assembly.clone(), self.options.existing());
         match blocking(move || assembly.commit(digest, existing)).await {
             Ok(_) => Ok(()),
             Err(error @ AssemblyError::WrongDigest { .. }) => {

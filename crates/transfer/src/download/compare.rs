@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::files::{FileMeta, StatsRequest};
-use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::{Digest, RelPath};
 
@@ -12,6 +11,7 @@ use super::source;
 use crate::both_ways::Way;
 use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
+use crate::local::hashed;
 use crate::upload::asked_together;
 
 impl Engine<'_> {
@@ -113,7 +113,6 @@ fn look(items: &[Item]) -> Vec<Option<Meta>> {
 
 /// Compares an item with the local file. A returned digest means that only the contents can decide.
 fn judge(item: &Item, here: Option<Meta>, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
-    let root = &item.tree.local;
     let here = here.map(|meta| FileMeta::of(&meta));
     let same_time = here
         .as_ref()
@@ -123,9 +122,6 @@ fn judge(item: &Item, here: Option<Meta>, checksum: bool, no_overwrite: bool) ->
     if !checksum || !item.is_file() || by_content != Verdict::Unchanged {
         return (by_time, None);
     }
-    let digest = root
-        .open_file_no_links(&item.local)
-        .ok()
-        .and_then(|(file, _)| hash_file(&file).ok());
-    (Verdict::Transfer, digest)
+    let hashed = hashed(&item.tree.local, &item.local).ok();
+    (Verdict::Transfer, hashed.map(|(digest, _)| digest))
 }

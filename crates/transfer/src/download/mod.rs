@@ -9,7 +9,6 @@ mod receiver;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::vec::IntoIter;
 
 use paddlecloud_api::files::{FileMeta, split_last};
 use paddlecloud_pfs::root::Durability;
@@ -35,15 +34,15 @@ impl FileClient<'_> {
         let tally = Tally::new(progress);
         let engine = Engine::new(self.patient(), options, &tally);
         let folders: BTreeSet<PathBuf> = downloads.iter().map(folder_of).collect();
+        engine.plan(downloads.iter().map(foreseen));
         let mut downloads = downloads.into_iter();
-        let items = engine.items_to_fetch(&mut downloads).await;
-        engine.plan(&items, downloads.as_slice().iter().map(foreseen));
-        engine.fetch_all(items).await;
+        let (existing, dry_run) = (options.existing(), options.dry_run);
         while downloads.len() > 0 {
-            let items = engine.items_to_fetch(&mut downloads).await;
+            let add = move |gathering: &mut _, download| add(gathering, download, existing, dry_run);
+            let items = engine.gathered(&mut downloads, add).await;
             engine.fetch_all(items).await;
         }
-        if !options.dry_run {
+        if !dry_run {
             blocking(move || leftovers::clear_up(&folders)).await;
         }
         tally.into_summary()
@@ -69,7 +68,7 @@ impl Engine<'_> {
 
     /// Creates folders and links.
     async fn make(&self, items: Vec<Item>) {
-        let existing = self.existing();
+        let existing = self.options.existing();
         for (item, made) in blocking(move || make_bare(items, existing)).await {
             match made {
                 Ok(()) if item.is_dir() => {}
@@ -78,82 +77,37 @@ impl Engine<'_> {
             }
         }
     }
-
-    pub(super) fn existing(&self) -> Existing {
-        match self.options.no_overwrite {
-            true => Existing::Keep,
-            false => Existing::Replace,
-        }
-    }
-
-    /// The items of the next downloads, as many as folders may be open at a time.
-    async fn items_to_fetch(&self, downloads: &mut IntoIter<Download>) -> Vec<Item> {
-        let mut gathering = Gathering::default();
-        while !gathering.is_full()
-            && let Some(download) = downloads.next()
-        {
-            let shown = match &download {
-                Download::File { remote, .. }
-                | Download::Known { remote, .. }
-                | Download::Tree { remote, .. } => remote.to_string(),
-            };
-            let added;
-            (gathering, added) = self.add_to_fetch(gathering, download, &shown).await;
-            if let Err(error) = added {
-                self.tally.failed(shown, error);
-            }
-        }
-        gathering.into_items()
-    }
-
-    async fn add_to_fetch(
-        &self,
-        mut gathering: Gathering,
-        download: Download,
-        shown: &str,
-    ) -> (Gathering, Result<(), TransferError>) {
-        let dry_run = self.options.dry_run;
-        let (remote, local, meta) = match download {
-            Download::File { .. } if self.tally.is_over() => {
-                return (gathering, Err(TransferError::BrokenOff));
-            }
-            Download::File { remote, local } => match self.files.stat(&remote).await {
-                Ok(meta) => (remote, local, meta),
-                Err(error) => return (gathering, Err(error.into())),
-            },
-            Download::Known { remote, local, meta } => (remote, local, meta),
-            Download::Tree {
-                remote,
-                local,
-                entries,
-            } => {
-                let opened = blocking(move || match dry_run {
-                    true => open_or_empty(&local),
-                    false => open_or_make(&local),
-                })
-                .await;
-                let shown = shown.to_owned();
-                let added = opened.map(|local| {
-                    gathering.add_tree(self.items_of(Tree { local, remote, shown }, entries));
-                });
-                return (gathering, added);
-            }
-        };
-        let existing = self.existing();
-        let open = if dry_run { open_or_empty } else { open_folder };
-        blocking(move || {
-            let added = add_single(&mut gathering, &remote, local, &meta, existing, open);
-            (gathering, added)
-        })
-        .await
-    }
 }
 
-/// The expected files and bytes, as far as known.
+fn add(gathering: &mut Gathering, download: Download, existing: Existing, dry_run: bool) {
+    let (shown, added) = match download {
+        Download::File { remote, local, meta } => {
+            let open = if dry_run { open_or_empty } else { open_folder };
+            let added = add_single(gathering, &remote, local, &meta, existing, open);
+            (remote.to_string(), added)
+        }
+        Download::Tree {
+            remote,
+            local,
+            entries,
+        } => {
+            let open = if dry_run { open_or_empty } else { open_or_make };
+            let (shown, opened) = (remote.to_string(), open(&local));
+            let tree = opened.map(|local| Tree {
+                local,
+                remote,
+                shown: shown.clone(),
+            });
+            (shown, tree.map(|tree| gathering.add_tree(tree, entries)))
+        }
+    };
+    gathering.failed.extend(added.err().map(|error| (shown, error)));
+}
+
+/// The expected files and bytes.
 fn foreseen(download: &Download) -> (u64, u64) {
     match download {
-        Download::File { .. } => (1, 0),
-        Download::Known { meta, .. } => (1, meta.size),
+        Download::File { meta, .. } => (1, meta.size),
         Download::Tree { entries, .. } => amount_of(entries),
     }
 }
@@ -193,11 +147,7 @@ fn add_single(
         tree,
         local: own,
         remote: name,
-        node: Node::File {
-            size: meta.size,
-            executable: meta.executable,
-            digest: None,
-        },
+        node: Node::file(meta.size, meta.executable),
         mtime: meta.mtime,
     });
     Ok(())
@@ -216,7 +166,7 @@ fn folder_of(download: &Download) -> PathBuf {
     match download {
         Download::Tree { local, .. } => local.clone(),
         // A link's target is replaced where it is.
-        Download::File { local, .. } | Download::Known { local, .. } => {
+        Download::File { local, .. } => {
             let place = replaceable(local);
             folder_above(place.as_deref().unwrap_or(local))
         }
@@ -237,7 +187,7 @@ fn source(item: &Item) -> String {
 
 fn open_or_make(folder: &Path) -> Result<Root, TransferError> {
     std::fs::create_dir_all(folder).map_err(|source| TransferError::Io {
-        action: "make the folder",
+        action: "create the folder",
         source,
     })?;
     open_folder(folder)
@@ -366,6 +316,7 @@ mod tests {
             folder_of(&Download::File {
                 remote: "/pfs/dc/home/me/big".parse().unwrap(),
                 local: real.join(name),
+                meta: FileMeta::of(&Root::open(&real).unwrap().stat(&RelPath::root()).unwrap()),
             })
         };
         assert_eq!(folder_of("link"), real.join("data"));

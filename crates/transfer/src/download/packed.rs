@@ -42,7 +42,7 @@ impl Engine<'_> {
             .iter()
             .map(|item| (item.remote.clone(), item.local.clone()))
             .collect();
-        let (root, existing) = (items[0].tree.local.clone(), self.existing());
+        let (root, existing) = (items[0].tree.local.clone(), self.options.existing());
         let mut flow = self.tally.flow(items.iter().map(Item::size).sum());
         let fetched = self.receiving(&mut flow, async move |client, arrivals| {
             let staged = StagedTree::create(&root)?;

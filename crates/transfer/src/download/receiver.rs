@@ -40,7 +40,7 @@ impl Receiver {
                 Some(mut chunk) => {
                     chunk.write(now)?;
                     match at + len as u64 == end {
-                        true => chunk.finish_as_received()?,
+                        true => chunk.finish(None)?,
                         false => self.chunk = Some(chunk),
                     }
                 }

@@ -18,14 +18,13 @@ use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{Digest, FileExt, PfsPath};
 
 use super::source;
-use crate::engine::{Engine, blocking};
+use crate::engine::{Engine, attempts, blocking};
+use crate::error::unreadable;
 use crate::item::Item;
 use crate::paced::PacedBody;
 use crate::patience::Patience;
 use crate::{Outcome, TransferError};
 
-/// How often an upload starts over because the file or its upload changed, or because the data arrived damaged.
-pub(super) const ATTEMPTS: usize = 3;
 /// After this many failed attempts, a chunk is sent in small ranges, each of which is kept.
 const TRIES_AS_A_WHOLE: u32 = 2;
 /// Bytes of such a range.
@@ -67,14 +66,7 @@ impl Engine<'_> {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
-        let mut result = Err(TransferError::Changed);
-        for _ in 0..ATTEMPTS {
-            result = self.send_once(&item).await;
-            if !is_begun_anew(&result) {
-                break;
-            }
-        }
-        match result {
+        match attempts(|| self.send_once(&item), is_begun_again).await {
             Ok(outcome) => self.tally.finished(&source(&item), outcome, item.size()),
             Err(error) => self.tally.failed(source(&item), error),
         }
@@ -353,10 +345,10 @@ impl Engine<'_> {
 }
 
 /// Whether starting over may help.
-pub(super) fn is_begun_anew(sent: &Result<Outcome, TransferError>) -> bool {
-    match sent {
-        Err(TransferError::Changed | TransferError::UploadGone) => true,
-        Err(TransferError::Server(error)) => {
+pub(super) fn is_begun_again(error: &TransferError) -> bool {
+    match error {
+        TransferError::Changed | TransferError::UploadGone => true,
+        TransferError::Server(error) => {
             matches!(error.refusal(), Some(ErrorName::Damaged | ErrorName::Changing))
         }
         _ => false,
@@ -370,15 +362,11 @@ pub(super) fn upload_target(id: &StagedId) -> Target {
 async fn open(item: &Item) -> Result<Sending, TransferError> {
     let (root, path) = (item.tree.local.clone(), item.local.clone());
     let (file, meta) = blocking(move || root.open_file_no_links(&path)).await?;
-    let remote = item.remote_path().map_err(|error| TransferError::Io {
-        action: "name the file",
-        source: std::io::Error::other(error),
-    })?;
     Ok(Sending {
         layout: Layout::of(meta.size),
         file: Arc::new(file),
         meta,
-        remote,
+        remote: item.remote_path()?,
     })
 }
 
@@ -414,13 +402,6 @@ fn read_chunk(file: &File, layout: Layout, index: u64) -> Result<Chunk, Transfer
         bytes: Bytes::from_owner(chunk),
         name: hasher.finish(),
     })
-}
-
-pub(super) fn unreadable(source: std::io::Error) -> TransferError {
-    TransferError::Io {
-        action: "read the file",
-        source,
-    }
 }
 
 #[cfg(test)]

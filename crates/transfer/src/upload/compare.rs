@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use paddlecloud_api::client::{Call, ClientError, Replay, TREES, Target};
 use paddlecloud_api::files::{FILES, FileMeta, StatsRequest};
-use paddlecloud_pfs::content::hash_file;
-use paddlecloud_pfs::{Digest, RelPath};
 
 use super::source;
 use crate::both_ways::Way;
 use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
+use crate::local::hashed;
 
 /// Paths per request.
 const ASKED_AT_ONCE: usize = 2000;
@@ -75,8 +74,10 @@ impl Engine<'_> {
         let same_content = match there {
             Some(there) if item.is_file() && there.size == item.size() => {
                 if self.options.checksum {
-                    let local = digest_of(item).await;
-                    local.is_some() && there.digest == local
+                    let (root, path) = (item.tree.local.clone(), item.local.clone());
+                    // Sending an unreadable file will report it.
+                    let local = blocking(move || hashed(&root, &path)).await;
+                    local.is_ok_and(|(digest, _)| there.digest == Some(digest))
                 } else {
                     there.mtime.is_same_moment(item.mtime)
                 }
@@ -85,16 +86,6 @@ impl Engine<'_> {
         };
         item.judge(there, same_content, self.options.no_overwrite)
     }
-}
-
-/// The digest of a local file; `None` if it is unreadable, which sending it will report.
-async fn digest_of(item: &Item) -> Option<Digest> {
-    let (root, path): (_, RelPath) = (item.tree.local.clone(), item.local.clone());
-    blocking(move || {
-        let (file, _) = root.open_file_no_links(&path).ok()?;
-        hash_file(&file).ok()
-    })
-    .await
 }
 
 impl crate::FileClient<'_> {
@@ -106,7 +97,7 @@ impl crate::FileClient<'_> {
         if there.len() != request.files.len() {
             return Err(self
                 .client
-                .broken("answered for other files than it was asked about"));
+                .broken("replied about other files than those in the request"));
         }
         Ok(there)
     }

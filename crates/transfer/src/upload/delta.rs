@@ -13,8 +13,9 @@ use paddlecloud_pfs::FileExt;
 use paddlecloud_pfs::content::{CHUNK, ChunkName, ChunkTable, Op, Signature};
 use paddlecloud_pfs::staging::StagedId;
 
-use super::chunked::{Sending, unreadable, upload_target};
+use super::chunked::{Sending, upload_target};
 use crate::engine::{Engine, blocking};
+use crate::error::unreadable;
 use crate::patience::Patience;
 use crate::{FileClient, TransferError};
 
@@ -66,11 +67,7 @@ impl Engine<'_> {
         drop(permit);
         // A keep-alive reply starts with spaces.
         let Ok(signature) = Signature::decode(bytes.trim_ascii_start()) else {
-            return Err(self
-                .files
-                .client
-                .broken("sent a signature that cannot be read")
-                .into());
+            return Err(self.files.client.broken("sent an unreadable signature").into());
         };
         let file = sending.file.clone();
         let ops = blocking(move || signature.diff(&file))

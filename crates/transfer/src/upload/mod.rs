@@ -7,13 +7,12 @@ mod packed;
 mod stream;
 
 use std::path::Path;
-use std::vec::IntoIter;
 
 use paddlecloud_pfs::{Node, PfsPath, RelPath, Root, RootError};
 
 pub(super) use self::compare::asked_together;
 use super::both_ways::{Way, amount_of};
-use super::engine::{Engine, blocking};
+use super::engine::Engine;
 use super::gathering::Gathering;
 use super::item::{Item, Tree};
 use super::tally::Tally;
@@ -30,12 +29,10 @@ impl FileClient<'_> {
     ) -> Summary {
         let tally = Tally::new(progress);
         let engine = Engine::new(self.patient(), options, &tally);
+        engine.plan(uploads.iter().map(foreseen));
         let mut uploads = uploads.into_iter();
-        let items = engine.items_to_send(&mut uploads).await;
-        engine.plan(&items, uploads.as_slice().iter().map(foreseen));
-        engine.send_all(items).await;
         while uploads.len() > 0 {
-            let items = engine.items_to_send(&mut uploads).await;
+            let items = engine.gathered(&mut uploads, add).await;
             engine.send_all(items).await;
         }
         tally.into_summary()
@@ -48,7 +45,7 @@ impl FileClient<'_> {
         let options = TransferOptions::default();
         let mut engine = Engine::new(self.patient(), &options, &tally);
         engine.packs_once = true;
-        let items = engine.items_to_send(&mut vec![files].into_iter()).await;
+        let items = engine.gathered(&mut vec![files].into_iter(), add).await;
         engine.small_then_large(Way::Up, items).await;
         tally.into_summary()
     }
@@ -65,53 +62,30 @@ impl Engine<'_> {
         }
         self.small_then_large(Way::Up, wanted).await;
     }
+}
 
-    /// The items of the next uploads, as many as folders may be open at a time.
-    async fn items_to_send(&self, uploads: &mut IntoIter<Upload>) -> Vec<Item> {
-        let mut gathering = Gathering::default();
-        while !gathering.is_full()
-            && let Some(upload) = uploads.next()
-        {
-            let shown = match &upload {
-                Upload::File { local, .. } | Upload::Tree { local, .. } => local.display().to_string(),
-            };
-            let added;
-            (gathering, added) = self.add_to_send(gathering, upload, &shown).await;
-            if let Err(error) = added {
-                self.tally.failed(shown, error);
-            }
+fn add(gathering: &mut Gathering, upload: Upload) {
+    let (shown, added) = match upload {
+        Upload::File { local, remote } => {
+            let added = add_single(gathering, &local, &remote);
+            (local.display().to_string(), added)
         }
-        gathering.into_items()
-    }
-
-    async fn add_to_send(
-        &self,
-        mut gathering: Gathering,
-        upload: Upload,
-        shown: &str,
-    ) -> (Gathering, Result<(), TransferError>) {
-        match upload {
-            Upload::File { local, remote } => {
-                blocking(move || {
-                    let added = add_single(&mut gathering, &local, &remote);
-                    (gathering, added)
-                })
-                .await
-            }
-            Upload::Tree {
+        Upload::Tree {
+            local,
+            remote,
+            entries,
+        } => {
+            let (shown, opened) = (local.display().to_string(), Root::open(&local));
+            let tree = opened.map(|local| Tree {
                 local,
                 remote,
-                entries,
-            } => {
-                let opened = blocking(move || Root::open(&local)).await;
-                let shown = shown.to_owned();
-                let added = opened.map(|local| {
-                    gathering.add_tree(self.items_of(Tree { local, remote, shown }, entries));
-                });
-                (gathering, added.map_err(TransferError::from))
-            }
+                shown: shown.clone(),
+            });
+            let added = tree.map(|tree| gathering.add_tree(tree, entries));
+            (shown, added.map_err(TransferError::from))
         }
-    }
+    };
+    gathering.failed.extend(added.err().map(|error| (shown, error)));
 }
 
 /// The local path.
@@ -157,11 +131,7 @@ fn add_single(gathering: &mut Gathering, local: &Path, remote: &PfsPath) -> Resu
         tree,
         local,
         remote: name,
-        node: Node::File {
-            size: meta.size,
-            executable: meta.executable,
-            digest: None,
-        },
+        node: Node::file(meta.size, meta.executable),
         mtime: meta.mtime,
     });
     Ok(())

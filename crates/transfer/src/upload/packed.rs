@@ -11,6 +11,7 @@ use paddlecloud_pfs::{Entry, Node, Source};
 
 use super::source;
 use crate::engine::{Engine, blocking};
+use crate::error::unreadable;
 use crate::item::{Item, pack_entries};
 use crate::paced::PacedBody;
 use crate::{Outcome, TransferError};
@@ -104,11 +105,7 @@ fn write_pack(
             Ok(meta) if meta.size == entry.size() => {
                 let entry = Entry {
                     path: entry.path.clone(),
-                    node: Node::File {
-                        size: meta.size,
-                        executable: meta.executable,
-                        digest: None,
-                    },
+                    node: Node::file(meta.size, meta.executable),
                     mtime: meta.mtime,
                 };
                 pack.add_file(&entry, content.as_slice())?;
@@ -129,10 +126,7 @@ fn read_small(item: &Item, content: &mut Vec<u8>) -> Result<Meta, TransferError>
         // One byte more than expected, to detect a file that has grown.
         let room = usize::try_from(before.size.min(SMALL_FILE) + 1).expect("small files fit into memory");
         content.resize(room, 0);
-        let read = file.read_full(content, 0).map_err(|source| TransferError::Io {
-            action: "read the file",
-            source,
-        })?;
+        let read = file.read_full(content, 0).map_err(unreadable)?;
         content.truncate(read);
         let after = item.tree.local.look_again(&file, &item.local)?;
         let whole = content.len() as u64 == before.size || before.size > SMALL_FILE;

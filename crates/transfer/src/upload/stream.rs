@@ -7,8 +7,9 @@ use paddlecloud_pfs::PfsPath;
 use paddlecloud_pfs::content::Layout;
 use paddlecloud_pfs::root::Meta;
 
-use super::chunked::{ATTEMPTS, Sending, is_begun_anew, unreadable};
-use crate::engine::Engine;
+use super::chunked::{Sending, is_begun_again};
+use crate::engine::{Engine, attempts};
+use crate::error::unreadable;
 use crate::tally::Tally;
 use crate::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 
@@ -43,13 +44,7 @@ impl Engine<'_> {
             meta,
             remote: remote.clone(),
         };
-        let mut sent = Err(TransferError::BrokenOff);
-        for _ in 0..ATTEMPTS {
-            sent = self.send_state(&sending, None).await;
-            if !is_begun_anew(&sent) {
-                break;
-            }
-        }
-        Ok((sent?, size))
+        let sent = attempts(|| self.send_state(&sending, None), is_begun_again);
+        Ok((sent.await?, size))
     }
 }

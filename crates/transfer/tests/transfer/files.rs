@@ -105,11 +105,12 @@ async fn nothing_stays_here_of_a_file_that_keeps_changing_there() {
     })
     .await;
     let folder = tempfile::tempdir().unwrap();
+    let client = client(&endpoint);
     let download = Download::File {
         remote: remote("large"),
         local: folder.path().join("large"),
+        meta: client.files().stat(&remote("large")).await.unwrap(),
     };
-    let client = client(&endpoint);
     let options = TransferOptions::default();
     let summary = client.files().download(vec![download], &options, &()).await;
     let error = &summary.failures[0].error;
@@ -302,7 +303,7 @@ async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
     );
 }
 
-const DAMAGED: &str = r#"{"code":400,"msg":"`f` cannot be had: the disk is damaged","error":"damaged"}"#;
+const DAMAGED: &str = r#"{"code":400,"msg":"cannot read `f`: the disk is damaged","error":"damaged"}"#;
 
 #[tokio::test]
 async fn a_stretch_of_a_file_that_the_disk_has_damaged_is_asked_for_once() {
@@ -495,11 +496,12 @@ async fn fetch_flipped(flips: usize, disk_is_damaged: bool) -> (Result<bool, Tra
     .await;
     let folder = tempfile::tempdir().unwrap();
     let local = folder.path().join("large");
+    let client = client(&endpoint);
     let download = Download::File {
         remote: remote("large"),
         local: local.clone(),
+        meta: client.files().stat(&remote("large")).await.unwrap(),
     };
-    let client = client(&endpoint);
     let options = TransferOptions::default();
     let mut summary = client.files().download(vec![download], &options, &()).await;
     let fetched = match summary.failures.pop() {

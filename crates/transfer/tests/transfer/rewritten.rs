@@ -32,11 +32,12 @@ async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usi
     .await;
     let folder = tempfile::tempdir().unwrap();
     let local = folder.path().join("large");
+    let client = client(&endpoint);
     let download = Download::File {
         remote: remote("large"),
         local: local.clone(),
+        meta: client.files().stat(&remote("large")).await.unwrap(),
     };
-    let client = client(&endpoint);
     let options = TransferOptions::default();
     let mut summary = client.files().download(vec![download], &options, &()).await;
     let fetched = match summary.failures.pop() {

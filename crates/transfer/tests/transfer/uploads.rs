@@ -134,11 +134,7 @@ async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits(
     let folder = tempfile::tempdir().unwrap();
     let listed = |(number, gib): (usize, u64)| Entry {
         path: number.to_string().parse().unwrap(),
-        node: Node::File {
-            size: gib << 30,
-            executable: false,
-            digest: None,
-        },
+        node: Node::file(gib << 30, false),
         mtime: Mtime::from_nanos(1),
     };
     let client = client(&endpoint);
@@ -163,6 +159,46 @@ async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits(
     };
     assert_eq!(send(true).await, [2, 1, 1, 1]);
     assert_eq!(send(false).await, [5], "nothing is read for it");
+}
+
+#[tokio::test]
+async fn after_a_broken_pack_all_packs_are_as_small_as_the_connection_bears() {
+    let (endpoint, log) = serve(|_, seen| {
+        let Some(entries) = seen.query("entries") else {
+            let body = serde_json::json!({"code": 200, "msg": vec![serde_json::Value::Null; 32]});
+            return Reply::Keep(json(200, &body.to_string()));
+        };
+        if entries.parse::<u64>().unwrap() > 4 {
+            return Reply::Cut(Vec::new());
+        }
+        Reply::Keep(json(
+            200,
+            r#"{"code":200,"msg":{"stored":4,"kept":[],"failed":[]}}"#,
+        ))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let entry = |number: usize| {
+        let name = format!("{number:02}");
+        std::fs::write(folder.path().join(&name), "x").unwrap();
+        Entry {
+            path: name.parse().unwrap(),
+            node: Node::file(1, false),
+            mtime: Mtime::from_nanos(1),
+        }
+    };
+    let upload = Upload::Tree {
+        local: folder.path().to_owned(),
+        remote: "/pfs/dc/home/me/t".parse().unwrap(),
+        entries: (0..32).map(entry).collect(),
+    };
+    let (client, options) = (client(&endpoint), TransferOptions::default());
+    let summary = client.files().upload(vec![upload], &options, &()).await;
+    assert_eq!((summary.transferred, summary.failures.len()), (32, 0));
+    let log = log.lock().unwrap();
+    let packs: Vec<&str> = log.iter().filter_map(|seen| seen.query("entries")).collect();
+    assert_eq!(packs[..3], ["32", "16", "8"]);
+    assert_eq!(packs[3..], ["4"; 8]);
 }
 
 #[tokio::test]

@@ -32,10 +32,7 @@ fn a_cluster_that_cannot_be_used_is_named() {
     let said = with_kubeconfig(&cluster, &nowhere.to_string());
     assert!(said.contains("the cluster does not answer"), "{said}");
     let said = with_kubeconfig(&cluster, "no: kubeconfig");
-    assert!(
-        said.contains("cannot find out how to reach the cluster"),
-        "{said}"
-    );
+    assert!(said.contains("cannot find the cluster's configuration"), "{said}");
 }
 
 #[test]
@@ -55,6 +52,36 @@ fn credentials_that_do_not_do_are_named() {
         said.contains("this server may not list and watch nodes"),
         "{said}"
     );
+}
+
+#[test]
+fn a_server_that_pods_cannot_reach_is_named() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    // Nobody listens at this port of the machine.
+    let nowhere = |server: &ClusterServer| {
+        let link = server.link();
+        let (machine, _) = link.rsplit_once(':').expect("an address has a port");
+        format!("{machine}:9")
+    };
+    let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
+        link_address: Some(nowhere(server)),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    let package = env.package("cut-off").file("train.sh", "echo begun\n");
+    env.submit("cut-off", &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
+    let sentence = format!(
+        "has not reached this server at {} (`kubernetes.link.address`)",
+        nowhere(&server)
+    );
+    wait_until("the reason must be shown", || {
+        let described = env.paddlectl(&["describe", "cut-off"]).ok().stdout;
+        described.contains(&sentence).then_some(())
+    });
+    env.paddlectl(&["kill", "cut-off"]).ok();
+    env.wait_for_status("cut-off", "Killed");
+    server.wait_until_empty(0);
 }
 
 #[test]
@@ -82,7 +109,8 @@ fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
     drop(hangs);
     env.wait_for_status("double", "Failed");
     let described = env.paddlectl(&["describe", "double"]).ok().stdout;
-    let sentence = format!("Pod `{name}` in namespace `{namespace}` exists and is not of this run");
+    let sentence =
+        format!("Pod `{name}` in namespace `{namespace}` already exists and does not belong to this run");
     assert!(described.contains(&sentence), "{described}");
     server.wait_until_empty(0);
     let left = cluster.objects("pods", namespace);

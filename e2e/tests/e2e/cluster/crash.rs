@@ -30,7 +30,7 @@ fn a_worker_goes_on_while_its_server_is_away_and_its_log_is_complete() {
         .join("lasting/output");
     server.crash();
     std::fs::write(output.join("gate"), "").unwrap();
-    wait_until("the worker must go on alone", || {
+    wait_until("the worker must continue alone", || {
         output.join("done").exists().then_some(())
     });
     server.revive(&env);
@@ -42,9 +42,13 @@ fn a_worker_goes_on_while_its_server_is_away_and_its_log_is_complete() {
     server.wait_until_empty(0);
 }
 
-/// Starts a job that never ends by itself; gives its id.
+/// Never ends by itself, and says that it runs when the test writes `output/more`.
+const ENDLESS: &str = "mkdir -p output\necho begun\nwhile true; do\n\
+                       if [ -e output/more ]; then rm output/more; echo still here; fi\nsleep 0.1; done\n";
+
+/// Starts such a job; returns its id.
 fn start_endless(env: &TestEnvironment, job: &str) -> String {
-    let package = env.package(job).file("train.sh", "echo begun\nsleep 1000\n");
+    let package = env.package(job).file("train.sh", ENDLESS);
     env.submit(job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
     env.wait_for_status(job, "Running");
     let described = env.describe(job);
@@ -54,7 +58,7 @@ fn start_endless(env: &TestEnvironment, job: &str) -> String {
         .to_owned()
 }
 
-/// Loses the database, and brings back what the backup has.
+/// Loses the database, and restores the backup.
 fn lose_and_restore(server: &ClusterServer) {
     for name in ["server.db", "server.db-wal", "server.db-shm"] {
         let _ = std::fs::remove_file(server.data().join(name));
@@ -84,6 +88,11 @@ fn a_restored_backup_forgets_no_pod_of_a_newer_run() {
     });
     assert_eq!(env.status("old"), "Running");
     assert!(!pods(&old).is_empty());
+    std::fs::write(server.output(&env, 0, "old").join("more"), "").expect("it has a folder for its output");
+    wait_until("the restored server must accept the running pod", || {
+        let logs = env.logs("old");
+        logs.iter().any(|line| line.ends_with("still here")).then_some(())
+    });
     let files = server.home(0).join(".paddlecloud/runs").join(&newer);
     assert!(files.exists() && server.data().join("attempts").join(&newer).exists());
 
@@ -112,7 +121,22 @@ fn a_restored_backup_forgets_no_pod_of_a_newer_run() {
         pods(&lost).is_empty().then_some(())
     });
     assert_eq!(env.status("old"), "Running");
-    env.paddlectl(&["kill", "old"]).ok();
-    env.wait_for_status("old", "Killed");
-    server.wait_until_empty(0);
+
+    // The same for the job of the backup: nobody knows how it ended, or that it runs.
+    server.crash();
+    std::fs::remove_dir_all(attempts.join(&old)).expect("it has records");
+    lose_and_restore(&server);
+    server.revive(&env);
+    server.configure(&env, 0);
+    assert_eq!(env.status("old"), "Lost");
+    let why = env.paddlectl(&["why", "old"]).ok().stdout;
+    assert!(
+        why.contains("the database was restored from a backup of "),
+        "{why}"
+    );
+    let phase = "jsonpath={.items[*].status.phase}";
+    let phase = ["get", "pods", "-n", &namespace, "-l", &label(&old), "-o", phase];
+    wait_until("its launcher must be told to exit", || {
+        (cluster.kubectl(&phase) != "Running").then_some(())
+    });
 }

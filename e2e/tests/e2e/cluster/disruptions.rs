@@ -37,7 +37,7 @@ fn pod_of(cluster: &Cluster, server: &ClusterServer) -> String {
         .to_owned()
 }
 
-/// Waits for the second attempt, lets it end, and gives what `describe` says of it.
+/// Waits for the second attempt, lets it end, and returns what `describe` says of it.
 fn second_attempt_ends_well(env: &TestEnvironment, server: &ClusterServer, job: &str) -> String {
     wait_until("the trainer must begin again", || {
         let worker = &env.describe(job)["workers"][0];
@@ -58,7 +58,7 @@ fn a_pod_that_somebody_deletes_is_restarted_and_uses_no_retry() {
     let pod = pod_of(&cluster, &server);
     cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
     let described = second_attempt_ends_well(&env, &server, "robbed");
-    assert!(described.contains("somebody deleted it"), "{described}");
+    assert!(described.contains("someone deleted it"), "{described}");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_deleted_pod_whose_launcher_cannot_report_in_time_is_restarted() {
     let at_once = ["--wait=false", "--grace-period=1"];
     cluster.kubectl(&[&["delete", "pod", "-n", server.namespace(0), &pod], &at_once[..]].concat());
     let described = second_attempt_ends_well(&env, &server, "mute");
-    assert!(described.contains("somebody deleted it"), "{described}");
+    assert!(described.contains("someone deleted it"), "{described}");
 }
 
 #[test]
@@ -391,7 +391,10 @@ fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
         let offered = "jsonpath={.status.allocatable.nvidia\\.com/gpu}";
         (cluster.kubectl(&["get", "node", "node1", "-o", offered]) == "2").then_some(())
     });
-    let package = env.package("race").file("train.sh", "echo begun\n");
+    let package = env.package("race").file(
+        "train.sh",
+        "echo begun with ${CUDA_VISIBLE_DEVICES-all cards of its pod}\n",
+    );
     let flags = [
         "-entry",
         "sh train.sh",
@@ -427,7 +430,7 @@ fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
         });
         cluster.kubectl(&["delete", "pod", rival, "-n", "default", "--wait=false"]);
         env.wait_for_status(job, "Succeeded");
-        assert_eq!(lines_with(&env, job, "begun"), 2);
+        assert_eq!(lines_with(&env, job, "begun with all cards of its pod"), 2);
     }
     is_preempted(&env, &cluster, &server, &flags);
     server.wait_until_empty(0);

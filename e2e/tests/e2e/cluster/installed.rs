@@ -1,7 +1,8 @@
-//! The server as a pod of the cluster, installed from the committed manifests and with no other rights than theirs.
+//! The server as a pod of the cluster, installed from the committed manifests or with Helm, and with no other rights than theirs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::process::Command;
 
 use e2e::cluster::Cluster;
 use e2e::{TestEnvironment, wait_until};
@@ -9,20 +10,44 @@ use e2e::{TestEnvironment, wait_until};
 /// Who the manifests' server runs as.
 const UID: u32 = 1000;
 const PASSWORD: &str = "correct horse battery staple";
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm/paddlecloud");
+/// The administrator that the chart makes.
+const ADMIN: &str = "root@example.org";
 
 /// An installed server; uninstalled when dropped.
 struct Installed {
     cluster: Cluster,
     folder: tempfile::TempDir,
-    /// Of the server; also the name of its ClusterRole.
+    /// Of the server.
     namespace: String,
     /// Names of users are those of their namespaces.
     users: [String; 2],
+    /// Whether clients use TLS and trust the server's own authority.
+    tls: bool,
 }
 
 impl Installed {
-    /// Installs a server from this image, whose jobs run in the other one.
+    /// Installs a server from this image, whose jobs run in the other one, as the committed manifests say.
     fn new(cluster: &Cluster, image: &str, jobs: &str) -> Installed {
+        let installed = Installed::prepare(cluster);
+        installed.apply(image, jobs);
+        installed.wait_until_ready();
+        installed
+    }
+
+    /// Installs it with `helm template … | kubectl apply`, with TLS and an administrator and without other users.
+    fn with_helm(cluster: &Cluster, helm: &str, image: &str, jobs: &str) -> Installed {
+        let mut installed = Installed::prepare(cluster);
+        installed.tls = true;
+        // The certificate must name the address that clients use, which the cluster chooses.
+        installed.render(helm, image, jobs, &["--show-only", "templates/service.yaml"]);
+        let names = format!("settings.tls.names={{{}}}", installed.address());
+        installed.render(helm, image, jobs, &["--set", &names]);
+        installed.wait_until_ready();
+        installed
+    }
+
+    fn prepare(cluster: &Cluster) -> Installed {
         let folder = tempfile::Builder::new()
             .prefix("paddlecloud-installed-")
             .permissions(fs::Permissions::from_mode(0o755))
@@ -37,10 +62,14 @@ impl Installed {
             cluster: cluster.clone(),
             namespace: format!("pc-{mark}"),
             users: [format!("eve{mark}"), format!("flo{mark}")],
+            tls: false,
             folder,
         };
-        installed.apply(image, jobs);
-        installed.wait_until_ready();
+        for name in ["data", "storage"] {
+            fs::create_dir(installed.path(name)).expect("a folder in a fresh one");
+            chown(installed.path(name), Some(UID), Some(UID)).expect("cluster tests run as root");
+        }
+        cluster.kubectl(&["create", "namespace", &installed.namespace]);
         installed
     }
 
@@ -50,10 +79,6 @@ impl Installed {
 
     /// The committed manifests, with the names and folders of this test and its users.
     fn apply(&self, image: &str, jobs: &str) {
-        for name in ["data", "storage"] {
-            fs::create_dir(self.path(name)).expect("a folder in a fresh one");
-            chown(self.path(name), Some(UID), Some(UID)).expect("cluster tests run as root");
-        }
         let password = self.path("data/password");
         fs::write(&password, PASSWORD).expect("a file in the test's own folder");
         chown(&password, Some(UID), Some(UID)).expect("cluster tests run as root");
@@ -62,9 +87,10 @@ impl Installed {
         let entries: Vec<String> = self.users.iter().map(entry).collect();
         let users = format!("users: [{}]\n    engine:", entries.join(", "));
         let (storage, data) = (self.path("storage"), self.path("data"));
+        let role = format!("{}-paddlecloud", self.namespace);
         let mut text = include_str!("../../../../deploy/kubernetes/paddlecloud.yaml").to_owned();
         for (from, to) in [
-            ("paddlecloud-paddlecloud", self.namespace.as_str()),
+            ("paddlecloud-paddlecloud", role.as_str()),
             (
                 "namespace: paddlecloud",
                 &format!("namespace: {}", self.namespace),
@@ -84,10 +110,36 @@ impl Installed {
             assert!(text.contains(from), "no {from:?} in the manifests");
             text = text.replace(from, to);
         }
+        self.apply_text(text);
+    }
+
+    fn apply_text(&self, text: impl AsRef<[u8]>) {
         let file = self.path("install.yaml");
         fs::write(&file, text).expect("a file in the test's own folder");
-        self.cluster.kubectl(&["create", "namespace", &self.namespace]);
         self.cluster.kubectl(&["apply", "-f", &file]);
+    }
+
+    /// Applies what the chart renders with the images and folders of this test.
+    fn render(&self, helm: &str, image: &str, jobs: &str, more: &[&str]) {
+        let values = [
+            format!("image={image}"),
+            format!("launcherImage={}", self.cluster.launcher_image()),
+            format!("defaultImage={jobs}"),
+            format!("storage.hostPath={}", self.path("storage")),
+            format!("data.hostPath={}", self.path("data")),
+            r"nodeSelector.kubernetes\.io/os=linux".to_owned(),
+            format!("admin={ADMIN}"),
+        ];
+        let values = values.iter().flat_map(|value| ["--set", value.as_str()]);
+        let rendered = Command::new(helm)
+            .args(["template", "paddlecloud", CHART, "-n", &self.namespace])
+            .args(values)
+            .args(more)
+            .output()
+            .expect("helm can be run");
+        let problem = String::from_utf8_lossy(&rendered.stderr);
+        assert!(rendered.status.success(), "{problem}");
+        self.apply_text(rendered.stdout);
     }
 
     fn wait_until_ready(&self) {
@@ -97,21 +149,51 @@ impl Installed {
         });
     }
 
+    /// The address of the server's Service.
+    fn address(&self) -> String {
+        let services = self.cluster.objects("services", &self.namespace);
+        let address = services[0]["spec"]["clusterIP"].as_str();
+        address.expect("it has one").to_owned()
+    }
+
     /// Makes the environment that of one of the users.
     fn configure(&self, env: &TestEnvironment, user: usize) {
-        let services = self.cluster.objects("services", &self.namespace);
-        let address = services[0]["spec"]["clusterIP"].as_str().expect("it has one");
+        self.configure_as(env, &self.users[user], PASSWORD);
+    }
+
+    fn configure_as(&self, env: &TestEnvironment, user: &str, password: &str) {
+        let address = self.address();
         // A Service leads to a pod a moment after the pod is ready.
         wait_until("the Service must lead to the server", || {
-            std::net::TcpStream::connect((address, 8443))
+            std::net::TcpStream::connect((address.as_str(), 8443))
                 .is_ok()
                 .then_some(())
         });
-        let user = &self.users[user];
+        let (scheme, trusts) = match self.tls {
+            true => ("https", format!(", cacert: {}", self.path("data/data/ca.crt"))),
+            false => ("http", String::new()),
+        };
         env.configure(&format!(
-            "datacenters:\n- {{name: dc1, username: {user}, password: {PASSWORD}, endpoint: \"http://{address}:8443\"}}\n\
-             current-datacenter: dc1\n"
+            "datacenters:\n- {{name: dc1, username: {user}, password: {password}, \
+             endpoint: \"{scheme}://{address}:8443\"{trusts}}}\ncurrent-datacenter: dc1\n"
         ));
+    }
+
+    /// The chart's administrator logs in with the password of the chart's Secret, and adds the users.
+    fn add_users(&self, env: &mut TestEnvironment) {
+        let password = "go-template={{.data.password | base64decode}}";
+        let secret = ["get", "secret", "-n", &self.namespace, "paddlecloud-admin", "-o"];
+        let password = self.cluster.kubectl(&[&secret[..], &[password]].concat());
+        self.configure_as(env, ADMIN, &password);
+        env.set("PADDLECLOUD_PASSWORD", PASSWORD);
+        for user in &self.users {
+            env.paddlectl(&["admin", "user", "add", user]).ok();
+        }
+        let listed = env.paddlectl(&["admin", "user", "list"]).ok().stdout;
+        assert!(
+            listed.contains(&format!("{ADMIN}\tadmin\tenabled\tconfiguration\t")),
+            "{listed}"
+        );
     }
 }
 
@@ -121,7 +203,11 @@ impl Drop for Installed {
         let [first, second] = self.users.each_ref().map(String::as_str);
         let gone = ["--ignore-not-found", "--wait=false"];
         for words in [
-            ["delete", "clusterrole,clusterrolebinding", namespace],
+            [
+                "delete",
+                "clusterrole,clusterrolebinding",
+                &format!("{namespace}-paddlecloud"),
+            ],
             ["delete", "namespace", namespace],
             ["delete", "namespace", first],
             ["delete", "namespace", second],
@@ -161,6 +247,8 @@ fn an_installed_server_is_upgraded_under_a_running_job() {
         objects.contains(&format!("Pod\t{}\tsteady-trainer-", installed.users[0])),
         "{objects}"
     );
+    let mut waiting = env.start(&["wait", "steady"]);
+    waiting.wait_for_line("waiting for steady");
 
     let server = ["-n", &installed.namespace, "deployment/paddlecloud"];
     let upgrade = format!("server={next}");
@@ -182,6 +270,8 @@ fn an_installed_server_is_upgraded_under_a_running_job() {
     let gate = format!("{home}/.paddlecloud/runs/{id}/steady/output/gate");
     fs::write(installed.path(&gate), "").expect("the run has a folder for its output");
     env.wait_for_status("steady", "Succeeded");
+    let (status, said) = waiting.end();
+    assert!(status.success(), "`wait` outlasts the old server: {said:?}");
     let logs = env.logs("steady");
     let numbers: Vec<usize> = logs
         .iter()
@@ -230,7 +320,7 @@ fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
         installed.users[0]
     ));
     fs::write(format!("{output}/gate"), "").unwrap();
-    wait_until("the trainer must go on without a server", || {
+    wait_until("the trainer must continue without a server", || {
         fs::exists(format!("{output}/seen")).unwrap().then_some(())
     });
     let managed = "app.kubernetes.io/managed-by=paddlecloud";
@@ -277,8 +367,10 @@ fn two_users_train_as_on_the_laptop() {
     let (Some(server), Some(training)) = (cluster.server_image(), cluster.training_image()) else {
         return;
     };
-    let env = TestEnvironment::new();
-    let installed = Installed::new(&cluster, &server, &training);
+    let Some(helm) = cluster.helm() else { return };
+    let mut env = TestEnvironment::new();
+    let installed = Installed::with_helm(&cluster, &helm, &server, &training);
+    installed.add_users(&mut env);
     for user in [0, 1] {
         installed.configure(&env, user);
         submit_fit_a_line(&env);

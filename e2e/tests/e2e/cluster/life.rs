@@ -24,6 +24,7 @@ fn a_job_runs_in_pods_and_everything_it_left_can_be_read() {
          echo id $(cat /trainer_id) of $(cat /trainer_count) on $PADDLE_PSERVERS_IP_PORT_LIST\n\
          echo list > /train.list\n\
          grep -q pserver /etc/hosts && echo peers are known\n\
+         echo shared memory of $(df -k /dev/shm | tail -n 1 | awk '{print $2}') KiB\n\
          mkdir -p output/pass-00000 && echo model > output/pass-00000/$TRAINER_ID\n",
     );
     env.submit(
@@ -38,6 +39,8 @@ fn a_job_runs_in_pods_and_everything_it_left_can_be_read() {
             "sh train.sh",
             "-cpu",
             "100m",
+            "-memory",
+            "48Mi",
             "-pscpu",
             "100m",
             "-psmemory",
@@ -52,6 +55,7 @@ fn a_job_runs_in_pods_and_everything_it_left_can_be_read() {
         "id 0 of 2 on words-pserver-",
         "id 1 of 2 on words-pserver-",
         "peers are known",
+        "shared memory of 49152 KiB",
     ] {
         assert!(logs.contains(line), "no {line:?} in\n{logs}");
     }
@@ -122,13 +126,15 @@ fn a_failed_program_is_explained_and_a_retry_is_a_new_pod() {
         "train.sh",
         "mkdir -p output; echo attempt >> output/attempts; test $(wc -l < output/attempts) -gt 1 || exit 3\necho second\n",
     );
+    // A name that no object of a cluster can have.
+    let fails = format!("Fails.{}", "x".repeat(57));
     env.submit(
-        "fails",
+        &fails,
         &package,
         &["-entry", "sh train.sh", "-retries", "1", "-cpu", "100m"],
     );
-    env.wait_for_status("fails", "Succeeded");
-    assert!(env.logs("fails").iter().any(|line| line.ends_with("second")));
+    env.wait_for_status(&fails, "Succeeded");
+    assert!(env.logs(&fails).iter().any(|line| line.ends_with("second")));
     env.submit(
         "fails-again",
         &package,

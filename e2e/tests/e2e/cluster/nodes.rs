@@ -5,6 +5,7 @@ use std::process::Command;
 
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
+use serde_json::json;
 
 /// A number that no other test uses.
 const NUMBER: &str = "7";
@@ -17,7 +18,7 @@ pub struct SecondNode {
 }
 
 impl SecondNode {
-    /// `None` and a word where nodes cannot be added.
+    /// `None`, with a message, if nodes cannot be added.
     pub fn add(cluster: &Cluster) -> Option<SecondNode> {
         let command = std::env::var("PADDLECLOUD_CLUSTER_NODE").ok();
         let Some(command) = command.filter(|command| !command.is_empty()) else {
@@ -246,6 +247,43 @@ fn a_node_that_is_removed_loses_its_workers_to_another() {
     server.wait_until_empty(0);
 }
 
+/// A job that needs the whole second node waits for a pod of somebody else, and then for the node itself.
+fn why_names_what_others_hold_and_closed_nodes(env: &TestEnvironment, cluster: &Cluster, mark: &str) {
+    let pod = format!("foreign-{mark}");
+    cluster.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE, "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": cluster.shell_image(),
+                "resources": {"requests": {"cpu": "1500m"}},
+            }],
+        },
+    }));
+    let cores = ["get", "node", NODE, "-o", "jsonpath={.status.allocatable.cpu}"];
+    let package = env.package("waits").file("train.sh", "echo begun\n");
+    let flags = "-entry|sh train.sh|-memory|64Mi|-pservers|0|-cpu".split('|');
+    let cores = cluster.kubectl(&cores);
+    env.submit(
+        "waits",
+        &package,
+        &flags.chain([cores.as_str()]).collect::<Vec<_>>(),
+    );
+    let why_says = |words: &str| {
+        wait_until(&format!("`why` must say {words:?}"), || {
+            let why = env.paddlectl(&["why", "waits"]).ok().stdout;
+            why.contains(words).then_some(())
+        });
+    };
+    why_says("; pods outside PaddleCloud hold 1.5 cores");
+    cluster.kubectl(&["cordon", NODE]);
+    why_says("; 1 node of the cluster is cordoned, tainted or not ready");
+    cluster.kubectl(&["uncordon", NODE]);
+    env.paddlectl(&["kill", "waits"]).ok();
+    env.wait_for_status("waits", "Killed");
+    cluster.kubectl(&["delete", "pod", &pod, "-n", "default", "--wait=false"]);
+}
+
 /// The node is for this test alone, so that nobody else takes or frees room.
 #[test]
 fn a_job_whose_room_is_reclaimed_trains_again_afterwards() {
@@ -264,6 +302,7 @@ fn a_job_whose_room_is_reclaimed_trains_again_afterwards() {
         ..Difference::default()
     });
     server.configure(&env, 0);
+    why_names_what_others_hold_and_closed_nodes(&env, &cluster, server.namespace(0));
     train_to_half(&env, "borrows", &image, "750m");
     server.configure(&env, 1);
     let package = env.package("claims").file("train.sh", "echo begun\n");
@@ -274,7 +313,7 @@ fn a_job_whose_room_is_reclaimed_trains_again_afterwards() {
     server.configure(&env, 0);
     let described = env.paddlectl(&["describe", "borrows"]).ok().stdout;
     assert!(
-        described.contains("is needed for another user's guarantee"),
+        described.contains("are needed for another user's guarantee"),
         "{described}"
     );
     training_ends_well(&env, &server, "borrows");

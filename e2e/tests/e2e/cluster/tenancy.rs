@@ -31,7 +31,7 @@ fn a_user_has_a_namespace_with_fences() {
 }
 
 #[test]
-fn a_server_with_given_namespaces_needs_no_right_outside_of_them() {
+fn a_server_with_given_namespaces_needs_all_rights_there_and_none_elsewhere() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start_with(&mut env, &cluster, |server| {
@@ -39,17 +39,7 @@ fn a_server_with_given_namespaces_needs_no_right_outside_of_them() {
         cluster.kubectl(&["create", "namespace", namespace]);
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "server", "namespace": namespace}});
         cluster.apply(&account);
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": "server", "namespace": namespace},
-            "rules": [
-                {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
-                {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "delete"]},
-                {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
-                {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-            ],
-        });
-        cluster.apply(&role);
+        cluster.apply(&role(namespace, &["get", "delete"]));
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
             "metadata": {"name": "server", "namespace": namespace},
@@ -65,9 +55,34 @@ fn a_server_with_given_namespaces_needs_no_right_outside_of_them() {
         }
     });
     server.configure(&env, 1);
+    submit(&env, "refused");
+    env.wait_for_status("refused", "Failed");
+    let described = env.paddlectl(&["describe", "refused"]).ok().stdout;
+    assert!(described.contains("the cluster refused: secrets"), "{described}");
+    assert!(
+        described.contains("cannot create resource \"secrets\""),
+        "{described}"
+    );
+
+    let all = role(server.namespace(0), &["create", "get", "delete"]);
+    cluster.send(&["replace", "-f", "-"], &all);
     submit(&env, "confined");
     env.wait_for_status("confined", "Succeeded");
     server.wait_until_empty(0);
+}
+
+/// What a server with given namespaces needs, but for the verbs on secrets.
+fn role(namespace: &str, secrets: &[&str]) -> serde_json::Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "server", "namespace": namespace},
+        "rules": [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "delete"]},
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": secrets},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+            {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        ],
+    })
 }
 
 const PASSWORD: &str = "an account of the database";

@@ -1,4 +1,7 @@
-//! Programs that train on a cluster with our parameter servers.
+//! Programs that train on a cluster: with our parameter servers, and with the frameworks' own collectives.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use e2e::TestEnvironment;
 use e2e::cluster::{Cluster, ClusterServer};
@@ -39,5 +42,120 @@ fn two_trainers_learn_from_clicks_that_an_earlier_job_prepared() {
     let logs = env.logs("ctr").join("\n");
     assert!(logs.contains("saved output/pass-00000"), "{logs}");
     env.paddlectl(&["kill", "-rm", "ctr"]).ok();
+    server.wait_until_empty(0);
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Puts PaddlePaddle into the folder that all users read, and returns the path that workers see; `None`, with a message, if it cannot
+/// be installed. Its files are links: an image would hold a gigabyte, on every node.
+fn install_paddle(server: &ClusterServer) -> Option<&'static str> {
+    /// The exit code of the script if packages cannot be installed.
+    const CANNOT_BE_HAD: i32 = 75;
+    let script = root().join("crates/py/tests/environment.sh");
+    let made = Command::new("bash").arg(script).arg("paddle").output().unwrap();
+    if made.status.code() == Some(CANNOT_BE_HAD) {
+        eprintln!("skipped: PaddlePaddle cannot be installed here");
+        return None;
+    }
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let environment = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end());
+    let packages = environment.join("lib/python3.11/site-packages");
+    if !packages.is_dir() {
+        eprintln!("skipped: the image has Python 3.11, and this machine's packages are for another one");
+        return None;
+    }
+    let public = server.path("storage").join("public");
+    let script = r#"mkdir -p "$1" && { cp -rl "$0" "$1/site-packages" || cp -r "$0" "$1/site-packages"; }"#;
+    let copied = Command::new("sh")
+        .args(["-c", script])
+        .arg(&packages)
+        .arg(&public)
+        .output()
+        .unwrap();
+    assert!(
+        copied.status.success(),
+        "{}",
+        String::from_utf8_lossy(&copied.stderr)
+    );
+    Some("PYTHONPATH=/pfs/cloud/public/site-packages")
+}
+
+/// Trains an example with two trainers in pods, and checks that both learned.
+fn train(env: &TestEnvironment, example: &str, flags: &[&str]) {
+    let package = root().join("examples").join(example);
+    let job = example.replace('_', "-");
+    let sizes = [
+        "-jobname",
+        &job,
+        "-parallelism",
+        "2",
+        "-cpu",
+        "200m",
+        "-memory",
+        "2Gi",
+    ];
+    let pservers = [
+        "-pscpu",
+        "100m",
+        "-psmemory",
+        "128Mi",
+        "-entry",
+        "python3 train.py",
+    ];
+    let words = [
+        &["submit"],
+        &sizes[..],
+        &pservers,
+        flags,
+        &[package.to_str().unwrap()],
+    ]
+    .concat();
+    env.paddlectl(&words).ok();
+    let ended = env.paddlectl(&["wait", &job]);
+    let log = env.paddlectl(&["logs", "--raw", &job]).ok().stdout;
+    assert_eq!(env.status(&job), "Succeeded", "{ended:?}\n{log}");
+    let learned = log
+        .lines()
+        .filter(|line| line.contains("held-out loss 0.0"))
+        .count();
+    assert_eq!(learned, 2, "{log}");
+    env.paddlectl(&["kill", "-rm", &job]).ok();
+}
+
+#[test]
+fn paddle_trains_with_our_parameter_servers_and_with_its_own_collectives() {
+    let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.training_image() else {
+        return;
+    };
+    let mut env = TestEnvironment::new();
+    let server = ClusterServer::start(&mut env, &cluster, "");
+    let Some(python_path) = install_paddle(&server) else {
+        return;
+    };
+    server.configure(&env, 0);
+    let shared = ["-image", &image, "-env", python_path];
+    train(&env, "paddle3_ps", &[&shared[..], &["-pservers", "2"]].concat());
+    train(
+        &env,
+        "paddle3_collective",
+        &[&shared[..], &["-pservers", "0"]].concat(),
+    );
+    server.wait_until_empty(0);
+}
+
+#[test]
+fn torch_trains_with_its_own_collectives() {
+    let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.torch_image() else {
+        return;
+    };
+    let mut env = TestEnvironment::new();
+    let server = ClusterServer::start(&mut env, &cluster, "");
+    server.configure(&env, 0);
+    train(&env, "torch_ddp", &["-image", &image, "-pservers", "0"]);
     server.wait_until_empty(0);
 }

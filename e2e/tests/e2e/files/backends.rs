@@ -18,7 +18,7 @@ use super::{arg, assert_same, noise, plant};
 
 const HOME: &str = "/pfs/cloud/home/ada";
 
-/// Where a service was started; `None`, with a line that says so, where it was not.
+/// Where a service was started; `None`, with a message, if it was not.
 fn service(variable: &str) -> Option<String> {
     let found = std::env::var(variable).ok().filter(|value| !value.is_empty());
     if found.is_none() {
@@ -154,7 +154,7 @@ fn hdfs_goes_on_after_a_crash() {
 
 #[test]
 fn hdfs_holds_no_jobs_and_tells_its_limits() {
-    on_hdfs(|env, storage| what_a_store_cannot_do_is_told(env, storage, "HDFS"));
+    on_hdfs(|env, storage| what_a_store_cannot_do_is_reported(env, storage, "HDFS"));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn s3_goes_on_after_a_crash() {
 
 #[test]
 fn s3_holds_no_jobs_and_tells_its_limits() {
-    on_s3(|env, storage| what_a_store_cannot_do_is_told(env, storage, "S3"));
+    on_s3(|env, storage| what_a_store_cannot_do_is_reported(env, storage, "S3"));
 }
 
 /// Small files in packs, one that is not small, an empty folder, an executable, strange names.
@@ -303,12 +303,12 @@ fn staging(site: &Site<'_>, storage: &str) -> PathBuf {
     spaces.join("home/ada/.pfs-staging")
 }
 
-fn what_a_store_cannot_do_is_told(env: &TestEnvironment, storage: &str, name: &str) {
+fn what_a_store_cannot_do_is_reported(env: &TestEnvironment, storage: &str, name: &str) {
     let site = Site::with(env, &[("ada", "  admin: true\n")], storage, &[]);
     let package = env.package("job").file("train.py", "print('never')\n");
     let refused = site.run("ada", &["submit", "-entry", "python3 train.py", package.arg()]);
     let told = refused.refused(1).says("no job can run here").says("not mounted");
-    drop(told.says(&format!("lies on {name} ")));
+    drop(told.says(&format!("is on {name} (")));
     let told = site.run("ada", &["server", "status"]).ok();
     drop(told.prints("; no symbolic links"));
 

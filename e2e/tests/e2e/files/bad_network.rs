@@ -125,7 +125,7 @@ fn a_bit_that_flips_on_the_wire_reaches_no_file() {
 }
 
 #[test]
-fn a_wire_that_damages_everything_is_told_with_the_file() {
+fn a_wire_that_damages_everything_is_reported_with_the_file() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let file = env.folder("data").join("precious.bin");
@@ -133,7 +133,7 @@ fn a_wire_that_damages_everything_is_told_with_the_file() {
     let remote = "/pfs/cloud/home/ada/precious.bin";
     let back = env.folder("back").join("precious.bin");
     let (up, down) = (["cp", arg(&file), remote], ["cp", remote, arg(&back)]);
-    let told = "`precious.bin` arrived with another digest";
+    let told = "`precious.bin` has a different digest";
 
     site.network().flip_bits(Way::Up, u64::MAX);
     site.run("ada", &up).refused(1).says(told);

@@ -115,7 +115,7 @@ fn what_is_excluded_is_not_deleted_here_nor_on_the_cluster() {
 }
 
 #[test]
-fn a_name_of_the_list_that_is_not_there_is_told_whichever_way_files_go() {
+fn a_name_of_the_list_that_is_not_there_is_reported_whichever_way_files_go() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let list = env.folder("lists").join("list");

@@ -224,7 +224,7 @@ fn patterns_stand_for_names_on_both_sides() {
 }
 
 #[test]
-fn a_destination_that_cannot_be_one_is_told_as_such() {
+fn a_destination_that_cannot_be_one_is_reported_as_such() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "a"), ("b", "b")]);
@@ -267,8 +267,8 @@ fn one_bad_file_does_not_stop_the_others() {
     let remote = format!("{}/data", home(&env));
     env.paddlectl(&["cp", "-r", arg(&data), &remote])
         .refused(1)
-        .says("Done, 1 left out")
-        .says("2 files copied, 1 left out; ")
+        .says("Done, 1 failed")
+        .says("2 files copied, 1 failed; ")
         .says("outside")
         .says("/etc/passwd");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\nz\n");
@@ -290,7 +290,7 @@ fn nothing_is_overwritten_where_that_is_not_wanted() {
     let dest = format!("{}/", home(&env));
     env.paddlectl(&["cp", "-r", "-n", arg(&data), &dest])
         .ok()
-        .says("1 kept as it was");
+        .says("1 kept");
     assert_eq!(env.paddlectl(&["cat", &at("a"), &at("b")]).ok().stdout, "oldb");
     let local = data.join("a");
     env.paddlectl(&["cp", "-n", &at("a"), arg(&local)]).ok();
@@ -363,7 +363,7 @@ fn inside_the_cluster_the_server_copies_and_moves() {
     assert_eq!(env.paddlectl(&["cat", &at("new/one/sub/b")]).ok().stdout, "2");
 }
 
-/// By cp(1)'s rules the folder that the first try made would take in the second one.
+/// By cp(1)'s rules the second try would copy into the folder that the first one created.
 #[test]
 fn an_interrupted_folder_goes_on_in_the_same_place() {
     let env = TestEnvironment::new();
@@ -402,7 +402,7 @@ fn an_interrupted_folder_goes_on_in_the_same_place() {
 }
 
 #[test]
-fn what_failed_before_everything_ended_is_told_too() {
+fn what_failed_before_everything_ended_is_reported_too() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", ""), ("b", "")]);
@@ -435,14 +435,14 @@ fn a_download_follows_a_named_link_and_leaves_pipes_and_broken_links_alone() {
     symlink("nowhere", &broken).unwrap();
     env.paddlectl(&["cp", &remote, arg(&broken)])
         .refused(1)
-        .says("leads to nothing");
+        .says("is a broken link");
     assert!(fs::symlink_metadata(&broken).unwrap().is_symlink());
 
     let socket = here.join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     env.paddlectl(&["cp", &remote, arg(&socket)])
         .refused(1)
-        .says("is no regular file, and would be replaced by one; `-` writes to a pipe");
+        .says("is not a regular file and would be replaced by one; `-` writes to a pipe");
     assert!(fs::symlink_metadata(&socket).unwrap().file_type().is_socket());
     fs::remove_file(&socket).unwrap();
 }

@@ -30,7 +30,7 @@ fn run(program: &str, words: &[&str]) -> Option<String> {
 }
 
 impl Platter {
-    /// `None`, with a line that says so, where there is no root or no loop device.
+    /// `None`, with a message, if there is no root or no loop device.
     fn mount(at: PathBuf, image: &Path) -> Option<Self> {
         let file = fs::File::create(image).expect("a file in the test's own folder");
         file.set_len(96 << 20).expect("it may be sparse");
@@ -61,7 +61,7 @@ impl Platter {
         self.is_mounted = false;
     }
 
-    /// Flips one bit of the place where these bytes lie; the file system knows nothing of it.
+    /// Flips one bit of these bytes on the disk; the file system does not notice.
     fn flip_where(&self, bytes: &[u8]) {
         run("blockdev", &["--flushbufs", &self.device]).expect("root may read the disk itself");
         let mut disk = fs::File::options()
@@ -83,7 +83,7 @@ impl Platter {
 fn must_lie(file: &Path, before: &[u8]) {
     let input = format!("if={}", arg(file));
     run("dd", &[&input, "of=/dev/null", "iflag=nocache", "count=0"])
-        .expect("the kernel can be told to read it again");
+        .expect("the kernel can be made to read it again");
     let now = fs::read(file).expect("it can be read");
     assert!(now != before, "the disk lies: {}", file.display());
 }
@@ -98,7 +98,7 @@ impl Drop for Platter {
 }
 
 #[test]
-fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
+fn damage_is_distinguished_from_changes_and_never_handed_out_as_sound() {
     let env = TestEnvironment::new();
     let storage = env.folder("storage");
     let image = env.folder("images").join("disk");
@@ -212,13 +212,13 @@ fn damage_is_told_from_changes_and_never_handed_out_as_sound() {
 /// How each command reports a small file that the disk has changed.
 fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
     let (tree, remote) = ("/pfs/cloud/home/ada/tree", "/pfs/cloud/home/ada/tree/sub/bad");
-    let sentence = "its bytes on the server's disk are not what the server stored: the disk is damaged";
+    let sentence = "its bytes on the server's disk differ from those that were stored; the disk is damaged";
     let back = env.folder("back");
     fs::remove_dir_all(&back).expect("it is the test's own");
     fs::create_dir_all(back.join("tree/sub")).expect("it is the test's own");
     fs::write(back.join("tree/sub/bad"), "an earlier one").expect("it is the test's own");
     let whole = site.run("ada", &["cp", "-r", tree, arg(&back)]).refused(1);
-    whole.says(remote).says(sentence).says("1 left out");
+    whole.says(remote).says(sentence).says("1 failed");
     assert_eq!(
         fs::read(back.join("tree/sub/bad")).expect("it was there before"),
         b"an earlier one",
@@ -431,7 +431,7 @@ fn a_copy_on_the_cluster_does_not_make_damage_the_truth() {
         let copied = site.run("ada", words);
         assert_eq!(copied.code, Some(1), "{copied}");
         copied
-            .says("2 left out")
+            .says("2 failed")
             .says(&format!("{THERE}/small"))
             .says(&format!("{THERE}/other-small"))
             .says("the disk is damaged");

@@ -56,7 +56,7 @@ fn dig(top: &Path, levels: usize, name: &str) {
 }
 
 #[test]
-fn a_tree_as_deep_as_a_path_can_be_travels_and_a_deeper_one_is_told() {
+fn a_tree_as_deep_as_a_path_can_be_travels_and_a_deeper_one_is_reported() {
     let env = TestEnvironment::new();
     let (deep, deeper, back) = (env.folder("deep"), env.folder("deeper"), env.folder("back"));
     // 4095 bytes are the longest path inside a home: this one has `deep/`, 2000 times `d/`, and `leaf`.

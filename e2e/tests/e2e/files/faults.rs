@@ -72,7 +72,7 @@ fn an_upload_that_goes_on_reads_only_what_it_still_has_to_send() {
     env.paddlectl(&["check", arg(&file), &remote]).ok();
 }
 
-/// Runs a command and counts what it reads of one file; `None`, with a line that says so, where nobody can look.
+/// Runs a command and counts what it reads of one file; `None`, with a message, if nobody can look.
 fn bytes_read(env: &TestEnvironment, file: &Path, args: &[&str]) -> Option<u64> {
     let traces = env.folder("traces");
     let command = env.command("paddlectl", args);
@@ -185,7 +185,7 @@ impl Drop for Rest<'_> {
 }
 
 #[test]
-fn a_file_that_never_rests_is_told_and_not_published() {
+fn a_file_that_never_rests_is_reported_and_not_published() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("restless");
     fs::write(&file, noise(11, 2 << 20)).unwrap();
@@ -208,7 +208,7 @@ fn a_file_that_never_rests_is_told_and_not_published() {
 }
 
 #[test]
-fn a_file_that_a_job_keeps_rewriting_in_its_place_is_told_and_not_fetched() {
+fn a_file_that_a_job_keeps_rewriting_in_its_place_is_reported_and_not_fetched() {
     let env = TestEnvironment::new();
     let output = format!("{}/output", home(&env));
     env.paddlectl(&["mkdir", &output]).ok();
@@ -309,6 +309,6 @@ fn what_a_list_names_and_is_not_there_is_counted_where_the_copy_ends() {
     let remote = format!("{}/data", home(&env));
     env.paddlectl(&["cp", "-r", "--files-from", arg(&list), arg(&data), &remote])
         .refused(1)
-        .says(" ... Done, 1 left out")
+        .says(" ... Done, 1 failed")
         .says("it is in the list, but does not exist");
 }

@@ -229,6 +229,8 @@ fn folders_are_made_and_removed_as_asked() {
         .refused(1)
         .says(&format!("`{}` does not exist", at("x")))
         .says("hint: `-p` also creates missing parent folders");
+    let elsewhere = env.paddlectl(&["mkdir", "/pfs/local/home/nobody"]).refused(1);
+    assert!(!elsewhere.stderr.contains("hint: `-p`"), "{elsewhere}");
     env.paddlectl(&["mkdir", "-p", &at("x/y"), &at("z")]).ok();
     env.paddlectl(&["mkdir", &at("z")]).refused(1);
     env.paddlectl(&["rm", &at("x")])

@@ -19,7 +19,7 @@ fn a_link_that_leads_to_nothing_does_not_stop_a_pattern() {
 
     env.paddlectl(&["cp", &all, arg(&back)])
         .refused(1)
-        .says("2 files copied, 1 left out")
+        .says("2 files copied, 1 failed")
         .says(&format!("cannot copy `{remote}/broken`"));
     assert_eq!(fs::read_to_string(back.join("a")).unwrap(), "1");
     assert_eq!(fs::read_to_string(back.join("z")).unwrap(), "23");
@@ -97,9 +97,9 @@ fn a_folder_of_which_something_can_never_arrive_is_gone_on_with() {
     symlink("/etc/passwd", data.join("outside")).unwrap();
     let remote = format!("{}/up", home(&env));
     let copy = ["cp", "-r", arg(&data), &remote];
-    env.paddlectl(&copy).refused(1).says("1 file copied, 1 left out");
+    env.paddlectl(&copy).refused(1).says("1 file copied, 1 failed");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\n");
-    env.paddlectl(&copy).refused(1).says("Done, 1 left out");
+    env.paddlectl(&copy).refused(1).says("Done, 1 failed");
     assert_eq!(env.paddlectl(&["ls", "-r", &remote]).ok().stdout, "a\n");
     fs::remove_file(data.join("outside")).unwrap();
     env.paddlectl(&copy).ok();

@@ -25,10 +25,10 @@ fn give_to_nobody(path: &Path) {
     std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("root may give things away");
 }
 
-/// A server that runs as `nobody`; `None`, with a line that says so, when the test is not root and cannot choose.
+/// A server that runs as `nobody`; `None`, with a message, if the test is not root and cannot choose.
 pub fn site(env: &TestEnvironment) -> Option<Site<'_>> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can start a server as somebody else");
+        eprintln!("skipped: only root can start a server as another user");
         return None;
     }
     let server = env.folder("server");
@@ -42,7 +42,7 @@ pub fn site(env: &TestEnvironment) -> Option<Site<'_>> {
     Some(Site::with(env, &[("ada", "")], "", AS_NOBODY))
 }
 
-/// Where the files of [`site_with`] lie.
+/// Where the files of [`site_with`] are.
 pub const TREE: &str = "/pfs/cloud/home/ada/t";
 
 /// The same, with files that ada has sent there.
@@ -87,7 +87,7 @@ fn files_travel_through_a_server_that_is_not_root() {
 }
 
 #[test]
-fn folders_that_a_job_locked_are_told_and_can_be_removed() {
+fn folders_that_a_job_locked_are_reported_and_can_be_removed() {
     let env = TestEnvironment::new();
     let files = [("a", "1"), ("closed/b", "2"), ("read-only/c/d", "3"), ("z", "4")];
     let Some(site) = site_with(&env, &files) else {
@@ -108,7 +108,7 @@ fn folders_that_a_job_locked_are_told_and_can_be_removed() {
         "{measured}"
     );
 
-    let uncounted = "1 folder in it may not be read, and what that holds is not counted";
+    let uncounted = "1 folder in it is unreadable, its contents are not counted";
     let told = site.run("ada", &["du", remote]).says(uncounted);
     assert_eq!(told.code, Some(1), "{told}");
 
@@ -119,7 +119,7 @@ fn folders_that_a_job_locked_are_told_and_can_be_removed() {
     copied
         .refused(1)
         .says("/pfs/cloud/home/ada/t/closed")
-        .says(" ... Done, 1 left out");
+        .says(" ... Done, 1 failed");
     assert_eq!(fs::read(back.join("t/z")).unwrap(), b"4", "the rest is here");
     plant(&back, &[("t/extra", "")]);
     site.run("ada", &["sync", "--delete", remote, arg(&back.join("t"))])

@@ -45,11 +45,11 @@ fn limit_and_use_of_bytes_and_files_are_shown() {
     assert_eq!(row("files\t"), "files\t10\t2\t-\t-");
     site.run("ada", &["du"])
         .ok()
-        .says("quota: 307.2 kB of 1.0 MB, 2 of 10 files");
+        .says("quota: 300 KiB of 1 MiB, 2 of 10 files");
 }
 
 #[test]
-fn a_file_whose_upload_is_given_up_meanwhile_is_begun_anew() {
+fn a_file_whose_upload_is_given_up_meanwhile_is_restarted() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let file = env.folder("data").join("big");
@@ -286,6 +286,32 @@ fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
 
     site.run("ada", &["rm", "/pfs/cloud/home/ada/too-much"]).ok();
     site.run("ada", &upload).ok();
+    site.run("ada", &submit("again")).ok();
+    site.run("ada", &["wait", "again"]).ok();
+}
+
+#[test]
+fn pruned_outputs_make_room_at_once() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
+    let write = "head -c 6000000 /dev/zero > output/too-much\n";
+    let package = env.package("job").file("train.sh", write);
+    let submit = |name: &'static str| {
+        let words = ["submit", "-jobname", name, "-pservers", "0", "-cpu", "20m"];
+        [
+            &words[..],
+            &["-memory", "32Mi", "-entry", "sh train.sh", package.arg()],
+        ]
+        .concat()
+    };
+    site.run("ada", &submit("writer")).ok();
+    site.run("ada", &["wait", "writer"]).ok();
+    // Measures the home, so that the next request relies on it.
+    site.run("ada", &["get", "quota"]).ok();
+    site.run("ada", &submit("refused"))
+        .refused(1)
+        .says("of 4 MiB are used");
+    site.run("ada", &["prune", "--all", "--outputs"]).ok();
     site.run("ada", &submit("again")).ok();
     site.run("ada", &["wait", "again"]).ok();
 }

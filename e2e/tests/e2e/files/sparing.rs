@@ -27,7 +27,7 @@ fn what_no_listing_tells_stays_where_something_takes_no_part() {
         std::os::unix::fs::chown(extra.join("old"), Some(65534), Some(65534)).expect("root may");
         site.run("ada", &["sync", "--delete", "--exclude", "*.log", source, remote])
             .refused(1)
-            .says(&format!("cannot look into `{remote}/extra/closed`: "));
+            .says(&format!("cannot list `{remote}/extra/closed`: "));
         assert!(extra.join("closed/precious.log").exists(), "{source}");
         assert!(!extra.join("old").exists(), "{source}");
     }

@@ -97,7 +97,7 @@ fn the_slash_after_the_source_decides_whether_its_folder_comes_along() {
     assert!(work.join("flat/a").is_file());
     file(&["get", &without])
         .refused(2)
-        .says("`file get` takes a path `/pfs/…` and a path here");
+        .says("`file get` takes a `/pfs/…` path and a local path");
 }
 
 #[test]

@@ -68,8 +68,8 @@ fn what_is_of_another_kind_is_not_called_kept_and_nothing_in_it_goes() {
                     .says("a: a file is in its place")
                     .says("g: a folder is in its place");
                 match flags.is_empty() {
-                    true => ran.says(" ... Done, 2 left out"),
-                    false => ran.says("1 kept as it was, 2 would be left out"),
+                    true => ran.says(" ... Done, 2 failed"),
+                    false => ran.says("1 kept, 2 would fail"),
                 };
                 assert_eq!(
                     env.paddlectl(&["ls", "-r", &dest]).ok().stdout,
@@ -133,7 +133,7 @@ fn what_only_the_destination_has_stays_until_everything_was_copied() {
     site.run("ada", &sync)
         .refused(1)
         .says("nothing is deleted at the destination")
-        .says("0 files copied, 1 removed, 1 left out");
+        .says("0 files copied, 1 removed, 1 failed");
     let there = site.home("ada").join("mirror");
     assert!(there.join("old/a").exists(), "nobody needs its room");
 
@@ -201,7 +201,7 @@ fn a_folder_in_the_place_of_a_file_goes_only_when_asked() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_told_also_where_nothing_is_done() {
+fn a_pipe_in_the_place_of_a_file_is_reported_also_where_nothing_is_done() {
     let env = TestEnvironment::new();
     let (data, here) = (env.folder("data"), env.folder("here"));
     plant(
@@ -292,21 +292,21 @@ fn what_is_not_copied_is_counted_alike_in_both_lines_and_what_is_not_looked_into
     };
     let remote = MIRROR;
     let ran = site.run("ada", &["sync", arg(&data), remote]).refused(1);
-    ran.says(" ... Done, 1 left out\n1 file copied, 1 left out;");
+    ran.says(" ... Done, 1 failed\n1 file copied, 1 failed;");
 
     let there = site.home("ada").join("mirror");
     fs::remove_dir_all(there.join("x")).expect("root may");
     ordinary_user::lock(&there.join("closed"));
     site.run("ada", &["sync", arg(&data), remote])
         .refused(1)
-        .says(" ... Done\n1 file copied, 1 unchanged, 1 not looked into;")
-        .says(&format!("cannot look into `{remote}/closed`: "));
+        .says(" ... Done\n1 file copied, 1 unchanged, 1 not listed;")
+        .says(&format!("cannot list `{remote}/closed`: "));
     // It is not removed unseen, but goes with the folder that holds it.
     let sync = ["sync", "--delete", arg(&data), remote];
     site.run("ada", &sync)
         .refused(1)
         .says(" ... Done\n")
-        .says(&format!("cannot look into `{remote}/closed`: "));
+        .says(&format!("cannot list `{remote}/closed`: "));
     site.run("ada", &["mkdir", &format!("{remote}/extra")]).ok();
     fs::rename(there.join("closed"), there.join("extra/closed")).expect("root may");
     site.run("ada", &sync)
@@ -436,11 +436,11 @@ fn a_folder_that_lies_in_the_other_behind_a_link_is_not_synced() {
         std::os::unix::fs::symlink(target, on_disk.join(link)).unwrap();
     }
     for (src, dest, says) in [
-        ("current", "data", "lies in"),
-        ("latest", "data", "lies in"),
-        ("data", "current", "lies in"),
-        ("data", "all/new", "lies in"),
-        ("data/v2", "all", "lies in"),
+        ("current", "data", "is inside"),
+        ("latest", "data", "is inside"),
+        ("data", "current", "is inside"),
+        ("data", "all/new", "is inside"),
+        ("data/v2", "all", "is inside"),
         ("current", "data/v2", "the same folder"),
         ("data", "all", "the same folder"),
         ("data", "data", "the same folder"),

@@ -8,7 +8,7 @@ use crate::durability::trace::{Call, Trace};
 use crate::durability::{Must, can_trace, check, tool};
 
 #[test]
-fn a_link_that_was_taken_back_is_forgotten_on_the_disk_before_that_is_told() {
+fn a_revoked_link_is_removed_from_the_disk_before_the_reply() {
     if !can_trace() {
         return;
     }

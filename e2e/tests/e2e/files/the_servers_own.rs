@@ -119,7 +119,7 @@ fn what_a_running_job_uses_is_not_changed_by_any_name_of_it() {
             vec!["rm", &at("train.sh")],
             vec!["mv", &at("output/model"), &own("model")],
         ] {
-            refused(site.run("ada", &words), "belongs to a job that is not over yet");
+            refused(site.run("ada", &words), "belongs to a job that has not ended");
         }
     }
     assert_eq!(picture(&kept), before);

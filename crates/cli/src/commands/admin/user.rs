@@ -13,28 +13,7 @@ use crate::session::Session;
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Action {
-    /// Add a user
-    ///
-    /// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal.
-    Add {
-        /// The name, usually an e-mail address
-        name: String,
-
-        /// Make the user an administrator
-        #[arg(long)]
-        admin: bool,
-
-        /// An account for a program, without a password; create tokens with `token create --user`
-        #[arg(long)]
-        service: bool,
-
-        /// Set no password: the user logs in with a certificate or tokens
-        #[arg(long, conflicts_with = "service")]
-        no_password: bool,
-
-        #[command(flatten)]
-        settings: Settings,
-    },
+    Add(Add),
     /// List users
     List {
         /// Output format
@@ -50,22 +29,7 @@ pub enum Action {
         #[arg(long, short, value_name = "FORMAT", value_parser = Format::for_programs())]
         output: Option<Format>,
     },
-    /// Change a user; settings that are not given stay as they are
-    Set {
-        /// The name of the user
-        name: String,
-
-        /// Whether the user is an administrator
-        #[arg(long, value_name = "BOOL")]
-        admin: Option<bool>,
-
-        /// Ask for a new password
-        #[arg(long)]
-        password: bool,
-
-        #[command(flatten)]
-        settings: Settings,
-    },
+    Set(Set),
     /// End a user's access and kill their queued jobs; running jobs continue
     Disable {
         /// The name of the user
@@ -76,23 +40,68 @@ pub enum Action {
         /// The name of the user
         name: String,
     },
-    /// Delete a user; one of --keep, --give-to and --purge is needed
-    Delete {
-        /// The name of the user
-        name: String,
+    Delete(Delete),
+}
 
-        /// Keep jobs and home under a name that nobody can use
-        #[arg(long, conflicts_with_all = ["give_to", "purge"])]
-        keep: bool,
+/// Add a user
+///
+/// Asks for the password, or reads it from PADDLECLOUD_PASSWORD, or from stdin if that is not a terminal.
+#[derive(Debug, clap::Args)]
+pub struct Add {
+    /// The name, usually an e-mail address
+    name: String,
 
-        /// Give jobs and home to another user
-        #[arg(long, value_name = "NAME", conflicts_with = "purge")]
-        give_to: Option<String>,
+    /// Make the user an administrator
+    #[arg(long)]
+    admin: bool,
 
-        /// Remove jobs and home
-        #[arg(long)]
-        purge: bool,
-    },
+    /// Make it an account for a program, without a password; create tokens with `token create --user`
+    #[arg(long)]
+    service: bool,
+
+    /// Set no password: the user logs in with a certificate or tokens
+    #[arg(long, conflicts_with = "service")]
+    no_password: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Change a user; settings that are not given stay as they are
+#[derive(Debug, clap::Args)]
+pub struct Set {
+    /// The name of the user
+    name: String,
+
+    /// Whether the user is an administrator
+    #[arg(long, value_name = "BOOL")]
+    admin: Option<bool>,
+
+    /// Ask for a new password
+    #[arg(long)]
+    password: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Delete a user; requires `--keep`, `--give-to` or `--purge`
+#[derive(Debug, clap::Args)]
+pub struct Delete {
+    /// The name of the user
+    name: String,
+
+    /// Keep jobs and home under a name that nobody can log in with
+    #[arg(long, conflicts_with_all = ["give_to", "purge"])]
+    keep: bool,
+
+    /// Give jobs and home to another user
+    #[arg(long, value_name = "NAME", conflicts_with = "purge")]
+    give_to: Option<String>,
+
+    /// Remove jobs and home
+    #[arg(long)]
+    purge: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -133,95 +142,90 @@ impl Settings {
 pub async fn run(action: &Action, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
     let client = &session.client;
     match action {
-        Action::Add {
-            name,
-            admin,
-            service,
-            no_password,
-            settings,
-        } => {
-            let no_password = *no_password || settings.oidc_subject.is_some();
-            let password = match *service || no_password {
-                true => None,
-                false => {
-                    let prompt = format!("password of {name}: ");
-                    Some(secret_input::new_secret(PASSWORD, &prompt, context)?)
-                }
-            };
-            let request = UserRequest {
-                name: Some(name.clone()),
-                password,
-                admin: Some(*admin),
-                service: Some(*service),
-                ..settings.request()
-            };
-            let user = client.user_add(&request).await?;
-            context
-                .world
-                .err
-                .line(format!("user `{}` has been added", user.name));
-        }
+        Action::Add(args) => args.run(session, context).await?,
         Action::List { output } => list(&client.user_list().await?, *output, context)?,
         Action::Show { name, output } => show(&client.user_get(name).await?, *output, context)?,
-        Action::Set {
-            name,
-            admin,
-            password,
-            settings,
-        } => {
-            let password = match password {
-                true => {
-                    let prompt = format!("new password of {name}: ");
-                    Some(secret_input::new_secret(PASSWORD, &prompt, context)?)
-                }
-                false => None,
-            };
-            let request = UserRequest {
-                admin: *admin,
-                password,
-                ..settings.request()
-            };
-            if request == UserRequest::default() {
-                return Err(
-                    CliError::usage("nothing to change was named").with_hint("for example `--quota cpu=16`")
-                );
-            }
-            let user = client.user_set(name, &request).await?;
-            context
-                .world
-                .err
-                .line(format!("user `{}` has been changed", user.name));
-        }
+        Action::Set(args) => args.run(session, context).await?,
         Action::Disable { name } => switch(name, true, session, context).await?,
         Action::Enable { name } => switch(name, false, session, context).await?,
-        Action::Delete {
-            name,
-            keep,
-            give_to,
-            purge,
-        } => {
-            let dispose = match (keep, give_to, purge) {
-                (true, ..) => Dispose::Keep,
-                (_, Some(_), _) => Dispose::GiveTo,
-                (.., true) => Dispose::Purge,
-                _ => {
-                    return Err(
-                        CliError::usage("`delete` needs `--keep`, `--give-to NAME` or `--purge`")
-                            .with_hint("they say what becomes of the user's jobs and home"),
-                    );
-                }
-            };
-            let deleted = client.user_delete(name, dispose, give_to.as_deref()).await?;
-            let home = deleted.home.as_deref().unwrap_or("removed, or there was none");
-            let jobs = deleted.jobs.as_deref().unwrap_or("removed");
-            context
-                .world
-                .err
-                .line(format!("user `{}` has been deleted", deleted.name));
-            context.world.err.line(format!("jobs: {jobs}; home: {home}"));
-        }
+        Action::Delete(args) => args.run(session, context).await?,
     }
     done()
+}
+
+impl Add {
+    async fn run(&self, session: &Session, context: &mut Context<'_>) -> Result<(), CliError> {
+        let request = UserRequest {
+            name: Some(self.name.clone()),
+            password: self.password(context)?,
+            admin: Some(self.admin),
+            service: Some(self.service),
+            ..self.settings.request()
+        };
+        let user = session.client.user_add(&request).await?;
+        let line = format!("user `{}` has been added", user.name);
+        context.world.err.line(line);
+        Ok(())
+    }
+
+    fn password(&self, context: &mut Context<'_>) -> Result<Option<String>, CliError> {
+        if self.service || self.no_password || self.settings.oidc_subject.is_some() {
+            return Ok(None);
+        }
+        let prompt = format!("password of {}: ", self.name);
+        secret_input::new_secret(PASSWORD, &prompt, context).map(Some)
+    }
+}
+
+impl Set {
+    async fn run(&self, session: &Session, context: &mut Context<'_>) -> Result<(), CliError> {
+        let request = UserRequest {
+            admin: self.admin,
+            password: self.password(context)?,
+            ..self.settings.request()
+        };
+        if request == UserRequest::default() {
+            let usage = CliError::usage("nothing to change");
+            return Err(usage.with_hint("for example `--quota cpu=16`"));
+        }
+        let user = session.client.user_set(&self.name, &request).await?;
+        let line = format!("user `{}` has been changed", user.name);
+        context.world.err.line(line);
+        Ok(())
+    }
+
+    fn password(&self, context: &mut Context<'_>) -> Result<Option<String>, CliError> {
+        if !self.password {
+            return Ok(None);
+        }
+        let prompt = format!("new password of {}: ", self.name);
+        secret_input::new_secret(PASSWORD, &prompt, context).map(Some)
+    }
+}
+
+impl Delete {
+    async fn run(&self, session: &Session, context: &mut Context<'_>) -> Result<(), CliError> {
+        let (dispose, give_to) = (self.dispose()?, self.give_to.as_deref());
+        let deleted = session.client.user_delete(&self.name, dispose, give_to).await?;
+        let home = deleted.home.as_deref().unwrap_or("removed, or there was none");
+        let jobs = deleted.jobs.as_deref().unwrap_or("removed");
+        let err = &mut context.world.err;
+        err.line(format!("user `{}` has been deleted", deleted.name));
+        err.line(format!("jobs: {jobs}; home: {home}"));
+        Ok(())
+    }
+
+    fn dispose(&self) -> Result<Dispose, CliError> {
+        match (self.keep, &self.give_to, self.purge) {
+            (true, ..) => Ok(Dispose::Keep),
+            (_, Some(_), _) => Ok(Dispose::GiveTo),
+            (.., true) => Ok(Dispose::Purge),
+            _ => Err(
+                CliError::usage("`delete` needs `--keep`, `--give-to NAME` or `--purge`")
+                    .with_hint("they say what becomes of the user's jobs and home"),
+            ),
+        }
+    }
 }
 
 async fn switch(
@@ -264,10 +268,7 @@ fn provider(user: &UserView) -> String {
 
 fn list(users: &[UserView], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if format == Some(Format::Name) {
-        return users.iter().try_for_each(|user| out.line(&user.name));
-    }
-    if out.structured(format, &users)? {
+    if out.listed(format, users, |user| user.name.clone())? {
         return Ok(());
     }
     let mut table = Table::new(&["NAME", "KIND", "STATE", "FROM", "GROUPS", "LIMITS"]);

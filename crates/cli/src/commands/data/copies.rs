@@ -29,7 +29,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    pub fn bring(named: &[PathBuf], context: &mut Context<'_>) -> Result<Self, CliError> {
+    pub fn fetch(named: &[PathBuf], context: &mut Context<'_>) -> Result<Self, CliError> {
         if !named.iter().any(|path| is_remote(path)) {
             return Ok(Self {
                 inputs: named.to_vec(),

@@ -24,7 +24,7 @@ pub struct FileThere {
 }
 
 impl FileThere {
-    /// Refuses at once what could not be published later.
+    /// Refuses early what could not be published later.
     pub fn open(dest: &Path, existing: Existing, context: &mut Context<'_>) -> Result<Self, CliError> {
         let cluster = Cluster::open(context)?;
         let place = cluster.place(dest)?;
@@ -87,5 +87,5 @@ pub fn temporary_folder() -> Result<TempDir, CliError> {
     tempfile::Builder::new()
         .prefix("paddlectl-data-")
         .tempdir()
-        .map_err(|error| CliError::refused(format!("cannot make a temporary folder: {error}")))
+        .map_err(|error| CliError::refused(format!("cannot create a temporary folder: {error}")))
 }

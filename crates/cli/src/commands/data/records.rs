@@ -17,9 +17,9 @@ use crate::printer::Printer;
 /// How records are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Form {
-    /// A record and a line end; on a terminal, other bytes than text are escaped.
+    /// One record per line; bytes that are not text are escaped on a terminal.
     Lines,
-    /// The bytes and nothing between them.
+    /// The bytes of the records, without separators.
     Raw,
     /// A JSON object per line: number, and text or base64.
     Json,
@@ -121,7 +121,7 @@ pub fn range(text: &str) -> Result<Range<u64>, String> {
                 false => Ok(wanted),
             }
         }
-        None if text.is_empty() => Err("no record is given".to_owned()),
+        None if text.is_empty() => Err("a range of records must not be empty".to_owned()),
         None => {
             let record = number(text, 0)?;
             Ok(record..record.saturating_add(1))

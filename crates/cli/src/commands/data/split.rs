@@ -16,12 +16,12 @@ use crate::printer::{Format, Table};
 
 /// Divide files among the nodes of a job: `<out>/<i>/data`, beside `<out>/output`
 ///
-/// Lines, CSV rows and records are distributed round-robin, so the nodes' shares differ by at most one. Other files go
-/// whole to the node with the least data. A CSV header goes to every node. A second run replaces what the first one
-/// made. `paddle-data` does the same inside a job.
+/// Lines, CSV rows and records are distributed round-robin, so the nodes' shares differ by at most one. Each other file
+/// goes as a whole to the node with the least data. A CSV header goes to every node. A second run replaces the result
+/// of the first. `paddle-data` does the same inside a job.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Files, and folders whose files are meant; without any, those below `<out>/quick_start`
+    /// Files, or folders of files; default: the files below `<out>/quick_start`
     files: Vec<PathBuf>,
 
     /// Number of nodes
@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, short = 'd', value_name = "DIR")]
     out: PathBuf,
 
-    /// What stays together: auto, file, line, row (of CSV) or record
+    /// Smallest unit to distribute: auto, file, line, row (of CSV) or record
     #[arg(long, value_name = "UNIT", default_value = "auto")]
     by: By,
 
@@ -140,7 +140,7 @@ fn divided_into(
     args: &Args,
     context: &mut Context<'_>,
 ) -> Result<(Divided, Copies), CliError> {
-    let copies = Copies::bring(files, context)?;
+    let copies = Copies::fetch(files, context)?;
     let request = Request {
         inputs: copies.inputs().to_vec(),
         out: out.to_owned(),

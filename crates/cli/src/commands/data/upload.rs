@@ -12,7 +12,6 @@ use super::cluster::Cluster;
 use super::progress::Progress;
 use crate::error::{CliError, chain};
 use crate::messages::Messages;
-use crate::transfer::local;
 use crate::transfer::location::{Remote, settle};
 use crate::transfer::remote::{self, Listed};
 use crate::transfer::rules::Target;
@@ -139,7 +138,7 @@ impl Cluster {
         shown: &PfsPath,
         messages: &mut Messages,
     ) -> Result<(), CliError> {
-        let walked = local::walk(local).map_err(|error| CliError::refused(chain(&error)))?;
+        let walked = paddlecloud_transfer::walk(local).map_err(|error| CliError::refused(chain(&error)))?;
         self.make_folder(remote)?;
         let upload = Upload::Tree {
             local: local.to_owned(),

@@ -17,7 +17,7 @@ use crate::printer::{Format, Table};
 
 /// Read files from front to back and report all damage
 ///
-/// RecordIO is checked chunk by chunk, also after damage. For other formats the first fault is reported: the line of a
+/// RecordIO is checked chunk by chunk, even after damage. For other formats the first fault is reported: the line of a
 /// table or of JSON, the offset in an archive, the column of Parquet. Exits with 1 if a file is damaged.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -86,7 +86,7 @@ fn judge(views: &[VerifiedView], context: &mut Context<'_>) -> Result<u8, CliErr
             if !none_unknown {
                 context.world.err.note(&unknown_format(&unknown));
             }
-            let words = format!("{} not whole", so_many_are(bad, views.len()));
+            let words = format!("{} damaged", so_many_are(bad, views.len()));
             Err(CliError::refused(words))
         }
     }
@@ -100,10 +100,10 @@ impl VerifiedView {
     /// The table's word for it.
     fn state(&self) -> &'static str {
         match (self.whole, self.format) {
-            (true, _) => "whole",
+            (true, _) => "intact",
             (false, Some(UNKNOWN)) => UNKNOWN,
             (false, None) => "unreadable",
-            (false, Some(_)) if self.damage.is_empty() => "not whole",
+            (false, Some(_)) if self.damage.is_empty() => "invalid",
             (false, Some(_)) => "damaged",
         }
     }

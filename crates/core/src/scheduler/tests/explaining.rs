@@ -4,8 +4,8 @@ use super::build::*;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{
-    Change, Excess, GroupQuota, Holders, Inventory, Limit, Node, Outside, Quota, Reason, ResourceKind,
-    Scheduler, Shortage, Taken,
+    Change, ExceededLimit, Excess, GroupQuota, Holders, Inventory, Node, Outside, Quota, Reason,
+    ResourceKind, Scheduler, Shortage, Taken,
 };
 
 fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
@@ -95,7 +95,7 @@ fn a_reason_names_the_quota_and_the_job_in_front() {
     };
     scheduler.set_quota(user("me"), quota);
     scheduler.run([job(1, 8), job(2, 4), job(3, 1), job(4, 11)], 0);
-    let limit = |used, asked| Limit {
+    let limit = |used, asked| ExceededLimit {
         group: None,
         kind: ResourceKind::Cpu,
         limit: 10_000,
@@ -132,7 +132,7 @@ fn members_of_a_group_share_its_quota_and_a_reason_names_the_group() {
     );
     // Another member may start while a larger job of the group waits; a stranger is not concerned.
     assert_eq!(started, [id(1), id(4), id(5)]);
-    let limit = |used, asked| Limit {
+    let limit = |used, asked| ExceededLimit {
         group: Some("vision".into()),
         kind: ResourceKind::Cpu,
         limit: 10_000,
@@ -188,7 +188,7 @@ fn a_reason_names_the_job_that_has_the_machine_to_itself() {
 }
 
 #[test]
-fn behind_a_job_that_runs_alone_its_end_is_told_and_only_a_kill_helps() {
+fn behind_a_job_that_runs_alone_its_end_is_reported_and_only_a_kill_helps() {
     let mut scheduler = embedded(nodes(&[2]));
     let big = job(1, 1).of_size(size(5, 1, 0)).for_seconds(60);
     scheduler.run([big, job(2, 2), job(3, 1)], 0);
@@ -207,7 +207,7 @@ fn behind_a_job_that_runs_alone_its_end_is_told_and_only_a_kill_helps() {
 }
 
 #[test]
-fn a_submit_is_told_that_the_job_would_run_alone() {
+fn a_submit_reports_that_the_job_would_run_alone() {
     let scheduler = embedded(nodes(&[2]));
     let excess = scheduler
         .would_run_alone(&job(1, 1).of_size(size(1, 5, 0)))

@@ -1,7 +1,5 @@
 //! When a silent attempt is given up, and when it may wait.
 
-use paddlecloud_supervisor::protocol::{Isolation, Limits as WorkerLimits, LogLimits, Role, WorkerPlan};
-
 use super::*;
 use crate::engine::records::PodRecord;
 
@@ -12,31 +10,6 @@ fn limits() -> Limits {
 }
 
 pub fn entry(stage: Stage) -> Attempt {
-    let plan = WorkerPlan {
-        marker: "j_1.trainer-0.1".into(),
-        worker: "a-trainer-1".into(),
-        role: Role::Trainer,
-        index: 0,
-        command: "true".into(),
-        env: Vec::new(),
-        workdir: "/".into(),
-        address: std::net::Ipv4Addr::LOCALHOST,
-        hosts: Vec::new(),
-        binds: Vec::new(),
-        hidden: Vec::new(),
-        files: Vec::new(),
-        limits: WorkerLimits::default(),
-        wait_for_go: true,
-        preamble: Vec::new(),
-        ready_ports: Vec::new(),
-        grace_ms: 0,
-        log: LogLimits::default(),
-        log_folder: None,
-        plain_log: None,
-        run_as: None,
-        isolation: Isolation::default(),
-        boot_id: String::new(),
-    };
     let pod = PodRecord {
         namespace: "ada".into(),
         name: "a-trainer-1".into(),
@@ -48,7 +21,7 @@ pub fn entry(stage: Stage) -> Attempt {
         is_restart: false,
         pinned: true,
     };
-    let mut entry = Attempt::new(plan, pod, News::Launched);
+    let mut entry = Attempt::new("a-trainer-1".into(), 1, pod, News::Launched);
     entry.enter(stage);
     entry.node = Some("node2".into());
     entry

@@ -79,7 +79,7 @@ impl Disk {
         check_size(root, id, &state.plan, &data)?;
         let mended = mend(&journal).map_err(|error| RootError::io("mend", &path, error))?;
         if mended > longest(Layout::of(state.plan.size)) {
-            return Err(refused(id, "its journal is longer than any that is ours"));
+            return Err(refused(id, "its journal is too long"));
         }
         Ok((
             Self {
@@ -101,7 +101,7 @@ fn make(folder: &OwnedFd, shown: &RelPath, name: &str, mode: Mode) -> Result<Fil
 
 /// Opens one of the files. Anything but a regular file is refused, and a pipe does not block.
 fn reopen(folder: &OwnedFd, shown: &RelPath, name: &str, flags: OFlags) -> Result<File, RootError> {
-    let failed = |errno| RootError::errno("go on with", shown, errno);
+    let failed = |errno| RootError::errno("resume", shown, errno);
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = sys::openat(folder, name, flags, Mode::empty()).map_err(failed)?;
     match FileType::from_raw_mode(sys::fstat(&file).map_err(failed)?.st_mode) {
@@ -152,9 +152,9 @@ fn read_state(folder: &OwnedFd, id: &StagedId) -> Result<State, AssemblyError> {
 fn check_size(root: &Root, id: &StagedId, plan: &AssemblyPlan, data: &File) -> Result<(), AssemblyError> {
     let found = data
         .metadata()
-        .map_err(|error| RootError::io("look at", &plan.path, error))?;
+        .map_err(|error| RootError::io("stat", &plan.path, error))?;
     if found.len() != plan.size {
-        return Err(refused(id, "its data has another size than it was begun with"));
+        return Err(refused(id, "its data has a different size than at its start"));
     }
     let largest = match root.free_space()? {
         (_, 0) => LARGEST,

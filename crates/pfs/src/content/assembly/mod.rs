@@ -69,9 +69,9 @@ pub struct Outline {
 pub enum AssemblyError {
     #[error("`{path}` has no bytes {offset}..{end}", end = .offset.saturating_add(*.len))]
     OutOfRange { path: RelPath, offset: u64, len: u64 },
-    #[error("chunk {index} of `{path}` has another length than was announced")]
+    #[error("chunk {index} of `{path}` has a different length than announced")]
     WrongLength { path: RelPath, index: u64 },
-    #[error("chunk {index} of `{path}` was damaged on the way")]
+    #[error("chunk {index} of `{path}` was damaged in transit")]
     DamagedChunk { path: RelPath, index: u64 },
     #[error("this part of `{path}` is being received over another connection")]
     PartBusy { path: RelPath },
@@ -79,11 +79,11 @@ pub enum AssemblyError {
     Busy(StagedId),
     #[error("`{0}` is being checked and published")]
     Ending(RelPath),
-    #[error("`{0}` is complete already")]
+    #[error("`{0}` is already complete")]
     Finished(RelPath),
     #[error("{missing} bytes of `{path}` have not arrived")]
     Incomplete { path: RelPath, missing: u64 },
-    #[error("`{path}` arrived with another digest than announced ({found})")]
+    #[error("`{path}` has a different digest than announced ({found})")]
     WrongDigest { path: RelPath, found: Digest },
     #[error("the state of the unfinished upload `{id}` is unreadable")]
     State { id: StagedId, source: serde_json::Error },
@@ -217,7 +217,7 @@ impl Assembly {
     pub fn put_chunk(&self, index: u64, name: ChunkName, bytes: &[u8]) -> Result<(), AssemblyError> {
         let mut writer = self.chunk(index)?;
         writer.write(bytes)?;
-        writer.finish(name)
+        writer.finish(Some(name))
     }
 
     /// Receives bytes at any offset. They are checked when the file is complete. A chunk that was checked on arrival is not written
@@ -300,7 +300,7 @@ impl Assembly {
             });
         }
         let len = inner.disk.data.metadata().map(|data| data.len());
-        let len = len.map_err(|error| RootError::io("look at", &inner.plan.path, error))?;
+        let len = len.map_err(|error| RootError::io("stat", &inner.plan.path, error))?;
         if len != inner.plan.size {
             // The owner of the folder has appended to the file.
             return Err(RootError::Changing(inner.plan.path.clone()).into());
@@ -429,19 +429,14 @@ impl Inner {
 
     /// Checks the digest of the assembled content. If it is wrong, all bytes are missing again.
     fn must_have(&self, digest: Digest) -> Result<(), AssemblyError> {
-        let found = self.digest()?;
+        let names: Vec<ChunkName> = self.all_names()?.into_values().collect();
+        let found = self.layout().combine(&names).expect("every chunk has a name now");
         if found == digest {
             return Ok(());
         }
         self.forget()?;
         let path = self.plan.path.clone();
         Err(AssemblyError::WrongDigest { path, found })
-    }
-
-    /// The digest of the assembled content.
-    fn digest(&self) -> Result<Digest, AssemblyError> {
-        let names: Vec<ChunkName> = self.all_names()?.into_values().collect();
-        Ok(self.layout().combine(&names).expect("every chunk has a name now"))
     }
 
     /// The names of all chunks; reads only those that were not checked on arrival.

@@ -248,7 +248,7 @@ fn a_damaged_chunk_is_named_and_does_not_count() {
     let mut flipped = piece(&bytes, 1).to_vec();
     flipped[5] ^= 1;
     let error = assembly.put_chunk(1, table.names[1], &flipped).unwrap_err();
-    assert_eq!(error.to_string(), "chunk 1 of `f` was damaged on the way");
+    assert_eq!(error.to_string(), "chunk 1 of `f` was damaged in transit");
     let short = assembly.put_chunk(1, table.names[1], &flipped[1..]).unwrap_err();
     assert!(matches!(short, AssemblyError::WrongLength { index: 1, .. }));
     // The right bytes at the wrong offset have another name.
@@ -388,11 +388,11 @@ fn a_damaged_second_copy_does_not_reach_a_chunk_that_was_checked() {
         Err(AssemblyError::PartBusy { .. })
     ));
     first.write(b"bc").unwrap();
-    first.finish(name).unwrap();
+    first.finish(Some(name)).unwrap();
     let mut second = assembly.chunk(0).unwrap();
     second.write(b"xyz").unwrap();
     assert!(matches!(
-        second.finish(name),
+        second.finish(Some(name)),
         Err(AssemblyError::DamagedChunk { .. })
     ));
     assembly

@@ -48,23 +48,26 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Accepts the chunk if it is complete and has this name.
-    pub fn finish(self, name: ChunkName) -> Result<(), AssemblyError> {
-        let found = self.finished_name()?;
-        if found != name || self.here.is_some_and(|here| here != name) {
-            return Err(AssemblyError::DamagedChunk {
-                path: self.path(),
-                index: self.index,
-            });
+    /// Accepts the chunk if it is complete and has the expected name. Without one, from a sender that sends only the digest of
+    /// the whole file, the commit checks that digest without reading the bytes again.
+    pub fn finish(self, expected: Option<ChunkName>) -> Result<(), AssemblyError> {
+        if self.left > 0 {
+            return Err(self.wrong_length());
         }
-        self.note(name)
-    }
-
-    /// Accepts the chunk without an expected name, from a sender that sends only the digest of the whole file. The commit checks
-    /// that digest without reading the bytes again.
-    pub fn finish_as_received(self) -> Result<(), AssemblyError> {
-        let name = self.finished_name()?;
-        self.finish(name)
+        let (index, name) = (self.index, self.hasher.finish());
+        if [expected, self.here]
+            .into_iter()
+            .flatten()
+            .any(|other| other != name)
+        {
+            let path = self.path();
+            return Err(AssemblyError::DamagedChunk { path, index });
+        }
+        if self.here.is_some() {
+            return Ok(());
+        }
+        let _open = self.claim.inner.still_open()?;
+        self.claim.inner.note(Record::Chunk { index, name })
     }
 
     /// Keeps what arrived of the chunk, unchecked: the rest may come as a range.
@@ -75,25 +78,6 @@ impl ChunkWriter {
         }
         let _open = self.claim.inner.still_open()?;
         self.claim.inner.note(Record::of(start..self.offset))
-    }
-
-    fn finished_name(&self) -> Result<ChunkName, AssemblyError> {
-        if self.left > 0 {
-            Err(self.wrong_length())
-        } else {
-            Ok(self.hasher.finish())
-        }
-    }
-
-    fn note(&self, name: ChunkName) -> Result<(), AssemblyError> {
-        if self.here.is_some() {
-            return Ok(());
-        }
-        let _open = self.claim.inner.still_open()?;
-        self.claim.inner.note(Record::Chunk {
-            index: self.index,
-            name,
-        })
     }
 
     fn path(&self) -> RelPath {

@@ -27,7 +27,7 @@ impl<S: Read + Write> Connection<S> {
         self.server.changed.notify_all();
         self.wait(
             |state| Ok(state.steps.finish(sender)?),
-            |state| format!("the end waits for {}", names(&state.steps.still_training())),
+            |state| format!("the shutdown waits for {}", names(&state.steps.still_training())),
         )?;
         self.done(&mut Writer::new())
     }

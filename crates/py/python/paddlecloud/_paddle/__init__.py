@@ -3,7 +3,7 @@
 Loaded under the name `paddle`, and only when a program imports one of those two without PaddlePaddle.
 """
 
-_WHY = "PaddlePaddle is not installed; paddlecloud brings only `paddle.v2`, `paddle.job` and `paddle.batch`"
+_WHY = "PaddlePaddle is not installed; paddlecloud contains only `paddle.v2`, `paddle.job` and `paddle.batch`"
 
 
 def is_tensor(value):

@@ -143,7 +143,7 @@ def _fields(data):
                 raise ArchiveError(f"a parameter's description has an unknown field type {wire}")
             yield field, value
     except (IndexError, struct.error):
-        raise ArchiveError("a parameter's description is cut off") from None
+        raise ArchiveError("a parameter's description is truncated") from None
 
 
 def _packed(data):

@@ -41,7 +41,7 @@ class ParamAttr:
         initializer=None,
     ):
         if (initial_max is None) != (initial_min is None):
-            raise ValueError("`initial_max` and `initial_min` go together")
+            raise ValueError("`initial_max` and `initial_min` must be set together")
         if initial_max is not None and initial_max <= initial_min:
             raise ValueError(f"`initial_max` must be above `initial_min`: {initial_max} is not above {initial_min}")
         if update_hooks is not None and not isinstance(update_hooks, HookAttribute):

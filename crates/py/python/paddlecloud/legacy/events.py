@@ -1,4 +1,4 @@
-"""What a trainer tells an event handler."""
+"""The events that a trainer passes to an event handler."""
 
 from __future__ import annotations
 

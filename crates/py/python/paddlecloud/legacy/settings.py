@@ -10,7 +10,7 @@ options: dict[str, object] = {}
 
 
 def init(**given):
-    """`paddle.init`: options of a program. Each `PADDLE_INIT_*` of the environment counts where the program says nothing."""
+    """`paddle.init`: options of a program. Each `PADDLE_INIT_*` of the environment applies unless the program sets it."""
     try:
         set_options(**given)
     except (RuntimeError, ValueError) as error:

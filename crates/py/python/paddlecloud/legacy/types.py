@@ -1,4 +1,4 @@
-"""The types of input data: what one sample brings for one data layer."""
+"""The types of input data: a sample's data for one data layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of v0.11.0 that are not here, each with what to use instead."""
+"""Names of v0.11.0 that are not supported, each with what to use instead."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _COMMON = ("l1", "l2", "proximal_l1", "clip", "average")
 class Optimizer:
     """What all optimizers have.
 
-    `lr` is a number or a schedule; a push may bring another. A gradient is cut to ±`clip` first, then `l2 * w` and
+    `lr` is a number or a schedule; a push may override it. A gradient is clipped to ±`clip` first, then `l2 * w` and
     `l1 * sign(w)` are added. With `proximal_l1`, every value moves towards 0 by `lr * proximal_l1` after an update and stops
     there. With `average`, a running mean of the values over that many updates is kept:
     `pull(averaged=True)` and saved models show it.
@@ -132,8 +132,7 @@ class Ftrl(Optimizer):
 class Velocity(Optimizer):
     """The momentum of 2017: `v = momentum * v - lr * (g + l2 * w); w += v`.
 
-    Rate and regularization are inside the velocity: it keeps them when the rate changes. `scale` gives every element a rate of
-    its own, from gradients without regularization: `lr / sqrt(s + epsilon)`, where `s` is
+    Rate and regularization are inside the velocity: it keeps them when the rate changes. `scale` gives every element its own rate, from gradients without regularization: `lr / sqrt(s + epsilon)`, where `s` is
 
     - "adagrad": the sum of all squares;
     - "decayed_adagrad": their running mean with `rho`, which begins as the first square;

@@ -3,8 +3,7 @@
     from paddlecloud.ps.paddle import DistributedOptimizer
     optimizer = DistributedOptimizer(optimizer)
 
-`optimizer.step()` then sends the gradients to the parameter servers, which average them over the trainers and update, and brings the new
-parameters back. The learning rate is read from the optimizer at every step, so schedulers work as before.
+`optimizer.step()` then sends the gradients to the parameter servers, which average them over the trainers and update, and fetches the new parameters. The learning rate is read from the optimizer at every step, so schedulers work as before.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from paddlecloud.ps.session import Session, connect
 def DistributedOptimizer(optimizer: Any, session: Session | None = None) -> Any:
     """Makes a Paddle optimizer update the parameters on the parameter servers. Returns the same object.
 
-    Frozen parameters (`stop_gradient=True`) are left alone. A step pushes what `backward` has accumulated.
+    Frozen parameters (`stop_gradient=True`) are not changed. A step pushes what `backward` has accumulated.
     """
     session = session or connect()
     named: list[tuple[str, Any, float]] = []
@@ -91,7 +90,7 @@ def _rule(optimizer: Any, group: dict[str, Any]) -> Optimizer:
     if kind is paddle.optimizer.Adadelta:
         return optimizers.AdaDelta(lr, optimizer._rho, optimizer._epsilon, l2=l2)
     raise ValueError(
-        f"the parameter servers know no {kind.__name__}; "
+        f"the parameter servers do not support {kind.__name__}; "
         "use SGD, Momentum, Adam, AdamW, Adamax, Adagrad, RMSProp or Adadelta"
     )
 

@@ -65,9 +65,9 @@ def connect(
     reduce: synchronous gradients are averaged ("mean") or added ("sum") over the trainers.
     checkpoint_every: steps between two checkpoints; 0: none. A restarted parameter server continues from the latest one.
     checkpoints: their folder, as the parameter servers see it: relative to the package.
-    gradients: how they travel: "fp32", "bf16", "fp16", or "topk": the share `keep` of the elements of a dense gradient, the largest
+    gradients: their encoding: "fp32", "bf16", "fp16", or "topk": the share `keep` of the elements of a dense gradient, the largest
         ones; the others are added to the next gradient.
-    patience: seconds a parameter server may be out of reach. One whose machine is lost is restarted after about two minutes.
+    patience: seconds a parameter server may be unreachable. One whose machine is lost is restarted after about two minutes.
     stall: seconds without a call after which the Python stack of this trainer is logged; 0: never.
     """
     if mode not in ("sync", "async", "bounded"):
@@ -146,7 +146,7 @@ class _Watchdog:
         # Arming starts a thread: not at every call.
         if self._stall > 0 and now - self._armed > self._stall / 4:
             self._armed = now
-            with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is no file
+            with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is not a file
                 faulthandler.dump_traceback_later(self._stall, repeat=True, file=sys.stderr)
 
     def on_wait(self, server: int, message: str) -> None:

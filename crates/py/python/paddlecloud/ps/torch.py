@@ -3,8 +3,7 @@
     from paddlecloud.ps.torch import DistributedOptimizer
     optimizer = DistributedOptimizer(optimizer)
 
-`optimizer.step()` then sends the gradients to the parameter servers, which average them over the trainers and update, and brings the new
-parameters back. Learning rates are read from the parameter groups at every step, so schedulers work as before.
+`optimizer.step()` then sends the gradients to the parameter servers, which average them over the trainers and update, and fetches the new parameters. Learning rates are read from the parameter groups at every step, so schedulers work as before.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from paddlecloud.ps.session import Session, connect
 def DistributedOptimizer(optimizer: Any, session: Session | None = None) -> Any:
     """Makes a PyTorch optimizer update the parameters on the parameter servers. Returns the same object.
 
-    Frozen parameters (`requires_grad=False`) are left alone. A step pushes what `backward` has accumulated.
+    Frozen parameters (`requires_grad=False`) are not changed. A step pushes what `backward` has accumulated.
     """
     session = session or connect()
     tensors: dict[str, Any] = {}
@@ -58,7 +57,7 @@ def _rule(optimizer: Any, group: dict[str, Any]) -> Optimizer:
     kind, lr, decay = type(optimizer), float(group["lr"]), float(group.get("weight_decay", 0.0))
     unsupported = [name for name in ("maximize", "amsgrad", "dampening", "lr_decay") if group.get(name)]
     if unsupported:
-        raise ValueError(f"the parameter servers know no `{unsupported[0]}` of {kind.__name__}")
+        raise ValueError(f"the parameter servers do not support `{unsupported[0]}` of {kind.__name__}")
     if kind is torch.optim.SGD:
         if group["momentum"]:
             return optimizers.Momentum(lr, group["momentum"], bool(group["nesterov"]), l2=decay)
@@ -69,7 +68,7 @@ def _rule(optimizer: Any, group: dict[str, Any]) -> Optimizer:
         return optimizers.AdamW(lr, *group["betas"], group["eps"], decay)
     if kind is torch.optim.Adagrad and not group["initial_accumulator_value"]:
         return optimizers.Adagrad(lr, group["eps"], l2=decay)
-    raise ValueError(f"the parameter servers know no {kind.__name__}; use SGD, Adam, AdamW or Adagrad")
+    raise ValueError(f"the parameter servers do not support {kind.__name__}; use SGD, Adam, AdamW or Adagrad")
 
 
 class Embedding(torch.nn.Module):

@@ -52,7 +52,7 @@ class Configuration:
         for place, output in enumerate(self.outputs):
             if isinstance(output, str):
                 if output not in by_name:
-                    raise ConfigError(f"`Outputs` names `{output}`, which is no layer")
+                    raise ConfigError(f"`Outputs` names `{output}`, which is not a layer")
                 self.outputs[place] = by_name[output]
 
     def input_order(self) -> list[Node]:
@@ -77,7 +77,7 @@ class Configuration:
             known = {node.name: node for node in found}
             missing = [name for name in self.inputs if name not in known]
             if missing:
-                raise ConfigError(f"`inputs` names `{missing[0]}`, which is no data layer of the outputs")
+                raise ConfigError(f"`inputs` names `{missing[0]}`, which is not a data layer of the outputs")
             return [known[name] for name in self.inputs]
         return found
 

@@ -105,12 +105,12 @@ def _parse(words):
         word = waiting.pop(0)
         name, has_value, value = word.lstrip("-").partition("=")
         if not word.startswith("-"):
-            raise ConfigError(f"`{word}` is no flag; flags look like `--config=trainer_config.py`")
+            raise ConfigError(f"`{word}` is not a flag; flags look like `--config=trainer_config.py`")
         if not has_value:
             value = waiting.pop(0) if waiting and not waiting[0].startswith("-") else "1"
         if name not in DEFAULTS and name not in IGNORED:
             known = ", ".join(f"--{each}" for each in sorted(DEFAULTS))
-            raise ConfigError(f"there is no flag `--{name}`; known are {known}")
+            raise ConfigError(f"unknown flag `--{name}`; the flags are {known}")
         found[name] = value
     return found
 

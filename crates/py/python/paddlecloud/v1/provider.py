@@ -55,7 +55,7 @@ def provider(
     calc_batch_size: what a sample counts in its batch, instead of 1.
     can_over_batch_size: whether the last sample of a batch may exceed the batch's size.
     cache: with CACHE_PASS_IN_MEM the files are read in the first pass only.
-    check: compare every sample with the input types; with `check_fail_continue` wrong samples are left out with a warning.
+    check: compare every sample with the input types; with `check_fail_continue` wrong samples are skipped with a warning.
     init_hook: called as `init_hook(settings, file_list=…, is_train=…, **args of the configuration)` before anything is read.
     """
     options = {
@@ -167,7 +167,7 @@ class Samples:
         except (feeder.FeedError, LookupError, TypeError) as error:
             if not self._options.check_fail_continue:
                 raise
-            log.say("PyDataProvider2.py:180", f"a sample of `{name}` is left out: {error}", "WARNING")
+            log.say("PyDataProvider2.py:180", f"a sample of `{name}` is skipped: {error}", "WARNING")
             return False
         return True
 
@@ -197,7 +197,7 @@ def _import(source):
         raise ConfigError(f"there is no module `{source.module}` for the data provider; it must be beside the configuration") from None
     found = getattr(module, source.function, None)
     if not isinstance(found, Provider):
-        raise ConfigError(f"`{source.module}.{source.function}` is no function with `@provider`")
+        raise ConfigError(f"`{source.module}.{source.function}` is not a function with `@provider`")
     return found
 
 

@@ -97,12 +97,12 @@ impl Api {
             let problem = match timeout(REQUEST_LIMIT, self.get(&path)).await {
                 Ok(Ok((200, body, local))) => match parse(&body) {
                     Some((pods, version)) => return Ok(PodList { pods, version, local }),
-                    None => "the answer is cut off".to_owned(),
+                    None => "the reply is truncated".to_owned(),
                 },
                 Ok(Ok((status @ (401 | 403 | 404), body, _))) => {
                     return Err(refused(status, &body, namespace));
                 }
-                Ok(Ok((status, ..))) => format!("the answer is {status}"),
+                Ok(Ok((status, ..))) => format!("the status is {status}"),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer".to_owned(),
             };
@@ -124,7 +124,7 @@ impl Api {
         let limit = deadline.min(started + WATCH);
         let watched = timeout_at(limit, self.first_event(&path)).await;
         if !matches!(watched, Ok(Ok(true))) {
-            // Pause if the cluster replies at once with an error.
+            // Pause if the cluster replies immediately with an error.
             tokio::time::sleep_until((started + PAUSE).min(deadline)).await;
         }
     }
@@ -155,7 +155,7 @@ impl Api {
         {
             return Err(error);
         }
-        let (status, body) = split(&answer).ok_or_else(|| std::io::Error::other("the answer is not HTTP"))?;
+        let (status, body) = split(&answer).ok_or_else(|| std::io::Error::other("the reply is not HTTP"))?;
         Ok((status, body.to_vec(), local))
     }
 

@@ -136,15 +136,15 @@ fn keep_alive(stream: &TcpStream) {
 
 /// The trainer's side: connections to all parameter servers. Dropping them signals that this trainer has ended.
 #[derive(Debug)]
-pub struct Seat(#[allow(dead_code, reason = "held open")] Vec<TcpStream>);
+pub struct Attendance(#[allow(dead_code, reason = "held open")] Vec<TcpStream>);
 
 /// Connects to every parameter server and waits until all of them listen.
-pub async fn sit_down(
+pub async fn join_all(
     pservers: Vec<SocketAddr>,
     index: u32,
     deadline: Instant,
     limit: Duration,
-) -> Result<Seat, LaunchError> {
+) -> Result<Attendance, LaunchError> {
     let mut joining = Vec::new();
     for address in &pservers {
         joining.push(tokio::spawn(timeout_at(deadline, join(*address, index))));
@@ -154,13 +154,13 @@ pub async fn sit_down(
         match task.await {
             Ok(Ok(stream)) => streams.push(stream),
             _ => missing.push(format!(
-                "pserver {number} at {} does not listen",
+                "pserver {number} at {} is not listening",
                 pservers[number].ip()
             )),
         }
     }
     match missing.is_empty() {
-        true => Ok(Seat(streams)),
+        true => Ok(Attendance(streams)),
         false => Err(super::peers::absent(limit, &missing.join(", "))),
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         let (mut host, address) = host(2).await;
         let mut seats = Vec::new();
         let mut waiting: Vec<_> = (0..2)
-            .map(|index| tokio::spawn(sit_down(vec![address], index, soon(), LIMIT)))
+            .map(|index| tokio::spawn(join_all(vec![address], index, soon(), LIMIT)))
             .collect();
         host.book.all_came(soon(), LIMIT).await.unwrap();
         assert!(
@@ -225,7 +225,7 @@ mod tests {
     async fn who_did_not_come_is_named() {
         let (mut host, address) = host(3).await;
         host.set_ready();
-        let _seat = sit_down(vec![address], 1, soon(), LIMIT).await.unwrap();
+        let _attendance = join_all(vec![address], 1, soon(), LIMIT).await.unwrap();
         let error = host.book.all_came(Instant::now(), LIMIT).await.unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -236,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_that_never_listens_is_named() {
         let (_host, address) = host(1).await;
-        let error = sit_down(
+        let error = join_all(
             vec![address],
             0,
             Instant::now() + Duration::from_millis(50),
@@ -245,7 +245,7 @@ mod tests {
         .await;
         assert_eq!(
             error.unwrap_err().to_string(),
-            "not all peers appeared within 30s; missing: pserver 0 at 127.0.0.1 does not listen"
+            "not all peers appeared within 30s; missing: pserver 0 at 127.0.0.1 is not listening"
         );
     }
 

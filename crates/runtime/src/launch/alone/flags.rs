@@ -24,14 +24,13 @@ Options, each with the variable that is read if it is not given:
   --ps-port       first port of a parameter server, PADDLE_INIT_PORT [default: 7164]
   --ps-ports      how many ports it must listen on [default: 2]
   --start-limit   how long peers may take to appear [default: 10m]
-  --grace         how long the command may take to end after SIGTERM [default: 20s]
-  --linger        how long all trainers must be gone before a parameter server ends [default: 5s]
+  --grace         how long the command may take to exit after SIGTERM [default: 20s]
+  --linger        how long all trainers must be gone before a parameter server is stopped [default: 5s]
   --launch-port   where the launcher of a parameter server listens for trainers [default: 7160]
 
 COMMAND is a program and its arguments, or one word that a shell reads: \"python train.py\".
 
-It starts COMMAND when every peer is present and, for a trainer, the parameter servers listen. A parameter server is ended
-when the trainers have ended. Under a server of PaddleCloud, only COMMAND is run.
+It starts COMMAND when every peer is present and, for a trainer, the parameter servers listen. A parameter server is stopped when the trainers have exited. Under a PaddleCloud server, only COMMAND is run.
 `paddle launch --install FOLDER` copies this program into FOLDER, for an init container.
 ";
 
@@ -215,7 +214,8 @@ pub fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<T, Launch
 
 pub fn current_folder() -> Result<String, LaunchError> {
     let folder = std::env::current_dir();
-    let folder = folder.map_err(|error| LaunchError::new(format!("the current folder is gone: {error}")))?;
+    let folder =
+        folder.map_err(|error| LaunchError::new(format!("cannot find the current folder: {error}")))?;
     Ok(folder.display().to_string())
 }
 

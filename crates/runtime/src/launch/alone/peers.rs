@@ -222,7 +222,10 @@ fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
     let mut words: Vec<String> = waiting
         .map(|pod| format!("pod `{}` ({})", pod.name, pod.phase))
         .collect();
-    words.insert(0, format!("{running} of {wanted} pods with label `{label}` run"));
+    words.insert(
+        0,
+        format!("{running} of {wanted} pods with label `{label}` are running"),
+    );
     Some(words.join(", "))
 }
 
@@ -266,7 +269,7 @@ mod tests {
         let words = short_of(&pods, 3, "job-name=demo").unwrap();
         assert_eq!(
             words,
-            "1 of 3 pods with label `job-name=demo` run, pod `b` (Pending)"
+            "1 of 3 pods with label `job-name=demo` are running, pod `b` (Pending)"
         );
         assert_eq!(short_of(&pods, 1, "job-name=demo"), None);
     }

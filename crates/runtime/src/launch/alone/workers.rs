@@ -10,14 +10,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::attendance::{self, Host, Seat};
+use super::attendance::{self, Attendance, Host};
 use super::plan::{self, Container};
 use super::{Assembly, LaunchError, Team, peers};
 use crate::launch::events::Happening;
 use crate::launch::leaving::{self, MemoryKills};
 use crate::launch::output::StdoutCopy;
 use crate::launch::pod_files;
-use crate::launch::worker::{Supervisor, start};
+use crate::launch::worker::{SupervisorLink, start};
 
 /// How long after the exit the copy on stdout may take.
 const STDOUT_LAG: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub async fn run(assembly: Assembly) -> Result<u8, LaunchError> {
 
 /// A signal before any worker runs ends the launcher. Running workers are stopped, and their exit is awaited.
 async fn stopped_early(stop: &mut watch::Receiver<bool>, grace: Duration) {
-    told_to_stop(stop).await;
+    asked_to_stop(stop).await;
     tokio::time::sleep(grace + STDOUT_LAG).await;
 }
 
@@ -63,7 +63,7 @@ async fn assemble_and_run(assembly: &Assembly, mut stop: watch::Receiver<bool>) 
     };
     let team = tokio::select! {
         team = peers::find(assembly, deadline) => team?,
-        () = told_to_stop(&mut stop) => return Ok(leaving::UNWANTED),
+        () = asked_to_stop(&mut stop) => return Ok(leaving::UNWANTED),
     };
     if let Some(copy) = &assembly.data {
         copy(team.index)?;
@@ -119,9 +119,9 @@ struct Pod<'a> {
 impl Pod<'_> {
     /// Runs only a trainer; its parameter servers are in other pods.
     async fn run_trainer(&self, mut stop: watch::Receiver<bool>) -> Result<End, LaunchError> {
-        let _seat = tokio::select! {
-            seat = self.sit_down() => seat?,
-            () = told_to_stop(&mut stop) => return Ok(End::Stopped),
+        let _attendance = tokio::select! {
+            attendance = self.join_all() => attendance?,
+            () = asked_to_stop(&mut stop) => return Ok(End::Stopped),
         };
         let worker = self.start(Role::Trainer, Copy::Yes).await?;
         Ok(End::of(worker.run(stop, || ()).await))
@@ -150,14 +150,14 @@ impl Pod<'_> {
         let mut serving =
             std::pin::pin!(pserver.run(either(stop.clone(), pserver_ended), || host.set_ready()));
         let training = async {
-            let seat = tokio::select! {
-                seat = self.sit_down() => seat?,
-                () = told_to_stop(&mut stop) => return Ok(End::Stopped),
-                () = told_to_stop(&mut trainer_ended) => return Ok(End::Stopped),
+            let attendance = tokio::select! {
+                attendance = self.join_all() => attendance?,
+                () = asked_to_stop(&mut stop) => return Ok(End::Stopped),
+                () = asked_to_stop(&mut trainer_ended) => return Ok(End::Stopped),
             };
             let trainer = self.start(Role::Trainer, Copy::Yes).await?;
             let exit = trainer.run(either(stop, trainer_ended), || ()).await;
-            drop(seat);
+            drop(attendance);
             Ok(End::of(exit))
         };
         let mut training = std::pin::pin!(training);
@@ -195,10 +195,10 @@ impl Pod<'_> {
         Ok(())
     }
 
-    async fn sit_down(&self) -> Result<Seat, LaunchError> {
+    async fn join_all(&self) -> Result<Attendance, LaunchError> {
         let (port, limit) = (self.assembly.launch_port, self.assembly.start_limit);
         let pservers = self.team.pservers.iter().map(|address| (*address, port).into());
-        attendance::sit_down(pservers.collect(), self.team.index, self.deadline, limit).await
+        attendance::join_all(pservers.collect(), self.team.index, self.deadline, limit).await
     }
 
     async fn start(&self, role: Role, copy: Copy) -> Result<Worker, LaunchError> {
@@ -210,7 +210,7 @@ impl Pod<'_> {
 }
 
 /// Returns when the value becomes true. If the sender is gone, never returns.
-async fn told_to_stop(stop: &mut watch::Receiver<bool>) {
+async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -221,8 +221,8 @@ fn either(mut first: watch::Receiver<bool>, mut second: watch::Receiver<bool>) -
     let (sender, both) = watch::channel(false);
     tokio::spawn(async move {
         tokio::select! {
-            () = told_to_stop(&mut first) => {}
-            () = told_to_stop(&mut second) => {}
+            () = asked_to_stop(&mut first) => {}
+            () = asked_to_stop(&mut second) => {}
         }
         sender.send_replace(true);
     });
@@ -238,7 +238,7 @@ enum Copy {
 
 /// A supervised program that waits for `go`.
 struct Worker {
-    supervisor: Supervisor,
+    supervisor: SupervisorLink,
     reports: mpsc::UnboundedReceiver<Happening>,
     folder: PathBuf,
     plan: WorkerPlan,
@@ -277,7 +277,7 @@ impl Worker {
         let exit = loop {
             let happening = tokio::select! {
                 happening = self.reports.recv() => happening,
-                () = told_to_stop(&mut stop), if !stopping => {
+                () = asked_to_stop(&mut stop), if !stopping => {
                     stopping = true;
                     self.supervisor.tell(&Command::Stop { grace_ms: None }).await;
                     continue;
@@ -336,7 +336,7 @@ fn own_folder(plan: &WorkerPlan) -> Result<PathBuf, String> {
         let _ = std::fs::remove_dir_all(&folder);
         match std::fs::create_dir(&folder) {
             Ok(()) => return Ok(folder),
-            Err(error) => problem = format!("cannot make `{}`: {error}", folder.display()),
+            Err(error) => problem = format!("cannot create `{}`: {error}", folder.display()),
         }
     }
     Err(problem)

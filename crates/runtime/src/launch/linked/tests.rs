@@ -78,7 +78,7 @@ fn folders(folder: &Path) -> PodFolders {
 }
 
 /// A supervisor that says nothing more than its greeting.
-async fn supervisor(folder: &Path, log: PathBuf, events: mpsc::UnboundedSender<Happening>) -> Supervisor {
+async fn supervisor(folder: &Path, log: PathBuf, events: mpsc::UnboundedSender<Happening>) -> SupervisorLink {
     let listener = UnixListener::bind(folder.join(files::SOCKET)).unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -95,7 +95,7 @@ async fn supervisor(folder: &Path, log: PathBuf, events: mpsc::UnboundedSender<H
         // Until the launcher hangs up.
         let _ = io::copy(&mut stream, &mut io::sink());
     });
-    Supervisor::connect(folder, log, events).await.unwrap()
+    SupervisorLink::connect(folder, log, events).await.unwrap()
 }
 
 fn exit() -> Exit {

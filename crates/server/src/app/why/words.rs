@@ -5,7 +5,7 @@
 use paddlecloud_core::duration;
 use paddlecloud_core::job::runs_alone;
 use paddlecloud_core::quantity::counted;
-use paddlecloud_core::scheduler::{Change, Holders, Limit, Reason, Why};
+use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, Why};
 
 use super::Mention;
 
@@ -46,7 +46,7 @@ fn unknown(mention: &Mention) -> &'static str {
 }
 
 /// `your quota of 2 cores`.
-fn quota(limit: &Limit) -> String {
+fn quota(limit: &ExceededLimit) -> String {
     let amount = limit.kind.amount(limit.limit);
     match &limit.group {
         None => format!("your quota of {amount}"),
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn every_reason_reads_as_a_sentence() {
         let excess = || Excess::Together(vec![short(ResourceKind::Cpu, 5000, 2000)]);
-        let limit = |group: Option<&str>| Limit {
+        let limit = |group: Option<&str>| ExceededLimit {
             group: group.map(Into::into),
             kind: ResourceKind::Memory,
             limit: 10 << 30,
@@ -315,7 +315,7 @@ mod tests {
         insta::assert_snapshot!(shown.join("\n"), @r"
         waits for `big (ID)`, which runs alone because it is larger than the machine (5 cores requested, 2 in total); its -max-runtime ends it by 2026-01-01T00:01:00Z
         waits for another user's job, which runs alone because it is larger than the machine (5 cores requested, 2 in total); it has no -max-runtime, so its end is unknown
-        cannot start on these machines: the workers do not fit on the machines one by one
+        cannot start on these machines: the workers do not fit onto the individual machines
         cannot start within your quota of 10 GiB of memory: 23.5 GiB of memory requested
         your quota of 10 GiB of memory: 8 GiB in use, 23.5 GiB requested
         cannot start within the total of 10 GiB of memory of your group `vision`: 23.5 GiB of memory requested

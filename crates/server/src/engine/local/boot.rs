@@ -23,7 +23,7 @@ impl BootId {
     fn read_from(path: &Path) -> io::Result<BootId> {
         let unknown = |problem: String| {
             io::Error::other(format!(
-                "cannot tell one boot of this machine from the next: `{}` {problem}",
+                "cannot identify the current boot of this machine: `{}` {problem}",
                 path.display()
             ))
         };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_core::ports::AttemptKey;
 
-use crate::logs::folders::{attempt_folder, attempt_name};
+use crate::attempts::{attempt_folder, attempt_name};
 
 /// The folder of one attempt.
 #[derive(Debug, Clone)]

@@ -41,7 +41,7 @@ const SHOWN_PYTHON: &str = "/.paddlecloud/python";
 const NEXT_START: Duration = Duration::from_secs(2);
 
 /// The folder, below that of our own programs, with a `python` that runs `python3`.
-pub const PYTHON_FOLDER: &str = "python";
+pub(super) const PYTHON_FOLDER: &str = "python";
 
 /// A secret shared by the trainers and parameter servers of one run.
 const RUN_SECRET: &str = "PADDLE_PS_SECRET";
@@ -210,7 +210,7 @@ async fn run_with(
     let mut child = command.spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         let text = serde_json::to_vec(secrets)?;
-        // A supervisor that exits at once reports why.
+        // A supervisor that exits immediately reports why.
         let _ = pipe.write_all(&text).await;
     }
     child.wait_with_output().await
@@ -419,14 +419,14 @@ fn limits(resources: &Resources) -> Limits {
     }
 }
 
-/// Hides the storage, which shows the names of all users, from workers that run as users of their own.
+/// Hides the storage, which shows the names of all users, from workers that run as their own system users.
 fn hidden(inner: &Inner, job: &Job) -> Vec<PathBuf> {
     let is_mapped = inner.storage.owner(&job.user).run_as().is_some();
     let storage = is_mapped.then(|| inner.storage.path().to_owned());
     storage.into_iter().collect()
 }
 
-/// Mounts `/pfs/…` under both documented spellings; within it, `latest` leads to this run.
+/// Mounts `/pfs/…` under both documented spellings; within it, `latest` points to this run.
 fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
     let storage = &inner.storage;
     let home = storage.home_path(&job.user);

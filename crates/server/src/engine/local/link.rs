@@ -36,7 +36,7 @@ const NEXT_TRY: Duration = Duration::from_millis(500);
 const STOP_MARGIN: Duration = Duration::from_secs(2);
 
 /// A connected supervisor.
-pub struct Link {
+pub struct SupervisorLink {
     /// When a worker that was asked to stop must have exited.
     stop_due: Option<Instant>,
     orders: mpsc::UnboundedSender<Command>,
@@ -44,9 +44,9 @@ pub struct Link {
     news: watch::Receiver<News>,
 }
 
-impl Link {
+impl SupervisorLink {
     pub fn tell(&self, command: Command) {
-        // A link whose task has ended belongs to an attempt that is over.
+        // A link whose task has ended belongs to an attempt that has ended.
         let _ = self.orders.send(command);
     }
 
@@ -243,7 +243,7 @@ impl Task {
         let (orders, incoming) = mpsc::unbounded_channel();
         inner.links().insert(
             attempt.clone(),
-            Link {
+            SupervisorLink {
                 stop_due: None,
                 orders,
                 news,

@@ -7,6 +7,7 @@ mod boot;
 mod folders;
 mod launch;
 mod link;
+mod start;
 mod state;
 
 use std::collections::{HashMap, HashSet};
@@ -30,10 +31,10 @@ use crate::auth::Secret;
 use crate::homes::Storage;
 use crate::logs::SegmentLogs;
 use folders::AttemptFolder;
-use link::Link;
+use link::SupervisorLink;
 
 pub use boot::BootId;
-pub use launch::PYTHON_FOLDER;
+pub use start::start;
 
 /// Supervisors started concurrently; more would only compete for the cores.
 const STARTS_AT_ONCE: usize = 8;
@@ -70,7 +71,7 @@ struct Inner {
     storage: Storage,
     logs: SegmentLogs,
     secret: Secret,
-    links: Mutex<HashMap<AttemptKey, Link>>,
+    links: Mutex<HashMap<AttemptKey, SupervisorLink>>,
     /// Attempts being launched: their folders may be in any state.
     launching: Mutex<HashSet<AttemptKey>>,
     /// Attempts whose supervisor did not stop in time and was killed.
@@ -107,7 +108,7 @@ impl LocalEngine {
 }
 
 impl Inner {
-    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<AttemptKey, Link>> {
+    fn links(&self) -> std::sync::MutexGuard<'_, HashMap<AttemptKey, SupervisorLink>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -174,7 +175,7 @@ impl Engine for LocalEngine {
 
     async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {
         let grace = Duration::try_from(grace).unwrap_or_default();
-        let link_stop = |link: &mut Link| link.stop(grace);
+        let link_stop = |link: &mut SupervisorLink| link.stop(grace);
         let overdue = self.inner.links().get_mut(attempt).is_some_and(link_stop);
         if overdue {
             state::force(&self.inner, attempt).await;

@@ -15,7 +15,7 @@ use paddlecloud_supervisor::protocol::{Command, Exit, WorkerPlan, files};
 use super::Inner;
 use super::folders::AttemptFolder;
 use super::link;
-use crate::logs::folders;
+use crate::attempts;
 
 /// Supervisors adopted concurrently.
 const LOOKS_AT_ONCE: usize = 32;
@@ -75,7 +75,7 @@ fn list(inner: &Inner) -> std::io::Result<Found> {
         keys: BTreeSet::new(),
         planned_in_this_boot: false,
     };
-    for job in std::fs::read_dir(inner.settings.data.join(folders::ATTEMPTS))? {
+    for job in std::fs::read_dir(inner.settings.data.join(attempts::ATTEMPTS))? {
         let job = job?;
         let Some(id) = job
             .file_name()
@@ -89,7 +89,7 @@ fn list(inner: &Inner) -> std::io::Result<Found> {
             let key = attempt
                 .file_name()
                 .to_str()
-                .and_then(|name| folders::parse_attempt(id.clone(), name));
+                .and_then(|name| attempts::parse_attempt(id.clone(), name));
             if let Some(key) = key.filter(|_| attempt.path().join(files::PLAN).exists()) {
                 found.planned_in_this_boot |= is_of_this_boot(inner, &attempt.path());
                 found.keys.insert(key);
@@ -161,7 +161,7 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
         Ok(place) => place,
         Err(error) if paddlecloud_supervisor::is_shortage(&error) => return Life::Lives,
         Err(error) => {
-            tracing::warn!(folder = %folder.display(), %error, "the place of a supervisor cannot be taken");
+            tracing::warn!(folder = %folder.display(), %error, "cannot lock the attempt's folder");
             None
         }
     };
@@ -271,7 +271,7 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     ] {
         if let Err(error) = tokio::fs::remove_file(path.join(name))
             .await
-            .or_else(folders::absent_is_fine)
+            .or_else(attempts::absent_is_fine)
         {
             tracing::warn!(?attempt, name, %error, "cannot clean up");
         }
@@ -288,8 +288,8 @@ async fn drop_if_empty(file: PathBuf) {
 /// Removes an attempt's folder, the plan first: without a plan, the rest is not taken for an attempt.
 pub fn remove_folder(folder: &Path) {
     let removed = std::fs::remove_file(folder.join(files::PLAN))
-        .or_else(folders::absent_is_fine)
-        .and_then(|()| std::fs::remove_dir_all(folder).or_else(folders::absent_is_fine));
+        .or_else(attempts::absent_is_fine)
+        .and_then(|()| std::fs::remove_dir_all(folder).or_else(attempts::absent_is_fine));
     if let Err(error) = removed {
         tracing::warn!(folder = %folder.display(), %error, "cannot remove");
     }

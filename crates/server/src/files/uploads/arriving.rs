@@ -27,13 +27,13 @@ impl Takes for ChunkIn {
     /// Accepts the chunk if it is complete and has the announced name.
     fn finish(self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
-        let finished = self.writer.finish(self.name);
+        let finished = self.writer.finish(Some(self.name));
         self.live.come();
         self.live.checked(&self.files, finished)
     }
 }
 
-/// Bytes at any offset that are being received; each piece counts at once.
+/// Bytes at any offset that are being received; each piece counts immediately.
 pub struct RangeIn {
     pub(super) files: Files,
     pub(super) live: Arc<Live>,

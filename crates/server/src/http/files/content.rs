@@ -20,7 +20,7 @@ use crate::http::Shared;
 use crate::http::query::Asked;
 use crate::http::reply::Refused;
 use crate::http::scope;
-use crate::lane::{self, Seat};
+use crate::lane::{self, LaneRequest};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
@@ -70,7 +70,7 @@ pub(super) fn reply(opened: Opened) -> Response {
 }
 
 fn reply_outside(size: u64) -> Response {
-    let problem = format!("the file has {size} bytes, and none of those that were asked for");
+    let problem = format!("the requested range is outside the file, which has {size} bytes");
     let refused = ErrorBody {
         code: StatusCode::RANGE_NOT_SATISFIABLE.as_u16(),
         ..ErrorBody::new(ErrorName::BadRequest, problem)
@@ -110,15 +110,15 @@ pub(super) fn stream<T: Send + 'static>(
     next: fn(&mut T) -> io::Result<Option<Bytes>>,
 ) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send {
     stream::unfold(Some((source, None)), move |begun| async move {
-        let (mut source, seat) = begun?;
-        let seat = seat.unwrap_or_else(Seat::take);
-        seat.reach().await;
+        let (mut source, thread) = begun?;
+        let thread = thread.unwrap_or_else(LaneRequest::take);
+        thread.reach().await;
         let made = lane::blocking(move || {
             let piece = next(&mut source);
             (source, piece)
         });
         match made.await {
-            Ok((source, Ok(Some(piece)))) => Some((Ok(piece), Some((source, Some(seat))))),
+            Ok((source, Ok(Some(piece)))) => Some((Ok(piece), Some((source, Some(thread))))),
             Ok((_, Ok(None))) => None,
             Ok((_, Err(error))) => Some((Err(error), None)),
             Err(error) => Some((Err(io::Error::other(error)), None)),

@@ -22,12 +22,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::query::Asked;
-use super::refusal::removal_refused;
+use super::refusal::{mkdir_refused, removal_refused};
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use super::{Shared, alive, scope};
-use crate::app::{App, FileListQuery};
-use crate::files::{DigestWanted, Listed, Lister, RemovedPath};
+use crate::app::App;
+use crate::files::{self, DigestWanted, Listed, Lister, RemovedPath};
 
 /// Bytes of a listing that are buffered before they are sent.
 const LINES: usize = 64 << 10;
@@ -140,7 +140,7 @@ pub(super) async fn file_list(
     scope::Files(caller): scope::Files,
     Asked(query): Asked<ListQuery>,
 ) -> Result<Response, Refused> {
-    let asked = FileListQuery {
+    let asked = files::ListQuery {
         recursive: query.recursive,
         digests: query.digest,
         after: query.after,
@@ -208,7 +208,7 @@ pub(super) async fn file_mkdir(
     scope::Files(caller): scope::Files,
     Body(request): Body<MkdirRequest>,
 ) -> Reply<Envelope<String>> {
-    app.file_mkdir(&caller, request).await?;
+    app.file_mkdir(&caller, request).await.map_err(mkdir_refused)?;
     Ok(envelope("OK".to_owned()))
 }
 

@@ -94,11 +94,7 @@ async fn look(
             let mut listed = Vec::new();
             for pattern in all("arg") {
                 let found = app.old_list(&caller, pattern, recursive).await?;
-                listed.extend(
-                    found
-                        .iter()
-                        .map(|entry| shown(&entry.path.to_string(), &entry.meta)),
-                );
+                listed.extend(found.iter().map(|view| shown(&view.path.to_string(), &view.meta)));
             }
             results(listed)
         }

@@ -24,7 +24,7 @@ use crate::http::reply::{Refused, envelope};
 use crate::http::request::{Body, flag};
 use crate::http::scope;
 use crate::http::{Shared, alive};
-use crate::lane::Seat;
+use crate::lane::LaneRequest;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -88,7 +88,7 @@ fn reply(pack: PackStored) -> PackReply {
     }
 }
 
-/// Downloads small files below a folder as a pack. Unreadable files are left out.
+/// Downloads small files below a folder as a pack. Unreadable files are omitted.
 #[utoipa::path(
     post, path = "/api/v1/pfs/pack", tag = "files", request_body = PackRequest,
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"))
@@ -123,10 +123,10 @@ pub(super) async fn take_all<T: Takes>(taking: Taking<T>, body: Stream) -> Resul
 /// The same without accepting it.
 async fn take_in<T: Takes>(mut taking: Taking<T>, body: Stream) -> Result<Taking<T>, Refused> {
     let mut stream = body.into_data_stream();
-    let seat = Seat::take();
+    let thread = LaneRequest::take();
     loop {
         // Without a handover, pieces are best processed while they are in the processor's cache.
-        let enough = if seat.reach().await { 1 } else { AT_ONCE };
+        let enough = if thread.reach().await { 1 } else { AT_ONCE };
         let (pieces, after) = gather(&mut stream, enough).await;
         if !pieces.is_empty() {
             taking.feed(pieces).await?;

@@ -21,16 +21,16 @@ impl From<AccountError> for ErrorBody {
             AccountError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem)
                 .with_hint("`paddlectl admin user list` lists all of them"),
             AccountError::NoGroup(_) => ErrorBody::new(ErrorName::NotFound, problem)
-                .with_hint("`paddlectl admin group set NAME` makes one"),
+                .with_hint("`paddlectl admin group set NAME` creates one"),
             AccountError::Taken(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("names are the same in capital and small letters"),
+                .with_hint("user names are case-insensitive"),
             AccountError::Configured(_) => ErrorBody::new(ErrorName::Conflict, problem)
                 .with_hint("change `users` in the configuration and restart the server"),
             AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
                 "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
             ),
             AccountError::SubjectTaken(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("a subject of the login provider has one account"),
+                .with_hint("a subject of the login provider can have only one account"),
             AccountError::Guarantees { .. } => ErrorBody::new(ErrorName::Conflict, problem)
                 .with_hint("`paddlectl admin user list` shows who is guaranteed what"),
             AccountError::SystemUser(error) => {
@@ -38,7 +38,7 @@ impl From<AccountError> for ErrorBody {
                 ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)
             }
             AccountError::Home(home) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(format!(
-                "when no job of `{}` runs, hand it over with `{}` on the server, then repeat the command",
+                "when no job of `{}` is running, change its owner with `{}` on the server, then repeat the command",
                 home.user,
                 home.command()
             )),
@@ -57,7 +57,7 @@ impl From<UserRefusal> for ErrorBody {
         let problem = refusal.to_string();
         match refusal {
             UserRefusal::OwnAccount => {
-                ErrorBody::new(ErrorName::Conflict, problem).with_hint("another administrator can")
+                ErrorBody::new(ErrorName::Conflict, problem).with_hint("ask another administrator to do it")
             }
             UserRefusal::RemoteHome => {
                 ErrorBody::new(ErrorName::Conflict, problem).with_hint("disable the account instead")
@@ -98,7 +98,7 @@ pub(super) fn token_failed(error: AuthError) -> ErrorBody {
         AuthError::Store(error) => store_failed(error),
         AuthError::WrongToken => ErrorBody::new(ErrorName::Unauthorized, error.to_string()),
         AuthError::TooManyTokens { .. } => ErrorBody::new(ErrorName::QuotaExceeded, error.to_string())
-            .with_hint("`paddlectl token list` lists them; end some with `paddlectl token revoke ID`"),
+            .with_hint("`paddlectl token list` lists them; revoke some with `paddlectl token revoke ID`"),
         other => {
             tracing::error!(error = %other, "a token was not handed out");
             internal()
@@ -113,7 +113,7 @@ impl From<SecretsError> for ErrorBody {
             other => {
                 tracing::error!(error = %other, "secrets cannot be used");
                 ErrorBody::new(ErrorName::Unavailable, other.to_string())
-                    .with_hint("an administrator checks `secrets` in the server's configuration")
+                    .with_hint("ask an administrator to check `secrets` in the server's configuration")
             }
         }
     }
@@ -123,7 +123,7 @@ impl From<AuthorityError> for ErrorBody {
     fn from(error: AuthorityError) -> ErrorBody {
         match error {
             AuthorityError::Request => ErrorBody::new(ErrorName::BadRequest, format!("`request`: {error}"))
-                .with_hint("`paddlectl cert request` makes one"),
+                .with_hint("`paddlectl cert request` creates one"),
             other => {
                 tracing::error!(error = chain_of(&other), "a certificate was not signed");
                 internal()
@@ -150,10 +150,10 @@ impl From<ProviderRefusal> for ErrorBody {
             ProviderRefusal::NotConfigured => ErrorBody::new(ErrorName::NotFound, problem)
                 .with_hint("log in with a password: `paddlectl login -username NAME`"),
             ProviderRefusal::TooMany(_) => {
-                ErrorBody::new(ErrorName::TooManyRequests, problem).with_hint("try again in some minutes")
+                ErrorBody::new(ErrorName::TooManyRequests, problem).with_hint("try again in a few minutes")
             }
             ProviderRefusal::Expired => {
-                ErrorBody::new(ErrorName::NotFound, problem).with_hint("begin again with `paddlectl login`")
+                ErrorBody::new(ErrorName::NotFound, problem).with_hint("start again with `paddlectl login`")
             }
             ProviderRefusal::Denied => ErrorBody::new(ErrorName::Unauthorized, problem),
             ProviderRefusal::NotInGroup(_) | ProviderRefusal::Disabled => {

@@ -6,6 +6,7 @@ use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::{AccessError, RootError};
 
 use super::disk_is_full;
+use crate::app::AppError;
 use crate::error_chain::chain_of;
 use crate::files::FilesError;
 use crate::homes::StorageError;
@@ -29,14 +30,14 @@ impl From<FilesError> for ErrorBody {
                 "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
             ),
             (FilesError::DamagedThere(_), _) => {
-                body.with_hint("if you have the file, send it again with `paddlectl cp --checksum`; and tell an administrator")
+                body.with_hint("if you have the file, upload it again with `paddlectl cp --checksum`, and inform an administrator")
             }
             (FilesError::TooManyLinks(_), _) => {
                 body.with_hint("`paddlectl publish` lists them, and `--revoke ID` revokes one")
             }
             (FilesError::NoLink(_), _) => body.with_hint("`paddlectl publish` lists your links"),
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
-                body.with_hint("send it again: nothing of it was kept")
+                body.with_hint("send it again: no part of it was stored")
             }
             _ => body,
         }
@@ -54,7 +55,17 @@ pub(in crate::http) fn removal_refused(error: FilesError) -> ErrorBody {
     );
     let body = ErrorBody::from(error);
     match is_folder {
-        true => body.with_hint("`-r` removes folders with all they hold"),
+        true => body.with_hint("`-r` removes folders and their contents"),
+        false => body,
+    }
+}
+
+/// Why a folder was not created.
+pub(in crate::http) fn mkdir_refused(error: AppError) -> ErrorBody {
+    let lacks_parent = matches!(error, AppError::Files(FilesError::NotFound(_)));
+    let body = ErrorBody::from(error);
+    match lacks_parent {
+        true => body.with_hint("`-p` also creates missing parent folders"),
         false => body,
     }
 }
@@ -144,13 +155,15 @@ impl From<StorageError> for ErrorBody {
         }
         let problem = error.to_string();
         match &error {
-            StorageError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem),
+            StorageError::NotFound(_) | StorageError::Access(_) => {
+                ErrorBody::new(ErrorName::NotFound, problem)
+            }
             StorageError::NotAFolder(_)
             | StorageError::BadName(_)
             | StorageError::OutputIsAFile
             | StorageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
             StorageError::Foreign(_) => ErrorBody::new(ErrorName::Forbidden, problem)
-                .with_hint("an administrator finds the command that hands it over in the server's log"),
+                .with_hint("ask an administrator: the server's log has the command that changes its owner"),
             StorageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
                 .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
             StorageError::Changed(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
@@ -182,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_exists_is_told_as_a_conflict() {
+    fn only_what_exists_is_reported_as_a_conflict() {
         let path = || "f".parse().unwrap();
         assert_eq!(storage_name(&RootError::Exists(path())), ErrorName::Conflict);
         assert_eq!(storage_name(&RootError::Changing(path())), ErrorName::Changing);
@@ -201,7 +214,7 @@ mod tests {
         };
         let folder = refused(RootError::IsAFolder("f".parse().unwrap()));
         assert_eq!(folder.error, ErrorName::BadRequest);
-        assert_eq!(folder.hints, ["`-r` removes folders with all they hold"]);
+        assert_eq!(folder.hints, ["`-r` removes folders and their contents"]);
         let full = refused(RootError::NoSpace("f".parse().unwrap()));
         assert_eq!(full.error, ErrorName::StorageFull);
         assert_eq!(

@@ -26,7 +26,7 @@ fn undone_body(undone: Undone) -> ErrorBody {
     match undone {
         Undone::Refused(Refusal::NameTaken { name, free, .. }) => {
             ErrorBody::new(ErrorName::NameTaken, problem).with_hint(format!(
-                "use `-jobname {free}`, or end the other with `paddlectl kill {name}`"
+                "use `-jobname {free}`, or stop the other one with `paddlectl kill {name}`"
             ))
         }
         Undone::Refused(Refusal::TooBig(big)) => {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_name_is_told_with_a_free_one() {
+    fn a_taken_name_is_reported_with_a_free_one() {
         let refusal = Refusal::NameTaken {
             name: "emb".parse().unwrap(),
             holder: paddlecloud_core::names::JobId::new(1, 0),
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!((body.error, body.code), (ErrorName::NameTaken, 409));
         assert_eq!(
             body.hints,
-            ["use `-jobname emb-2`, or end the other with `paddlectl kill emb`"]
+            ["use `-jobname emb-2`, or stop the other one with `paddlectl kill emb`"]
         );
     }
 

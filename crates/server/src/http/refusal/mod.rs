@@ -16,7 +16,7 @@ use crate::error_chain::chain_of;
 use crate::store;
 use crate::users::Origin;
 
-pub(super) use files::removal_refused;
+pub(super) use files::{mkdir_refused, removal_refused};
 
 /// When to ask again for logs: how long the others read is not known.
 const READERS_END: Duration = Duration::from_secs(5);
@@ -94,14 +94,14 @@ impl From<AppError> for ErrorBody {
                 refused(ErrorName::Conflict).with_hint("set `tls` in its configuration")
             }
             AppError::OutOfReach { .. } => refused(ErrorName::Conflict)
-                .with_hint("an administrator can mount it and set `storage` to the mounted folder"),
+                .with_hint("ask an administrator to mount it and set `storage` to the mounted folder"),
             AppError::PackageInUse => refused(ErrorName::Conflict).with_hint("stop that `submit` first"),
             AppError::SharedSystemUser { origin, .. } => refused(ErrorName::Forbidden).with_hint(match origin {
                 Origin::Configuration => {
-                    "an administrator sets your `system_user` in the server's configuration, or deletes all other accounts"
+                    "ask an administrator to set your `system_user` in the server's configuration, or to delete all other accounts"
                 }
                 Origin::Database => {
-                    "an administrator sets `system_uids` in the server's configuration, or gives each account a system user"
+                    "ask an administrator to set `system_uids` in the server's configuration, or to give each account a system user"
                 }
             }),
             AppError::NoAddress => refused(ErrorName::Forbidden)
@@ -159,7 +159,7 @@ pub(super) fn store_failed(error: StoreError) -> ErrorBody {
 
 fn disk_is_full() -> ErrorBody {
     ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-        .with_hint("free some space on the server, for example with `paddlectl prune`")
+        .with_hint("free some space on the server, for example with `paddlectl prune --older-than 7d`")
 }
 
 #[cfg(test)]

@@ -197,8 +197,8 @@ async fn a_damaged_backup_changes_nothing() {
     let altered = whole.replace("kept", "bent");
     let torn = whole[..whole.trim_end().len() - 3].to_owned();
     for (damaged, why) in [
-        (cut, "it is cut off: its last line is missing"),
-        (torn, "it is cut off in line"),
+        (cut, "it is truncated: its last line is missing"),
+        (torn, "it is truncated in line"),
         (altered, "digest does not match"),
         ("hello\n".to_owned(), "line 1"),
         (String::new(), "it is not a backup"),

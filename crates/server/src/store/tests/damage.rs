@@ -43,7 +43,7 @@ async fn what_is_no_database_is_refused_in_words() {
     .unwrap();
     insta::assert_snapshot!(refused(folder.path(), 0).await, @"
     the database `DATA/server.db` is damaged: error returned from database: (code: 26) file is not a database
-    hint: put a backup in its place; without one, move `DATA/server.db`, the files beside it that begin with the same name and the folder `attempts` away: the history of jobs and their logs are then empty, packages and outputs stay
+    hint: restore it from a backup; without one, move away `DATA/server.db`, the files beside it that begin with the same name, and the folder `attempts`: the history of jobs and their logs are then empty, packages and outputs stay
     ");
 }
 
@@ -75,7 +75,7 @@ async fn an_emptied_database_is_no_new_server_where_jobs_were() {
     fs::write(file(folder.path()), "").unwrap();
     insta::assert_snapshot!(refused(folder.path(), jobs).await, @"
     the database `DATA/server.db` is empty, but the data folder has the folders of 3 jobs
-    hint: put a backup of the database in its place; to go on with an empty history, move the folder `attempts` of the server's data away (it holds the logs; packages and outputs lie elsewhere)
+    hint: restore the database from a backup; to continue with an empty history, move the folder `attempts` out of the server's data folder (it contains the logs; packages and outputs are elsewhere)
     ");
     let again = refused(folder.path(), jobs).await;
     assert!(
@@ -89,7 +89,7 @@ async fn an_emptied_database_is_no_new_server_where_jobs_were() {
 }
 
 #[tokio::test]
-async fn a_damaged_inner_page_is_told_with_the_file_when_it_is_read() {
+async fn a_damaged_inner_page_is_reported_with_the_file_when_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path()).await;
     let read_at_the_start = page_of(folder.path(), "unknown_runs").await;
@@ -112,7 +112,7 @@ async fn a_damaged_inner_page_is_told_with_the_file_when_it_is_read() {
         damage(&error)
             .unwrap()
             .hint()
-            .contains("put a backup in its place")
+            .contains("restore it from a backup")
     );
 }
 
@@ -139,6 +139,6 @@ async fn a_torn_record_of_a_job_is_named_with_a_way_out() {
     let told = format!("{error}\nhint: {}", hint(&error).unwrap()).replace(torn.id.as_str(), "j_1");
     insta::assert_snapshot!(told, @r"
     the record of job j_1 cannot be parsed
-    hint: put a backup of the database in its place; without one, remove this record with `DELETE FROM jobs WHERE id = 'j_1'`: the job is then forgotten, its files stay
+    hint: restore the database from a backup; without one, remove this record with `DELETE FROM jobs WHERE id = 'j_1'`: the job is then forgotten, its files stay
     ");
 }

@@ -180,7 +180,7 @@ async fn a_database_of_a_newer_program_is_refused_in_words() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the database is of version 99, this program knows versions up to {known}: it was written by a newer program"
+            "the database has version 99, but this program supports versions up to {known}: it was written by a newer program"
         )
     );
 }

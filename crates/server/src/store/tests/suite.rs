@@ -257,7 +257,7 @@ async fn audit(store: Store) {
     };
     assert_eq!(
         tampered("UPDATE audit SET actor = 'you' WHERE seq = 2").await,
-        broken(2, "the row is not as it was written")
+        broken(2, "the row was altered")
     );
     assert!(matches!(
         tampered("UPDATE audit SET actor = 'me' WHERE seq = 2").await,

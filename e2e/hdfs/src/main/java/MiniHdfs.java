@@ -15,7 +15,7 @@ public final class MiniHdfs {
             cluster.waitActive();
             System.out.println("ready " + cluster.getNameNodePort());
             while (System.in.read() >= 0) {
-                // Whoever started us is still there.
+                // The parent process is still running.
             }
         }
         System.exit(0);

@@ -1,4 +1,4 @@
-"""What one sample brings for a data layer."""
+"""The type of a sample's data for one data layer."""
 
 from paddlecloud.legacy.types import (
     InputType,

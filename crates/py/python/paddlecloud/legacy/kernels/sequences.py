@@ -144,7 +144,7 @@ def _get_output(node, inputs, run):
 
 
 def _gru_weights(node, run):
-    """Both gates' weights lie in one block, the candidate's in another one behind it."""
+    """Both gates' weights are in one block, the candidate's in the next one."""
     size = node.size
     flat = run.parameter(node.conf["weights"][0]).reshape([-1])
     return flat[: 2 * size * size].reshape([size, 2 * size]), flat[2 * size * size :].reshape([size, size])

@@ -13,12 +13,12 @@ from paddlecloud.legacy.layers.building import as_list, attr_for_each, expect_si
 
 
 def data(name, type, height=None, width=None, depth=None, layer_attr=None):
-    """What a reader brings; `type` is one of `paddle.data_type`."""
+    """Data from a reader; `type` is one of `paddle.data_type`."""
     image = None
     if height and width:
         if type.dim % (height * width):
             raise GraphError(
-                f"{users_line()}: data layer `{name}`: {type.dim} values are no images of {height} × {width}"
+                f"{users_line()}: data layer `{name}`: {type.dim} values are not an image of {height} × {width}"
             )
         image = Image(type.dim // (height * width), height, width)
     return make(name, "data", [], type.dim, layer_attr=layer_attr, image=image, type=type)

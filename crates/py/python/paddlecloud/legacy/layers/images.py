@@ -19,7 +19,7 @@ def _image_of(node: Node, channels: int | None) -> Image:
     side = math.isqrt(node.size // channels)
     if channels * side * side != node.size:
         raise GraphError(
-            f"{users_line()}: layer `{node.name}` of size {node.size} is no square image with {channels} channels"
+            f"{users_line()}: layer `{node.name}` of size {node.size} is not a square image with {channels} channels"
         )
     return Image(channels, side, side)
 
@@ -89,7 +89,7 @@ def img_pool(
     ]
     if any((count - 1) * step - pad >= side for count, step, pad, side in zip(out, strides, paddings, (image.width, image.height))):
         raise GraphError(
-            f"{users_line()}: the last window of `img_pool` lies beyond images of {image.width} × {image.height}; use less padding"
+            f"{users_line()}: the last window of `img_pool` is outside images of {image.width} × {image.height}; use less padding"
         )
     made = Image(image.channels, out[1], out[0])
     pooling = poolings.Pooling.of(pool_type, poolings.Max)

@@ -280,7 +280,7 @@ def beam_search(step, input, bos_id, eos_id, beam_size, max_length=500, name=Non
     if len(generated) != 1:
         raise GraphError(f"{users_line()}: `beam_search` needs one `GeneratedInput`, not {len(generated)}")
     if not statics:
-        raise GraphError(f"{users_line()}: `beam_search` needs a `StaticInput`, which tells how many samples there are")
+        raise GraphError(f"{users_line()}: `beam_search` needs a `StaticInput`, which gives the number of samples")
     outputs, conf = _run_step(name, step, given)
     conf = {
         **conf, "statics": statics, "word": generated[0], "chances": outputs[0], "bos": bos_id, "eos": eos_id, "beam": beam_size,

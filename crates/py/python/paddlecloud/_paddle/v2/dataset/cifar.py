@@ -35,7 +35,7 @@ def test100():
 
 
 def fetch():
-    """Makes sure that both archives are there."""
+    """Makes sure that both archives exist."""
     for name, md5 in (CIFAR10, CIFAR100):
         common.download(URL_PREFIX + name, "cifar", md5)
 
@@ -55,7 +55,7 @@ class _Arrays(pickle.Unpickler):
 
     def find_class(self, module, name):
         if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"the archive holds `{module}.{name}`, which is no part of a data set")
+            raise pickle.UnpicklingError(f"the archive contains `{module}.{name}`, which is not part of a data set")
         return super().find_class(module, name)
 
 

@@ -121,7 +121,7 @@ def md5file(name):
 
 
 def download(url, module_name, md5sum, save_name=None):
-    """The local name of a data set's file: what lies in DATA_HOME, else fetched there.
+    """The local name of a data set's file: the one in DATA_HOME, else fetched to it.
 
     A file that is there is used; one with another MD5 than the original's is reported by a warning.
     """
@@ -136,7 +136,7 @@ def download(url, module_name, md5sum, save_name=None):
         os.makedirs(folder, exist_ok=True)
         _fetch(url, name, md5sum)
     except (OSError, urllib.error.URLError) as error:
-        raise RuntimeError(f"`{name}` is not there and cannot be fetched from {url} ({error}): {how}") from error
+        raise RuntimeError(f"`{name}` does not exist and cannot be fetched from {url} ({error}): {how}") from error
     return name
 
 
@@ -159,7 +159,7 @@ def _fetch(url, name, md5sum):
             file.flush()
             found = md5file(file.name)
             if found != md5sum:
-                raise OSError(f"what came has MD5 {found}")
+                raise OSError(f"the download has MD5 {found}")
             os.chmod(file.name, 0o644)
             os.replace(file.name, name)
         except BaseException:
@@ -266,7 +266,7 @@ def _one_of(name, value, other_name, other):
     if value is None and other is None:
         raise TypeError(f"`{name}` is missing")
     if value is not None and other is not None and value != other:
-        raise TypeError(f"`{name}` and `{other_name}` are the same thing and differ here")
+        raise TypeError(f"`{name}` and `{other_name}` are aliases and must not differ")
     return other if value is None else value
 
 

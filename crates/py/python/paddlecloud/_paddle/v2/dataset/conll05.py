@@ -56,7 +56,7 @@ def get_embedding():
 
 
 def fetch():
-    """Makes sure that all files are there."""
+    """Makes sure that all files exist."""
     common.download(DATA_URL, "conll05st", DATA_MD5)
     for name in EXTRAS:
         _extra(name)
@@ -105,7 +105,7 @@ def _tags(brackets):
         elif part in ("*", "*)"):
             found.append("O" if role is None else f"I-{role}")
         else:
-            raise ValueError(f"{part!r} is no role of CoNLL-2005")
+            raise ValueError(f"{part!r} is not a role of CoNLL-2005")
         if part.endswith(")"):
             role = None
     return found

@@ -41,7 +41,7 @@ def test(word_idx):
 
 
 def fetch():
-    """Makes sure that the archive is there."""
+    """Makes sure that the archive exists."""
     common.download(URL, "imdb", MD5)
 
 

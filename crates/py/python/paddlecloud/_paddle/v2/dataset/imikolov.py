@@ -47,7 +47,7 @@ def test(word_idx, n, data_type=DataType.NGRAM):
 
 
 def fetch():
-    """Makes sure that the archive is there."""
+    """Makes sure that the archive exists."""
     common.download(URL, "imikolov", MD5)
 
 

@@ -33,7 +33,7 @@ def test():
 
 
 def fetch():
-    """Makes sure that all files are there."""
+    """Makes sure that all files exist."""
     for name, md5 in (*TRAIN, *TEST):
         common.download(URL_PREFIX + name, "mnist", md5)
 
@@ -63,7 +63,7 @@ def _load(name, kind):
         data = file.read()
     found = int.from_bytes(data[:4], "big")
     if found != kind:
-        raise ValueError(f"`{name}` is no IDX file of the expected kind: it begins with {found:#x}, not {kind:#x}")
+        raise ValueError(f"`{name}` is not an IDX file of the expected kind: it begins with {found:#x}, not {kind:#x}")
     count = kind & 0xFF
     sides = [int.from_bytes(data[4 + 4 * side : 8 + 4 * side], "big") for side in range(count)]
     return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * count).reshape(sides)

@@ -103,7 +103,7 @@ def max_job_id():
 
 
 def fetch():
-    """Makes sure that the archive is there."""
+    """Makes sure that the archive exists."""
     _archive()
 
 

@@ -28,7 +28,7 @@ def test():
 
 
 def fetch():
-    """Makes sure that the file is there."""
+    """Makes sure that the file exists."""
     common.download(URL, "uci_housing", MD5)
 
 

@@ -53,7 +53,7 @@ def model():
 
 
 def fetch():
-    """Makes sure that the sentences and the model are there."""
+    """Makes sure that the sentences and the model exist."""
     common.download(URL_TRAIN, "wmt14", MD5_TRAIN)
     common.download(URL_MODEL, "wmt14", MD5_MODEL)
 

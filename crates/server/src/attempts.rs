@@ -1,7 +1,7 @@
-//! The folders of attempts' logs.
+//! The folders of attempts: `<data>/attempts/<job>/<role>-<index>.<attempt>/`.
 //!
-//! `<data>/attempts/<job>/<role>-<index>.<attempt>/log`. The local engine keeps an attempt's other files in the same folder; they
-//! are removed with the logs when the job leaves the history.
+//! `logs` stores an attempt's log there, and the engine its other files until the attempt is cleaned. Names only: nothing is
+//! created or removed here.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use paddlecloud_core::job::WorkerKey;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::plan::Role;
 use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::protocol::files;
 
 /// The folder of all attempts, below the server's data.
 pub const ATTEMPTS: &str = "attempts";
@@ -47,6 +48,11 @@ pub fn parse_attempt(job: JobId, name: &str) -> Option<AttemptKey> {
         worker,
         attempt: attempt.parse().ok()?,
     })
+}
+
+/// Whether an engine has launched this attempt and not cleaned it: only then its folder has a plan.
+pub fn is_launched(data: &Path, attempt: &AttemptKey) -> bool {
+    attempt_folder(data, attempt).join(files::PLAN).exists()
 }
 
 /// Treats "not found" as success.
