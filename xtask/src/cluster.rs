@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::chart;
 use crate::image;
+use crate::second_run;
 use crate::services::IfMissing;
 use crate::step::{self, Steps};
 use crate::test::{build_programs, has_torch};
@@ -136,7 +137,7 @@ fn run(workspace: &Workspace) -> Result<()> {
         if let Some(helm) = &helm {
             tests.env("PADDLECLOUD_TEST_HELM", helm);
         }
-        step::run(&mut tests)?;
+        second_run::test(&mut tests)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod cluster;
 mod demo;
 mod image;
 mod portable;
+mod second_run;
 mod services;
 mod spec;
 mod step;

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -63,7 +64,7 @@ impl Steps {
     }
 
     /// Waits for a concurrent step, prints its output and records its result. Lines of the output that say what was not
-    /// tested are recorded too.
+    /// tested, or which tests are unstable, are recorded too.
     pub fn wait_for(&mut self, step: Concurrent) {
         let result = step.child.and_then(|mut child| Ok(child.wait()?));
         let took = step.begun.elapsed();
@@ -79,6 +80,8 @@ impl Steps {
         for (title, why) in skipped.filter_map(|line| line.split_once(": ")) {
             self.skip(title, why);
         }
+        let unstable = output.lines().filter_map(|line| line.strip_prefix(UNSTABLE));
+        unstable.map(str::to_owned).for_each(passed_on_second_run);
     }
 
     fn end(&mut self, title: &str, fix: &str, took: Duration, idle: Option<u64>, result: Result<()>) {
@@ -128,7 +131,7 @@ impl Steps {
 
     /// Prints the results of all steps; an error if one of them failed.
     pub fn finish(self) -> Result<()> {
-        eprint!("\n{}{}", self.summary(), self.not_tried());
+        eprint!("\n{}{}{}", self.summary(), self.not_tried(), unstable());
         let failed = self
             .ended
             .iter()
@@ -181,6 +184,11 @@ impl Steps {
 
 /// Begins a line about a step that was skipped.
 const NOT_TESTED: &str = "NOT TESTED HERE: ";
+/// Begins a line about a test that passed only on its second run.
+const UNSTABLE: &str = "FAILED FIRST, THEN PASSED ALONE: ";
+
+/// Tests of this process and of its concurrent steps that passed only on their second run.
+static SECOND_RUN: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Concurrent {
     /// Starts `command`; its output goes to the file `log`.
@@ -194,6 +202,11 @@ impl Concurrent {
             log,
         }
     }
+}
+
+fn unstable() -> String {
+    let tests = SECOND_RUN.lock().expect("nobody panics with it");
+    tests.iter().map(|test| format!("{UNSTABLE}{test}\n")).collect()
 }
 
 fn spawn_into(log: &PathBuf, command: &mut Command) -> Result<Child> {
@@ -251,8 +264,7 @@ impl ProcessorTime {
 
 /// Runs a command with this terminal; the error names the command.
 pub fn run(command: &mut Command) -> Result<()> {
-    let shown = shown(command);
-    eprintln!("$ {shown}");
+    let shown = announce(command);
     let status = command
         .status()
         .with_context(|| format!("cannot start `{shown}`"))?;
@@ -260,6 +272,18 @@ pub fn run(command: &mut Command) -> Result<()> {
         bail!("`{shown}` ended with {status}");
     }
     Ok(())
+}
+
+/// Prints a command as a person would type it, and returns that.
+pub fn announce(command: &Command) -> String {
+    let shown = shown(command);
+    eprintln!("$ {shown}");
+    shown
+}
+
+/// Records a test that failed when it ran beside others and passed alone. The end of the run lists it.
+pub fn passed_on_second_run(test: String) {
+    SECOND_RUN.lock().expect("nobody panics with it").push(test);
 }
 
 /// Runs a command and returns its stdout.

@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cluster;
 use crate::image;
+use crate::second_run;
 use crate::services::{self, IfMissing, Service};
 use crate::step::{self, Concurrent, Steps};
 use crate::workspace::{Workspace, is_installed};
@@ -93,7 +94,10 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     steps.run(
         "rust tests",
         "run the failing test alone: `cargo test -p CRATE NAME`",
-        || step::run(&mut options.cargo_test(workspace)),
+        || match options.cargo_args.is_empty() {
+            true => second_run::test(&mut options.cargo_test(workspace)),
+            false => step::run(&mut options.cargo_test(workspace)),
+        },
     );
     if !options.cargo_args.is_empty() {
         return;

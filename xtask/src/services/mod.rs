@@ -9,6 +9,7 @@ mod s3;
 
 use anyhow::Result;
 
+use crate::second_run;
 use crate::step::{self, Steps};
 use crate::tools;
 use crate::workspace::Workspace;
@@ -191,7 +192,7 @@ fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
     let test = |targets: &[&str], filter: &[&str]| {
         let mut command = workspace.cargo_test(targets);
         command.arg("--").args(filter);
-        step::run(command.env(service.variable(), &place).envs(running.more()))
+        second_run::test(command.env(service.variable(), &place).envs(running.more()))
     };
     let suite = test(&["--test", "suite"], &[]);
     let programs = test(&["--test", "e2e"], &["files::backends::"]);
