@@ -75,7 +75,7 @@ impl Cluster {
         named("PADDLECLOUD_TEST_TORCH_IMAGE")
     }
 
-    /// Helm; `None` and a word where there is none.
+    /// Helm; `None`, with a message, if there is none.
     pub fn helm(&self) -> Option<String> {
         named("PADDLECLOUD_TEST_HELM")
     }
@@ -536,7 +536,7 @@ impl Drop for ClusterServer {
     }
 }
 
-/// The image or program in a variable; `None` and a word where there is none.
+/// The image or program in a variable; `None`, with a message, if there is none.
 fn named(variable: &str) -> Option<String> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty());
     if value.is_none() {

@@ -14,9 +14,11 @@ paddle-data: divides files among the nodes of a job
 
 Usage: OUT_DIR=<folder> SPLIT_COUNT=<nodes> paddle-data [--by=UNIT] [--header|--no-header] [FILE…]
 
-Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is created for results. Lines of text, rows of CSV and records of RecordIO are distributed round-robin, compressed with gzip or not. Any other file goes as a whole to
-the node with the least data so far. The header of a CSV file goes to every node: its first row is a header unless it
-contains a number or two equal cells, or --no-header is given. A folder means the files in it; without FILE, the files below OUT_DIR/quick_start are divided. The input files are not changed. A second run replaces the result of
+Node i finds its share in OUT_DIR/<i>/data; OUT_DIR/output is created for results. Lines of text, rows of CSV and
+records of RecordIO are distributed round-robin, compressed with gzip or not. Any other file goes as a whole to the
+node with the least data so far. The header of a CSV file goes to every node: its first row is a header unless it
+contains a number or two equal cells, or --no-header is given. A folder means the files in it; without FILE, the
+files below OUT_DIR/quick_start are divided. The input files are not changed. A second run replaces the result of
 the first.
 
 Environment:

@@ -61,7 +61,7 @@ struct Open {
 }
 
 impl Connections {
-    /// ConnectionLimits for the file descriptors of this process and this much memory.
+    /// Limits for the file descriptors of this process and this much memory.
     pub fn of_this_process(memory: Bytes) -> Arc<Connections> {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Connections::with(ConnectionLimits::of(descriptors, memory))

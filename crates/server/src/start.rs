@@ -395,7 +395,7 @@ struct Started {
 }
 
 impl EngineParts<'_> {
-    /// Starts the configured engine. This is the only place that constructs one.
+    /// Starts the configured engine. This is the only place that chooses one.
     async fn start(&self, isolation: Isolation, secret: &Secret) -> Result<Started, StartError> {
         match &self.config.engine {
             EngineKind::Local => {

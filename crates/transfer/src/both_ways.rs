@@ -14,6 +14,9 @@ use super::item::{Item, Verdict, batches};
 use super::patience::{Patience, may_pass};
 use super::{Outcome, TransferError};
 
+/// After this many packs have arrived, the next ones are twice as large again.
+const GROW_AFTER: u32 = 16;
+
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
@@ -133,7 +136,8 @@ impl Engine<'_> {
 
     /// Moves a batch in one request. Returns the items that must be sent one by one.
     ///
-    /// A broken connection costs at most the batch. From then on, batches are sent in halves.
+    /// A broken connection costs at most the batch. The next batches are sent in halves, until enough of them have arrived: a
+    /// server that was restarted breaks connections too.
     async fn in_packs(&self, way: Way, batch: Vec<Item>) -> Vec<Item> {
         let mut late = Vec::new();
         let (whole, mut waiting) = (batch.len(), vec![batch]);
@@ -158,6 +162,10 @@ impl Engine<'_> {
             let error = match moved {
                 Ok(left) => {
                     patience.renew();
+                    if self.arrived.fetch_add(1, Ordering::Relaxed) % GROW_AFTER == GROW_AFTER - 1 {
+                        self.halvings
+                            .fetch_min(halvings.saturating_sub(1), Ordering::Relaxed);
+                    }
                     late.extend(left);
                     continue;
                 }

@@ -52,8 +52,10 @@ pub(super) struct Engine<'a> {
     pub(super) throttle: Option<Arc<Throttle>>,
     /// A pack that breaks fails immediately.
     pub(super) packs_once: bool,
-    /// How often packs were halved because connections broke.
+    /// How often packs are halved because connections broke.
     pub(super) halvings: AtomicU32,
+    /// Packs that have arrived.
+    pub(super) arrived: AtomicU32,
     permits: Semaphore,
     lanes: Lanes,
 }
@@ -71,6 +73,7 @@ impl<'a> Engine<'a> {
             throttle: options.bwlimit.map(|rate| Arc::new(Throttle::new(rate))),
             packs_once: false,
             halvings: AtomicU32::new(0),
+            arrived: AtomicU32::new(0),
             permits: Semaphore::new(options.transfers.get()),
             lanes: Lanes::default(),
         }

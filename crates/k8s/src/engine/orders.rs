@@ -32,7 +32,10 @@ pub async fn go(inner: &Arc<Inner>, attempt: &AttemptKey) {
     match lines {
         Ok(lines) => entry.send(FromServer::Command(Command::Go { lines })),
         Err(error) => {
-            tracing::warn!(?attempt, %error, "the order to start waits for the launcher's next connection")
+            tracing::warn!(?attempt, %error, "no plan for an order; its launcher must connect again");
+            // Closes the connection.
+            entry.link = None;
+            entry.silent_since = Some(Instant::now());
         }
     }
 }

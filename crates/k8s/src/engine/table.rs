@@ -222,16 +222,18 @@ impl Table {
         })
     }
 
-    /// The preamble of an attempt's log: in its plan, workers have names, and here their addresses.
+    /// The preamble of an attempt's log: in its plan, workers have names in quotes, and here their addresses. One pass over
+    /// each line, because the lines of a large job list thousands of workers.
     pub fn preamble(&self, job: &JobId, plan: &WorkerPlan) -> Vec<String> {
-        let mut lines = plan.preamble.clone();
-        for (name, address) in self.addresses(job) {
-            let (name, address) = (format!("'{name}'"), format!("'{address}'"));
-            for line in &mut lines {
-                *line = line.replace(&name, &address);
-            }
-        }
+        let addresses = self.addresses(job);
+        let address = |name: &str| match addresses.get(name) {
+            Some(address) => address.to_string(),
+            None => name.to_owned(),
+        };
+        let lines = plan.preamble.iter();
         lines
+            .map(|line| line.split('\'').map(address).collect::<Vec<_>>().join("'"))
+            .collect()
     }
 
     /// Sends every launcher of a job the addresses of its peers, once all are known.

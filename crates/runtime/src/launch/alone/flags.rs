@@ -30,7 +30,8 @@ Options, each with the variable that is read if it is not given:
 
 COMMAND is a program and its arguments, or one word that a shell reads: \"python train.py\".
 
-It starts COMMAND when every peer is present and, for a trainer, the parameter servers listen. A parameter server is stopped when the trainers have exited. Under a PaddleCloud server, only COMMAND is run.
+It starts COMMAND when every peer is present and, for a trainer, the parameter servers listen. A parameter server is
+stopped when the trainers have exited. Under a PaddleCloud server, only COMMAND is run.
 `paddle launch --install FOLDER` copies this program into FOLDER, for an init container.
 ";
 
