@@ -24,7 +24,7 @@ use crate::users::{
 };
 
 use home_owners::HomeOwners;
-pub use home_owners::{ForeignHome, OWN_FOLDERS, check_owner};
+pub use home_owners::{ForeignHome, OWN_FOLDERS, claim_home};
 
 /// Why a change of accounts is refused.
 #[derive(Debug, thiserror::Error)]
@@ -395,7 +395,7 @@ impl Accounts {
                 first: other.name.clone(),
                 second: record.name.clone(),
             })),
-            None => Ok(self.homes.check(&record.name, &found)?),
+            None => Ok(self.homes.claim(&record.name, &found)?),
         }
     }
 

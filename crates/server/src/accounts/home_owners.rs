@@ -71,15 +71,15 @@ impl HomeOwners {
         Ok(owners)
     }
 
-    /// See [`check_owner`].
-    pub fn check(&self, user: &UserName, owner: &RunAs) -> Result<(), ForeignHome> {
-        check_owner(&self.0.join(user.as_str()), user, owner)
+    /// See [`claim_home`].
+    pub fn claim(&self, user: &UserName, owner: &RunAs) -> Result<(), ForeignHome> {
+        claim_home(&self.0.join(user.as_str()), user, owner)
     }
 }
 
 /// Refuses a home that belongs to another system user. An empty one of the server's own, made before its user had a system user,
 /// is removed: its user gets a new one.
-pub fn check_owner(home: &Path, user: &UserName, owner: &RunAs) -> Result<(), ForeignHome> {
+pub fn claim_home(home: &Path, user: &UserName, owner: &RunAs) -> Result<(), ForeignHome> {
     let Ok(found) = std::fs::symlink_metadata(home).map(|found| found.uid()) else {
         return Ok(());
     };

@@ -17,7 +17,7 @@ use paddlecloud_supervisor::protocol::RunAs;
 use paddlecloud_supervisor::{ActingAs, act_as};
 
 use super::{Storage, StorageError, ours};
-use crate::accounts::{ForeignHome, OWN_FOLDERS, check_owner};
+use crate::accounts::{ForeignHome, OWN_FOLDERS, claim_home};
 use crate::durable;
 use crate::users::{Origin, Users};
 
@@ -235,7 +235,7 @@ impl Storage {
         let (path, owner) = (self.home_path(user), self.owner(user));
         let made = match owner.run_as() {
             Some(owner) => {
-                check_owner(&path, user, owner).map_err(HomeError::Foreign)?;
+                claim_home(&path, user, owner).map_err(HomeError::Foreign)?;
                 match path.symlink_metadata() {
                     Ok(_) => Ok(()),
                     Err(_) => self.give_home(user, owner),
