@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -22,8 +23,8 @@ pub struct Concurrent {
     title: &'static str,
     fix: &'static str,
     log: PathBuf,
-    begun: Instant,
-    child: Result<Child>,
+    /// Waits for it and returns how long it took.
+    ended: JoinHandle<(Duration, Result<()>)>,
 }
 
 struct Ended {
@@ -66,15 +67,10 @@ impl Steps {
     /// Waits for a concurrent step, prints its output and records its result. Lines of the output that say what was not
     /// tested, or which tests are unstable, are recorded too.
     pub fn wait_for(&mut self, step: Concurrent) {
-        let result = step.child.and_then(|mut child| Ok(child.wait()?));
-        let took = step.begun.elapsed();
+        let (took, result) = step.ended.join().expect("it only waits for a program");
         eprintln!("\n== {}", step.title);
         let output = String::from_utf8_lossy(&fs::read(&step.log).unwrap_or_default()).into_owned();
         eprint!("{output}");
-        let result = result.and_then(|status| match status.success() {
-            true => Ok(()),
-            false => bail!("it ended with {status}"),
-        });
         self.end(step.title, step.fix, took, None, result);
         let skipped = output.lines().filter_map(|line| line.strip_prefix(NOT_TESTED));
         for (title, why) in skipped.filter_map(|line| line.split_once(": ")) {
@@ -194,12 +190,20 @@ impl Concurrent {
     /// Starts `command`; its output goes to the file `log`.
     pub fn start(title: &'static str, fix: &'static str, log: PathBuf, command: &mut Command) -> Self {
         eprintln!("$ {} >{} &", shown(command), log.display());
+        let (begun, child) = (Instant::now(), spawn_into(&log, command));
+        let ended = thread::spawn(move || {
+            let status = child.and_then(|mut child| Ok(child.wait()?));
+            let result = status.and_then(|status| match status.success() {
+                true => Ok(()),
+                false => bail!("it ended with {status}"),
+            });
+            (begun.elapsed(), result)
+        });
         Self {
             title,
             fix,
-            begun: Instant::now(),
-            child: spawn_into(&log, command),
             log,
+            ended,
         }
     }
 }
