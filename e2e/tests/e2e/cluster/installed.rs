@@ -367,10 +367,16 @@ fn two_users_train_as_on_the_laptop() {
     let (Some(server), Some(training)) = (cluster.server_image(), cluster.training_image()) else {
         return;
     };
-    let Some(helm) = cluster.helm() else { return };
     let mut env = TestEnvironment::new();
-    let installed = Installed::with_helm(&cluster, &helm, &server, &training);
-    installed.add_users(&mut env);
+    let installed = match cluster.helm() {
+        Some(helm) => {
+            let installed = Installed::with_helm(&cluster, &helm, &server, &training);
+            installed.add_users(&mut env);
+            installed
+        }
+        // Without helm, the committed manifests, which contain the users.
+        None => Installed::new(&cluster, &server, &training),
+    };
     for user in [0, 1] {
         installed.configure(&env, user);
         submit_fit_a_line(&env);

@@ -55,13 +55,14 @@ fn install_paddle(server: &ClusterServer) -> Option<&'static str> {
     /// The exit code of the script if packages cannot be installed.
     const CANNOT_BE_HAD: i32 = 75;
     let script = root().join("crates/py/tests/environment.sh");
-    let made = Command::new("bash").arg(script).arg("paddle").output().unwrap();
+    let made = Command::new("bash").arg(script).arg("paddle").output();
+    let made = made.expect("bash can be run");
     if made.status.code() == Some(CANNOT_BE_HAD) {
         eprintln!("skipped: PaddlePaddle cannot be installed here");
         return None;
     }
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let environment = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end());
+    let environment = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim_end());
     let packages = environment.join("lib/python3.11/site-packages");
     if !packages.is_dir() {
         eprintln!("skipped: the image has Python 3.11, and this machine's packages are for another one");
@@ -74,7 +75,7 @@ fn install_paddle(server: &ClusterServer) -> Option<&'static str> {
         .arg(&packages)
         .arg(&public)
         .output()
-        .unwrap();
+        .expect("a shell can be run");
     assert!(
         copied.status.success(),
         "{}",
@@ -110,7 +111,7 @@ fn train(env: &TestEnvironment, example: &str, flags: &[&str]) {
         &sizes[..],
         &pservers,
         flags,
-        &[package.to_str().unwrap()],
+        &[package.to_str().expect("the checkout has a plain path")],
     ]
     .concat();
     env.paddlectl(&words).ok();
