@@ -203,8 +203,8 @@ pub struct Difference {
 /// How many lines of the server's log a failed test shows.
 const LINES_SHOWN: usize = 100;
 
-/// So that no test waits for long.
-const SHORT_LIMITS: &str = "  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 8s\n";
+/// So that no test waits for long, and a cluster on a busy machine is not taken for a broken one.
+const SHORT_LIMITS: &str = "  seat_limit: 15s\n  lost_limit: 15s\n  trouble_limit: 20s\n";
 
 /// A server on that cluster, with the users `ada` and `bob`; ended when dropped.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ import train  # noqa: E402
 from pserver import ParameterServer, Shard  # noqa: E402
 from wire import Connection, parse_address, shard  # noqa: E402
 
-LIMIT = 60
+LIMIT = 300
 
 
 class ShardTest(unittest.TestCase):

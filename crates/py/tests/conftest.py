@@ -7,7 +7,7 @@ import sys
 import pytest
 import recordio
 
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300
 
 
 @pytest.fixture

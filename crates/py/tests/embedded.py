@@ -13,7 +13,7 @@ from paddlecloud.errors import PaddleCloudError
 _BUILT = Path(__file__).resolve().parents[3] / "target" / "debug" / "paddlecloud"
 # The program under test, read before the tests' own environment hides the variable.
 PROGRAM = Path(os.environ.get("PADDLECLOUD_TEST_PROGRAM", _BUILT))
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300
 
 
 @pytest.fixture(scope="module")

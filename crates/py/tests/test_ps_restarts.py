@@ -13,7 +13,7 @@ from paddlecloud import _native, _program, ps
 from paddlecloud.ps.session import Session, _Job, _Watchdog
 
 F = np.float32
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300
 
 
 class Fragile:

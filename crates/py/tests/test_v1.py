@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("paddle.nn")
 
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300
 
 # Click prediction in the manner of 2017: sparse ids, sparse updates, and a list of files without a final newline.
 CONFIG = """

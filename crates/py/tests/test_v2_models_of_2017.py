@@ -157,7 +157,7 @@ def test_a_folder_that_paddle_train_saved_in_2017_predicts(tmp_path):
     flags = ["--config=trainer_config.py", "--job=test", "--init_model_path=output/pass-00007", "--predict_output_dir=answers"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PADDLE", "TRAINING", "TRAINER"))}
     done = subprocess.run(
-        [sys.executable, "-m", "paddlecloud.v1.train", *flags], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "paddlecloud.v1.train", *flags], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "answers" / "rank-00000").read_text().splitlines()

@@ -15,7 +15,7 @@ pytest.importorskip("paddle.nn")
 import paddle.v2 as paddle
 from paddlecloud import _native
 
-LIMIT_SECONDS = 120
+LIMIT_SECONDS = 300
 TRAINERS = 2
 PASSES = 2
 STEPS = 50

@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(queue.free(Class::Long), at_once - 1);
         drop(release);
         let all = Arc::clone(&queue.0.all[Class::Long as usize]).acquire_many_owned(at_once as u32);
-        let limit = Duration::from_secs(20);
+        let limit = Duration::from_secs(60);
         drop(tokio::time::timeout(limit, all).await.unwrap().unwrap());
     }
 }

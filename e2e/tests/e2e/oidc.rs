@@ -233,7 +233,7 @@ fn a_login_that_is_used_renews_itself_until_the_provider_ends_it() {
     let Some(provider) = Provider::start(&mut env, "ES256") else {
         return;
     };
-    let more = "  create_accounts: true\n  token_lifetime: 20s\n";
+    let more = "  create_accounts: true\n  token_lifetime: 30s\n";
     let shared = Shared::start(&env, &provider.settings(more), "  admin: true\n");
     shared.configure(&admin, PASSWORD);
     configure(&env, &shared);

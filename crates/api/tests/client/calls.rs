@@ -23,7 +23,7 @@ const REFUSED: &str = r#"{"code":401,"msg":"no","error":"unauthorized"}"#;
 
 fn client(endpoint: &str) -> Client {
     Client::new(endpoint.parse().unwrap()).with_limits(Limits {
-        give_up: Duration::from_secs(20),
+        exchange: Duration::from_secs(20),
         ..Limits::default()
     })
 }
@@ -128,7 +128,7 @@ async fn who_submits_to_a_server_that_is_silent_hears_of_it_soon() {
 
 #[tokio::test]
 async fn the_time_a_server_worked_at_a_request_that_was_lost_is_no_waiting() {
-    let give_up = Duration::from_millis(50);
+    let give_up = Duration::from_millis(300);
     let (endpoint, log) = serve(move |number, _| {
         if number > 1 {
             return Reply::Keep(json(200, PAGE));
@@ -316,11 +316,11 @@ async fn an_exchange_without_a_reply_does_not_hold_up_the_command() {
     })
     .await;
     let saved = Arc::default();
-    let client = saving(&endpoint, &saved, Duration::from_millis(200));
+    let client = saving(&endpoint, &saved, Duration::from_secs(2));
     let begin = std::time::Instant::now();
     client.jobs_list(&JobFilter::default()).await.unwrap();
     assert!(
-        begin.elapsed() < Duration::from_secs(20),
+        begin.elapsed() < Duration::from_secs(50),
         "a reply has 60 seconds"
     );
     assert_eq!(log.lock().unwrap().len(), 2, "a list and an exchange");

@@ -123,7 +123,7 @@ impl Fragile {
                 checkpoint_every: self.checkpoint_every,
             },
             gradients: Gradients::F32,
-            patience: Duration::from_secs(20),
+            patience: Duration::from_secs(60),
             listener: Arc::new(Quiet(Mutex::default())),
         })
     }

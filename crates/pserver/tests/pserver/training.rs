@@ -73,7 +73,7 @@ impl Job {
                 checkpoint_every: 0,
             },
             gradients: Gradients::F32,
-            patience: Duration::from_secs(5),
+            patience: Duration::from_secs(60),
             listener: self.heard.clone(),
         }
     }

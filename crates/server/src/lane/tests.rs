@@ -26,7 +26,7 @@ async fn worker() -> ThreadId {
 }
 
 async fn wait_until_all_are_free() {
-    let all = tokio::time::timeout(Duration::from_secs(20), FREE.acquire_many(LANES as u32));
+    let all = tokio::time::timeout(Duration::from_secs(60), FREE.acquire_many(LANES as u32));
     drop(
         all.await
             .expect("nobody keeps a thread for a silent peer")

@@ -86,7 +86,6 @@ impl Stage {
 
 pub fn client(address: &str, user: &str) -> Client {
     let limits = Limits {
-        give_up: std::time::Duration::from_secs(20),
         pause: std::time::Duration::from_millis(1),
         ..Limits::default()
     };

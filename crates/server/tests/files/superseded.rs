@@ -115,7 +115,7 @@ async fn a_published_file_ends_older_uploads_of_it_but_none_that_somebody_sends_
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), gone).await.unwrap();
     stage.finish().await;
 }
 

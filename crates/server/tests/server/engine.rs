@@ -303,7 +303,7 @@ async fn the_local_engine_passes_the_suite_of_its_port() {
     let mut machine = Machine::new();
     machine.can_be_full();
     let suite = engine_suite(&machine);
-    tokio::time::timeout(2 * LIMIT, suite)
+    tokio::time::timeout(10 * LIMIT, suite)
         .await
         .expect("within the limit");
 }
@@ -447,7 +447,9 @@ async fn a_boot_that_could_not_be_remembered_ends_nothing_that_began_in_it() {
     let next = machine.start();
     let state = next.state().await.unwrap();
     assert_eq!(state.boot, Boot::Same, "the attempt was planned in this boot");
-    assert_eq!(state.attempts[0].news, News::Up);
+    // A supervisor that does not answer immediately is adopted later.
+    let news = &state.attempts[0].news;
+    assert!(matches!(news, News::Up | News::Launched), "{news:?}");
     fs::remove_dir(&draft).unwrap();
     // The next order remembers what could not be written before.
     end(&engine, &key).await;

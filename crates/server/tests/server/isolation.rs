@@ -157,7 +157,7 @@ async fn token(stage: &Stage, login: &str, body: Value) -> (String, String) {
 }
 
 async fn wait_until_refused(stage: &Stage, login: &str) {
-    for _ in 0..200 {
+    for _ in 0..1200 {
         if call(stage, "GET", "/api/v1/whoami", Some(login)).await.status == 401 {
             return;
         }

@@ -95,7 +95,7 @@ async fn one_users_rate_is_not_anothers() {
 /// As the command line and Python send requests.
 #[tokio::test]
 async fn our_client_waits_as_long_as_it_is_asked_to() {
-    let stage = Stage::with("limits: {requests_per_user: 5}\n").await;
+    let stage = Stage::with(STRICT).await;
     let token = json!({"username": "me", "password": "secret"});
     let token = Request::new("POST", "/api-token-auth")
         .json(token)
@@ -107,11 +107,15 @@ async fn our_client_waits_as_long_as_it_is_asked_to() {
     };
     let endpoint = format!("http://{}", stage.address).parse().unwrap();
     let client = paddlecloud_api::client::Client::new(endpoint).with_credentials(credentials);
-    // More than the bucket of 50 holds: the rest comes at its rate, and none fails.
-    for _ in 0..55 {
+    // Until one is refused: more than the bucket of ten holds, on a slow machine many more. None fails.
+    let refusals = &stage.app.metrics.refusals;
+    for _ in 0..1000 {
         client.whoami_get().await.unwrap();
+        if refusals.of(Limit::RequestsPerUser) > 0 {
+            break;
+        }
     }
-    assert!(stage.app.metrics.refusals.of(Limit::RequestsPerUser) > 0);
+    assert!(refusals.of(Limit::RequestsPerUser) > 0);
     stage.finish().await;
 }
 
@@ -128,7 +132,9 @@ async fn sizes_and_wrong_passwords_are_counted() {
     let wrong = json!({"username": "you", "password": "wrong"});
     let wrong = Request::new("POST", "/api-token-auth").json(wrong);
     let (passed, refused) = until_refused(&wrong, &stage.address).await;
-    assert_eq!((passed, refused.header("retry-after")), (5, Some("1")));
+    // Five at once; on a slow machine the first pause is over before the next attempt.
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(passed >= 5 && wait >= 1, "{passed} passed, then {wait} s");
     let refusals = &stage.app.metrics.refusals;
     for limit in [Limit::BodySize, Limit::HeadSize, Limit::WrongPasswords] {
         wait_until_counted(refusals, limit).await;
@@ -138,7 +144,7 @@ async fn sizes_and_wrong_passwords_are_counted() {
 }
 
 async fn wait_until_counted(refusals: &paddlecloud_server::refusals::Refusals, limit: Limit) {
-    for _ in 0..200 {
+    for _ in 0..3000 {
         if refusals.of(limit) > 0 {
             return;
         }

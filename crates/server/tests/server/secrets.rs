@@ -53,7 +53,7 @@ async fn a_worker_has_the_secret_and_nothing_else_shows_it() {
         .send(&stage.address)
         .await;
     assert_eq!(reply.status, 200, "{}", reply.text());
-    let wait = Request::new("GET", "/api/v1/jobs/with-secret/wait?timeout=60");
+    let wait = Request::new("GET", "/api/v1/jobs/with-secret/wait?timeout=300");
     let wait = wait
         .header("authorization", &basic("you"))
         .send(&stage.address)

@@ -79,7 +79,8 @@ impl Stage {
         let request = JobRequest {
             name: Some(BLOCKER.to_owned()),
             job_package: Some("/pfs/dc1/home/you/job_word_emb".to_owned()),
-            entry: Some("sleep 30".to_owned()),
+            // Longer than any test takes on a busy machine.
+            entry: Some("sleep 600".to_owned()),
             pservers: Some(0),
             cpu: Some("10m".into()),
             memory: Some("16Mi".into()),

@@ -130,7 +130,7 @@ async fn shown(stage: &Stage) -> String {
 }
 
 async fn wait_until_shown(stage: &Stage, name: &str) {
-    for _ in 0..200 {
+    for _ in 0..1200 {
         if shown(stage).await == name {
             return;
         }

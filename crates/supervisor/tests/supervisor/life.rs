@@ -194,7 +194,9 @@ fn a_reconnecting_server_learns_everything_from_the_state() {
         first.until_logged(&attempt, "early\n");
         drop(first);
         // A line may be in the log a moment before its writer is known to be running.
-        let mut connections = (0..1000).map(|_| attempt.connect());
+        let begun = std::time::Instant::now();
+        let connections = std::iter::repeat_with(|| attempt.connect());
+        let mut connections = connections.take_while(|_| begun.elapsed().as_secs() < 60);
         let known = connections.find(|(_, state)| state.ready);
         let (mut second, state) = known.expect("a worker without ports is ready when it runs");
         assert_eq!((state.phase, state.log_offset), (Phase::Running, 6));
@@ -346,7 +348,7 @@ fn no_supervisor_begins_while_somebody_has_its_place() {
     // A process that another test is just starting has the lock too, until it becomes its program.
     let begun = std::time::Instant::now();
     while is_alive(attempt.dir()) {
-        assert!(begun.elapsed().as_secs() < 30, "nobody has its place any more");
+        assert!(begun.elapsed().as_secs() < 60, "nobody has its place any more");
         std::thread::yield_now();
     }
     assert_eq!(attempt.run().ending, Ending::Code(0));

@@ -435,7 +435,7 @@ mod tests {
         let long_ago = SystemTime::now() - Duration::from_secs(63);
         (sending.meta.stamp.mtime, sending.meta.stamp.ctime) = (long_ago.into(), long_ago.into());
         assert_eq!(sending.named_before(&reply), reply.names);
-        let just_before = SystemTime::now() - Duration::from_secs(61);
+        let just_before = SystemTime::now() - Duration::from_secs(60);
         sending.meta.stamp.ctime = just_before.into();
         assert_eq!(sending.named_before(&reply), [], "it may have changed unseen");
     }

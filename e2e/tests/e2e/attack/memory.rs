@@ -9,7 +9,7 @@ use super::rounds;
 
 const MEMORY: u64 = 256 << 20;
 /// What the other user's commands may take while the server is abused, on a loaded machine of two cores.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How long each abuse lasts at least.
 const AT_LEAST: Duration = Duration::from_secs(4);
 

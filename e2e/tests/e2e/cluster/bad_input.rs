@@ -211,7 +211,7 @@ fn a_token_that_expires_ends_no_job() {
                 .insert(PowerfulAccount::make(&cluster, server.namespace(0)))
                 .kubeconfig(server),
         ),
-        kubernetes: "  seat_limit: 6s\n  lost_limit: 6s\n  trouble_limit: 8s\n  api_limit: 2s\n".into(),
+        kubernetes: "  seat_limit: 15s\n  lost_limit: 15s\n  trouble_limit: 20s\n  api_limit: 2s\n".into(),
         ..Difference::default()
     });
     let account = account.expect("it was made");

@@ -90,7 +90,7 @@ fn start() -> Option<(TestEnvironment, ApiProxy, ClusterServer)> {
     let proxy = ApiProxy::start(&cluster);
     let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
         kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
-        kubernetes: "  seat_limit: 10s\n  lost_limit: 6s\n  trouble_limit: 2s\n".to_owned(),
+        kubernetes: "  seat_limit: 15s\n  lost_limit: 15s\n  trouble_limit: 8s\n".to_owned(),
         ..Difference::default()
     });
     server.configure(&env, 0);

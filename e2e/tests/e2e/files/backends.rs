@@ -261,7 +261,7 @@ fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
     let target = format!("{HOME}/file");
     assert_eq!(site.network().passed_in_all(), 0, "it counts from now on");
     // Slow enough that the server dies in the middle.
-    let slow = site.begin("ada", &["cp", "--bwlimit", "8Mi", arg(&file), &target]);
+    let slow = site.begin("ada", &["cp", "--bwlimit", "4Mi", arg(&file), &target]);
     let staging = staging(&site, storage);
     wait_until("some of the file arrives", || {
         let begun: Vec<_> = fs::read_dir(&staging).ok()?.flatten().collect();

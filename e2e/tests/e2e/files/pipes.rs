@@ -154,7 +154,7 @@ fn what_pipes_left_unfinished_goes_when_one_is_complete() {
     let file = env.folder("data").join("content");
     fs::write(&file, noise(86, 12 << 20)).expect("a file can be written");
     let known = || site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-    let slowly = ["--bwlimit", "4Mi", "--transfers", "1"];
+    let slowly = ["--bwlimit", "2Mi", "--transfers", "1"];
     let mut seen = Vec::new();
     for _ in 0..3 {
         let mut client = piped(&site, &env, &slowly, &file, REMOTE);

@@ -65,7 +65,7 @@ fn a_file_whose_upload_is_given_up_meanwhile_is_restarted() {
 
 /// Begins to send a file, slowly; a part of it has arrived.
 fn begin(site: &Site<'_>, file: &Path, path: &str) -> Background {
-    let words = ["cp", "--bwlimit", "4Mi", "--transfers", "1", arg(file), path];
+    let words = ["cp", "--bwlimit", "2Mi", "--transfers", "1", arg(file), path];
     let client = site.begin("ada", &words);
     site.wait_for_part("ada", &[]);
     client

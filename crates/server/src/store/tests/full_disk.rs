@@ -35,7 +35,7 @@ async fn jobs_can_be_ended_and_removed_on_a_full_disk_and_no_more_come() {
             tokio::task::yield_now().await;
         }
     };
-    let limit = Duration::from_secs(20);
+    let limit = Duration::from_secs(60);
     let kept = tokio::time::timeout(limit, kept).await;
     kept.expect("there is room again, and it is kept");
     store.close().await;
