@@ -81,7 +81,7 @@ const SCRIPTS: &[(&str, &str, &str)] = &[
     ),
     (
         "v2",
-        "programs of 2017 compared with the same networks in PaddlePaddle 3, processor time per sample",
+        "programs from 2017 compared with the same networks in PaddlePaddle 3, processor time per sample",
         "crates/py/bench/v2.sh",
     ),
     (

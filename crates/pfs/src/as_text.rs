@@ -1,4 +1,4 @@
-//! Types that are text outside the program.
+//! A macro for types that are written as text: in JSON, and for debugging.
 
 /// Writes a type with its `Display` in JSON and for debugging, and reads it with its `FromStr`.
 #[macro_export]

@@ -1,4 +1,4 @@
-"""What programs of 2017 cost beside the same network written directly in PaddlePaddle 3.
+"""What programs from 2017 cost compared with the same network written directly in PaddlePaddle 3.
 
     cargo xtask bench v2 [NAME…]      # digits word2vec conv lstm line remote
 

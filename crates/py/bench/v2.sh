@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares programs of 2017 with the same networks written directly in PaddlePaddle 3: in the environment of the tests, with the native module
+# Compares programs from 2017 with the same networks written directly in PaddlePaddle 3: in the environment of the tests, with the native module
 # built with optimisations.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -32,7 +32,7 @@ pub fn resolve(given: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Programs of 2017 read `mnist/train-*`, which also matches `train-images-idx3-ubyte.gz`, and expect no records in it.
+/// Programs from 2017 read `mnist/train-*`, which also matches `train-images-idx3-ubyte.gz`, and expect no records in it.
 fn skip_archives(files: &mut Vec<PathBuf>, py: Python<'_>) -> PyResult<()> {
     let mut skipped = Vec::new();
     files.retain(|path| {

@@ -146,7 +146,7 @@ def test_other_data_sets_say_what_to_do():
 
 
 def test_a_function_that_returns_a_reader_can_be_converted(tmp_path):
-    """As the programs of 2017 pass `lambda: imdb.train(words)`."""
+    """As the programs from 2017 pass `lambda: imdb.train(words)`."""
     dataset.common.convert(str(tmp_path), lambda: lambda: iter([1, 2, 3]), 2, "numbers")
     import recordio
 

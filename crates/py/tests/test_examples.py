@@ -1,4 +1,4 @@
-"""The readers of the documents, as the programs in examples/ that jobs run. Programs of 2017 are tested as jobs: e2e/tests/data/legacy.rs."""
+"""The readers of the documents, as the programs in examples/ that jobs run. Programs from 2017 are tested as jobs: e2e/tests/data/legacy.rs."""
 
 import importlib.metadata
 import os

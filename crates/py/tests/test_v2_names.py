@@ -12,7 +12,7 @@ import paddle.v2 as paddle
 
 HAS_PADDLE = any(dist.name.lower() == "paddlepaddle" for dist in importlib.metadata.distributions())
 
-# What the public programs of 2017 use, beside data sets.
+# What the public programs from 2017 use, other than data sets.
 USED = """
 init batch infer trainer.SGD parameters.create event.EndIteration event.EndPass
 reader.decorator.buffered trainer.SGD parameters.Parameters.from_tar parameters.Parameters.init_from_tar inference.Inference

@@ -1,4 +1,4 @@
-//! Changes of accounts: those of the database, kept in memory together with those of the configuration.
+//! Accounts and their changes. Accounts of the database can be changed, those of the configuration cannot; both are kept in memory.
 //!
 //! A change becomes durable together with its audit entry and is visible afterwards, even if the client disconnects in between.
 //! The caller decides who may make a change.

@@ -34,7 +34,7 @@ pub enum AuthorityError {
     },
     #[error("cannot create a certificate")]
     Certificate(#[from] rcgen::Error),
-    #[error("cannot use our own certificate")]
+    #[error("cannot use the server's own certificate")]
     Tls(#[from] rustls::Error),
     #[error("it is not a PEM certificate request for a P-256 or Ed25519 key, signed with that key")]
     Request,

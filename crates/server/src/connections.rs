@@ -1,8 +1,8 @@
-//! ConnectionLimits the number of connections: in total, per address and per user.
+//! Limits the number of connections: in total, per address and per user.
 //!
 //! Every connection takes a file descriptor and buffers, and its requests take some more. The rest is reserved for the server's own
-//! work: the database, supervisors, starting workers. When there is no room, a new connection replaces the oldest one that nobody has
-//! logged in on, so that a flood without a login does not keep users out.
+//! work: the database, supervisors, starting workers. When there is no room, a new connection replaces the oldest one without a
+//! login, so that a flood without a login does not keep users out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

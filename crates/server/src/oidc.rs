@@ -1,6 +1,6 @@
 //! The OpenID Connect provider: device logins, ID tokens, and refresh tokens at renewals.
 //!
-//! The server speaks with the provider, not the client: secrets of both stay on one machine. Which account a subject has is
+//! The server talks to the provider, not the client, so that all secrets stay on one machine. Which account a subject has is
 //! decided in `app`.
 
 mod fetch;

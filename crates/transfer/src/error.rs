@@ -39,7 +39,7 @@ pub enum TransferError {
     #[error("`{path}` {reason}")]
     NotReplaced { path: String, reason: String },
     /// The destination is of another kind, and overwriting is disabled.
-    #[error("a {0} is in its place")]
+    #[error("a {0} is in the way")]
     InItsPlace(&'static str),
     #[error("the transfer was interrupted")]
     BrokenOff,

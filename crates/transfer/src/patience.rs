@@ -1,4 +1,4 @@
-//! Retries: as long as there is some progress, a broken connection is only a pause.
+//! Retries: after a broken connection, a transfer is retried as long as it makes some progress.
 
 use paddlecloud_api::client::{Client, ClientError, Waiting};
 use paddlecloud_api::error::ErrorName;

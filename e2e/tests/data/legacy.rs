@@ -1,4 +1,4 @@
-//! Programs of 2017, submitted as the documents type it: `paddle.v2` programs and configurations of v1.
+//! Programs from 2017, submitted as the documents type it: `paddle.v2` programs and configurations of v1.
 //!
 //! They need PaddlePaddle, which is large: where it cannot be installed, these tests are skipped.
 

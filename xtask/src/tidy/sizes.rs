@@ -1,4 +1,4 @@
-//! `cargo xtask tidy --sizes`: the size of each crate, and of all code that moves files, as Markdown tables.
+//! `cargo xtask tidy --sizes`: the size of each crate, and of the file service, as Markdown tables.
 //!
 //! It only measures. Only Rust is counted; a line counts if it has more than a comment.
 
@@ -11,7 +11,7 @@ use super::rust_code::{code_only, without_comments};
 /// How many of a crate's largest functions are listed.
 const LARGEST: usize = 3;
 
-/// What moves files, by crate: paths, or how they begin. Stores elsewhere (HDFS, S3) are not part of it.
+/// The code of the file service, by crate: paths or their prefixes. Remote stores (HDFS, S3) are not part of it.
 const FILE_SERVICE: [(&str, &[&str]); 6] = [
     ("pfs", &["crates/pfs/"]),
     (
@@ -107,9 +107,9 @@ pub fn table(files: &[SourceFile]) -> String {
     table
 }
 
-/// The table of all that moves files, with a row for its sum.
+/// The table of the file service, with a row for the sum.
 pub fn file_service(files: &[SourceFile]) -> String {
-    let mut table = "| what moves files, in | code | tests |\n| --- | ---: | ---: |\n".to_owned();
+    let mut table = "| file service, in | code | tests |\n| --- | ---: | ---: |\n".to_owned();
     let mut sum = Size::default();
     let mut row = |name: &str, size: &Size| {
         writeln!(table, "| {name} | {} | {} |", size.code, size.tests)

@@ -1,4 +1,4 @@
-//! `doctor`: finds what a program of 2017 needs to run today. Reads and changes local files only.
+//! `doctor`: finds what a program from 2017 needs to run today. Reads and changes local files only.
 
 use std::path::{Path, PathBuf};
 

@@ -9,8 +9,9 @@ use crate::transfer::{self, Mirror, TransferArgs};
 
 /// Make a remote folder identical to a local one, or vice versa
 ///
-/// Makes the contents of DEST equal to those of SRC; a trailing `/` makes no difference. Only changes are sent. Excluded
-/// files are neither sent nor deleted. Deletion comes last, and only if SRC was read and copied completely.
+/// Copies to DEST whatever is different in SRC; a trailing `/` makes no difference. Only changes are sent. With
+/// `--delete`, files that SRC lacks are deleted last, and only if SRC was read and copied completely. Excluded files are
+/// neither sent nor deleted.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The source folder

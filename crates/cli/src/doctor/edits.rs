@@ -234,7 +234,7 @@ fn raise(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
 
 const ITERATORS: [(&str, &str); 3] = [("izip", "zip"), ("imap", "map"), ("ifilter", "filter")];
 
-/// Pillow 10 has no `Image.ANTIALIAS`, which programs of 2017 shrink pictures with; its other name works in every version.
+/// Pillow 10 has no `Image.ANTIALIAS`, which programs from 2017 shrink pictures with; its other name works in every version.
 fn renamed_attribute(source: &ParsedProgram<'_>, node: Node<'_>, edits: &mut Vec<Edit>) {
     let Some(name) = node.child_by_field_name("attribute") else {
         return;

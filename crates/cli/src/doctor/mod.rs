@@ -1,4 +1,4 @@
-//! Reads a program of 2017 without running it: what to change for Python 3, and which of its names are not supported.
+//! Reads a program from 2017 without running it: what to change for Python 3, and which of its names are not supported.
 //!
 //! Every change stays within its lines, so that a patch has the line numbers of the original.
 

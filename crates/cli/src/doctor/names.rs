@@ -112,7 +112,7 @@ impl Program {
             .iter()
             .any(|each| source.of(*each).replace(' ', "") == "use_gpu=True");
         (is_init && uses_gpu)
-            .then(|| "programs of 2017 run on CPUs only: call `paddle.init(use_gpu=False)`".to_owned())
+            .then(|| "programs from 2017 run on CPUs only: call `paddle.init(use_gpu=False)`".to_owned())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Programs of 2017 before and after.
+//! Programs from 2017 before and after.
 
 use super::*;
 
@@ -165,7 +165,7 @@ fn a_v1_configuration_is_read_by_its_own_names() {
 fn graphics_cards_and_broken_lines_are_reported() {
     assert_eq!(
         problems("import paddle.v2 as paddle\npaddle.init(use_gpu=True, trainer_count=1)\n"),
-        ["2: programs of 2017 run on CPUs only: call `paddle.init(use_gpu=False)`"]
+        ["2: programs from 2017 run on CPUs only: call `paddle.init(use_gpu=False)`"]
     );
     assert_eq!(problems("a = 1\nb = = 2\n"), ["2: this is not Python"]);
     assert!(

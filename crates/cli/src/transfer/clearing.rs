@@ -15,7 +15,7 @@ use super::report::{Aside, Lost};
 use super::up::Completeness;
 use crate::error::{CliError, chain};
 
-const SPECIAL: &str = "a socket, pipe or device is in its place";
+const SPECIAL: &str = "a socket, pipe or device is in the way";
 
 const SPARED: &str =
     "excluded files and the folders that contain them are never deleted: move them away first";
@@ -114,9 +114,9 @@ impl Clearings {
 /// Why an entry is not copied if an entry of another type stays at its destination.
 pub(super) fn what_is_there(path: &RelPath, held: &[Entry]) -> &'static str {
     match Entry::find(held, path).map(|entry| &entry.node) {
-        Some(Node::Dir) => "a folder is in its place",
-        Some(Node::Symlink { .. }) => "a link is in its place",
-        Some(Node::File { .. }) | None => "a file is in its place",
+        Some(Node::Dir) => "a folder is in the way",
+        Some(Node::Symlink { .. }) => "a link is in the way",
+        Some(Node::File { .. }) | None => "a file is in the way",
     }
 }
 

@@ -177,7 +177,7 @@ impl Crossing<'_> {
             return Ok(None);
         };
         if there.is_dir() && self.existing == Existing::Keep {
-            let why = ErrorBody::new(ErrorName::Conflict, "a folder is in its place");
+            let why = ErrorBody::new(ErrorName::Conflict, "a folder is in the way");
             return Err(ClientError::Refused(why));
         }
         let is_of_same_size = there.is_file() && there.size() == step.entry.size();

@@ -1,7 +1,7 @@
 //! One round of decisions: which jobs start now.
 //!
-//! Jobs start in queue order until one does not fit. That job gets a reservation; jobs behind it start only if they fit
-//! beside the reservation or end before it begins.
+//! Jobs start in queue order until one does not fit. That job gets a reservation; jobs behind it start only if they do
+//! not use the reserved room or end before the reservation begins.
 
 use std::sync::Arc;
 

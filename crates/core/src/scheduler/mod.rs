@@ -2,10 +2,10 @@
 //!
 //! Jobs start as a whole (all workers or none), each worker on one node, within the user's quota, by priority. Within
 //! one priority the user with the smallest weighted dominant share is next, and within a user it is first in, first
-//! out. The first job that does not fit gets a reservation; a later job overtakes it only if it fits beside that
-//! reservation or ends before it begins. A job that waits for the quota of its user, or of a group of users, reserves
-//! nothing, and no later job of that user overtakes it. A job within its owner's guarantee that has waited long enough goes before all others,
-//! and borrowing jobs are stopped for it (`reclaim`).
+//! out. The first job that does not fit gets a reservation; a later job overtakes it only if it does not use the reserved
+//! room or ends before the reservation begins. A job that waits for the quota of its user, or of a group of users,
+//! reserves nothing, and no later job of that user overtakes it. A job within its owner's guarantee that has waited long
+//! enough goes before all others, and borrowing jobs are stopped for it (`reclaim`).
 //!
 //! Values in, values out: it starts nothing and reads no clock.
 

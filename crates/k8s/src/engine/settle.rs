@@ -1,4 +1,4 @@
-//! Determines how an attempt ended whose pod is over without a report from its launcher.
+//! Determines how an attempt ended if its pod has ended without a report from its launcher.
 //!
 //! If the launcher exited while the server was away, its last output and its end are in the run's folder. Otherwise the
 //! kubelet's status counts, and the kubelet is asked once for output that the run's folder lacks.

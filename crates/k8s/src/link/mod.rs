@@ -17,7 +17,7 @@ use session::Introduced;
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Most connections on which nobody has authenticated. Each takes a file descriptor and, at most, about 64 KiB.
+/// The maximum number of connections that have not authenticated yet. Each takes a file descriptor and, at most, about 64 KiB.
 pub(crate) const MOST_STRANGERS: usize = 256;
 /// How long such a connection is kept at least.
 const CHANCE: Duration = Duration::from_secs(1);
@@ -81,7 +81,7 @@ async fn reach(moment: Option<Instant>) {
     }
 }
 
-/// Connections on which nobody has authenticated yet. When there is no room, the oldest one makes way, so that silent
+/// Connections that have not authenticated yet. When there is no room, the oldest one is closed, so that silent
 /// connections keep no launcher out; but many launchers that connect at once, after a restart of the server, wait for
 /// each other.
 #[derive(Default)]

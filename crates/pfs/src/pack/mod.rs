@@ -53,7 +53,7 @@ pub enum PackError {
     Trailing,
     #[error("the stream was refused already")]
     Refused,
-    #[error("the stream holds something unknown (tag {0})")]
+    #[error("the stream has an entry of an unknown kind (tag {0})")]
     Tag(u8),
     #[error("the entry `{0}` is malformed")]
     Malformed(RelPath),

@@ -24,7 +24,7 @@ pub enum RootError {
     NotEmpty(RelPath),
     #[error("`{0}` goes through a symbolic link")]
     ThroughLink(RelPath),
-    #[error("permission to `{0}` is denied")]
+    #[error("permission denied: `{0}`")]
     Denied(RelPath),
     #[error("`{0}` is read-only")]
     Spared(RelPath),

@@ -1,6 +1,6 @@
-//! Resolves the links in a path, and refuses changes to spared folders whatever path leads there.
+//! Resolves the links in a path, and refuses changes to spared (write-protected) folders, regardless of the path that leads there.
 //!
-//! The text of a path is not enough: links give one place many names. The check holds for the folder opened afterwards, because
+//! The text of a path is not enough: with links, one file has many paths. The check holds for the folder opened afterwards, because
 //! that is opened by a path without links.
 
 use std::collections::VecDeque;

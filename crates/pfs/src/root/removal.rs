@@ -1,4 +1,4 @@
-//! Removes whole trees: moves them out of sight first if possible, else removes them in place.
+//! Removes whole trees: moves them to staging first if possible, else removes them in place.
 //!
 //! Opens one folder per step and does not recurse, so that depth needs neither stack nor descriptors: subfolders are moved up to
 //! one folder and emptied one after the other. A failure does not stop the rest; the first error is returned.

@@ -1,4 +1,4 @@
-//! When to give up on an unreachable store: one request may wait for minutes, and a tree needs thousands.
+//! Decides when to give up on an unreachable store: one request may wait for minutes, and a tree needs thousands of them.
 //!
 //! A single failure means little, because some stores fail like this for one file.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: Where ceph-csi is installed, and where alone keys of Ceph users are: see deploy/ceph-csi in the repository.
 DRIVER_NAMESPACE = "ceph-csi"
 _DRIVER = "cephfs.csi.ceph.com"
-#: Where programs of 2017 look for it.
+#: Where programs from 2017 look for it.
 _DATA = "/data"
 _GROUP = "cloud.paddlepaddle.org/group"
 

@@ -1,5 +1,5 @@
-//! Who owns the homes in the storage folder: a new account gets no number that owns files, and no account gets a home
-//! of another number. `homes` opens and creates homes.
+//! The system users that own the homes in the storage folder. A new account gets no uid that already owns a home, and no account
+//! gets a home that belongs to another uid. `homes` opens and creates homes.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -55,7 +55,7 @@ pub enum ProviderRefusal {
     OtherProvider,
     #[error("the login provider allows no renewal")]
     NoRenewal,
-    #[error("the login provider has ended this login; all tokens of it are revoked")]
+    #[error("the login provider has ended this login; all of its tokens are revoked")]
     Ended,
 }
 

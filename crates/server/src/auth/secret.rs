@@ -1,4 +1,4 @@
-//! The server's own secret, in a file beside the database that only the server can read.
+//! The server's own secret, in a file next to the database that only the server can read.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! The configuration file as written, and its conversion to a [`Config`].
 //!
-//! Every key is listed here, or beside it in `backend`, `kubernetes` and `oidc`; an unknown one is an error.
+//! Every key is listed here or in `backend`, `kubernetes` and `oidc`; an unknown one is an error.
 
 use std::fmt::Display;
 use std::num::NonZero;

@@ -20,7 +20,7 @@ pub enum StoreError {
     NotCephFs,
     #[error(transparent)]
     Remote(#[from] OpenError),
-    #[error("the server's own notes of files cannot be opened")]
+    #[error("the file index cannot be opened")]
     Notes(#[from] io::Error),
     #[error(transparent)]
     Shares(#[from] SharesError),

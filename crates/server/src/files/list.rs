@@ -1,6 +1,6 @@
 //! A listing, a few entries at a time: memory does not grow with the folder.
 //!
-//! The reply (`http::files`) sends a sign of life while a large file is hashed.
+//! The reply (`http::files`) sends keep-alive bytes while a large file is hashed.
 
 use std::time::Instant;
 

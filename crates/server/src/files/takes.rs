@@ -1,4 +1,4 @@
-//! What receives the bytes of a request, piece by piece.
+//! The trait of everything that receives the bytes of a request, piece by piece.
 
 use super::FilesError;
 use crate::queue::Class;

@@ -1,4 +1,4 @@
-//! Locks of one user's home, and what is known of its staged packages.
+//! The locks of one user's home, and the known contents of its staged packages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -221,7 +221,7 @@ pub(super) struct UsageParams {
     since: Option<String>,
 }
 
-/// Core-, GiB- and GPU-hours of every user, of jobs that are in the history. For administrators.
+/// Core-, GiB- and GPU-hours of every user, including jobs that were removed from the history. For administrators.
 #[utoipa::path(
     get, path = "/api/v1/admin/usage", tag = "admin", params(UsageParams),
     responses((status = 200, body = Envelope<Vec<UsageView>>))

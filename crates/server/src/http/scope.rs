@@ -3,8 +3,8 @@
 //! login may ask, regardless of its scopes; `scope::Public` for routes without a login. Only the probes `/healthz` and `/readyz`
 //! take none, because they must not be counted.
 //!
-//! There is no other way to a [`Caller`]: a handler that has one was reached with a login of that scope. What the caller may do
-//! with which user's things is decided in `auth::policy`.
+//! There is no other way to get a [`Caller`]: a handler that has one was called with a login of that scope. `auth::policy` decides
+//! what the caller may do with whose resources.
 
 use std::sync::Arc;
 use std::time::Duration;

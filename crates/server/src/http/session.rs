@@ -1,4 +1,4 @@
-//! Ends what runs for a caller when their login ends: the handler, and the body of a reply that is on its way.
+//! When a caller's login ends, ends their requests: the handler, and the body of a reply that is being sent.
 //!
 //! One place for all routes: a log stream, a download and an upload end in the same way. It also records refusals.
 

@@ -1,6 +1,6 @@
 //! Packages that users uploaded: announced by a manifest, filled by uploads, published as a whole and never changed.
 //!
-//! A package's tree is stored beside its manifest, `<id>.json`; without the manifest the package does not exist. Code that only
+//! A package's tree is stored next to its manifest, `<id>.json`; without the manifest the package does not exist. Code that only
 //! needs a package's path finds it here.
 
 mod pruning;

@@ -1,4 +1,4 @@
-//! Carries out the engine's orders in tasks beside the loop: orders for one worker in sequence, all others concurrently.
+//! Carries out the engine's orders in tasks outside the loop: orders for one worker in sequence, all others concurrently.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! Disk space reserved for the database, so that jobs can be killed and removed on a full disk.
 //!
-//! The reserve is a file beside the database. It is deleted when a commit finds the disk full, and created again when twice its
+//! The reserve is a file next to the database. It is deleted when a commit finds the disk full, and created again when twice its
 //! size is free. Any process may take the freed space, so the commit is retried immediately.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Jobs that run without our server: the hand-written Job of 2017, and manifests that `submit` prints.
+//! Jobs that run without our server: the hand-written Job from 2017, and manifests that `submit` prints.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

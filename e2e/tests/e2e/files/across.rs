@@ -120,8 +120,8 @@ fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
     env.paddlectl(&["cp", "-r", &format!("{home}/one/."), &two])
         .refused(1)
         .says(" ... Done, 2 failed")
-        .says(&format!("{two}/x: a folder is in its place"))
-        .says(&format!("{two}/y: a file is in its place"));
+        .says(&format!("{two}/x: a folder is in the way"))
+        .says(&format!("{two}/y: a file is in the way"));
     let left = env.paddlectl(&["ls", "-r", &two]).ok().stdout;
     assert_eq!(left, "new\nx\nx/precious\ny\n");
 
@@ -130,7 +130,7 @@ fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
     std::os::unix::fs::symlink("x", &y).unwrap();
     env.paddlectl(&["cp", "-r", &format!("{home}/one/."), &two])
         .refused(1)
-        .says(&format!("{two}/y: a link is in its place"));
+        .says(&format!("{two}/y: a link is in the way"));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn only_a_file_in_the_place_of_a_file_is_kept_as_it_was() {
     }
     env.paddlectl(&["cp", "-n", &at("k1/g"), &k2])
         .refused(1)
-        .says("a folder is in its place");
+        .says("a folder is in the way");
     assert_eq!(env.paddlectl(&["cat", &at("k2/same")]).ok().stdout, "old");
 }
 

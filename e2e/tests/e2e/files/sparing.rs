@@ -88,7 +88,7 @@ fn a_folder_that_holds_something_excluded_is_not_emptied_in_vain() {
             let ran = env.paddlectl(&words);
             assert_eq!(ran.code, Some(1), "{ran}");
             let ran = ran
-                .says("a folder is in its place")
+                .says("a folder is in the way")
                 .says("excluded files and the folders that contain them are never deleted");
             assert!(!ran.stderr.contains("`--delete` removes"), "{ran}");
             assert!(!ran.stdout.contains("/a\n"), "{ran}");

@@ -65,8 +65,8 @@ fn what_is_of_another_kind_is_not_called_kept_and_nothing_in_it_goes() {
                 let ran = env.paddlectl(&[words, flags].concat());
                 assert_eq!(ran.code, Some(1), "{ran}");
                 let ran = ran
-                    .says("a: a file is in its place")
-                    .says("g: a folder is in its place");
+                    .says("a: a file is in the way")
+                    .says("g: a folder is in the way");
                 match flags.is_empty() {
                     true => ran.says(" ... Done, 2 failed"),
                     false => ran.says("1 kept, 2 would fail"),
@@ -84,7 +84,7 @@ fn what_is_of_another_kind_is_not_called_kept_and_nothing_in_it_goes() {
     for (from, to) in single.iter().zip([dest.as_str(), arg(&old)]) {
         env.paddlectl(&["cp", "-n", from, to])
             .refused(1)
-            .says("a folder is in its place");
+            .says("a folder is in the way");
     }
 }
 
@@ -97,7 +97,7 @@ fn a_folder_that_holds_something_goes_only_when_asked() {
     let remote = format!("{}/mirror", home(&env));
     let other = format!("{}/other", home(&env));
     env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
-    let in_the_way = "a folder is in its place";
+    let in_the_way = "a folder is in the way";
     env.paddlectl(&["sync", arg(&data), &remote])
         .refused(1)
         .says(in_the_way)
@@ -186,7 +186,7 @@ fn a_folder_in_the_place_of_a_file_goes_only_when_asked() {
         for flags in [&["--dry-run"][..], &[]] {
             let ran = env.paddlectl(&[&["sync"], flags, &[source, dest]].concat());
             assert_eq!(ran.code, Some(1), "{ran}");
-            let said = ran.says("a folder is in its place").says("--delete");
+            let said = ran.says("a folder is in the way").says("--delete");
             assert!(!said.stdout.contains("/x\n"), "{said}");
         }
         assert!(folder.join("x/pipe").exists(), "{source} to {dest}");
@@ -224,8 +224,8 @@ fn a_pipe_in_the_place_of_a_file_is_reported_also_where_nothing_is_done() {
             let ran = env.paddlectl(&[&["sync"], flags, &[source, dest]].concat());
             assert_eq!(ran.code, Some(1), "{ran}");
             let ran = ran
-                .says(&format!("{dest}/x: a socket, pipe or device is in its place"))
-                .says(&format!("{dest}/z: a socket, pipe or device is in its place"));
+                .says(&format!("{dest}/x: a socket, pipe or device is in the way"))
+                .says(&format!("{dest}/z: a socket, pipe or device is in the way"));
             let is_promised = ran.stdout.contains("/x\n") || ran.stdout.contains("/z");
             assert!(!is_promised, "{ran}");
         }
@@ -244,7 +244,7 @@ fn a_folder_that_takes_no_part_as_a_whole_stays() {
     env.paddlectl(&["sync", arg(&theirs), &remote]).ok();
     env.paddlectl(&["sync", "--exclude", "*.log", arg(&data), &remote])
         .refused(1)
-        .says("a folder is in its place");
+        .says("a folder is in the way");
     let left = env.paddlectl(&["ls", "-r", &remote]).ok().stdout;
     assert_eq!(left, "x\nx/precious.log\ny\n");
 }
@@ -276,7 +276,7 @@ fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
     for (source, flags) in [(arg(&data), &["--dry-run"][..]), (arg(&data), &[]), (other, &[])] {
         let ran = site.run("ada", &[&["sync"], flags, &[source, MIRROR]].concat());
         assert_eq!(ran.code, Some(1), "{ran}");
-        ran.says("a folder is in its place");
+        ran.says("a folder is in the way");
         assert!(locked.join("precious").exists());
         let went = site.home("ada").join("mirror/y").exists();
         assert_eq!(went, flags.is_empty(), "the rest went");

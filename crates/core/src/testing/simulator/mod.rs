@@ -9,7 +9,7 @@
 //! - a job starts as a whole, on free resources, with its own GPU cards;
 //! - a run is prepared before any of its workers is launched, even if the server dies in between, and is removed with
 //!   its job;
-//! - nothing is launched before it is stored, twice, or beside an earlier attempt; nothing is left behind;
+//! - nothing is launched before it is stored, launched twice, or launched while an earlier attempt runs; nothing is left behind;
 //! - a kill that was carried out while the store refused writes is stored later, unless the server dies in between;
 //! - a job fails only for a reason, succeeds only if its trainers did, and everything ends once faults stop.
 //!

@@ -1,4 +1,4 @@
-//! When a silent attempt is given up, and when it may wait.
+//! When a silent attempt counts as lost, and when it may wait.
 
 use super::*;
 use crate::engine::records::PodRecord;

@@ -25,7 +25,7 @@ def set_options(**given):
     options.update(given)
     if truth(options.get("use_gpu", False)):
         raise RuntimeError(
-            "`use_gpu` is on, but programs of 2017 run on CPUs only; use `paddle.init(use_gpu=False)` or `paddle train --use_gpu=0`, and submit with `-gpu 0`"
+            "`use_gpu` is on, but programs from 2017 run on CPUs only; use `paddle.init(use_gpu=False)` or `paddle train --use_gpu=0`, and submit with `-gpu 0`"
         )
     if int(options.get("trainer_count") or 1) < 1:
         raise ValueError(f"`trainer_count` must be at least 1, not {options['trainer_count']}")

@@ -186,7 +186,7 @@ impl Extra {
     }
 }
 
-/// The command line of the programs of 2017.
+/// The command line of the programs from 2017.
 struct CommandLine {
     nic: String,
     ports: Ports,

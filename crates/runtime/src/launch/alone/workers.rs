@@ -142,7 +142,7 @@ impl Pod<'_> {
         }
     }
 
-    /// Runs both in one pod, as in a Job of 2017. The trainer decides the result; other pods may still need the server.
+    /// Runs both in one pod, as in a Job from 2017. The trainer decides the result; other pods may still need the server.
     async fn run_both(&self, host: &Host, mut stop: watch::Receiver<bool>) -> Result<End, LaunchError> {
         let pserver = self.start(Role::Pserver, Copy::No).await?;
         let (end_pserver, pserver_ended) = watch::channel(false);

@@ -1,4 +1,4 @@
-//! The files of an attempt beside its log: the plan, the socket, the recorded exit.
+//! The files of an attempt except its log: the plan, the socket, the recorded exit.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-"""`paddle.v2`: programs of 2017 on PaddlePaddle 3.
+"""`paddle.v2`: programs from 2017 on PaddlePaddle 3.
 
 Describing a network and reading data need no PaddlePaddle; training and inference do.
 """

@@ -32,7 +32,7 @@ class ComposeNotAligned(ValueError):
 def samples_of(reader):
     """What a reader gives, also where a function that returns a reader is passed.
 
-    Programs of 2017 do that: `imdb.train(words)` gave samples at first, so they wrote `lambda: imdb.train(words)`, and a reader later.
+    Programs from 2017 do that: `imdb.train(words)` gave samples at first, so they wrote `lambda: imdb.train(words)`, and a reader later.
     """
     while callable(reader):
         reader = reader()
