@@ -6,8 +6,8 @@ use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTre
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
-use crate::engine::{Arrivals, Engine};
 use crate::item::Item;
+use crate::mover::{Arrivals, Mover};
 use crate::{Outcome, TransferError};
 
 /// The result of a pack.
@@ -17,7 +17,7 @@ struct Fetched {
     absent: Vec<RelPath>,
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Fetches some files in one request. Returns those that must be fetched one by one.
     pub(crate) async fn fetch_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         match self.get_pack(items).await {
