@@ -25,7 +25,7 @@ use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::kubernetes::{self, KubernetesError};
 use crate::engine::local;
 use crate::error_chain::chain_of;
-use crate::files::{Files, StoreError};
+use crate::files::{FileStoreError, Files};
 use crate::homes::{HomeError, InUse, Storage, StorageLock};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::lane;
@@ -74,7 +74,7 @@ pub enum StartError {
     Files {
         backend: Box<Backend>,
         #[source]
-        source: StoreError,
+        source: FileStoreError,
     },
     #[error(transparent)]
     SystemUsers(#[from] SystemUserError),
