@@ -80,6 +80,8 @@ pub enum StartError {
     SystemUsers(#[from] SystemUserError),
     #[error(transparent)]
     Homes(#[from] HomeError),
+    #[error("cannot open the logs in the data folder")]
+    Logs(#[source] io::Error),
     #[error("cannot start the engine")]
     Engine(#[source] io::Error),
     #[error("cannot start the Kubernetes engine")]
@@ -194,7 +196,7 @@ impl Server {
             backend: Box::new(config.backend.clone()),
             source,
         })?;
-        let logs = SegmentLogs::open(&config.data, config.logs.limits()).map_err(StartError::Engine)?;
+        let logs = SegmentLogs::open(&config.data, config.logs.limits()).map_err(StartError::Logs)?;
         let secrets = Secrets::open(store.clone(), config.secrets_key.clone())?;
         let parts = EngineParts {
             config: &config,
