@@ -2,7 +2,9 @@
 
 use paddlecloud_api::client::{Call, Client, Replay, Target};
 use paddlecloud_api::files::{FILES, PackRequest};
-use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacked, Unpacker};
+use paddlecloud_pfs::pack::{
+    Merged, PackError, PackLimits, PackParser, PlacedStamps, StagedTree, Unpacked, Unpacker,
+};
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
@@ -122,7 +124,7 @@ fn place(
     let absent = checked.and_then(|(_, came)| arrange(&staged, &came, names).map_err(TransferError::from));
     match absent {
         Ok(absent) => Ok(Fetched {
-            merged: staged.merge(&RelPath::root(), existing, false)?,
+            merged: staged.merge(&RelPath::root(), existing, PlacedStamps::Omit)?,
             absent,
         }),
         Err(error) => {
