@@ -25,7 +25,7 @@ use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::kubernetes::{self, KubernetesError};
 use crate::engine::local;
 use crate::error_chain::chain_of;
-use crate::files::{Files, StoreError};
+use crate::files::{FileStoreError, Files};
 use crate::homes::{HomeError, InUse, Storage, StorageLock};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::lane;
@@ -74,12 +74,14 @@ pub enum StartError {
     Files {
         backend: Box<Backend>,
         #[source]
-        source: StoreError,
+        source: FileStoreError,
     },
     #[error(transparent)]
     SystemUsers(#[from] SystemUserError),
     #[error(transparent)]
     Homes(#[from] HomeError),
+    #[error("cannot open the logs in the data folder")]
+    Logs(#[source] io::Error),
     #[error("cannot start the engine")]
     Engine(#[source] io::Error),
     #[error("cannot start the Kubernetes engine")]
@@ -194,7 +196,7 @@ impl Server {
             backend: Box::new(config.backend.clone()),
             source,
         })?;
-        let logs = SegmentLogs::open(&config.data, config.logs.limits()).map_err(StartError::Engine)?;
+        let logs = SegmentLogs::open(&config.data, config.logs.limits()).map_err(StartError::Logs)?;
         let secrets = Secrets::open(store.clone(), config.secrets_key.clone())?;
         let parts = EngineParts {
             config: &config,

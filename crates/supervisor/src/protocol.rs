@@ -18,6 +18,9 @@ pub const MARKER_VARIABLE: &str = "PADDLECLOUD_ATTEMPT";
 /// The exit code of a supervisor that could not get a process or file descriptor (`EX_TEMPFAIL`): retry later.
 pub const NO_ROOM: u8 = 75;
 
+/// The beginning of the sentence of [`Isolation::degraded`] which says that workers have no view of the file system of their own.
+pub const NO_OWN_VIEW: &str = "workers see the machine's files and host name";
+
 /// Names of the files in an attempt's folder.
 pub mod files {
     /// What to run: written by the server before it starts the supervisor.

@@ -8,9 +8,9 @@ use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_pfs::{Entry, RootError};
 
-use super::engine::{Engine, blocking, same_again};
 use super::gathering::Gathering;
 use super::item::{Item, Verdict, batches};
+use super::mover::{Mover, blocking, same_again};
 use super::patience::{Patience, may_pass};
 use super::{Outcome, TransferError};
 
@@ -50,7 +50,7 @@ pub(super) fn amount_of(entries: &[Entry]) -> (u64, u64) {
     files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.size()))
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Reports files and bytes of what will be transferred.
     pub(super) fn plan(&self, foreseen: impl Iterator<Item = (u64, u64)>) {
         let (files, bytes) = foreseen.fold((0, 0), |all, next| (all.0 + next.0, all.1 + next.1));

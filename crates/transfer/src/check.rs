@@ -9,8 +9,8 @@ use paddlecloud_api::files::{FileKind, FileMeta, is_ours};
 use paddlecloud_pfs::root::Kind;
 use paddlecloud_pfs::{KEEPS_EXECUTABLE_BITS, PfsPath, RelPath, Root, RootError};
 
-use super::engine::blocking;
 use super::local::hashed;
+use super::mover::blocking;
 use super::{FileClient, ListOptions, TransferError};
 
 /// One of the two sides.

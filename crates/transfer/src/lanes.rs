@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use super::TransferError;
-use super::engine::blocking;
+use super::mover::blocking;
 
 /// Idle lanes. There are as many lanes as requests ran at a time.
 #[derive(Default)]

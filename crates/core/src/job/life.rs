@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::scheduler::{Excess, Placement};
 use crate::testing::planted::{Planted, bug};
 
+use super::seats::Seating;
 use super::{
     Action, AfterKill, Event, Job, News, Outcome, Phase, Role, Worker, WorkerKey, WorkerStatus, words,
 };
@@ -111,8 +112,8 @@ impl Job {
         }
         match news {
             News::Launched => Vec::new(),
-            News::Unseated(why) => self.seat_changed(key, true, &why, now),
-            News::Seated(why) => self.seat_changed(key, false, &why, now),
+            News::Unseated(why) => self.seat_changed(key, Seating::Unseated, &why, now),
+            News::Seated(why) => self.seat_changed(key, Seating::Seated, &why, now),
             News::Up => self.advance(key, WorkerStatus::Up, now),
             News::Started => self.advance(key, WorkerStatus::Running, now),
             News::Ready if key.role == Role::Pserver => self.advance(key, WorkerStatus::Ready, now),

@@ -6,15 +6,23 @@ use jiff::Timestamp;
 
 use super::{Action, Job, WorkerKey, WorkerStatus};
 
+/// Whether a launched worker has a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seating {
+    Seated,
+    Unseated,
+}
+
 impl Job {
     /// A worker got its seat, or still has none; `why` says what it waits for.
     pub(super) fn seat_changed(
         &mut self,
         key: WorkerKey,
-        unseated: bool,
+        seating: Seating,
         why: &str,
         now: Timestamp,
     ) -> Vec<Action> {
+        let unseated = seating == Seating::Unseated;
         let message = (!why.is_empty()).then(|| format!("{key} waits: {why}"));
         let told = message.as_ref().is_none_or(|message| *message == self.message);
         let Some(worker) = self

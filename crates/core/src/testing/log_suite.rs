@@ -28,6 +28,7 @@ pub async fn log_suite(shelf: &dyn Shelf) {
     a_follower_hears_of_growth_and_of_the_end(shelf).await;
     a_discarded_job_leaves_nothing(shelf);
     what_could_not_be_written_may_be_sent_again(shelf);
+    the_oldest_parts_are_trimmed(shelf);
 }
 
 fn attempt(job: u32, number: u32) -> AttemptKey {
@@ -258,4 +259,30 @@ fn what_could_not_be_written_may_be_sent_again(shelf: &dyn Shelf) {
     store.close(&key, end + 4).expect("the store works");
     let whole = Piece::Chunk(chunk(0, 1, Stream::Output, &(text + "more")));
     assert_eq!(all(&*store, &key), [whole], "without a gap");
+}
+
+fn the_oldest_parts_are_trimmed(shelf: &dyn Shelf) {
+    let (store, key) = (shelf.store(), attempt(11, 1));
+    let text = "0123456789".repeat(5);
+    for number in 0..10 {
+        // Together they need several segments if segments are small.
+        let sent = chunk(number * 50, number + 1, Stream::Output, &text);
+        store.append(&key, &sent).expect("the store works");
+    }
+    let (jobs, before) = ([key.job.clone()], store.occupied(&key.job));
+    assert_eq!(store.trim(&jobs, before), 0, "it occupies no more than that");
+    let freed = store.trim(&jobs, before / 2);
+    let left = store.occupied(&key.job);
+    assert_eq!(left, before - freed);
+    assert!(left <= before / 2, "{left} of {before}");
+    let pieces = all(&*store, &key);
+    assert!(
+        matches!(pieces.first(), Some(Piece::Gap(Gap { from: 0, .. }))),
+        "{pieces:?}"
+    );
+    assert_eq!(pieces.last().map(Piece::end), Some(500));
+    store.trim(&jobs, 0);
+    assert!(store.occupied(&key.job) > 0, "the latest part stays");
+    let more = chunk(500, 11, Stream::Output, "more");
+    assert_eq!(store.append(&key, &more).expect("the store works"), 504);
 }

@@ -9,6 +9,13 @@ use crate::relpath::RelPath;
 use crate::root::{self, Durability, Existing, Kind, Meta, Root, RootError, Stamp, Usage, stat_name};
 use crate::sys::{self, AsFd, Errno, FileType, OwnedFd};
 
+/// Whether a merge returns the new stamps of files that it places individually, which costs a `stat` of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlacedStamps {
+    Return,
+    Omit,
+}
+
 /// The result of merging a staged tree.
 #[derive(Debug, Default)]
 pub struct Merged {
@@ -18,7 +25,8 @@ pub struct Merged {
     pub failed: Vec<(RelPath, RootError)>,
     /// Files that were replaced.
     pub replaced: Usage,
-    /// Files placed in existing folders, with their new stamps: a rename changes a file's stamp.
+    /// Files placed in existing folders, with their new stamps: a rename changes a file's stamp. Empty with
+    /// [`PlacedStamps::Omit`].
     pub placed: Vec<(RelPath, Stamp)>,
     /// Folders that were moved whole: the files in them keep their stamps.
     pub moved: Vec<RelPath>,
@@ -60,10 +68,14 @@ const ONE_BY_ONE: usize = 64;
 impl StagedTree {
     /// Syncs the tree and moves its contents below `folder`, which is created if needed.
     ///
-    /// `placed` is filled only if `tell_placed` is set, because it costs a `stat` of every file placed individually. After an
-    /// error, some files may be in place; nothing stays staged.
-    pub fn merge(self, folder: &RelPath, existing: Existing, tell_placed: bool) -> Result<Merged, RootError> {
-        let merged = self.merge_into(folder, existing, tell_placed);
+    /// After an error, some files may be in place; nothing stays staged.
+    pub fn merge(
+        self,
+        folder: &RelPath,
+        existing: Existing,
+        stamps: PlacedStamps,
+    ) -> Result<Merged, RootError> {
+        let merged = self.merge_into(folder, existing, stamps);
         // The error of the merge matters more than an error of the cleanup.
         let gone = self.discard();
         merged.and_then(|merged| gone.map(|()| merged))
@@ -73,7 +85,7 @@ impl StagedTree {
         &self,
         folder: &RelPath,
         existing: Existing,
-        tell_placed: bool,
+        stamps: PlacedStamps,
     ) -> Result<Merged, RootError> {
         super::staged_tree::check_links(self.tree())?;
         let staged = crate::staging::staged_path(self.id());
@@ -83,7 +95,7 @@ impl StagedTree {
             target: self.root().clone(),
             folder: folder.clone(),
             existing,
-            tell_placed,
+            stamps,
             merged: Merged::default(),
             waiting: vec![RelPath::root()],
             touched: Vec::new(),
@@ -100,7 +112,7 @@ struct Merge {
     target: Root,
     folder: RelPath,
     existing: Existing,
-    tell_placed: bool,
+    stamps: PlacedStamps,
     merged: Merged,
     /// Folders that exist on both sides.
     waiting: Vec<RelPath>,
@@ -186,7 +198,7 @@ impl Merge {
                 self.merged.replaced.bytes += u64::try_from(old.st_size).unwrap_or(0);
             }
         }
-        if self.tell_placed {
+        if self.stamps == PlacedStamps::Return {
             let stat = stat_name(target, name)?;
             if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
                 self.merged.placed.push((path.clone(), Stamp::from(&stat)));
@@ -262,7 +274,7 @@ mod tests {
         let fixture = Fixture::new(&[("d/a", "old"), ("d/b", "stays")]);
         let staged = fixture.staged(&[("a", "new"), ("sub/c", "c"), ("sub/deep/e", "e")]);
         let merged = staged
-            .merge(&"d".parse().unwrap(), Existing::Replace, true)
+            .merge(&"d".parse().unwrap(), Existing::Replace, PlacedStamps::Return)
             .unwrap();
         assert_eq!(fixture.read("d/a"), "new");
         assert_eq!(fixture.read("d/b"), "stays");
@@ -288,7 +300,9 @@ mod tests {
         let files = ["a", "kept", "sub/deep/e", "wall"].map(unpacked);
         let staged_as = files[0].clone();
         std::fs::remove_file(fixture.folder.path().join("d/a")).unwrap();
-        let merged = staged.merge(&"d".parse().unwrap(), Existing::Keep, true).unwrap();
+        let merged = staged
+            .merge(&"d".parse().unwrap(), Existing::Keep, PlacedStamps::Return)
+            .unwrap();
         let inode = staged_as.stamp.inode + 1;
         for stamp in [
             Stamp {
@@ -325,7 +339,7 @@ mod tests {
         let fixture = Fixture::new(&[("d/a", "old")]);
         let staged = fixture.staged(&[("a", "new"), ("b", "b")]);
         let merged = staged
-            .merge(&"d".parse().unwrap(), Existing::Keep, false)
+            .merge(&"d".parse().unwrap(), Existing::Keep, PlacedStamps::Omit)
             .unwrap();
         assert_eq!(merged.kept, ["a".parse().unwrap()]);
         assert_eq!(
@@ -339,7 +353,7 @@ mod tests {
         let fixture = Fixture::new(&[("d/x", "a file"), ("d/y/z", "a folder")]);
         let staged = fixture.staged(&[("x/inner", "1"), ("y", "2"), ("w", "3")]);
         let merged = staged
-            .merge(&"d".parse().unwrap(), Existing::Replace, false)
+            .merge(&"d".parse().unwrap(), Existing::Replace, PlacedStamps::Omit)
             .unwrap();
         let mut failed: Vec<String> = merged.failed.iter().map(|(path, _)| path.to_string()).collect();
         failed.sort();
@@ -353,7 +367,7 @@ mod tests {
     fn what_cannot_be_merged_at_all_does_not_stay_staged() {
         let fixture = Fixture::new(&[("wall", "a file where the folder should be")]);
         let staged = fixture.staged(&[("a", "1")]);
-        let failed = staged.merge(&"wall".parse().unwrap(), Existing::Replace, false);
+        let failed = staged.merge(&"wall".parse().unwrap(), Existing::Replace, PlacedStamps::Omit);
         assert!(matches!(failed, Err(RootError::NotAFolder(_))), "{failed:?}");
         assert_eq!(fixture.read("wall"), "a file where the folder should be");
         assert!(!fixture.folder.path().join(".pfs-staging").exists());
@@ -366,7 +380,7 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let staged = fixture.staged(&[("socket", "x"), ("b", "b")]);
         let merged = staged
-            .merge(&"d".parse().unwrap(), Existing::Replace, false)
+            .merge(&"d".parse().unwrap(), Existing::Replace, PlacedStamps::Omit)
             .unwrap();
         let [(failed, RootError::NotAFile(_))] = merged.failed.as_slice() else {
             panic!("{:?}", merged.failed);
@@ -392,7 +406,7 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), fixture.folder.path().join("d/trap")).unwrap();
         let staged = fixture.staged(&[("trap/loot", "x")]);
         let merged = staged
-            .merge(&"d".parse().unwrap(), Existing::Replace, false)
+            .merge(&"d".parse().unwrap(), Existing::Replace, PlacedStamps::Omit)
             .unwrap();
         assert_eq!(merged.failed.len(), 1);
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);

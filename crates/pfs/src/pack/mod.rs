@@ -23,7 +23,7 @@ mod staged_tree;
 mod unpack;
 mod writer;
 
-pub use self::merge::Merged;
+pub use self::merge::{Merged, PlacedStamps};
 pub use self::parser::{PackLimits, PackParser, PackSink};
 pub use self::staged_tree::StagedTree;
 pub use self::unpack::{Unpacked, Unpacker};

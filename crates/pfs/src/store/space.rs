@@ -9,7 +9,7 @@ use super::local::OpenFile;
 use super::{FileStore, LocalStore, ReadAt, RemoteSpace};
 use crate::content::{Assembly, AssemblyError};
 use crate::digest::Digest;
-use crate::pack::{Merged, StagedTree};
+use crate::pack::{Merged, PlacedStamps, StagedTree};
 use crate::path::Space;
 use crate::relpath::RelPath;
 use crate::root::{DirEntry, Existing, GlobPattern, Meta, Root, RootError, Usage};
@@ -205,7 +205,7 @@ impl OpenSpace {
         existing: Existing,
     ) -> Result<Merged, RootError> {
         match self {
-            Self::Folder(_) => staged.merge(folder, existing, true),
+            Self::Folder(_) => staged.merge(folder, existing, PlacedStamps::Return),
             Self::Remote(remote) => remote.merge(staged, folder, existing),
         }
     }

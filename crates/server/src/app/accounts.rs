@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use paddlecloud_api::admin::{
     AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UserDeleted, UserRequest, UserView,
 };
-use paddlecloud_core::job::{AccountEnd, Job, Phase};
+use paddlecloud_core::job::{AccountEnd, AfterKill, Job, Phase};
 use paddlecloud_core::names::{JobRef, NameError, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
@@ -290,7 +290,7 @@ impl App {
             let page = self.store.page(&request).await?;
             for job in &page.jobs {
                 self.jobs
-                    .kill(&job.user, JobRef::Id(job.id.clone()), true)
+                    .kill(&job.user, JobRef::Id(job.id.clone()), AfterKill::Remove)
                     .await?;
             }
             if !page.more {

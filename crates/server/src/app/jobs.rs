@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillOptions, KillReply, WorkerView};
-use paddlecloud_core::job::{Job, Worker};
+use paddlecloud_core::job::{AfterKill, Job, Worker};
 use paddlecloud_core::names::{JobId, JobName, JobRef};
 use paddlecloud_core::ports::{JobStore, PageRequest};
 
@@ -89,7 +89,11 @@ impl App {
     ) -> Result<KillReply, AppError> {
         let job = self.job_find(caller, target, KILL).await?;
         let id = JobRef::Id(job.id.clone());
-        let reply = self.jobs.kill(&job.user, id, options.remove).await?;
+        let after = match options.remove {
+            true => AfterKill::Remove,
+            false => AfterKill::KeepInHistory,
+        };
+        let reply = self.jobs.kill(&job.user, id, after).await?;
         if options.now {
             self.jobs.skip_grace(&job.id).await?;
         }

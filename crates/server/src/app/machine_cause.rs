@@ -1,6 +1,7 @@
 //! Whether a failed worker needed something that this machine does not permit.
 
 use paddlecloud_api::jobs::WhyView;
+use paddlecloud_supervisor::protocol::NO_OWN_VIEW;
 
 /// Paths that exist only in a worker's private view of the file system.
 const OF_A_VIEW: [&str; 3] = ["/trainer_id", "/trainer_count", "/pfs/"];
@@ -14,9 +15,7 @@ pub(super) fn add(answer: &mut WhyView, degraded: &[String]) {
     let missed = OF_A_VIEW
         .into_iter()
         .find(|path| lines.clone().any(|line| line.contains(path)));
-    let lacks_views = degraded
-        .iter()
-        .any(|note| note.contains("namespaces are not permitted"));
+    let lacks_views = degraded.iter().any(|note| note.starts_with(NO_OWN_VIEW));
     if let (Some(path), true) = (missed, lacks_views) {
         let instead = match path {
             "/trainer_id" => "PADDLE_INIT_TRAINER_ID",

@@ -66,7 +66,7 @@ impl App {
                 }),
                 pods: cluster.pods.clone(),
             },
-            _ => PrintSettings::default(),
+            EngineKind::Local => PrintSettings::default(),
         };
         let NewJob { user, spec, .. } = new_job;
         manifests::manifests(&settings, user, &self.config.datacenter, spec).map_err(|problem| {

@@ -3,13 +3,12 @@
 use paddlecloud_core::spec::{JobSpec, SpecError};
 
 use super::{App, AppError};
-use crate::config::EngineKind;
 use crate::programs::{Lookup, look_up};
 
 impl App {
     /// Refuses a job that this machine cannot run, before any of its files are sent.
     pub(super) async fn programs_check(&self, spec: &JobSpec) -> Result<(), AppError> {
-        if self.config.engine != EngineKind::Local {
+        if !self.config.engine.uses_own_machine() {
             return Ok(());
         }
         if spec.package.is_none() {
@@ -33,7 +32,7 @@ impl App {
 
     /// Notes for the submitter about the programs that will run.
     pub(super) async fn programs_note(&self, spec: &JobSpec) -> Option<String> {
-        if self.config.engine != EngineKind::Local {
+        if !self.config.engine.uses_own_machine() {
             return None;
         }
         let looked_up = self.programs_look_up(spec).await.ok()?;

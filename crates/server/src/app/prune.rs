@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_api::jobs::{PruneOptions, PruneReply, PrunedJob};
+use paddlecloud_core::job::AfterKill;
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore as _;
 
@@ -222,7 +223,10 @@ impl App {
                 storage.prune_run(&user, &run, outputs, Removal::Real)
             })
             .await?;
-        let removed = self.jobs.kill(&caller.user, JobRef::Id(id.clone()), true).await?;
+        let removed = self
+            .jobs
+            .kill(&caller.user, JobRef::Id(id.clone()), AfterKill::Remove)
+            .await?;
         Ok((logs + pruned.bytes, removed.note))
     }
 }

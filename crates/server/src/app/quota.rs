@@ -17,27 +17,18 @@ impl App {
     /// The resources held by the user's jobs that are starting.
     fn starting(&self, user: &UserName) -> Usage {
         let mut sum = Usage::default();
-        let mut millis = 0;
-        let mut bytes = 0;
         for job in self.jobs.active() {
             if job.user != *user || job.phase != Phase::Starting {
                 continue;
             }
-            let spec = &job.spec;
-            let roles = [(spec.parallelism, spec.trainer), (spec.pservers, spec.pserver)];
-            for (count, each) in roles {
-                millis += u64::from(count) * each.cpu.as_millis();
-                bytes += u64::from(count) * each.memory.as_u64();
-                sum.gpu += count * each.gpu;
-            }
-            sum.parallelism += spec.parallelism;
+            let total = job.spec.total();
+            sum.cpu = Cpu::millis(sum.cpu.as_millis().saturating_add(total.cpu.as_millis()));
+            sum.memory = Bytes::new(sum.memory.as_u64().saturating_add(total.memory.as_u64()));
+            sum.gpu = sum.gpu.saturating_add(total.gpu);
+            sum.parallelism += job.spec.parallelism;
             sum.jobs += 1;
         }
-        Usage {
-            cpu: Cpu::millis(millis),
-            memory: Bytes::new(bytes),
-            ..sum
-        }
+        sum
     }
 
     fn queued_jobs(&self, user: &UserName) -> usize {

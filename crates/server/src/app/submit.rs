@@ -13,7 +13,6 @@ use tokio::sync::OwnedRwLockReadGuard;
 use super::manifests::refuse_secrets;
 use super::{App, AppError};
 use crate::auth::Caller;
-use crate::config::EngineKind;
 use crate::error_chain::chain_of;
 use crate::homes::StorageError;
 use crate::reconcile::{NewJob, Submitted};
@@ -76,9 +75,9 @@ impl App {
     /// Refuses a caller whose workers would run as the server itself beside other users. The local engine refuses jobs that were
     /// queued before.
     fn own_system_user(&self, caller: &Caller) -> Result<(), AppError> {
-        let EngineKind::Local = self.config.engine else {
+        if !self.config.engine.uses_own_machine() {
             return Ok(());
-        };
+        }
         let users = self.auth.users();
         if !users.shares_system_user(&caller.user) {
             return Ok(());
@@ -205,7 +204,7 @@ impl App {
 
     /// A note about request fields that this engine ignores.
     fn unused(&self, spec: &JobSpec) -> Option<String> {
-        if let EngineKind::Kubernetes(_) = self.config.engine {
+        if !self.config.engine.uses_own_machine() {
             return None;
         }
         let asked = match (&spec.image, &spec.registry) {

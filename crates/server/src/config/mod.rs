@@ -215,6 +215,15 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
+    /// Whether workers are processes of the server's own machine: with its programs, its folders and its system users, without
+    /// images.
+    pub fn uses_own_machine(&self) -> bool {
+        match self {
+            EngineKind::Local => true,
+            EngineKind::Kubernetes(_) => false,
+        }
+    }
+
     /// Whether the server knows what its nodes have. Otherwise the cluster places pods.
     pub fn counts_room(&self) -> bool {
         match self {

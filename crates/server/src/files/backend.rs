@@ -13,7 +13,7 @@ use crate::config::{Backend, Config};
 
 /// Why users' files cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum FileStoreError {
     #[error("the folder cannot be opened")]
     Folder(#[source] RootError),
     #[error("the folder is not on CephFS: mount it there, or set `kind: folder`")]
@@ -26,24 +26,26 @@ pub enum StoreError {
     Shares(#[from] SharesError),
 }
 
-impl StoreError {
+impl FileStoreError {
     /// A hint for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
-            StoreError::Shares(error) => error.hint(),
+            FileStoreError::Shares(error) => error.hint(),
             _ => None,
         }
     }
 }
 
 /// Connects to the configured store.
-pub(super) fn open(config: &Config, local: &LocalStore) -> Result<Arc<dyn FileStore>, StoreError> {
+pub(super) fn open(config: &Config, local: &LocalStore) -> Result<Arc<dyn FileStore>, FileStoreError> {
     match &config.backend {
         Backend::Folder => Ok(Arc::new(local.clone())),
         Backend::CephFs => {
-            let root = Root::open(&config.storage).map_err(StoreError::Folder)?;
-            let kept = root.kept_usage(&RelPath::root()).map_err(StoreError::Folder)?;
-            kept.ok_or(StoreError::NotCephFs)?;
+            let root = Root::open(&config.storage).map_err(FileStoreError::Folder)?;
+            let kept = root
+                .kept_usage(&RelPath::root())
+                .map_err(FileStoreError::Folder)?;
+            kept.ok_or(FileStoreError::NotCephFs)?;
             Ok(Arc::new(local.clone()))
         }
         Backend::Hdfs(settings) => Ok(open_hdfs(settings)?),

@@ -39,7 +39,7 @@ use paddlecloud_pfs::{
 };
 
 pub use accounts::MEASURED_AGAIN;
-pub use backend::StoreError;
+pub use backend::FileStoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
 pub use fsck::Fsck;
@@ -90,8 +90,8 @@ struct Reached {
 
 impl Files {
     /// Opens the store, the file index and the list of links.
-    pub fn open(config: &Config, owners: &Storage) -> Result<Files, StoreError> {
-        let spool = LocalStore::open(&config.storage).map_err(StoreError::Folder)?;
+    pub fn open(config: &Config, owners: &Storage) -> Result<Files, FileStoreError> {
+        let spool = LocalStore::open(&config.storage).map_err(FileStoreError::Folder)?;
         let store = backend::open(config, &spool)?;
         let folder = config.data.join("files");
         std::fs::create_dir_all(&folder)?;

@@ -144,14 +144,15 @@ impl Jobs {
 
     /// Kills a job, or removes an ended one. The order is accepted when this returns, and durable unless the reply has a note
     /// that says otherwise; workers terminate in the background.
-    pub async fn kill(&self, user: &UserName, target: JobRef, remove: bool) -> Result<KillReply, JobsError> {
+    pub async fn kill(
+        &self,
+        user: &UserName,
+        target: JobRef,
+        after: AfterKill,
+    ) -> Result<KillReply, JobsError> {
         let job = self.find(user, target).await?;
         let id = job.id.clone();
-        let after = if remove {
-            AfterKill::Remove
-        } else {
-            AfterKill::KeepInHistory
-        };
+        let remove = after == AfterKill::Remove;
         let kill = Input::Kill {
             job: id.clone(),
             after,

@@ -188,7 +188,10 @@ impl Stage {
     async fn end(self) {
         for job in self.jobs.active() {
             let target = JobRef::Id(job.id.clone());
-            self.jobs.kill(&job.user, target, false).await.unwrap();
+            self.jobs
+                .kill(&job.user, target, AfterKill::KeepInHistory)
+                .await
+                .unwrap();
             self.jobs.wait_final(&job.id).await;
         }
         drop(self.jobs);
@@ -260,7 +263,11 @@ async fn a_job_is_stopped_while_the_store_refuses_and_the_kill_is_recorded_when_
     // The first kill finds that the store refuses; the second arrives during the retries.
     for _ in 0..2 {
         let target = JobRef::Id(job.id.clone());
-        let killed = stage.jobs.kill(&job.user, target, false).await.unwrap();
+        let killed = stage
+            .jobs
+            .kill(&job.user, target, AfterKill::KeepInHistory)
+            .await
+            .unwrap();
         assert_eq!((killed.msg.as_str(), killed.ending), ("OK", 1));
         assert!(killed.note.unwrap().contains("recorded when"));
     }
@@ -286,10 +293,18 @@ async fn a_job_that_is_over_is_removed_while_the_store_refuses_and_leaves_the_hi
     let job = stage.submit("over").await;
     stage.wait_until_it_runs(&job).await;
     let target = || JobRef::Id(job.id.clone());
-    stage.jobs.kill(&job.user, target(), false).await.unwrap();
+    stage
+        .jobs
+        .kill(&job.user, target(), AfterKill::KeepInHistory)
+        .await
+        .unwrap();
     stage.jobs.wait_final(&job.id).await;
     stage.refused.store(usize::MAX, Ordering::SeqCst);
-    let removed = stage.jobs.kill(&job.user, target(), true).await.unwrap();
+    let removed = stage
+        .jobs
+        .kill(&job.user, target(), AfterKill::Remove)
+        .await
+        .unwrap();
     assert!(removed.removed && removed.note.is_some(), "{removed:?}");
     assert!(stage.jobs.get_any(&job.id).await.unwrap().is_some());
     stage.refused.store(0, Ordering::SeqCst);
@@ -310,7 +325,11 @@ async fn a_loop_whose_store_refuses_ends_when_nobody_asks_any_more() {
     stage.wait_until_it_runs(&job).await;
     stage.refused.store(usize::MAX, Ordering::SeqCst);
     let target = JobRef::Id(job.id.clone());
-    stage.jobs.kill(&job.user, target, false).await.unwrap();
+    stage
+        .jobs
+        .kill(&job.user, target, AfterKill::KeepInHistory)
+        .await
+        .unwrap();
     drop(stage.jobs);
     let ended = tokio::time::timeout(Duration::from_secs(60), stage.reconciler.ended()).await;
     ended.expect("a full disk does not hold a stop up");
@@ -352,7 +371,11 @@ async fn a_run_is_prepared_before_its_worker_starts_and_goes_with_its_job() {
     stage.wait_until_it_runs(&job).await;
     assert_eq!(stage.runs.prepared(&job.id), Some(1));
     let target = JobRef::Id(job.id.clone());
-    stage.jobs.kill(&job.user, target, true).await.unwrap();
+    stage
+        .jobs
+        .kill(&job.user, target, AfterKill::Remove)
+        .await
+        .unwrap();
     stage.wait_until_its_run_is_gone(&job).await;
     stage.end().await;
 }

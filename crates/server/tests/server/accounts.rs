@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use paddlecloud_core::job::AfterKill;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
@@ -541,7 +542,7 @@ async fn a_submit_in_flight_queues_nothing_for_a_user_who_is_disabled_meanwhile(
     stage
         .app
         .jobs
-        .kill(&ann, id.parse().unwrap(), false)
+        .kill(&ann, id.parse().unwrap(), AfterKill::KeepInHistory)
         .await
         .unwrap();
     let held = stage.app.submitting.write().await;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddlecloud_api::jobs::JobRequest;
-use paddlecloud_core::job::Phase;
+use paddlecloud_core::job::{AfterKill, Phase};
 use paddlecloud_core::names::JobRef;
 use paddlecloud_server::app::App;
 use paddlecloud_server::auth::Caller;
@@ -140,7 +140,7 @@ impl Stage {
         for job in jobs {
             self.app
                 .jobs
-                .kill(&job.user, JobRef::Id(job.id.clone()), false)
+                .kill(&job.user, JobRef::Id(job.id.clone()), AfterKill::KeepInHistory)
                 .await
                 .unwrap();
             self.app.jobs.wait_final(&job.id).await;

@@ -12,7 +12,7 @@ use super::namespaces::{self, Fork, Ids};
 use super::own_files;
 use super::view::{self, View};
 use super::{Refusal as _, Refused};
-use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits, Namespaces};
+use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits, NO_OWN_VIEW, Namespaces};
 
 const PROBE_MEMORY: u64 = 64 << 20;
 const PROBE_PROCESSES: u64 = 64;
@@ -91,7 +91,7 @@ fn probe_namespaces(isolation: &mut Isolation) {
             "a worker's processes are killed one by one instead of by the kernel, because process namespaces are not permitted ({reason})"
         ),
         None => format!(
-            "workers see the machine's files and host name, and find {} by environment variables with the real paths, because namespaces are not permitted ({reason})",
+            "{NO_OWN_VIEW}, and find {} by environment variables with the real paths, because namespaces are not permitted ({reason})",
             match own_files::can_be_offered() {
                 true => "/pfs",
                 false => "/pfs, /trainer_id and /trainer_count",

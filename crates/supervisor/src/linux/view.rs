@@ -8,6 +8,7 @@
 //! and disappears with it.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -363,11 +364,12 @@ impl Root {
     }
 
     fn put_bind(&self, bind: &Bind, source: &Graft) -> Result<(), Refused> {
-        let (Graft::Folder(tree) | Graft::File(tree)) = source else {
-            return Ok(());
+        let (made, tree) = match source {
+            Graft::Folder(tree) => (self.make_folder(&bind.target), tree),
+            Graft::File(tree) => (self.make_file(&bind.target), tree),
+            Graft::Link(_) => return Ok(()),
         };
-        self.mount_point(&bind.target, matches!(source, Graft::Folder(_)))
-            .and_then(|()| self.attach(tree, &bind.target))
+        made.and_then(|()| self.attach(tree, &bind.target))
             .refused(|| show(bind))
     }
 
@@ -376,7 +378,7 @@ impl Root {
     fn put_file(&self, path: &Path, contents: &str, in_a_bind: bool) -> Result<(), Refused> {
         let put = || {
             if in_a_bind {
-                self.mount_point(path, false)?;
+                self.make_file(path)?;
             }
             if self.open(path, OFlags::PATH).is_err() {
                 return self.create(path, contents);
@@ -396,21 +398,33 @@ impl Root {
         io::Write::write_all(&mut fs::File::from(file), contents.as_bytes())
     }
 
-    /// Creates the missing parts of a path: in the new root, or in the source of the surrounding bind.
-    fn mount_point(&self, path: &Path, is_dir: bool) -> io::Result<()> {
+    /// Creates a folder and its missing parents, unless the path exists: in the new root, or in the source of the
+    /// surrounding bind.
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
         if self.open(path, OFlags::PATH).is_ok() {
             return Ok(());
         }
-        let parent = path.parent().unwrap_or(Path::new("/"));
-        self.mount_point(parent, true)?;
-        let parent = self.open(parent, OFlags::PATH)?;
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        if is_dir {
-            return Ok(mkdirat(&parent, name, Mode::from_raw_mode(0o755))?);
+        let (parent, name) = self.make_parent(path)?;
+        Ok(mkdirat(&parent, name, Mode::from_raw_mode(0o755))?)
+    }
+
+    /// The same for an empty file.
+    fn make_file(&self, path: &Path) -> io::Result<()> {
+        if self.open(path, OFlags::PATH).is_ok() {
+            return Ok(());
         }
+        let (parent, name) = self.make_parent(path)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         openat(&parent, name, flags, Mode::from_raw_mode(0o644))?;
         Ok(())
+    }
+
+    fn make_parent<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        self.make_folder(parent)?;
+        let parent = self.open(parent, OFlags::PATH)?;
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok((parent, name))
     }
 
     fn attach(&self, tree: &OwnedFd, path: &Path) -> io::Result<()> {

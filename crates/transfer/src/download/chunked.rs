@@ -13,8 +13,8 @@ use paddlecloud_pfs::{Digest, PfsPath, Root, RootError};
 
 use super::receiver::Receiver;
 use super::source;
-use crate::engine::{Arrivals, Engine, attempts, blocking};
 use crate::item::Item;
+use crate::mover::{Arrivals, Mover, attempts, blocking};
 use crate::patience::Patience;
 use crate::stretch::{OTHER_BYTES, begins_at, range_value};
 use crate::{FileClient, Outcome, TransferError};
@@ -65,7 +65,7 @@ impl Fetching {
     }
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Downloads one file and reports the outcome.
     pub(crate) async fn fetch_chunked(&self, item: Item) {
         if self.tally.is_over() {

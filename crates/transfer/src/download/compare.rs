@@ -9,12 +9,12 @@ use paddlecloud_pfs::{Digest, RelPath};
 
 use super::source;
 use crate::both_ways::Way;
-use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
 use crate::local::hashed;
+use crate::mover::{Mover, blocking, same_again};
 use crate::upload::asked_together;
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Returns the items to fetch; the others are reported as done.
     pub(super) async fn compare_with_local(&self, items: Vec<Item>) -> Vec<Item> {
         let (checksum, no_overwrite) = (self.options.checksum, self.options.no_overwrite);

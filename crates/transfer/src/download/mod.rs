@@ -15,10 +15,10 @@ use paddlecloud_pfs::root::Durability;
 use paddlecloud_pfs::{Existing, LinkTarget, Node, PfsPath, RelPath, Root, RootError};
 
 use super::both_ways::{Way, amount_of};
-use super::engine::{Engine, blocking};
 use super::gathering::Gathering;
 use super::item::{Item, Tree, with_files};
 use super::local::replaceable;
+use super::mover::{Mover, blocking};
 use super::tally::Tally;
 use super::{Download, FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 
@@ -32,15 +32,15 @@ impl FileClient<'_> {
         progress: &dyn Progress,
     ) -> Summary {
         let tally = Tally::new(progress);
-        let engine = Engine::new(self.patient(), options, &tally);
+        let mover = Mover::new(self.patient(), options, &tally);
         let folders: BTreeSet<PathBuf> = downloads.iter().map(folder_of).collect();
-        engine.plan(downloads.iter().map(foreseen));
+        mover.plan(downloads.iter().map(foreseen));
         let mut downloads = downloads.into_iter();
         let (existing, dry_run) = (options.existing(), options.dry_run);
         while downloads.len() > 0 {
             let add = move |gathering: &mut _, download| add(gathering, download, existing, dry_run);
-            let items = engine.gathered(&mut downloads, add).await;
-            engine.fetch_all(items).await;
+            let items = mover.gathered(&mut downloads, add).await;
+            mover.fetch_all(items).await;
         }
         if !dry_run {
             blocking(move || leftovers::clear_up(&folders)).await;
@@ -49,7 +49,7 @@ impl FileClient<'_> {
     }
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     async fn fetch_all(&self, items: Vec<Item>) {
         if self.tally.is_over() {
             return self.give_up(items.iter().filter(|item| !item.is_dir()), source);

@@ -2,12 +2,14 @@
 
 use paddlecloud_api::client::{Call, Client, Replay, Target};
 use paddlecloud_api::files::{FILES, PackRequest};
-use paddlecloud_pfs::pack::{Merged, PackError, PackLimits, PackParser, StagedTree, Unpacked, Unpacker};
+use paddlecloud_pfs::pack::{
+    Merged, PackError, PackLimits, PackParser, PlacedStamps, StagedTree, Unpacked, Unpacker,
+};
 use paddlecloud_pfs::{Existing, RelPath, RootError};
 
 use super::source;
-use crate::engine::{Arrivals, Engine};
 use crate::item::Item;
+use crate::mover::{Arrivals, Mover};
 use crate::{Outcome, TransferError};
 
 /// The result of a pack.
@@ -17,7 +19,7 @@ struct Fetched {
     absent: Vec<RelPath>,
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Fetches some files in one request. Returns those that must be fetched one by one.
     pub(crate) async fn fetch_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         match self.get_pack(items).await {
@@ -122,7 +124,7 @@ fn place(
     let absent = checked.and_then(|(_, came)| arrange(&staged, &came, names).map_err(TransferError::from));
     match absent {
         Ok(absent) => Ok(Fetched {
-            merged: staged.merge(&RelPath::root(), existing, false)?,
+            merged: staged.merge(&RelPath::root(), existing, PlacedStamps::Omit)?,
             absent,
         }),
         Err(error) => {

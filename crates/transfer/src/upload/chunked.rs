@@ -18,9 +18,9 @@ use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{Digest, FileExt, PfsPath};
 
 use super::source;
-use crate::engine::{Engine, attempts, blocking};
 use crate::error::unreadable;
 use crate::item::Item;
+use crate::mover::{Mover, attempts, blocking};
 use crate::paced::PacedBody;
 use crate::patience::Patience;
 use crate::{Outcome, TransferError};
@@ -60,7 +60,7 @@ impl Sending {
     }
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Uploads one file and reports the outcome.
     pub(crate) async fn send_chunked(&self, item: Item) {
         if self.tally.is_over() {

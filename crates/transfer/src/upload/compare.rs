@@ -7,9 +7,9 @@ use paddlecloud_api::files::{FILES, FileMeta, StatsRequest};
 
 use super::source;
 use crate::both_ways::Way;
-use crate::engine::{Engine, blocking, same_again};
 use crate::item::{Item, Verdict};
 use crate::local::hashed;
+use crate::mover::{Mover, blocking, same_again};
 
 /// Paths per request.
 const ASKED_AT_ONCE: usize = 2000;
@@ -31,7 +31,7 @@ pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, is_r
     fit.count()
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Returns the items to send; the others are reported as done.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
         let mut wanted = Vec::new();

@@ -14,8 +14,8 @@ use paddlecloud_pfs::content::{CHUNK, ChunkName, ChunkTable, Op, Signature};
 use paddlecloud_pfs::staging::StagedId;
 
 use super::chunked::{Sending, upload_target};
-use crate::engine::{Engine, blocking};
 use crate::error::unreadable;
+use crate::mover::{Mover, blocking};
 use crate::patience::Patience;
 use crate::{FileClient, TransferError};
 
@@ -24,7 +24,7 @@ const OPS_AT_ONCE: usize = 4096;
 /// The slowest expected read rate of the server, in bytes per second.
 const SLOWEST_READ: u64 = 20 << 20;
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Reuses parts of the old file, if there is one and nothing was sent yet.
     ///
     /// Returns the names of chunks that were computed for this; `None` if there was nothing to reuse.

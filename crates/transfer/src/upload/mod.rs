@@ -12,9 +12,9 @@ use paddlecloud_pfs::{Node, PfsPath, RelPath, Root, RootError};
 
 pub(super) use self::compare::asked_together;
 use super::both_ways::{Way, amount_of};
-use super::engine::Engine;
 use super::gathering::Gathering;
 use super::item::{Item, Tree};
+use super::mover::Mover;
 use super::tally::Tally;
 use super::{FileClient, Progress, Summary, TransferError, TransferOptions, Upload};
 use paddlecloud_api::files::split_last;
@@ -28,12 +28,12 @@ impl FileClient<'_> {
         progress: &dyn Progress,
     ) -> Summary {
         let tally = Tally::new(progress);
-        let engine = Engine::new(self.patient(), options, &tally);
-        engine.plan(uploads.iter().map(foreseen));
+        let mover = Mover::new(self.patient(), options, &tally);
+        mover.plan(uploads.iter().map(foreseen));
         let mut uploads = uploads.into_iter();
         while uploads.len() > 0 {
-            let items = engine.gathered(&mut uploads, add).await;
-            engine.send_all(items).await;
+            let items = mover.gathered(&mut uploads, add).await;
+            mover.send_all(items).await;
         }
         tally.into_summary()
     }
@@ -43,15 +43,15 @@ impl FileClient<'_> {
     pub async fn fill_package(&self, files: Upload, progress: &dyn Progress) -> Summary {
         let tally = Tally::new(progress);
         let options = TransferOptions::default();
-        let mut engine = Engine::new(self.patient(), &options, &tally);
-        engine.packs_once = true;
-        let items = engine.gathered(&mut vec![files].into_iter(), add).await;
-        engine.small_then_large(Way::Up, items).await;
+        let mut mover = Mover::new(self.patient(), &options, &tally);
+        mover.packs_once = true;
+        let items = mover.gathered(&mut vec![files].into_iter(), add).await;
+        mover.small_then_large(Way::Up, items).await;
         tally.into_summary()
     }
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     async fn send_all(&self, items: Vec<Item>) {
         if self.tally.is_over() {
             return self.give_up(items.iter().filter(|item| !item.is_dir()), source);

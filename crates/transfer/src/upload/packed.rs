@@ -10,9 +10,9 @@ use paddlecloud_pfs::root::Meta;
 use paddlecloud_pfs::{Entry, Node, Source};
 
 use super::source;
-use crate::engine::{Engine, blocking};
 use crate::error::unreadable;
 use crate::item::{Item, pack_entries};
+use crate::mover::{Mover, blocking};
 use crate::paced::PacedBody;
 use crate::{Outcome, TransferError};
 
@@ -28,7 +28,7 @@ struct Written {
     late: Vec<usize>,
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     /// Sends some files in one request. Returns those that must be sent one by one.
     pub(crate) async fn send_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         let (written, reply) = self.put_pack(items).await?;

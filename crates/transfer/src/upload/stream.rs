@@ -8,8 +8,8 @@ use paddlecloud_pfs::content::Layout;
 use paddlecloud_pfs::root::Meta;
 
 use super::chunked::{Sending, is_begun_again};
-use crate::engine::{Engine, attempts};
 use crate::error::unreadable;
+use crate::mover::{Mover, attempts};
 use crate::tally::Tally;
 use crate::{FileClient, Outcome, Progress, Summary, TransferError, TransferOptions};
 
@@ -24,8 +24,8 @@ impl FileClient<'_> {
         progress: &dyn Progress,
     ) -> Summary {
         let tally = Tally::new(progress);
-        let engine = Engine::new(self.patient(), options, &tally);
-        match engine.send_open(file, remote).await {
+        let mover = Mover::new(self.patient(), options, &tally);
+        match mover.send_open(file, remote).await {
             Ok((outcome, size)) => tally.finished(shown, outcome, size),
             Err(error) => tally.failed(shown.to_owned(), error),
         }
@@ -33,7 +33,7 @@ impl FileClient<'_> {
     }
 }
 
-impl Engine<'_> {
+impl Mover<'_> {
     async fn send_open(&self, file: File, remote: &PfsPath) -> Result<(Outcome, u64), TransferError> {
         let meta = Meta::of_file(&file).map_err(unreadable)?;
         let size = meta.size;

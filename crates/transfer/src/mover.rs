@@ -44,8 +44,8 @@ impl Arrivals {
     }
 }
 
-/// One transfer.
-pub(super) struct Engine<'a> {
+/// Moves the items of one transfer.
+pub(super) struct Mover<'a> {
     pub(super) files: FileClient<'a>,
     pub(super) options: &'a TransferOptions,
     pub(super) tally: &'a Tally<'a>,
@@ -60,13 +60,13 @@ pub(super) struct Engine<'a> {
     lanes: Lanes,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> Mover<'a> {
     pub(super) fn new(
         files: FileClient<'a>,
         options: &'a TransferOptions,
         tally: &'a Tally<'a>,
-    ) -> Engine<'a> {
-        Engine {
+    ) -> Mover<'a> {
+        Mover {
             files,
             options,
             tally,
