@@ -56,6 +56,8 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     pub user: UserName,
+    /// The namespace of the run's objects in a cluster.
+    pub namespace: String,
     pub datacenter: DatacenterName,
     /// Working directory: the package.
     pub package: String,
@@ -199,7 +201,7 @@ fn environment(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member)
     // the Kubernetes page
     set("JOB_NAME", spec.name.to_string());
     set("JOB_PATH", site.job_path.clone());
-    set("JOB_NAMESPACE", site.user.namespace());
+    set("JOB_NAMESPACE", site.namespace.clone());
     set("TRAIN_CONFIG_DIR", ".".to_owned());
     set("CONF_PADDLE_NIC", site.nic.clone());
     set("CONF_PADDLE_PORT", PSERVER_PORT.to_string());
@@ -211,7 +213,7 @@ fn environment(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member)
     set("TOPOLOGY", spec.topology.clone().unwrap_or_default());
     set("ENTRY", spec.entry.clone());
     set("TRAINER_PACKAGE", site.package.clone());
-    set("NAMESPACE", site.user.namespace());
+    set("NAMESPACE", site.namespace.clone());
     set("PADDLE_INIT_PORT", PSERVER_PORT.to_string());
     set("PADDLE_INIT_PORTS_NUM", "1".to_owned());
     set("PADDLE_INIT_PORTS_NUM_FOR_SPARSE", sparse_ports.to_string());
@@ -370,6 +372,7 @@ mod tests {
         .into();
         let site = Site {
             user: "me".parse().unwrap(),
+            namespace: "me".into(),
             datacenter: "local".parse().unwrap(),
             package: "/pfs/local/home/me/.paddlecloud/runs/j_1/my-job".into(),
             job_path: "/pfs/local/home/me/.paddlecloud/runs/j_1".into(),

@@ -179,6 +179,7 @@ impl View {
         } = &*assignment.run;
         Site {
             user: assignment.job.user.clone(),
+            namespace: inner.namespace_of(&assignment.job.user),
             datacenter: inner.datacenter.clone(),
             package: self.workdir.clone(),
             job_path: format!("{}/{folder}", self.home),

@@ -32,7 +32,7 @@ impl App {
     pub fn whoami(&self, caller: &Caller) -> WhoAmI {
         WhoAmI {
             user: caller.user.to_string(),
-            namespace: caller.user.namespace(),
+            namespace: self.namespace_of(&caller.user),
             datacenter: self.config.datacenter.to_string(),
             home: self.storage.home_name(&caller.user),
             admin: caller.may(Action::Administer),

@@ -1,7 +1,6 @@
 //! A job as Kubernetes objects: those it has, and manifests that run it without this server.
 
-use jiff::Timestamp;
-use paddlecloud_api::jobs::{JobView, ObjectView, SubmitReply};
+use paddlecloud_api::jobs::{ObjectView, SubmitReply};
 use paddlecloud_core::job::Job;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_k8s::manifests::{self, PrintSettings};
@@ -23,8 +22,7 @@ impl App {
             namespace: object.namespace,
             name: object.name,
         };
-        let own = || self.auth.users().namespace_of(&job.user);
-        let namespace = cluster.namespaces.of(&job.user, own);
+        let namespace = self.namespace_of(&job.user);
         paddlecloud_k8s::objects(job, &namespace, &cluster.namespaces, &cluster.placement)
             .into_iter()
             .map(view)
@@ -40,12 +38,11 @@ impl App {
             new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }
         let manifests = self.manifests(&new_job)?;
-        let datacenter = &self.config.datacenter;
         Ok(SubmitReply {
             code: 200,
             msg: "OK".to_owned(),
             id: String::new(),
-            job: JobView::planned(&new_job.spec, &new_job.user, datacenter, Timestamp::now()),
+            job: self.planned_view(&new_job),
             engine: self.config.engine.to_string(),
             notes: pull_secret_note(&new_job.spec).into_iter().collect(),
             manifests,

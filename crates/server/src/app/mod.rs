@@ -49,7 +49,7 @@ pub use tokens::TokenRefusal;
 use crate::accounts::Accounts;
 use crate::auth::{Authenticator, request_id};
 use crate::authority::Authority;
-use crate::config::Config;
+use crate::config::{Config, EngineKind};
 use crate::files::Files;
 use crate::homes::{Storage, StorageError};
 use crate::locks::Locks;
@@ -57,7 +57,7 @@ use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::oidc::Oidc;
 use crate::queue::{Class, Queue};
-use crate::reconcile::Jobs;
+use crate::reconcile::{Jobs, NewJob};
 use crate::secrets::Secrets;
 use crate::store::Store;
 
@@ -97,13 +97,32 @@ pub struct App {
 
 impl App {
     fn job_view(&self, job: &Job) -> JobView {
-        view::job_view(job, &self.config.datacenter, &self.storage)
+        JobView {
+            namespace: self.namespace_of(&job.user),
+            ..view::job_view(job, &self.config.datacenter, &self.storage)
+        }
     }
 
     fn job_detail(&self, job: &Job) -> JobDetail {
-        let mut detail = view::job_detail(job, &self.config.datacenter, &self.storage);
-        detail.objects = self.objects(job);
-        detail
+        view::job_detail(job, self.job_view(job), self.objects(job))
+    }
+
+    /// A job that was not accepted yet.
+    fn planned_view(&self, new_job: &NewJob) -> JobView {
+        let now = Timestamp::now();
+        JobView {
+            namespace: self.namespace_of(&new_job.user),
+            ..JobView::planned(&new_job.spec, &new_job.user, &self.config.datacenter, now)
+        }
+    }
+
+    /// The namespace of a user's objects in the cluster. Without a cluster it is only shown.
+    fn namespace_of(&self, user: &UserName) -> String {
+        let own = || self.auth.users().namespace_of(user);
+        match &self.config.engine {
+            EngineKind::Local => own(),
+            EngineKind::Kubernetes(cluster) => cluster.namespaces.of(user, own),
+        }
     }
 
     /// Completes a request's work even if the caller disconnects.

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use paddlecloud_api::jobs::{JobRequest, JobView, SubmitReply};
+use paddlecloud_api::jobs::{JobRequest, SubmitReply};
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
@@ -227,13 +226,11 @@ impl App {
         let (new_job, mut notes) = self.would_accept(new_job, named).await?;
         notes.extend(self.unused(&new_job.spec));
         notes.extend(self.programs_note(&new_job.spec).await);
-        let datacenter = &self.config.datacenter;
-        let job = JobView::planned(&new_job.spec, &new_job.user, datacenter, Timestamp::now());
         Ok(SubmitReply {
             code: 200,
             msg: "OK".to_owned(),
             id: String::new(),
-            job,
+            job: self.planned_view(&new_job),
             engine: self.config.engine.to_string(),
             notes,
             manifests: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use paddlecloud_api::jobs::{EventView, JobDetail, JobView, WorkerView};
+use paddlecloud_api::jobs::{EventView, JobDetail, JobView, ObjectView, WorkerView};
 use paddlecloud_core::exit::lost_in_words;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
 use paddlecloud_core::names::DatacenterName;
@@ -27,15 +27,15 @@ pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> Jo
     }
 }
 
-pub fn job_detail(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> JobDetail {
+pub fn job_detail(job: &Job, view: JobView, objects: Vec<ObjectView>) -> JobDetail {
     JobDetail {
-        job: job_view(job, datacenter, storage),
+        job: view,
         workers: shown_workers(job)
             .iter()
             .map(|worker| worker_view(job, worker))
             .collect(),
         events: events(job),
-        objects: Vec::new(),
+        objects,
     }
 }
 

@@ -5,7 +5,7 @@ use e2e::{TestEnvironment, wait_until};
 use serde_json::json;
 
 fn submit(env: &TestEnvironment, job: &str) {
-    let package = env.package(job).file("train.sh", "echo begun\n");
+    let package = env.package(job).file("train.sh", "echo begun in $NAMESPACE\n");
     env.submit(job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
 }
 
@@ -68,6 +68,15 @@ fn a_server_with_given_namespaces_needs_all_rights_there_and_none_elsewhere() {
     cluster.send(&["replace", "-f", "-"], &all);
     submit(&env, "confined");
     env.wait_for_status("confined", "Succeeded");
+    let given = server.namespace(0);
+    let begun = format!("begun in {given}");
+    let logs = env.logs("confined");
+    assert!(logs.iter().any(|line| line.ends_with(&begun)), "{logs:?}");
+    for shown in ["whoami", "get jobs -a"] {
+        let words: Vec<&str> = shown.split(' ').chain(["-o", "json"]).collect();
+        let shown = env.paddlectl(&words).ok().stdout;
+        assert!(shown.contains(given), "{shown}");
+    }
     server.wait_until_empty(0);
 }
 

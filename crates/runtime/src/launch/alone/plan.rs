@@ -171,6 +171,11 @@ fn site(assembly: &Assembly, container: &Container, team: &Team) -> Site {
     Site {
         home: format!("/pfs/{datacenter}/home/{user}"),
         public: format!("/pfs/{datacenter}/public"),
+        namespace: container
+            .env
+            .get("NAMESPACE")
+            .cloned()
+            .unwrap_or_else(|| user.namespace()),
         user,
         datacenter,
         package: assembly.package.clone(),

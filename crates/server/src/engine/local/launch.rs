@@ -312,6 +312,7 @@ impl View {
     fn site(&self, inner: &Inner, job: &Job) -> Site {
         Site {
             user: job.user.clone(),
+            namespace: job.user.namespace(),
             datacenter: inner.settings.datacenter.clone(),
             package: self.workdir.clone(),
             job_path: self.run.clone(),
