@@ -8,7 +8,7 @@ use super::room::{Load, Shape};
 use super::tree::RoomTree;
 use crate::quantity::{bare_cores, counted, readable_bytes, readable_cores};
 
-/// A resource that can be short or limited by a quota.
+/// A resource of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceKind {
     /// Counted in thousandths of a core.
@@ -16,8 +16,6 @@ pub enum ResourceKind {
     /// Counted in bytes.
     Memory,
     Gpu,
-    Trainers,
-    Jobs,
 }
 
 impl ResourceKind {
@@ -27,8 +25,6 @@ impl ResourceKind {
             ResourceKind::Cpu => readable_cores(amount),
             ResourceKind::Memory => format!("{} of memory", readable_bytes(amount)),
             ResourceKind::Gpu => counted(amount, "GPU"),
-            ResourceKind::Trainers => counted(amount, "trainer"),
-            ResourceKind::Jobs => counted(amount, "job"),
         }
     }
 
@@ -37,7 +33,7 @@ impl ResourceKind {
         match self {
             ResourceKind::Cpu => bare_cores(amount),
             ResourceKind::Memory => readable_bytes(amount),
-            ResourceKind::Gpu | ResourceKind::Trainers | ResourceKind::Jobs => amount.to_string(),
+            ResourceKind::Gpu => amount.to_string(),
         }
     }
 }

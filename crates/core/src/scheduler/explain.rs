@@ -130,7 +130,7 @@ fn part_of(load: &Load, kind: ResourceKind) -> u128 {
     match kind {
         ResourceKind::Memory => load.memory,
         ResourceKind::Gpu => load.gpu,
-        ResourceKind::Cpu | ResourceKind::Trainers | ResourceKind::Jobs => load.cpu,
+        ResourceKind::Cpu => load.cpu,
     }
 }
 
@@ -140,8 +140,6 @@ fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Hold
         ResourceKind::Cpu => run.asked.cpu,
         ResourceKind::Memory => run.asked.memory,
         ResourceKind::Gpu => run.asked.gpu,
-        ResourceKind::Trainers => run.asked.trainers,
-        ResourceKind::Jobs => run.asked.jobs,
     };
     let known = scheduler.running.known().map(|(_, run)| run);
     let runs = known.chain(scheduler.running.unknown());

@@ -38,7 +38,7 @@ mod why;
 use jiff::Timestamp;
 
 pub use excess::{Excess, ResourceKind, Shortage};
-pub use quota::{ExceededLimit, GroupQuota, GroupUsage, Guarantee, Quota, Usage};
+pub use quota::{ExceededLimit, GroupQuota, GroupUsage, Guarantee, LimitKind, Quota, Usage};
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
 pub use why::{Change, Holders, Outside, Reason, Why};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::excess::ResourceKind;
 use super::room::{Load, Shape};
 use crate::names::UserName;
-use crate::quantity::{Bytes, Cpu};
+use crate::quantity::{Bytes, Cpu, counted};
 
 /// The most a user may have running at the same time. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,12 +82,39 @@ pub(super) struct RequestSum {
     pub jobs: u128,
 }
 
+/// What a quota limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitKind {
+    Resource(ResourceKind),
+    Trainers,
+    Jobs,
+}
+
+impl LimitKind {
+    /// `2 cores`, `3 trainers`.
+    pub fn amount(self, amount: u128) -> String {
+        match self {
+            LimitKind::Resource(kind) => kind.amount(amount),
+            LimitKind::Trainers => counted(amount, "trainer"),
+            LimitKind::Jobs => counted(amount, "job"),
+        }
+    }
+
+    /// The amount alone.
+    pub fn number(self, amount: u128) -> String {
+        match self {
+            LimitKind::Resource(kind) => kind.number(amount),
+            LimitKind::Trainers | LimitKind::Jobs => amount.to_string(),
+        }
+    }
+}
+
 /// The limit that blocks a job, with the numbers that explain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExceededLimit {
     /// The user group whose members share this limit; `None`: the user's own.
     pub group: Option<Arc<str>>,
-    pub kind: ResourceKind,
+    pub kind: LimitKind,
     pub limit: u128,
     pub used: u128,
     pub asked: u128,
@@ -176,30 +203,30 @@ impl Quota {
     pub(super) fn in_the_way(&self, used: RequestSum, asked: RequestSum) -> Option<ExceededLimit> {
         let limits = [
             (
-                ResourceKind::Cpu,
+                LimitKind::Resource(ResourceKind::Cpu),
                 self.cpu.map(|c| u128::from(c.as_millis())),
                 used.cpu,
                 asked.cpu,
             ),
             (
-                ResourceKind::Memory,
+                LimitKind::Resource(ResourceKind::Memory),
                 self.memory.map(|m| u128::from(m.as_u64())),
                 used.memory,
                 asked.memory,
             ),
-            (ResourceKind::Gpu, self.gpu.map(u128::from), used.gpu, asked.gpu),
             (
-                ResourceKind::Trainers,
+                LimitKind::Resource(ResourceKind::Gpu),
+                self.gpu.map(u128::from),
+                used.gpu,
+                asked.gpu,
+            ),
+            (
+                LimitKind::Trainers,
                 self.parallelism.map(u128::from),
                 used.trainers,
                 asked.trainers,
             ),
-            (
-                ResourceKind::Jobs,
-                self.jobs.map(u128::from),
-                used.jobs,
-                asked.jobs,
-            ),
+            (LimitKind::Jobs, self.jobs.map(u128::from), used.jobs, asked.jobs),
         ];
         limits.into_iter().find_map(|(kind, limit, used, asked)| {
             let limit = limit?;

@@ -4,7 +4,7 @@ use super::build::*;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{
-    Change, ExceededLimit, Excess, GroupQuota, Holders, Inventory, Node, Outside, Quota, Reason,
+    Change, ExceededLimit, Excess, GroupQuota, Holders, Inventory, LimitKind, Node, Outside, Quota, Reason,
     ResourceKind, Scheduler, Shortage, Taken,
 };
 
@@ -97,7 +97,7 @@ fn a_reason_names_the_quota_and_the_job_in_front() {
     scheduler.run([job(1, 8), job(2, 4), job(3, 1), job(4, 11)], 0);
     let limit = |used, asked| ExceededLimit {
         group: None,
-        kind: ResourceKind::Cpu,
+        kind: LimitKind::Resource(ResourceKind::Cpu),
         limit: 10_000,
         used,
         asked,
@@ -134,7 +134,7 @@ fn members_of_a_group_share_its_quota_and_a_reason_names_the_group() {
     assert_eq!(started, [id(1), id(4), id(5)]);
     let limit = |used, asked| ExceededLimit {
         group: Some("vision".into()),
-        kind: ResourceKind::Cpu,
+        kind: LimitKind::Resource(ResourceKind::Cpu),
         limit: 10_000,
         used,
         asked,

@@ -222,7 +222,7 @@ mod tests {
 
     use paddlecloud_core::job::Job;
     use paddlecloud_core::quantity::{Bytes, Cpu};
-    use paddlecloud_core::scheduler::{Excess, Outside, ResourceKind, Shortage};
+    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage};
     use paddlecloud_core::testing::samples;
 
     use super::*;
@@ -265,7 +265,7 @@ mod tests {
         let excess = || Excess::Together(vec![short(ResourceKind::Cpu, 5000, 2000)]);
         let limit = |group: Option<&str>| ExceededLimit {
             group: group.map(Into::into),
-            kind: ResourceKind::Memory,
+            kind: LimitKind::Resource(ResourceKind::Memory),
             limit: 10 << 30,
             used: 8 << 30,
             asked: 24_684_100 << 10,
