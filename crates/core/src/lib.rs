@@ -11,6 +11,7 @@ pub mod exit;
 pub mod job;
 pub mod names;
 pub mod plan;
+pub mod planted;
 pub mod ports;
 pub mod quantity;
 pub mod scheduler;

@@ -28,12 +28,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::job::{AccountEnd, Action, AfterKill, Event, IdempotencyKey, Job, Phase};
 use crate::names::{JobId, JobName, UserName};
+use crate::planted::{Planted, bug};
 use crate::ports::{EngineCommand, Report};
 use crate::scheduler::{
     Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why,
 };
 use crate::spec::JobSpec;
-use crate::testing::planted::{Planted, bug};
 
 pub use addresses::{Addresses, Hostnames, Loopback};
 use batch::Batch;

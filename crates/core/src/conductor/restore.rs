@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use crate::job::{Event, FoundAttempt, Job, Phase};
 use crate::names::JobId;
+use crate::planted::{Planted, bug};
 use crate::ports::EngineState;
 use crate::scheduler::{Request, Scheduler};
-use crate::testing::planted::{Planted, bug};
 
 use super::batch::Batch;
 use super::deadlines::Deadlines;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::job::{IdempotencyKey, Job};
 use crate::names::{JobId, JobName, UserName};
-use crate::testing::planted::{Planted, bug};
+use crate::planted::{Planted, bug};
 
 /// Every unfinished run, by user and name.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::Exit;
+use crate::planted::{Planted, bug};
 use crate::scheduler::{Excess, Placement};
-use crate::testing::planted::{Planted, bug};
 
 use super::seats::Seating;
 use super::{

@@ -4,7 +4,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::testing::planted::{Planted, bug};
+use crate::planted::{Planted, bug};
 
 use super::life::launch;
 use super::{Action, Job, Worker, WorkerKey, WorkerStatus};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::testing::planted::{Planted, bug};
+use crate::planted::{Planted, bug};
 
 use super::life::{clean, go, launch};
 use super::{Action, Event, Job, News, Phase, Worker, WorkerKey, WorkerStatus};

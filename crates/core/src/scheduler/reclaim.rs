@@ -18,7 +18,7 @@ use super::room::{Load, Shape};
 use super::running::{End, Run, after};
 use super::tree::RoomTree;
 use crate::names::JobId;
-use crate::testing::planted::{Planted, bug};
+use crate::planted::{Planted, bug};
 
 /// The search for jobs to stop walks over all running jobs, so it is not repeated at every event.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);

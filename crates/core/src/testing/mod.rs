@@ -1,7 +1,7 @@
 //! For tests in this crate and others: fakes that fail on anything unexpected, one suite per port, and a simulator that
 //! drives the conductor through every fault it must survive.
 //!
-//! Only tests use this, except the switch for planted bugs, which is always off elsewhere.
+//! Only tests use this.
 
 mod block_on;
 pub mod engine_suite;
@@ -9,7 +9,6 @@ pub mod job_store_suite;
 pub mod log_suite;
 mod memory_logs;
 mod memory_store;
-pub mod planted;
 mod pretend_engine;
 mod pretend_runs;
 pub mod rng;

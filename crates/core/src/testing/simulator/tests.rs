@@ -1,7 +1,7 @@
 //! Thousands of worlds, and the proof that the simulator finds each planted bug.
 
 use super::{run, sweep};
-use crate::testing::planted::{Planted, with_bug};
+use crate::planted::{Planted, with_bug};
 
 /// Seeds of the ordinary test run. `SIMULATOR_SEEDS` sets another number.
 const SEEDS: u64 = 1000;
