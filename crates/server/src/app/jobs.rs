@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use paddlecloud_api::jobs::{JobDetail, JobPage, JobView, KillOptions, KillReply, WorkerView};
+use paddlecloud_api::jobs::{JobDetail, JobView, KillOptions, WorkerView};
 use paddlecloud_core::job::{AfterKill, Job, Worker};
 use paddlecloud_core::names::{JobId, JobName, JobRef};
 use paddlecloud_core::ports::{JobStore, PageRequest};
@@ -11,6 +11,7 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::find::KILL;
 use super::{App, AppError, What, view};
 use crate::auth::Caller;
+use crate::reconcile::Killed;
 
 /// Default page size.
 const PAGE: usize = 100;
@@ -32,6 +33,14 @@ pub struct ListQuery {
     pub limit: Option<usize>,
 }
 
+/// One page of a list.
+#[derive(Debug, Clone)]
+pub struct JobList {
+    pub jobs: Vec<JobView>,
+    /// The last job of this page, if there are more.
+    pub next: Option<JobId>,
+}
+
 /// How waiting for a job ended.
 #[derive(Debug, Clone)]
 pub enum WaitEnd {
@@ -50,7 +59,7 @@ impl WaitEnd {
 
 impl App {
     /// One page of the caller's jobs, latest first.
-    pub async fn job_list(&self, caller: &Caller, query: &ListQuery) -> Result<JobPage, AppError> {
+    pub async fn job_list(&self, caller: &Caller, query: &ListQuery) -> Result<JobList, AppError> {
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MOST);
         if query.all_users {
             self.check_all_users(caller, "jobs.list").await?;
@@ -59,12 +68,12 @@ impl App {
             true => self.history(caller, query, limit).await?,
             false => self.unfinished(caller, query, limit),
         };
-        let mut msg: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
-        for (view, job) in msg.iter_mut().zip(&jobs).take(EXPLAINED) {
+        let mut views: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
+        for (view, job) in views.iter_mut().zip(&jobs).take(EXPLAINED) {
             self.tell_why_it_waits(view, job).await;
         }
-        let next = jobs.last().filter(|_| more).map(|job| job.id.to_string());
-        Ok(JobPage { code: 200, next, msg })
+        let next = jobs.last().filter(|_| more).map(|job| job.id.clone());
+        Ok(JobList { jobs: views, next })
     }
 
     /// A job with its workers and timeline.
@@ -86,18 +95,18 @@ impl App {
         caller: &Caller,
         target: &JobRef,
         options: KillOptions,
-    ) -> Result<KillReply, AppError> {
+    ) -> Result<Killed, AppError> {
         let job = self.job_find(caller, target, KILL).await?;
         let id = JobRef::Id(job.id.clone());
         let after = match options.remove {
             true => AfterKill::Remove,
             false => AfterKill::KeepInHistory,
         };
-        let reply = self.jobs.kill(&job.user, id, after).await?;
+        let killed = self.jobs.kill(&job.user, id, after).await?;
         if options.now {
             self.jobs.skip_grace(&job.id).await?;
         }
-        Ok(reply)
+        Ok(killed)
     }
 
     /// Waits until a job is final, for a limited time, without polling.

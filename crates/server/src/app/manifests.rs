@@ -1,13 +1,13 @@
 //! A job as Kubernetes objects: those it has, and manifests that run it without this server.
 
-use paddlecloud_api::jobs::{ObjectView, SubmitReply};
+use paddlecloud_api::jobs::ObjectView;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_k8s::manifests::{self, PrintSettings};
 use paddlecloud_k8s::settings::PodIdentity;
 use serde_json::Value;
 
-use super::{App, AppError};
+use super::{App, AppError, SubmitOutcome};
 use crate::config::EngineKind;
 use crate::reconcile::NewJob;
 
@@ -30,7 +30,7 @@ impl App {
     }
 
     /// Prints manifests of a job for `kubectl apply`. Quotas and space are not checked: the job does not run on this server.
-    pub(super) async fn print(&self, mut new_job: NewJob, named: bool) -> Result<SubmitReply, AppError> {
+    pub(super) async fn print(&self, mut new_job: NewJob, named: bool) -> Result<SubmitOutcome, AppError> {
         if new_job.spec.snapshot.is_none() {
             self.package_check(&new_job.user, &new_job.spec).await?;
         }
@@ -38,10 +38,8 @@ impl App {
             new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }
         let manifests = self.manifests(&new_job)?;
-        Ok(SubmitReply {
-            code: 200,
-            msg: "OK".to_owned(),
-            id: String::new(),
+        Ok(SubmitOutcome {
+            id: None,
             job: self.planned_view(&new_job),
             engine: self.config.engine.to_string(),
             notes: pull_secret_note(&new_job.spec).into_iter().collect(),

@@ -40,9 +40,10 @@ use tokio_util::sync::CancellationToken;
 pub use accounts::UserRefusal;
 pub use error::{AdminOnly, AppError, FieldRule, What};
 pub use info::{DisksChecked, NotReady};
-pub use jobs::{ListQuery, WaitEnd};
+pub use jobs::{JobList, ListQuery, WaitEnd};
 pub use logs::LogReaders;
 pub use provider_login::ProviderRefusal;
+pub use submit::SubmitOutcome;
 pub use taking::Taking;
 pub use tokens::TokenRefusal;
 

@@ -227,6 +227,6 @@ impl App {
             .jobs
             .kill(&caller.user, JobRef::Id(id.clone()), AfterKill::Remove)
             .await?;
-        Ok((logs + pruned.bytes, removed.note))
+        Ok((logs + pruned.bytes, removed.note.map(str::to_owned)))
     }
 }

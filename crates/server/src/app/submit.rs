@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use paddlecloud_api::jobs::{JobRequest, SubmitReply};
+use paddlecloud_api::jobs::{JobRequest, JobView};
 use paddlecloud_core::job::{IdempotencyKey, Job};
-use paddlecloud_core::names::{JobName, JobRef, UserName};
+use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::{JobSpec, SpecError};
+use serde_json::Value;
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::manifests::refuse_secrets;
@@ -22,14 +23,28 @@ const COUNTED_SUFFIXES: u32 = 50;
 /// Retries when concurrent submits take the same generated name first.
 const NAME_TRIES: usize = 8;
 
+/// A submitted job, or for a dry run the job that would be submitted.
+#[derive(Debug, Clone)]
+pub struct SubmitOutcome {
+    /// `None` for a dry run.
+    pub id: Option<JobId>,
+    pub job: JobView,
+    /// The engine that runs it: `local` or `kubernetes`.
+    pub engine: String,
+    /// Notes for the user: degraded isolation, oversubscription.
+    pub notes: Vec<String>,
+    /// Kubernetes objects that run the job without a server, if a dry run asked for them.
+    pub manifests: Vec<Value>,
+}
+
 impl App {
-    /// Checks a request, generates a name if it has none, and queues the job. The reply is durable.
+    /// Checks a request, generates a name if it has none, and queues the job. It is durable when this returns.
     pub async fn job_submit(
         self: &Arc<Self>,
         caller: &Caller,
         request: JobRequest,
         key: Option<IdempotencyKey>,
-    ) -> Result<SubmitReply, AppError> {
+    ) -> Result<SubmitOutcome, AppError> {
         self.files_within_reach()?;
         self.own_system_user(caller)?;
         let account = self.account_id(&caller.user)?;
@@ -66,9 +81,9 @@ impl App {
         let submitted = self.to_its_end(caller, account, kept, storing).await?;
         let in_the_way = self.in_the_way(&submitted.job).await;
         let python = self.programs_note(&submitted.job.spec).await;
-        let mut reply = self.submit_reply(submitted);
-        reply.notes.extend(in_the_way.into_iter().chain(python));
-        Ok(reply)
+        let mut outcome = self.outcome(submitted);
+        outcome.notes.extend(in_the_way.into_iter().chain(python));
+        Ok(outcome)
     }
 
     /// Refuses a caller whose workers would run as the server itself beside other users. The local engine refuses jobs that were
@@ -149,7 +164,7 @@ impl App {
         target: &JobRef,
         name: Option<JobName>,
         key: Option<IdempotencyKey>,
-    ) -> Result<SubmitReply, AppError> {
+    ) -> Result<SubmitOutcome, AppError> {
         self.files_within_reach()?;
         self.own_system_user(caller)?;
         let account = self.account_id(&caller.user)?;
@@ -176,7 +191,7 @@ impl App {
         let app = Arc::clone(self);
         let storing = async move { Ok(app.jobs.submit(new_job).await?) };
         let submitted = self.to_its_end(caller, account, kept, storing).await?;
-        Ok(self.submit_reply(submitted))
+        Ok(self.outcome(submitted))
     }
 
     /// Refuses submits on an almost full disk: the last space is for killing jobs and cleaning up.
@@ -187,13 +202,11 @@ impl App {
         }
     }
 
-    fn submit_reply(&self, submitted: Submitted) -> SubmitReply {
+    fn outcome(&self, submitted: Submitted) -> SubmitOutcome {
         let mut notes = submitted.notes;
         notes.extend(self.unused(&submitted.job.spec));
-        SubmitReply {
-            code: 200,
-            msg: "OK".to_owned(),
-            id: submitted.job.id.to_string(),
+        SubmitOutcome {
+            id: Some(submitted.job.id.clone()),
             job: self.job_view(&submitted.job),
             engine: self.config.engine.to_string(),
             notes,
@@ -218,7 +231,7 @@ impl App {
     }
 
     /// A dry run: what a submit would do.
-    async fn plan(&self, new_job: NewJob, named: bool) -> Result<SubmitReply, AppError> {
+    async fn plan(&self, new_job: NewJob, named: bool) -> Result<SubmitOutcome, AppError> {
         // A dry run uploads nothing, so an upload that it names need not exist.
         if new_job.spec.snapshot.is_none() {
             self.package_check(&new_job.user, &new_job.spec).await?;
@@ -226,10 +239,8 @@ impl App {
         let (new_job, mut notes) = self.would_accept(new_job, named).await?;
         notes.extend(self.unused(&new_job.spec));
         notes.extend(self.programs_note(&new_job.spec).await);
-        Ok(SubmitReply {
-            code: 200,
-            msg: "OK".to_owned(),
-            id: String::new(),
+        Ok(SubmitOutcome {
+            id: None,
             job: self.planned_view(&new_job),
             engine: self.config.engine.to_string(),
             notes,

@@ -17,10 +17,11 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::query::Asked;
-use super::reply::{Refused, Reply, envelope};
+use super::reply::{OK, Refused, Reply, envelope};
 use super::request::{Body, Target, flag, job_ref};
 use super::{Shared, scope};
-use crate::app::ListQuery;
+use crate::app::{JobList, ListQuery, SubmitOutcome};
+use crate::reconcile::{KillEffect, Killed};
 
 /// Longest wait that one request may ask for.
 const MOST_WAIT: u64 = 24 * 60 * 60;
@@ -65,7 +66,7 @@ pub(super) async fn job_list(
     scope::Read(caller): scope::Read,
     Asked(params): Asked<ListParams>,
 ) -> Reply<JobPage> {
-    Ok(Json(app.job_list(&caller, &params.query()?).await?))
+    Ok(Json(app.job_list(&caller, &params.query()?).await?.into()))
 }
 
 /// Submits a job. The reply is durable; the same `idempotency-key` never creates a second job.
@@ -80,7 +81,7 @@ pub(super) async fn job_submit(
     Body(request): Body<JobRequest>,
 ) -> Reply<SubmitReply> {
     let key = idempotency_key(&headers)?;
-    Ok(Json(app.job_submit(&caller, request, key).await?))
+    Ok(Json(app.job_submit(&caller, request, key).await?.into()))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -113,7 +114,7 @@ pub(super) async fn job_kill_named(
         remove: request.rm,
         now: false,
     };
-    Ok(Json(app.job_kill(&caller, &target, options).await?))
+    Ok(Json(app.job_kill(&caller, &target, options).await?.into()))
 }
 
 /// Returns a job by name (its latest run), by id, or `last`.
@@ -156,7 +157,7 @@ pub(super) async fn job_kill(
         remove: params.rm,
         now: params.now,
     };
-    Ok(Json(app.job_kill(&caller, &target, options).await?))
+    Ok(Json(app.job_kill(&caller, &target, options).await?.into()))
 }
 
 /// Explains why a job waits, or how it ended.
@@ -226,7 +227,8 @@ pub(super) async fn job_rerun(
     headers: HeaderMap,
 ) -> Reply<SubmitReply> {
     let key = idempotency_key(&headers)?;
-    Ok(Json(app.job_rerun(&caller, &target, params.name()?, key).await?))
+    let submitted = app.job_rerun(&caller, &target, params.name()?, key).await?;
+    Ok(Json(submitted.into()))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -283,4 +285,47 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refuse
     let refused =
         |error: paddlecloud_core::job::KeyError| ErrorBody::new(ErrorName::BadRequest, error.to_string());
     parsed.map(Some).map_err(|error| Refused(refused(error)))
+}
+
+impl From<JobList> for JobPage {
+    fn from(list: JobList) -> Self {
+        JobPage {
+            code: OK,
+            msg: list.jobs,
+            next: list.next.map(|job| job.to_string()),
+        }
+    }
+}
+
+impl From<SubmitOutcome> for SubmitReply {
+    fn from(outcome: SubmitOutcome) -> Self {
+        SubmitReply {
+            code: OK,
+            msg: "OK".to_owned(),
+            id: outcome.id.map(|id| id.to_string()).unwrap_or_default(),
+            job: outcome.job,
+            engine: outcome.engine,
+            notes: outcome.notes,
+            manifests: outcome.manifests,
+        }
+    }
+}
+
+impl From<Killed> for KillReply {
+    fn from(killed: Killed) -> Self {
+        let (msg, ending) = match (killed.effect, killed.removed) {
+            (KillEffect::Stops { workers }, _) => ("OK", workers),
+            (KillEffect::HadEnded, true) => ("it had ended; removed from the history", 0),
+            (KillEffect::HadEnded, false) => ("it had already ended", 0),
+        };
+        KillReply {
+            code: OK,
+            msg: msg.to_owned(),
+            id: killed.id.to_string(),
+            name: killed.name.to_string(),
+            ending,
+            removed: killed.removed,
+            note: killed.note.map(str::to_owned),
+        }
+    }
 }

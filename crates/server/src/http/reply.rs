@@ -11,12 +11,15 @@ use paddlecloud_api::error::{ErrorBody, ErrorName};
 /// When to retry after a temporary refusal, if nothing better is known: a server that restarts is soon back.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
+/// `code` of every successful reply.
+pub(super) const OK: u16 = 200;
+
 /// What handlers reply with.
 pub(super) type Reply<T> = Result<Json<T>, Refused>;
 
 /// `{"code":200,"msg":…}` around the data.
 pub(super) fn envelope<T>(msg: T) -> Json<Envelope<T>> {
-    Json(Envelope { code: 200, msg })
+    Json(Envelope { code: OK, msg })
 }
 
 /// A reply that is not a success.

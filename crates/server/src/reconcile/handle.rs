@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use paddlecloud_api::jobs::KillReply;
 use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
 use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
-use paddlecloud_core::names::{JobId, JobRef, UserName};
+use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::scheduler::{Guarantee, Why};
 use paddlecloud_core::spec::JobSpec;
@@ -35,6 +34,28 @@ pub struct Submitted {
     pub created: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+/// A job that was killed, or had ended before.
+#[derive(Debug, Clone)]
+pub struct Killed {
+    pub id: JobId,
+    pub name: JobName,
+    pub effect: KillEffect,
+    /// Whether it leaves the history.
+    pub removed: bool,
+    /// Set if the order took effect but is not durable yet.
+    pub note: Option<&'static str>,
+}
+
+/// What a kill did to the job's workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KillEffect {
+    /// The job was active. This many live workers terminate in the background.
+    Stops {
+        workers: u32,
+    },
+    HadEnded,
 }
 
 /// A handle to the loop. Cheap to clone.
@@ -142,14 +163,9 @@ impl Jobs {
         Ok(self.notes.iter().cloned().chain(note).collect())
     }
 
-    /// Kills a job, or removes an ended one. The order is accepted when this returns, and durable unless the reply has a note
+    /// Kills a job, or removes an ended one. The order is accepted when this returns, and durable unless the result has a note
     /// that says otherwise; workers terminate in the background.
-    pub async fn kill(
-        &self,
-        user: &UserName,
-        target: JobRef,
-        after: AfterKill,
-    ) -> Result<KillReply, JobsError> {
+    pub async fn kill(&self, user: &UserName, target: JobRef, after: AfterKill) -> Result<Killed, JobsError> {
         let job = self.find(user, target).await?;
         let id = job.id.clone();
         let remove = after == AfterKill::Remove;
@@ -157,26 +173,24 @@ impl Jobs {
             job: id.clone(),
             after,
         };
-        let (msg, ending, removed, done) = match self.order(kill).await {
+        let (effect, removed, done) = match self.order(kill).await {
             Ok(done) => {
-                let ending = self.board.get(&id).map_or(0, |job| live_workers(&job));
-                ("OK", ending, remove, Some(done))
+                let workers = self.board.get(&id).map_or(0, |job| live_workers(&job));
+                (KillEffect::Stops { workers }, remove, Some(done))
             }
             Err(Undone::Refused(_)) if remove => {
                 let done = self.order(Input::Remove { job: id.clone() }).await?;
-                ("it had ended; removed from the history", 0, true, Some(done))
+                (KillEffect::HadEnded, true, Some(done))
             }
-            Err(Undone::Refused(_)) => ("it had already ended", 0, false, None),
+            Err(Undone::Refused(_)) => (KillEffect::HadEnded, false, None),
             Err(undone) => return Err(undone.into()),
         };
-        Ok(KillReply {
-            code: 200,
-            msg: msg.to_owned(),
-            id: id.to_string(),
-            name: job.spec.name.to_string(),
-            ending,
+        Ok(Killed {
+            id,
+            name: job.spec.name.clone(),
+            effect,
             removed,
-            note: done.and_then(not_recorded).map(str::to_owned),
+            note: done.and_then(not_recorded),
         })
     }
 

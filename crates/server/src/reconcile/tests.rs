@@ -268,7 +268,7 @@ async fn a_job_is_stopped_while_the_store_refuses_and_the_kill_is_recorded_when_
             .kill(&job.user, target, AfterKill::KeepInHistory)
             .await
             .unwrap();
-        assert_eq!((killed.msg.as_str(), killed.ending), ("OK", 1));
+        assert_eq!(killed.effect, KillEffect::Stops { workers: 1 });
         assert!(killed.note.unwrap().contains("recorded when"));
     }
     stage.try_submit("refused", "true").await.unwrap_err();

@@ -92,7 +92,7 @@ impl Stage {
         };
         let submitted = self.app.job_submit(&you, request, None).await.unwrap();
         // Jobs that have not started when an account is added are refused.
-        let mut blocker = self.app.jobs.watch(&submitted.id.parse().unwrap()).unwrap();
+        let mut blocker = self.app.jobs.watch(&submitted.id.unwrap()).unwrap();
         let runs = blocker.wait_for(|job| job.phase == Phase::Running || job.phase.is_final());
         assert_eq!(runs.await.unwrap().phase, Phase::Running);
     }

@@ -118,7 +118,7 @@ impl Mapped {
             ..JobRequest::default()
         };
         let job = self.app.job_submit(&caller(user), request, None).await.unwrap();
-        let id = job.id.parse().unwrap();
+        let id = job.id.unwrap();
         self.app.jobs.wait_final(&id).await;
         let detail = self.app.job_show(&caller(user), &JobRef::Id(id)).await.unwrap();
         format!("{:?}", detail.job.status)
