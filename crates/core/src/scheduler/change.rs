@@ -196,9 +196,9 @@ impl<'a> Trial<'a> {
     }
 
     fn quota_lets(&self, asked: RequestSum) -> bool {
-        let account = self.scheduler.accounts.get(self.waiting.user);
-        let is_held = account.hold().is_some_and(|hold| hold < self.key);
-        !is_held && account.in_the_way(asked).is_none()
+        let state = self.scheduler.users.get(self.waiting.user);
+        let is_held = state.hold().is_some_and(|hold| hold < self.key);
+        !is_held && state.in_the_way(asked).is_none()
     }
 
     fn has_place(&self, changed: &Request, shape: &Shape) -> bool {
@@ -213,8 +213,8 @@ impl<'a> Trial<'a> {
             now: self.now,
         };
         let tree = beside.tree(changed.max_runtime.unwrap_or(SignedDuration::MAX));
-        let (accounts, user) = (&self.scheduler.accounts, self.waiting.user);
-        leaves_quota(accounts, ahead.quota_kept, user, RequestSum::of(shape))
+        let (users, user) = (&self.scheduler.users, self.waiting.user);
+        leaves_quota(users, ahead.quota_kept, user, RequestSum::of(shape))
             && tree.is_some_and(|tree| place(tree, shape).is_some())
     }
 }

@@ -34,7 +34,7 @@ impl Scheduler {
     /// Starts jobs up to the first one that does not fit, and returns that one.
     fn start_in_order(&mut self, now: Timestamp, admitted: &mut Vec<Admission>) -> Option<Key> {
         while self.alone.is_none() {
-            let (key, group) = self.queue.first(&mut self.accounts)?;
+            let (key, group) = self.queue.first(&mut self.users)?;
             let Some(shares) = self.place_first(key, group) else {
                 return Some(key);
             };
@@ -91,7 +91,7 @@ impl Scheduler {
     ) -> Option<(Key, Vec<Share>)> {
         let found = first_start(&Scene {
             queue: &self.queue,
-            accounts: &self.accounts,
+            users: &self.users,
             stuck: stuck.0,
             beside: Beside {
                 kept,
@@ -102,10 +102,10 @@ impl Scheduler {
             quota_kept: self.quota_kept(stuck),
         });
         for first in found.waiting {
-            self.queue.park(first, &mut self.accounts);
+            self.queue.park(first, &mut self.users);
         }
         for first in found.awake {
-            self.queue.wake(first, &mut self.accounts);
+            self.queue.wake(first, &mut self.users);
         }
         found.start
     }
@@ -135,7 +135,7 @@ impl Scheduler {
     fn admit(&mut self, key: Key, shares: &[Share], now: Timestamp) -> (Admission, Turn) {
         let group = self.queue.group(self.queue.get(key).group);
         let (shape, fit) = (Arc::clone(&group.shape), group.fit);
-        let Waiting { request, user, .. } = self.queue.remove(key, &mut self.accounts);
+        let Waiting { request, user, .. } = self.queue.remove(key, &mut self.users);
         let end = End::of(now, request.max_runtime);
         let (placement, holding) = self.cluster.seat(&request, &shape, shares);
         let id = request.id;

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Scheduler;
-use super::accounts::{TeamId, UserId};
 use super::placing::{loads, may_fit, place};
 use super::queue::{Fit, JobGroup, Key, Waiting};
 use super::quota::RequestSum;
 use super::room::{Load, Shape};
 use super::running::{Run, after};
 use super::tree::RoomTree;
+use super::users::{TeamId, UserId};
 use crate::names::JobId;
 
 /// How many placed workers and ended jobs are simulated before giving up; a few milliseconds.
@@ -29,8 +29,8 @@ pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
 /// Whether a job would start immediately if the job that runs alone ended.
 pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now: Timestamp) -> bool {
     // Jobs ahead may be the first to use the quota that the ended job releases.
-    let is_held = |(key, ahead): (Key, &Waiting)| scheduler.accounts.get(ahead.user).holds(key);
-    let before = scheduler.queue.before(key, &scheduler.accounts);
+    let is_held = |(key, ahead): (Key, &Waiting)| scheduler.users.get(ahead.user).holds(key);
+    let before = scheduler.queue.before(key, &scheduler.users);
     if before.into_iter().any(is_held) {
         return false;
     }
@@ -41,8 +41,8 @@ pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now
 /// Whether a job ahead delays others. A job that waits for a quota, or forever, does not.
 fn counts(scheduler: &Scheduler, key: Key, ahead: &Waiting) -> bool {
     let group = scheduler.queue.group(ahead.group);
-    let account = scheduler.accounts.get(ahead.user);
-    group.fit != Fit::Never && account.could_ever(group.asked) && !account.holds(key)
+    let state = scheduler.users.get(ahead.user);
+    group.fit != Fit::Never && state.could_ever(group.asked) && !state.holds(key)
 }
 
 /// The simulated future, one start or end at a time.
@@ -76,12 +76,12 @@ struct Started {
 impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
     fn new(scheduler: &'a Scheduler, user: UserId, now: Timestamp) -> Self {
         let ends: Box<dyn Iterator<Item = (Timestamp, &'a Run)>> = Box::new(scheduler.running.known());
-        let account = scheduler.accounts.get(user);
+        let state = scheduler.users.get(user);
         Play {
             scheduler,
             user,
-            used: account.used(),
-            teams: account.teams().iter().map(|team| (team.id, team.used)).collect(),
+            used: state.used(),
+            teams: state.teams().iter().map(|team| (team.id, team.used)).collect(),
             now,
             tree: scheduler.cluster.free().clone(),
             gone: HashMap::new(),
@@ -117,7 +117,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     /// Simulates until the job starts, after those ahead of it.
     fn turn_of(mut self, key: Key) -> Option<Timestamp> {
         let scheduler = self.scheduler;
-        for (key, ahead) in scheduler.queue.before(key, &scheduler.accounts) {
+        for (key, ahead) in scheduler.queue.before(key, &scheduler.users) {
             self.spend(1)?;
             if counts(scheduler, key, ahead) {
                 self.start(ahead)?;
@@ -210,24 +210,20 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
 
     /// Checks the quotas that concern the job to be estimated: those of its user and their groups.
     fn quotas_allow(&self, user: UserId, asked: RequestSum) -> bool {
-        let account = self.scheduler.accounts.get(user);
+        let state = self.scheduler.users.get(user);
         let allows = |(id, used): &(TeamId, RequestSum)| {
-            let team = account.team(*id);
+            let team = state.team(*id);
             team.is_none_or(|team| team.allows(*used, asked))
         };
-        (user != self.user || account.quota().allows(self.used, asked)) && self.teams.iter().all(allows)
+        (user != self.user || state.quota().allows(self.used, asked)) && self.teams.iter().all(allows)
     }
 
     fn use_quotas(&mut self, user: UserId, change: impl Fn(RequestSum) -> RequestSum) {
         if user == self.user {
             self.used = change(self.used);
         }
-        let account = self.scheduler.accounts.get(user);
-        for (_, used) in self
-            .teams
-            .iter_mut()
-            .filter(|(id, _)| account.team(*id).is_some())
-        {
+        let state = self.scheduler.users.get(user);
+        for (_, used) in self.teams.iter_mut().filter(|(id, _)| state.team(*id).is_some()) {
             *used = change(*used);
         }
     }

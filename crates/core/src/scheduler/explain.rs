@@ -61,18 +61,18 @@ fn waits_for_quota(reason: &Reason) -> bool {
 
 fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
     let group = scheduler.queue.group(waiting.group);
-    let account = scheduler.accounts.get(waiting.user);
+    let state = scheduler.users.get(waiting.user);
     let id = |key: Key| scheduler.queue.get(key).request.id.clone();
     if group.fit == Fit::Never {
         return Reason::TooBig(too_big::never_fits(scheduler, &group.shape));
     }
-    if let Some(limit) = account.never_allows(group.asked) {
+    if let Some(limit) = state.never_allows(group.asked) {
         return Reason::BeyondQuota(limit);
     }
-    if let Some(own) = account.hold().filter(|hold| *hold < key) {
+    if let Some(own) = state.hold().filter(|hold| *hold < key) {
         return Reason::BehindOwn(id(own));
     }
-    if let Some(limit) = account.in_the_way(group.asked) {
+    if let Some(limit) = state.in_the_way(group.asked) {
         return Reason::Quota(limit);
     }
     if let Some(alone) = &scheduler.alone {
@@ -175,7 +175,7 @@ impl Ahead {
             total: 0,
             higher: 0,
         };
-        for (other, job) in scheduler.queue.before(key, &scheduler.accounts) {
+        for (other, job) in scheduler.queue.before(key, &scheduler.users) {
             if only_own && job.user != waiting.user {
                 continue;
             }

@@ -9,7 +9,6 @@
 //!
 //! Values in, values out: it starts nothing and reads no clock.
 
-mod accounts;
 mod change;
 mod cluster;
 mod decide;
@@ -33,6 +32,7 @@ mod summary_tree;
 mod tests;
 mod too_big;
 mod tree;
+mod users;
 mod why;
 
 use jiff::Timestamp;
@@ -45,13 +45,13 @@ pub use why::{Change, Holders, Outside, Reason, Why};
 
 use crate::names::{JobId, UserName};
 use crate::quantity::{Bytes, Cpu};
-use accounts::{Accounts, UserId};
 use cluster::{Cluster, Difference};
 use queue::{Fit, JobGroupId, Key, Queue};
 use quota::RequestSum;
 use reservation::Spare;
 use room::Shape;
 use running::{End, Run, Running, Turn};
+use users::{UserId, UserStates};
 
 /// The queue, the nodes and the running jobs.
 ///
@@ -63,7 +63,7 @@ pub struct Scheduler {
     cluster: Cluster,
     queue: Queue,
     running: Running,
-    accounts: Accounts,
+    users: UserStates,
     /// The running job that has all nodes to itself.
     alone: Option<Alone>,
     /// The first job that did not fit in the last round: room is reserved for it.
@@ -89,7 +89,7 @@ impl Scheduler {
             cluster,
             queue: Queue::default(),
             running: Running::default(),
-            accounts: Accounts::default(),
+            users: UserStates::default(),
             alone: None,
             stuck: None,
             reclaimed_at: None,
@@ -116,10 +116,10 @@ impl Scheduler {
             return;
         }
         self.withdraw(&request.id);
-        let user = self.accounts.id(&request.user);
+        let user = self.users.id(&request.user);
         let (cluster, policy) = (&self.cluster, self.policy);
         self.queue
-            .insert(request, (user, since), &mut self.accounts, |shape| {
+            .insert(request, (user, since), &mut self.users, |shape| {
                 fit(cluster, policy, shape)
             });
     }
@@ -127,7 +127,7 @@ impl Scheduler {
     /// Removes a queued job. Ignores unknown and running jobs.
     pub fn withdraw(&mut self, id: &JobId) {
         if let Some(key) = self.queue.key(id) {
-            self.queue.remove(key, &mut self.accounts);
+            self.queue.remove(key, &mut self.users);
         }
     }
 
@@ -145,7 +145,7 @@ impl Scheduler {
         let holding = self.cluster.adopt(&request, &placement);
         let loads = holding.loads.clone();
         let run = Run {
-            user: self.accounts.id(&request.user),
+            user: self.users.id(&request.user),
             id: request.id,
             asked: RequestSum::of(&shape),
             holding,
@@ -172,42 +172,42 @@ impl Scheduler {
     }
 
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {
-        let user = self.accounts.id(&user);
-        self.accounts.get_mut(user).set_quota(quota);
-        self.queue.quotas_changed(user, &mut self.accounts);
-        self.accounts.list_guarantee(user);
+        let user = self.users.id(&user);
+        self.users.get_mut(user).set_quota(quota);
+        self.queue.quotas_changed(user, &mut self.users);
+        self.users.list_guarantee(user);
         self.reshare(user);
     }
 
     /// Replaces the quotas of all user groups.
     pub fn set_group_quotas(&mut self, quotas: Vec<GroupQuota>) {
-        for user in self.accounts.set_group_quotas(quotas) {
-            self.queue.quotas_changed(user, &mut self.accounts);
+        for user in self.users.set_group_quotas(quotas) {
+            self.queue.quotas_changed(user, &mut self.users);
         }
     }
 
     /// How many jobs of the user are queued.
     pub fn queued(&self, user: &UserName) -> u64 {
-        self.accounts.find(user).map_or(0, |account| account.waiting)
+        self.users.find(user).map_or(0, |state| state.waiting)
     }
 
     pub fn quota(&self, user: &UserName) -> Quota {
-        self.accounts
+        self.users
             .find(user)
-            .map(|account| *account.quota())
+            .map(|state| *state.quota())
             .unwrap_or_default()
     }
 
     /// What the user's running jobs use.
     pub fn usage(&self, user: &UserName) -> Usage {
-        let used = self.accounts.find(user).map(|account| account.used());
+        let used = self.users.find(user).map(|state| state.used());
         used.unwrap_or_default().usage()
     }
 
     /// The quotas of the user's groups, and what all their members use together.
     pub fn group_usage(&self, user: &UserName) -> Vec<GroupUsage> {
-        let account = self.accounts.find(user);
-        account.map(|account| account.group_usage()).unwrap_or_default()
+        let state = self.users.find(user);
+        state.map(|state| state.group_usage()).unwrap_or_default()
     }
 
     /// What all nodes have together.
@@ -230,7 +230,7 @@ impl Scheduler {
         if difference == Difference::Capacity {
             let (cluster, policy) = (&self.cluster, self.policy);
             self.queue.refit(|shape| fit(cluster, policy, shape));
-            self.accounts.all().for_each(|user| self.reshare(user));
+            self.users.all().for_each(|user| self.reshare(user));
         }
     }
 
@@ -270,12 +270,12 @@ impl Scheduler {
     }
 
     fn use_quota(&mut self, user: UserId, change: impl Fn(RequestSum) -> RequestSum) {
-        let account = self.accounts.get_mut(user);
-        account.set_used(change(account.used()));
+        let state = self.users.get_mut(user);
+        state.set_used(change(state.used()));
         self.reshare(user);
-        self.queue.quota_moved(user, &mut self.accounts);
-        for member in self.accounts.use_teams(user, change) {
-            self.queue.quota_moved(member, &mut self.accounts);
+        self.queue.quota_moved(user, &mut self.users);
+        for member in self.users.use_teams(user, change) {
+            self.queue.quota_moved(member, &mut self.users);
         }
     }
 
@@ -284,16 +284,16 @@ impl Scheduler {
         if !self.policy.fair_share {
             return;
         }
-        let account = self.accounts.get(user);
-        let weight = u128::from(account.quota().weight.unwrap_or(1).max(1));
-        let share = account.used().dominant_share(self.cluster.idle().total()) / weight;
+        let state = self.users.get(user);
+        let weight = u128::from(state.quota().weight.unwrap_or(1).max(1));
+        let share = state.used().dominant_share(self.cluster.idle().total()) / weight;
         let share = u64::try_from(share).unwrap_or(u64::MAX);
-        self.queue.reshare(user, share, &mut self.accounts);
+        self.queue.reshare(user, share, &mut self.users);
     }
 
     /// Whether one waiting job is ahead of another.
     fn is_before(&self, one: Key, other: Key) -> bool {
-        let rank = |key: Key| self.accounts.get(self.queue.get(key).user).rank(key);
+        let rank = |key: Key| self.users.get(self.queue.get(key).user).rank(key);
         rank(one) < rank(other)
     }
 }

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::accounts::{Accounts, UserId};
 use super::demand::{Demand, code};
 use super::quota::RequestSum;
 use super::request::Request;
 use super::room::Shape;
 use super::summary_tree::{Code, SummaryTree};
+use super::users::{UserId, UserStates};
 use crate::names::JobId;
 
 /// The order of one user's jobs: higher priority first, then first in, first out. Also identifies the job.
@@ -174,8 +174,8 @@ impl Queue {
     }
 
     /// The jobs ahead of this one, in the current queue order.
-    pub fn before(&self, key: Key, accounts: &Accounts) -> Vec<(Key, &Waiting)> {
-        let rank = |key: Key, waiting: &Waiting| accounts.get(waiting.user).rank(key);
+    pub fn before(&self, key: Key, users: &UserStates) -> Vec<(Key, &Waiting)> {
+        let rank = |key: Key, waiting: &Waiting| users.get(waiting.user).rank(key);
         let own = rank(key, self.get(key));
         // No job of a lower priority is ahead.
         let last = Key {
@@ -201,7 +201,7 @@ impl Queue {
         &mut self,
         request: Request,
         (user, since): (UserId, Timestamp),
-        accounts: &mut Accounts,
+        users: &mut UserStates,
         fit: impl FnOnce(&Shape) -> Fit,
     ) {
         self.serial += 1;
@@ -211,9 +211,9 @@ impl Queue {
             serial: self.serial,
         };
         let group = self.group_of(&request, fit);
-        let before = self.open_line(group, user, accounts).jobs.first().copied();
+        let before = self.open_line(group, user, users).jobs.first().copied();
         self.line_mut(group, user).jobs.insert(key);
-        accounts.get_mut(user).waiting += 1;
+        users.get_mut(user).waiting += 1;
         self.keys.insert(request.id.clone(), key);
         let waiting = Waiting {
             request,
@@ -222,7 +222,7 @@ impl Queue {
             since,
         };
         self.waiting.insert(key, waiting);
-        self.line_changed(group, user, before, accounts);
+        self.line_changed(group, user, before, users);
     }
 
     fn group_of(&mut self, request: &Request, fit: impl FnOnce(&Shape) -> Fit) -> JobGroupId {
@@ -248,9 +248,9 @@ impl Queue {
         id
     }
 
-    fn open_line(&mut self, id: JobGroupId, user: UserId, accounts: &Accounts) -> &Line {
+    fn open_line(&mut self, id: JobGroupId, user: UserId, users: &UserStates) -> &Line {
         let group = self.group_mut(id);
-        let standing = standing_of(group, user, accounts);
+        let standing = standing_of(group, user, users);
         group.lines.entry(user).or_insert_with(|| Line {
             jobs: BTreeSet::new(),
             standing,
@@ -267,15 +267,15 @@ impl Queue {
     }
 
     /// Removes a job.
-    pub fn remove(&mut self, key: Key, accounts: &mut Accounts) -> Waiting {
+    pub fn remove(&mut self, key: Key, users: &mut UserStates) -> Waiting {
         let waiting = self.waiting.remove(&key).expect("only queued jobs are removed");
         self.keys.remove(&waiting.request.id);
         let (group, user) = (waiting.group, waiting.user);
-        accounts.get_mut(user).waiting -= 1;
+        users.get_mut(user).waiting -= 1;
         let line = self.line_mut(group, user);
         let before = line.jobs.first().copied();
         line.jobs.remove(&key);
-        self.line_changed(group, user, before, accounts);
+        self.line_changed(group, user, before, users);
         self.drop_if_empty(group, user);
         waiting
     }
@@ -292,8 +292,8 @@ impl Queue {
         }
     }
 
-    /// Updates the account and the index after the first job of a line changed.
-    fn line_changed(&mut self, id: JobGroupId, user: UserId, before: Option<Key>, accounts: &mut Accounts) {
+    /// Updates the user's state and the index after the first job of a line changed.
+    fn line_changed(&mut self, id: JobGroupId, user: UserId, before: Option<Key>, users: &mut UserStates) {
         let group = self.group_mut(id);
         let (first, standing, asked) = (
             group.lines[&user].first(),
@@ -303,19 +303,19 @@ impl Queue {
         if first == before {
             return;
         }
-        let account = accounts.get_mut(user);
-        account.change_line(before, first, id, asked);
+        let state = users.get_mut(user);
+        state.change_line(before, first, id, asked);
         if standing == Standing::Parked {
-            before.map(|before| account.parked.remove(&before));
-            account.parked.extend(first.map(|first| (first, id)));
+            before.map(|before| state.parked.remove(&before));
+            state.parked.extend(first.map(|first| (first, id)));
         }
         if standing == Standing::Offered {
-            let share = account.share();
+            let share = state.share();
             before.map(|before| group.offered.remove(&before.rank(share)));
             group.offered.extend(first.map(|first| (first.rank(share), user)));
             self.relist(id);
         }
-        self.quota_moved(user, accounts);
+        self.quota_moved(user, users);
     }
 
     /// Lists a group under its first offered job.
@@ -345,12 +345,12 @@ impl Queue {
     }
 
     /// Called after a change of what a user has running.
-    pub fn quota_moved(&mut self, user: UserId, accounts: &mut Accounts) {
-        let account = accounts.get_mut(user);
-        let sleeper = account.next_sleeper(Bound::Unbounded).map(|(key, _)| key);
-        let before = std::mem::replace(&mut account.sleeper, sleeper);
+    pub fn quota_moved(&mut self, user: UserId, users: &mut UserStates) {
+        let state = users.get_mut(user);
+        let sleeper = state.next_sleeper(Bound::Unbounded).map(|(key, _)| key);
+        let before = std::mem::replace(&mut state.sleeper, sleeper);
         if before != sleeper {
-            let share = account.share();
+            let share = state.share();
             before.map(|before| self.sleepers.remove(&(before.rank(share), user)));
             self.sleepers
                 .extend(sleeper.map(|sleeper| (sleeper.rank(share), user)));
@@ -358,18 +358,18 @@ impl Queue {
     }
 
     /// Moves the user's offered jobs to the ranks of a new share. Costs a step for each of the user's lines.
-    pub fn reshare(&mut self, user: UserId, share: u64, accounts: &mut Accounts) {
-        let account = accounts.get_mut(user);
-        let before = account.share();
+    pub fn reshare(&mut self, user: UserId, share: u64, users: &mut UserStates) {
+        let state = users.get_mut(user);
+        let before = state.share();
         if before == share {
             return;
         }
-        if let Some(sleeper) = account.sleeper {
+        if let Some(sleeper) = state.sleeper {
             self.sleepers.remove(&(sleeper.rank(before), user));
             self.sleepers.insert((sleeper.rank(share), user));
         }
-        account.set_share(share);
-        for (first, id) in accounts.get(user).heads().collect::<Vec<_>>() {
+        state.set_share(share);
+        for (first, id) in users.get(user).heads().collect::<Vec<_>>() {
             let group = self.group_mut(id);
             if group.offered.remove(&first.rank(before)).is_some() {
                 group.offered.insert(first.rank(share), user);
@@ -379,64 +379,67 @@ impl Queue {
     }
 
     /// Re-evaluates all lines of a user after a change of quotas.
-    pub fn quotas_changed(&mut self, user: UserId, accounts: &mut Accounts) {
-        accounts.get_mut(user).parked.clear();
-        for id in accounts.get(user).groups().collect::<Vec<_>>() {
+    pub fn quotas_changed(&mut self, user: UserId, users: &mut UserStates) {
+        users.get_mut(user).parked.clear();
+        for id in users.get(user).groups().collect::<Vec<_>>() {
             let group = self.group_mut(id);
-            let standing = standing_of(group, user, accounts);
-            let line = group.lines.get_mut(&user).expect("accounts know existing lines");
+            let standing = standing_of(group, user, users);
+            let line = group
+                .lines
+                .get_mut(&user)
+                .expect("a user's state lists existing lines");
             line.standing = standing;
             let first = line.first().expect("only lines with jobs are known");
-            let first = accounts.get(user).rank(first);
+            let first = users.get(user).rank(first);
             match standing {
                 Standing::Offered => group.offered.insert(first, user),
                 Standing::Parked | Standing::Beyond => group.offered.remove(&first),
             };
             self.relist(id);
         }
-        self.quota_moved(user, accounts);
+        self.quota_moved(user, users);
     }
 
     /// The first job that does not wait for a quota and can run on these nodes.
-    pub fn first(&mut self, accounts: &mut Accounts) -> Option<(Key, JobGroupId)> {
+    pub fn first(&mut self, users: &mut UserStates) -> Option<(Key, JobGroupId)> {
         loop {
             let beside = self.index.summary().map(|demand| demand.first);
             let listed = beside.into_iter().chain(self.alone.first().copied()).min();
             let asleep = self.sleepers.first().copied();
             if let Some((rank, _)) = asleep.filter(|(rank, _)| listed.is_none_or(|(first, _)| *rank < first))
             {
-                self.wake(rank.key(), accounts);
+                self.wake(rank.key(), users);
                 continue;
             }
             let (rank, group) = listed?;
             let key = rank.key();
-            if accounts.get(self.get(key).user).lets(key) {
+            if users.get(self.get(key).user).lets(key) {
                 return Some((key, group));
             }
-            self.park(key, accounts);
+            self.park(key, users);
         }
     }
 
     /// Stops offering the line with this first job, because it waits for the quota.
-    pub fn park(&mut self, first: Key, accounts: &mut Accounts) {
+    pub fn park(&mut self, first: Key, users: &mut UserStates) {
         let Waiting { user, group: id, .. } = *self.get(first);
         self.line_mut(id, user).standing = Standing::Parked;
-        self.group_mut(id).offered.remove(&accounts.get(user).rank(first));
-        accounts.get_mut(user).parked.insert(first, id);
+        self.group_mut(id).offered.remove(&users.get(user).rank(first));
+        users.get_mut(user).parked.insert(first, id);
         self.relist(id);
-        self.quota_moved(user, accounts);
+        self.quota_moved(user, users);
     }
 
     /// Offers the parked line with this first job again.
-    pub fn wake(&mut self, first: Key, accounts: &mut Accounts) {
+    pub fn wake(&mut self, first: Key, users: &mut UserStates) {
         let Waiting { user, group: id, .. } = *self.get(first);
         self.line_mut(id, user).standing = Standing::Offered;
         self.group_mut(id)
             .offered
-            .insert(accounts.get(user).rank(first), user);
-        accounts.get_mut(user).parked.remove(&first);
+            .insert(users.get(user).rank(first), user);
+        users.get_mut(user).parked.remove(&first);
         self.relist(id);
-        self.quota_moved(user, accounts);
+        self.quota_moved(user, users);
     }
 
     /// Reclassifies all groups after a change of nodes.
@@ -452,8 +455,8 @@ impl Queue {
 }
 
 /// The initial standing of a line.
-fn standing_of(group: &JobGroup, user: UserId, accounts: &Accounts) -> Standing {
-    match accounts.get(user).could_ever(group.asked) {
+fn standing_of(group: &JobGroup, user: UserId, users: &UserStates) -> Standing {
+    match users.get(user).could_ever(group.asked) {
         true => Standing::Offered,
         false => Standing::Beyond,
     }

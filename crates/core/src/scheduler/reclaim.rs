@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::Scheduler;
-use super::accounts::UserId;
 use super::placing::place;
 use super::queue::{Fit, JobGroupId, Key};
 use super::quota::RequestSum;
@@ -17,6 +16,7 @@ use super::request::Admission;
 use super::room::{Load, Shape};
 use super::running::{End, Run, after};
 use super::tree::RoomTree;
+use super::users::UserId;
 use crate::names::JobId;
 use crate::planted::{Planted, bug};
 
@@ -87,23 +87,23 @@ impl Scheduler {
     fn first_claim(&self) -> Option<Claim> {
         let wait = self.policy.reclaim?;
         let claims = self
-            .accounts
+            .users
             .guaranteed()
             .flat_map(|user| self.claims_of(user, wait));
         claims.min_by_key(|claim| (claim.due, claim.key))
     }
 
     fn claims_of(&self, user: UserId, wait: SignedDuration) -> impl Iterator<Item = Claim> {
-        let account = self.accounts.get(user);
-        let claims = account.heads().map(move |(key, group)| Claim {
+        let state = self.users.get(user);
+        let claims = state.heads().map(move |(key, group)| Claim {
             due: after(self.queue.get(key).since, wait),
             key,
             group,
         });
         claims.filter(move |claim| {
             let group = self.queue.group(claim.group);
-            let with_it = account.used().plus(group.asked);
-            group.fit == Fit::Beside && account.lets(claim.key) && account.quota().guarantee.covers(with_it)
+            let with_it = state.used().plus(group.asked);
+            group.fit == Fit::Beside && state.lets(claim.key) && state.quota().guarantee.covers(with_it)
         })
     }
 
@@ -121,8 +121,8 @@ impl Scheduler {
                 break;
             }
             let used = left.get(&run.user).copied();
-            let used = used.unwrap_or_else(|| self.accounts.get(run.user).used());
-            let covered = self.accounts.get(run.user).quota().guarantee.covers(used);
+            let used = used.unwrap_or_else(|| self.users.get(run.user).used());
+            let covered = self.users.get(run.user).quota().guarantee.covers(used);
             if !covered || bug(Planted::ReclaimFromTheGuaranteed) {
                 room.without(run);
                 self.take_from(&mut left, run);
@@ -147,7 +147,7 @@ impl Scheduler {
     fn take_from(&self, left: &mut HashMap<UserId, RequestSum>, run: &Run) {
         let used = left
             .entry(run.user)
-            .or_insert_with(|| self.accounts.get(run.user).used());
+            .or_insert_with(|| self.users.get(run.user).used());
         *used = used.minus(run.asked);
     }
 }

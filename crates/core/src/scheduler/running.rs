@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::accounts::UserId;
 use super::cluster::Holding;
 use super::quota::RequestSum;
+use super::users::UserId;
 use crate::names::JobId;
 
 /// When a job ends. Unknown ends sort after all known ones.

@@ -10,17 +10,17 @@ use std::ops::Bound;
 
 use jiff::SignedDuration;
 
-use super::accounts::{Accounts, UserId};
 use super::demand::{Beside, Demand};
 use super::placing::{Share, place};
 use super::queue::{JobGroupId, Key, Queue, Rank};
 use super::quota::RequestSum;
 use super::summary_tree::{Branch, TreeIndex};
+use super::users::{UserId, UserStates};
 
 /// The state that a search reads.
 pub(super) struct Scene<'a> {
     pub queue: &'a Queue,
-    pub accounts: &'a Accounts,
+    pub users: &'a UserStates,
     /// The stuck job ahead, which is skipped.
     pub stuck: Key,
     pub beside: Beside<'a>,
@@ -151,7 +151,7 @@ impl Search<'_> {
             if key == scene.stuck {
                 continue;
             }
-            if !scene.accounts.get(*user).lets(key) {
+            if !scene.users.get(*user).lets(key) {
                 self.found.waiting.push(key);
             } else if scene.leaves_quota(*user, group.asked) {
                 self.open.push(Reverse((*rank, Item::Group(id))));
@@ -162,15 +162,15 @@ impl Search<'_> {
 
     /// Tries a parked line. The user's next parked line is visited when its own turn comes.
     fn look_at_sleeper(&mut self, key: Key, user: UserId) -> Option<Vec<Share>> {
-        let account = self.scene.accounts.get(user);
-        let (_, group) = account.next_sleeper(Bound::Included(key))?;
+        let state = self.scene.users.get(user);
+        let (_, group) = state.next_sleeper(Bound::Included(key))?;
         let may_start = self.scene.leaves_quota(user, self.scene.queue.group(group).asked);
         let shares = may_start.then(|| self.scene.place(group)).flatten();
         if shares.is_none() {
             self.found.awake.push(key);
-            let later = account.next_sleeper(Bound::Excluded(key));
+            let later = state.next_sleeper(Bound::Excluded(key));
             self.open
-                .extend(later.map(|(key, _)| Reverse((account.rank(key), Item::Sleeper(user)))));
+                .extend(later.map(|(key, _)| Reverse((state.rank(key), Item::Sleeper(user)))));
         }
         shares
     }
@@ -186,19 +186,16 @@ impl Scene<'_> {
     }
 
     fn leaves_quota(&self, user: UserId, asked: RequestSum) -> bool {
-        leaves_quota(self.accounts, self.quota_kept, user, asked)
+        leaves_quota(self.users, self.quota_kept, user, asked)
     }
 }
 
 /// Whether a job leaves the quota that the job ahead needs, if both have the same user or a group in common.
-pub(super) fn leaves_quota(accounts: &Accounts, kept: QuotaKept, user: UserId, asked: RequestSum) -> bool {
-    let (account, ahead) = (accounts.get(user), accounts.get(kept.user));
-    let own = || user != kept.user || account.quota().allows(account.used().plus(kept.asked), asked);
+pub(super) fn leaves_quota(users: &UserStates, kept: QuotaKept, user: UserId, asked: RequestSum) -> bool {
+    let (state, ahead) = (users.get(user), users.get(kept.user));
+    let own = || user != kept.user || state.quota().allows(state.used().plus(kept.asked), asked);
     let shared = || {
-        let common = account
-            .teams()
-            .iter()
-            .filter(|team| ahead.team(team.id).is_some());
+        let common = state.teams().iter().filter(|team| ahead.team(team.id).is_some());
         common
             .into_iter()
             .all(|team| team.allows(team.used.plus(kept.asked), asked))

@@ -89,8 +89,8 @@ pub(super) fn check(scheduler: &Scheduler, request: &Request) -> Result<(), TooB
 
 fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     let shape = Shape::of(request);
-    let account = scheduler.accounts.find(&request.user);
-    if let Some(limit) = account.and_then(|account| account.never_allows(RequestSum::of(&shape))) {
+    let state = scheduler.users.find(&request.user);
+    if let Some(limit) = state.and_then(|state| state.never_allows(RequestSum::of(&shape))) {
         return Some(TooMuch::Quota(limit));
     }
     // Without any usable machine nothing is known: one may be cordoned, or about to join.

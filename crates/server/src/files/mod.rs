@@ -4,7 +4,6 @@
 //! a space; the text of a path only chooses the space. Whether a path belongs to the server's own part of a home depends on where
 //! it really leads.
 
-mod accounts;
 mod backend;
 mod content;
 mod digests;
@@ -17,6 +16,7 @@ mod old;
 mod packs;
 mod shares;
 mod sound;
+mod space_usage;
 mod takes;
 #[cfg(test)]
 mod testing;
@@ -38,7 +38,6 @@ use paddlecloud_pfs::{
     Access, Caller as PfsCaller, CallerRole, Digest, Mtime, PfsPath, Place, RelPath, RootError, Space,
 };
 
-pub use accounts::MEASURED_AGAIN;
 pub use backend::FileStoreError;
 pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
 pub use error::FilesError;
@@ -47,6 +46,7 @@ pub use housekeeping::KEEP_UNFINISHED;
 pub use list::{ListQuery, Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
+pub use space_usage::MEASURED_AGAIN;
 pub use takes::Takes;
 pub use tree::{DigestWanted, RemovedPath};
 pub use uploads::{ChunkIn, RangeIn};
@@ -56,8 +56,8 @@ use crate::config::Config;
 use crate::homes::{Acting, Storage};
 use crate::packages::staged_place;
 use crate::store::SqliteIndex;
-use accounts::Accounts;
 use shares::Shares;
+use space_usage::SpaceUsage;
 use uploads::Uploads;
 
 /// All users' files. Cheap to clone.
@@ -73,7 +73,7 @@ struct Inner {
     /// The owners of homes.
     owners: Storage,
     datacenter: String,
-    accounts: Accounts,
+    usage: SpaceUsage,
     index: Box<dyn FileIndex>,
     uploads: Uploads,
     shares: Shares,
@@ -101,7 +101,7 @@ impl Files {
             spool,
             owners: owners.clone(),
             datacenter: config.datacenter.to_string(),
-            accounts: Accounts::new(owners.accounts().clone()),
+            usage: SpaceUsage::new(owners.accounts().clone()),
             index: Box::new(SqliteIndex::open(&folder.join("index.db"))?),
             uploads: Uploads::default(),
             shares: Shares::open(&folder, owners.accounts().clone())?,

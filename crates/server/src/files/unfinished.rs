@@ -66,7 +66,7 @@ impl Files {
     /// Reserves space for uploads of an earlier server. Must run before any upload of the space resumes.
     pub(super) fn find_rooms(&self, space: &Space, root: &OpenSpace) -> Result<(), FilesError> {
         let rooms = &self.0.uploads.rooms;
-        if !self.0.accounts.is_limited(space) {
+        if !self.0.usage.is_limited(space) {
             return Ok(());
         }
         let turn = rooms.turn(space);
@@ -76,7 +76,7 @@ impl Files {
             return Ok(());
         }
         for (unfinished, outline) in outlines_in(space, root)? {
-            let room = self.0.accounts.claim(space, amount(&outline.plan));
+            let room = self.0.usage.claim(space, amount(&outline.plan));
             rooms.keep(&unfinished.id, room);
         }
         *was_looked_at = true;

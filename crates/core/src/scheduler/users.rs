@@ -26,7 +26,7 @@ struct Team {
     quota: TeamQuota,
 }
 
-/// A group's quota, and what all its members have running. Every member's account has a copy.
+/// A group's quota, and what all its members have running. Every member's state has a copy.
 #[derive(Debug, Clone)]
 pub(super) struct TeamQuota {
     pub id: TeamId,
@@ -37,7 +37,7 @@ pub(super) struct TeamQuota {
 
 /// The state of one user.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Account {
+pub(super) struct UserState {
     quota: Quota,
     used: RequestSum,
     /// The quotas of the user's groups.
@@ -60,9 +60,9 @@ pub(super) struct Account {
 
 /// All users ever seen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Accounts {
+pub(super) struct UserStates {
     ids: HashMap<UserName, UserId>,
-    accounts: Vec<Account>,
+    states: Vec<UserState>,
     /// Users with a guarantee.
     guaranteed: BTreeSet<UserId>,
     teams: Vec<Team>,
@@ -94,7 +94,7 @@ impl TeamQuota {
     }
 }
 
-impl Account {
+impl UserState {
     pub fn quota(&self) -> &Quota {
         &self.quota
     }
@@ -252,8 +252,8 @@ impl Account {
     }
 }
 
-impl Accounts {
-    pub fn find(&self, user: &UserName) -> Option<&Account> {
+impl UserStates {
+    pub fn find(&self, user: &UserName) -> Option<&UserState> {
         self.ids.get(user).map(|id| self.get(*id))
     }
 
@@ -261,14 +261,14 @@ impl Accounts {
         if let Some(id) = self.ids.get(user) {
             return *id;
         }
-        let id = UserId(self.accounts.len());
-        self.accounts.push(Account::default());
+        let id = UserId(self.states.len());
+        self.states.push(UserState::default());
         self.ids.insert(user.clone(), id);
         id
     }
 
     pub fn all(&self) -> impl Iterator<Item = UserId> + use<> {
-        (0..self.accounts.len()).map(UserId)
+        (0..self.states.len()).map(UserId)
     }
 
     /// Users with a guarantee.
@@ -299,7 +299,7 @@ impl Accounts {
         changed.extend(members(&self.teams));
         for team in &self.teams {
             for member in &team.members {
-                self.accounts[member.0].teams.push(team.quota.clone());
+                self.states[member.0].teams.push(team.quota.clone());
             }
         }
         for user in &changed {
@@ -336,19 +336,19 @@ impl Accounts {
             team.quota.used = change(team.quota.used);
             let used = team.quota.used;
             for member in &team.members {
-                let account = &mut self.accounts[member.0];
-                account.set_team_used(id, used);
+                let state = &mut self.states[member.0];
+                state.set_team_used(id, used);
                 changed.insert(*member);
             }
         }
         changed
     }
 
-    pub fn get(&self, id: UserId) -> &Account {
-        &self.accounts[id.0]
+    pub fn get(&self, id: UserId) -> &UserState {
+        &self.states[id.0]
     }
 
-    pub fn get_mut(&mut self, id: UserId) -> &mut Account {
-        &mut self.accounts[id.0]
+    pub fn get_mut(&mut self, id: UserId) -> &mut UserState {
+        &mut self.states[id.0]
     }
 }

@@ -25,7 +25,8 @@ const REFUSED_BY: Duration = Duration::from_secs(5);
 /// How often a stale or invalidated measurement is repeated for one request before the caller must retry.
 pub const MEASURED_AGAIN: usize = 4;
 
-pub(super) struct Accounts {
+/// What every space with a limit holds, and when that was measured.
+pub(super) struct SpaceUsage {
     users: Users,
     ledger: Ledger,
     looks: Mutex<Looks>,
@@ -59,9 +60,9 @@ struct Look {
     measuring: Measuring,
 }
 
-impl Accounts {
-    pub(super) fn new(users: Users) -> Accounts {
-        Accounts {
+impl SpaceUsage {
+    pub(super) fn new(users: Users) -> SpaceUsage {
+        SpaceUsage {
             users,
             ledger: Ledger::default(),
             looks: Mutex::default(),
@@ -153,11 +154,11 @@ impl Accounts {
 impl Files {
     /// Reserves space for a write. Otherwise reports limit and usage, or that the space must be measured first.
     pub(super) fn reserve(&self, space: &Space, asked: Amount) -> Result<Option<Reservation>, FilesError> {
-        let accounts = &self.0.accounts;
-        if !accounts.is_limited(space) {
+        let usage = &self.0.usage;
+        if !usage.is_limited(space) {
             return Ok(None);
         }
-        accounts
+        usage
             .answer(space, |ledger| ledger.reserve(space, asked))
             .map(Some)
     }
@@ -183,7 +184,7 @@ impl Files {
         asked: Amount,
     ) -> Result<Option<Reservation>, FilesError> {
         let space = Files::home_of(caller)?;
-        if !self.0.accounts.is_limited(&space) {
+        if !self.0.usage.is_limited(&space) {
             return Ok(None);
         }
         self.reserve(&space, asked.minus(self.begun_in(&space, &package_place(id))?))
@@ -198,26 +199,26 @@ impl Files {
 
     /// Records that something was removed.
     pub(super) fn freed(&self, space: &Space, amount: Amount) {
-        if self.0.accounts.is_limited(space) {
-            self.0.accounts.ledger.removed(space, amount);
+        if self.0.usage.is_limited(space) {
+            self.0.usage.ledger.removed(space, amount);
         }
     }
 
     /// Makes the next write measure the space again, because the change cannot be counted exactly.
     pub(super) fn forget_measure(&self, space: &Space) {
-        let mut looks = self.0.accounts.lock();
+        let mut looks = self.0.usage.lock();
         looks.measured.remove(space);
         *looks.forgotten.entry(space.clone()).or_default() += 1;
     }
 
     /// Whether the last measurement is fresh enough to refuse a request.
     pub fn was_just_measured(&self, space: &Space) -> bool {
-        self.0.accounts.age(space).is_some_and(|age| age < REFUSED_BY)
+        self.0.usage.age(space).is_some_and(|age| age < REFUSED_BY)
     }
 
     /// Whether the caller's home has a limit.
     pub fn is_limited(&self, caller: &Caller) -> bool {
-        Files::home_of(caller).is_ok_and(|space| self.0.accounts.is_limited(&space))
+        Files::home_of(caller).is_ok_and(|space| self.0.usage.is_limited(&space))
     }
 
     /// The space of the caller's own files.
@@ -230,13 +231,13 @@ impl Files {
     /// Measures what a space with a limit holds.
     pub fn measure(&self, space: &Space) -> Result<(), FilesError> {
         self.find_rooms(space, &self.space(space)?)?;
-        let accounts = &self.0.accounts;
-        let look = accounts.begin_look(space);
+        let usage = &self.0.usage;
+        let look = usage.begin_look(space);
         let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
         // A job can write to staging too: anything beyond the reservations counts as published.
-        let nobodys = accounts.ledger.nobodys(space, &look.measuring, staged);
+        let nobodys = usage.ledger.nobodys(space, &look.measuring, staged);
         let used = self.published(space)?.plus(nobodys);
-        accounts.put_in(space, look, used);
+        usage.put_in(space, look, used);
         Ok(())
     }
 
@@ -265,12 +266,12 @@ impl Files {
             bytes: unfinished.iter().map(|upload| upload.size).sum(),
             files: unfinished.len() as u64,
         };
-        let (quota, counted) = match self.0.accounts.is_limited(&space) {
+        let (quota, counted) = match self.0.usage.is_limited(&space) {
             true => {
-                if !self.0.accounts.was_measured_since(&space, asked) {
+                if !self.0.usage.was_measured_since(&space, asked) {
                     self.measure(&space)?;
                 }
-                self.0.accounts.ledger.report(&space)
+                self.0.usage.ledger.report(&space)
             }
             false => {
                 let beside = unfinished.iter().map(|upload| beside(upload.size));
@@ -295,9 +296,9 @@ impl Files {
 
     /// Fails if the user is over quota and must free space before anything new begins. Jobs may have filled the home.
     pub fn check_room(&self, caller: &Caller) -> Result<(), FilesError> {
-        let (space, accounts) = (Files::home_of(caller)?, &self.0.accounts);
-        match accounts.is_limited(&space) {
-            true => accounts.answer(&space, |ledger| ledger.not_over(&space)),
+        let (space, usage) = (Files::home_of(caller)?, &self.0.usage);
+        match usage.is_limited(&space) {
+            true => usage.answer(&space, |ledger| ledger.not_over(&space)),
             false => Ok(()),
         }
     }
@@ -324,7 +325,7 @@ mod tests {
         let ask = |bytes| room(&files, bytes).map(drop);
         let measured = |ago| {
             files.measure(&space).unwrap();
-            let mut looks = files.0.accounts.lock();
+            let mut looks = files.0.usage.lock();
             looks.measured.get_mut(&space).unwrap().ended -= ago;
         };
         assert!(
@@ -359,7 +360,7 @@ mod tests {
         ask(1).unwrap();
         std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
         let space = Files::home_of(&me()).unwrap();
-        let mut looks = files.0.accounts.lock();
+        let mut looks = files.0.usage.lock();
         looks.measured.get_mut(&space).unwrap().ended -= MEASURED_FOR;
         drop(looks);
         assert!(matches!(ask(1), Err(FilesError::Quota(_))));
@@ -370,16 +371,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
         let files = files_of(folder.path(), users);
-        let (space, accounts) = (Files::home_of(&me()).unwrap(), &files.0.accounts);
-        let early = accounts.begin_look(&space);
-        let slow = accounts.begin_look(&space);
+        let (space, usage) = (Files::home_of(&me()).unwrap(), &files.0.usage);
+        let early = usage.begin_look(&space);
+        let slow = usage.begin_look(&space);
         std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
         files.home_changed(&me());
-        accounts.put_in(&space, early, Amount::default());
+        usage.put_in(&space, early, Amount::default());
         let asked = room(&files, 1).map(drop);
         assert!(matches!(asked, Err(FilesError::Unmeasured(_))), "{asked:?}");
         files.measure(&space).unwrap();
-        accounts.put_in(&space, slow, Amount::default());
+        usage.put_in(&space, slow, Amount::default());
         let asked = room(&files, 1).map(drop);
         assert!(matches!(asked, Err(FilesError::Quota(_))), "{asked:?}");
     }
