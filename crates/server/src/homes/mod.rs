@@ -17,6 +17,7 @@ mod error;
 mod lock;
 mod locks;
 mod owner;
+mod received;
 mod removal;
 
 use std::fs::Permissions;
@@ -35,6 +36,7 @@ pub use lock::{InUse, StorageLock};
 use locks::AllLocks;
 pub use locks::UserLocks;
 pub use owner::{Acting, Home, HomeError, Owner};
+pub use received::ReceivedFiles;
 pub(crate) use removal::remove;
 pub use removal::{Pruned, Removal};
 
@@ -48,6 +50,7 @@ pub struct Storage {
     datacenter: DatacenterName,
     users: Users,
     locks: AllLocks,
+    received: ReceivedFiles,
 }
 
 /// A package as a job names it.
@@ -73,12 +76,18 @@ impl Storage {
             datacenter,
             users: Users::default(),
             locks: AllLocks::default(),
+            received: ReceivedFiles::default(),
         })
     }
 
     /// The locks of this user's home.
     pub fn locks(&self, user: &UserName) -> Arc<UserLocks> {
         self.locks.of(user)
+    }
+
+    /// The files that this process wrote into staged packages.
+    pub fn received(&self) -> &ReceivedFiles {
+        &self.received
     }
 
     pub fn path(&self) -> &Path {

@@ -14,7 +14,7 @@ use paddlecloud_pfs::root::{Durability, FileAttributes, StagedFile, Usage};
 use paddlecloud_pfs::{Digest, Entry, Existing, Node, RelPath, Root, RootError};
 
 use super::{list_path, read_list, stored_packages, tree_path};
-use crate::homes::{Owner, Storage, StorageError, UserLocks, ours};
+use crate::homes::{Owner, ReceivedFiles, Storage, StorageError, UserLocks, ours};
 
 /// The longest accepted manifest, in bytes: some 300,000 files.
 pub const MOST_LIST: usize = 64 << 20;
@@ -47,6 +47,7 @@ impl Storage {
             held,
             manifest,
             locks: self.locks(user),
+            received: self.received().clone(),
         })
     }
 }
@@ -59,6 +60,7 @@ pub struct Announced<'a> {
     held: Usage,
     manifest: &'a Manifest,
     locks: Arc<UserLocks>,
+    received: ReceivedFiles,
 }
 
 /// The result of [`Announced::complete`].
@@ -97,7 +99,7 @@ impl Announced<'_> {
 
     /// Adds what need not be sent. Links come last: nothing is uploaded through them.
     fn add_known(&self) -> Result<Completed, StorageError> {
-        let received = self.locks.take_received(self.manifest.id());
+        let received = self.received.take(self.manifest.id());
         let absent = self.staged.missing(self.manifest, &received)?;
         let (files, others): (Vec<&Entry>, Vec<&Entry>) =
             absent.into_iter().partition(|entry| entry.is_file());
