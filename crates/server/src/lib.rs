@@ -30,7 +30,6 @@ pub mod logs;
 pub mod metrics;
 mod nearest;
 pub mod oidc;
-pub mod openapi;
 pub mod packages;
 mod programs;
 pub mod queue;

@@ -50,15 +50,6 @@ impl Limit {
         (Limit::LargeBodies, "large_bodies"),
         (Limit::Tokens, "tokens"),
     ];
-
-    /// The limit that a reply of this status reports, if the status alone says it.
-    pub fn of_status(status: u16) -> Option<Limit> {
-        match status {
-            408 => Some(Limit::SlowBody),
-            413 => Some(Limit::BodySize),
-            _ => None,
-        }
-    }
 }
 
 /// Counters since the start of the server.

@@ -112,7 +112,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Some(Command::CreateObjects { namespace }) => create_objects(namespace.as_deref()),
         Some(Command::Openapi) => {
             // A closed pipe is not an error: the reader has what it wanted.
-            let _ = std::io::stdout().write_all(crate::openapi::document().as_bytes());
+            let _ = std::io::stdout().write_all(crate::http::openapi::document().as_bytes());
             ExitCode::SUCCESS
         }
         None => serve(line.how),

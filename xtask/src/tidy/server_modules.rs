@@ -15,7 +15,7 @@ const ENTRIES: &[&str] = &["lib.rs", "main.rs"];
 const ROWS: &[&[&str]] = &[
     &["run"],
     &["backup", "fuzzing", "init", "start"],
-    &["http", "openapi"],
+    &["http"],
     &["app"],
     &["engine"],
     &["logs"],
@@ -164,11 +164,11 @@ mod tests {
             "use crate::reconcile::Jobs;\nuse crate::logs::Logs;\nuse crate::VERSION;\n// crate::app\n";
         assert_eq!(findings("crates/server/src/logs/a.rs", text), [""; 0]);
         assert_eq!(
-            findings("crates/server/src/http/a.rs", "use crate::openapi::Head;"),
+            findings("crates/server/src/oidc/a.rs", "use crate::secrets::Secrets;"),
             [""; 0]
         );
         assert_eq!(
-            findings("crates/server/src/openapi.rs", "use crate::http::routes;"),
+            findings("crates/server/src/secrets.rs", "use crate::oidc::Oidc;"),
             [""; 0]
         );
     }

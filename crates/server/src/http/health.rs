@@ -12,7 +12,7 @@ use super::reply::{Reply, envelope};
 use super::{Shared, scope};
 
 /// The document is generated once: anyone may ask for it, and generating it takes long.
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| crate::openapi::document().into());
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| super::openapi::document().into());
 
 /// Replies while the process serves requests. Probes are not counted: a flood from their address must not restart the server.
 #[utoipa::path(

@@ -11,6 +11,7 @@ mod gather;
 mod health;
 mod jobs;
 mod logs;
+pub mod openapi;
 mod packages;
 mod query;
 mod quota;
@@ -57,7 +58,7 @@ type Shared = State<Arc<App>>;
 
 /// Every route, and the document that describes them, from one list.
 pub fn routes() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::with_openapi(crate::openapi::Head::openapi())
+    OpenApiRouter::with_openapi(openapi::Head::openapi())
         .merge(login())
         .routes(routes!(jobs::job_list, jobs::job_kill_named))
         .routes(routes!(jobs::job_show, jobs::job_kill))
@@ -169,7 +170,7 @@ async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
     drop(in_flight);
     let status = response.status().as_u16();
     app.metrics.count_request(status);
-    if let Some(limit) = Limit::of_status(status) {
+    if let Some(limit) = limit_of(status) {
         app.metrics.refusals.count(limit);
     }
     let route = route.as_ref().map_or("no such path", MatchedPath::as_str);
@@ -183,6 +184,15 @@ async fn observe(State(app): Shared, request: Request, next: Next) -> Response {
         response.headers_mut().insert(name, id);
     }
     response
+}
+
+/// The limit that a reply of this status reports, if the status alone says it.
+fn limit_of(status: u16) -> Option<Limit> {
+    match status {
+        408 => Some(Limit::SlowBody),
+        413 => Some(Limit::BodySize),
+        _ => None,
+    }
 }
 
 async fn no_such_path(_: scope::Public, request: Request) -> Refused {

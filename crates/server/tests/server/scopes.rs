@@ -60,7 +60,7 @@ fn method_of(text: &str) -> &'static str {
 async fn every_route_has_a_scope_or_is_open_to_all_by_declaration() {
     let stage = Stage::new().await;
     let none = token(&stage, "").await;
-    let document: Value = serde_json::from_str(&paddlecloud_server::openapi::document()).unwrap();
+    let document: Value = serde_json::from_str(&paddlecloud_server::http::openapi::document()).unwrap();
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (path, operations) in document["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {

@@ -18,7 +18,7 @@ use utoipa::{Modify, OpenApi};
     components(schemas(paddlecloud_api::admin::Dispose, paddlecloud_api::error::ErrorBody)),
     modifiers(&Logins)
 )]
-pub(crate) struct Head;
+pub(super) struct Head;
 
 struct Logins;
 
@@ -33,7 +33,7 @@ impl Modify for Logins {
 
 /// The OpenAPI document as JSON, in a stable order.
 pub fn document() -> String {
-    let mut document = crate::http::routes().into_openapi();
+    let mut document = super::routes().into_openapi();
     document.info.version = crate::VERSION.to_owned();
     for path in document.paths.paths.values_mut() {
         let operations = [
