@@ -242,6 +242,23 @@ pub struct PruneOptions {
     pub outputs: bool,
 }
 
+// The body of `POST /api/v1/prune`. A doc comment would change openapi.json.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct PruneRequest {
+    /// Only jobs that ended longer ago.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older_than_seconds: Option<u32>,
+    /// All jobs that have ended. One of the two must be given.
+    pub all: bool,
+    /// Return what would be removed, remove nothing.
+    pub dry_run: bool,
+    /// Also remove what the jobs wrote to `output`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub outputs: bool,
+}
+
 /// Reply to `POST /api/v1/prune`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

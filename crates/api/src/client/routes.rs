@@ -11,8 +11,8 @@ use super::query::Target;
 use super::{Client, ClientError, LogFollow};
 use crate::Envelope;
 use crate::jobs::{
-    JobDetail, JobPage, JobRequest, KillOptions, KillReply, PackageReply, PruneOptions, PruneReply, QuotaRow,
-    SubmitReply, WhyView, WorkerView,
+    JobDetail, JobPage, JobRequest, KillOptions, KillReply, PackageReply, PruneOptions, PruneReply,
+    PruneRequest, QuotaRow, SubmitReply, WhyView, WorkerView,
 };
 use crate::logs::LogQuery;
 use crate::server::{ServerInfo, WhoAmI};
@@ -37,16 +37,6 @@ pub struct JobFilter {
 pub fn new_idempotency_key() -> String {
     let word = || std::collections::hash_map::RandomState::new().hash_one(std::time::Instant::now());
     format!("{:016x}{:016x}", word(), word())
-}
-
-#[derive(Serialize)]
-struct PruneRequest {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    older_than_seconds: Option<u64>,
-    all: bool,
-    dry_run: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    outputs: bool,
 }
 
 /// How long a server that does not signal that it is still working may take for whole trees before it replies.
@@ -148,7 +138,7 @@ impl Client {
         options: PruneOptions,
     ) -> Result<PruneReply, ClientError> {
         let body = PruneRequest {
-            older_than_seconds: older_than.map(|age| age.as_secs()),
+            older_than_seconds: older_than.map(|age| age.as_secs().try_into().unwrap_or(u32::MAX)),
             all: older_than.is_none(),
             dry_run: options.dry_run,
             outputs: options.outputs,

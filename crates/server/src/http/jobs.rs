@@ -8,7 +8,8 @@ use axum::http::HeaderMap;
 use jiff::SignedDuration;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::{
-    JobDetail, JobPage, JobRequest, KillOptions, KillReply, PruneOptions, PruneReply, SubmitReply, WhyView,
+    JobDetail, JobPage, JobRequest, KillOptions, KillReply, PruneOptions, PruneReply, PruneRequest,
+    SubmitReply, WhyView,
 };
 use paddlecloud_api::{Envelope, IDEMPOTENCY_HEADER};
 use paddlecloud_core::job::IdempotencyKey;
@@ -231,34 +232,6 @@ pub(super) async fn job_rerun(
     Ok(Json(submitted.into()))
 }
 
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(default)]
-pub(super) struct PruneRequest {
-    /// Only jobs that ended longer ago.
-    older_than_seconds: Option<u32>,
-    /// All jobs that have ended. One of the two must be given.
-    all: bool,
-    /// Return what would be removed, remove nothing.
-    dry_run: bool,
-    /// Also remove what the jobs wrote to `output`.
-    outputs: bool,
-}
-
-impl PruneRequest {
-    /// An empty request is more often a mistake than a request to remove everything.
-    fn age(&self) -> Result<SignedDuration, Refused> {
-        match (self.older_than_seconds, self.all) {
-            (Some(_), true) => Err("`older_than_seconds` and `all` cannot be combined"),
-            (Some(seconds), false) => Ok(SignedDuration::from_secs(seconds.into())),
-            (None, true) => Ok(SignedDuration::ZERO),
-            (None, false) => {
-                Err("say which jobs: `older_than_seconds`, or `\"all\": true` for all that have ended")
-            }
-        }
-        .map_err(|problem| Refused(ErrorBody::new(ErrorName::BadRequest, problem)))
-    }
-}
-
 /// Removes ended jobs and their leftovers from the history; their outputs only if requested.
 #[utoipa::path(
     post, path = "/api/v1/prune", tag = "jobs", request_body = PruneRequest,
@@ -269,12 +242,25 @@ pub(super) async fn job_prune(
     scope::Submit(caller): scope::Submit,
     Body(request): Body<PruneRequest>,
 ) -> Reply<Envelope<PruneReply>> {
-    let age = request.age()?;
+    let age = age_to_prune(&request)?;
     let options = PruneOptions {
         dry_run: request.dry_run,
         outputs: request.outputs,
     };
     Ok(envelope(app.job_prune(&caller, age, options).await?))
+}
+
+/// An empty request is more often a mistake than a request to remove everything.
+fn age_to_prune(request: &PruneRequest) -> Result<SignedDuration, Refused> {
+    match (request.older_than_seconds, request.all) {
+        (Some(_), true) => Err("`older_than_seconds` and `all` cannot be combined"),
+        (Some(seconds), false) => Ok(SignedDuration::from_secs(seconds.into())),
+        (None, true) => Ok(SignedDuration::ZERO),
+        (None, false) => {
+            Err("say which jobs: `older_than_seconds`, or `\"all\": true` for all that have ended")
+        }
+    }
+    .map_err(|problem| Refused(ErrorBody::new(ErrorName::BadRequest, problem)))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Refused> {
