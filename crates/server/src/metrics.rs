@@ -46,10 +46,14 @@ impl Metrics {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Counts an accepted job, or a repeated submit of one.
-    pub fn count_submit(&self, created: bool) {
-        let counter = if created { &self.submits } else { &self.repeated };
-        counter.fetch_add(1, Ordering::Relaxed);
+    /// Counts an accepted job.
+    pub fn count_submit(&self) {
+        self.submits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a repeated submit of an accepted job.
+    pub fn count_repeated_submit(&self) {
+        self.repeated.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All metrics in Prometheus' text format.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use paddlecloud_api::files::{FileKind, FileMeta, PACK_BYTES, PACK_ENTRIES, SMALL_FILE, below};
-use paddlecloud_pfs::{Digest, Entry, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, RelPath, Root};
+use paddlecloud_pfs::{Digest, Entry, Existing, KEEPS_EXECUTABLE_BITS, Mtime, Node, PfsPath, RelPath, Root};
 
 use super::TransferError;
 
@@ -34,6 +34,22 @@ pub(super) enum Verdict {
     Keep,
     /// The destination is of this kind and must stay.
     Refuse(FileKind),
+}
+
+/// How the contents of a file compare with those at its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contents {
+    Same,
+    Differ,
+}
+
+impl Contents {
+    pub(super) fn same_if(same: bool) -> Contents {
+        match same {
+            true => Contents::Same,
+            false => Contents::Differ,
+        }
+    }
 }
 
 impl Item {
@@ -100,8 +116,8 @@ impl Item {
         }
     }
 
-    /// Compares with the destination; `same_content` matters only if sizes and kinds agree.
-    pub(super) fn judge(&self, there: Option<&FileMeta>, same_content: bool, no_overwrite: bool) -> Verdict {
+    /// Compares with the destination; `contents` matter only if sizes and kinds agree.
+    pub(super) fn judge(&self, there: Option<&FileMeta>, contents: Contents, existing: Existing) -> Verdict {
         let Some(there) = there else {
             return Verdict::Transfer;
         };
@@ -112,7 +128,7 @@ impl Item {
                 there.kind == FileKind::File
                     && there.size == *size
                     && (there.executable == *executable || !KEEPS_EXECUTABLE_BITS)
-                    && same_content
+                    && contents == Contents::Same
             }
         };
         let is_other_kind = match there.kind {
@@ -121,10 +137,10 @@ impl Item {
             // A link may lead to a folder, and files go into that.
             FileKind::Link | FileKind::Special => false,
         };
-        match (same, no_overwrite) {
+        match (same, existing) {
             (true, _) => Verdict::Unchanged,
-            (false, true) if is_other_kind => Verdict::Refuse(there.kind),
-            (false, true) if !self.is_dir() => Verdict::Keep,
+            (false, Existing::Keep) if is_other_kind => Verdict::Refuse(there.kind),
+            (false, Existing::Keep) if !self.is_dir() => Verdict::Keep,
             _ if there.kind == FileKind::Special => Verdict::Refuse(there.kind),
             _ => Verdict::Transfer,
         }
@@ -321,11 +337,23 @@ mod tests {
             digest: None,
             version: None,
         };
-        assert_eq!(item.judge(None, false, true), Verdict::Transfer);
-        assert_eq!(item.judge(Some(&there), true, true), Verdict::Unchanged);
-        assert_eq!(item.judge(Some(&there), false, true), Verdict::Keep);
+        assert_eq!(
+            item.judge(None, Contents::Differ, Existing::Keep),
+            Verdict::Transfer
+        );
+        assert_eq!(
+            item.judge(Some(&there), Contents::Same, Existing::Keep),
+            Verdict::Unchanged
+        );
+        assert_eq!(
+            item.judge(Some(&there), Contents::Differ, Existing::Keep),
+            Verdict::Keep
+        );
         there.size = 4;
-        assert_eq!(item.judge(Some(&there), true, false), Verdict::Transfer);
+        assert_eq!(
+            item.judge(Some(&there), Contents::Same, Existing::Replace),
+            Verdict::Transfer
+        );
     }
 
     fn there(kind: FileKind) -> FileMeta {
@@ -345,11 +373,17 @@ mod tests {
         let (_folder, tree) = tree();
         for (entry, kind) in [(file("a", 0), FileKind::Folder), (folder("a"), FileKind::File)] {
             let item = Item::of_tree(&tree, entry);
-            assert_eq!(item.judge(Some(&there(kind)), true, true), Verdict::Refuse(kind));
-            assert_eq!(item.judge(Some(&there(kind)), true, false), Verdict::Transfer);
+            assert_eq!(
+                item.judge(Some(&there(kind)), Contents::Same, Existing::Keep),
+                Verdict::Refuse(kind)
+            );
+            assert_eq!(
+                item.judge(Some(&there(kind)), Contents::Same, Existing::Replace),
+                Verdict::Transfer
+            );
         }
         let link = there(FileKind::Link);
-        let judged = |entry| Item::of_tree(&tree, entry).judge(Some(&link), true, true);
+        let judged = |entry| Item::of_tree(&tree, entry).judge(Some(&link), Contents::Same, Existing::Keep);
         assert_eq!(judged(file("a", 0)), Verdict::Keep);
         assert_eq!(judged(folder("a")), Verdict::Transfer, "it may lead to a folder");
     }
@@ -361,9 +395,15 @@ mod tests {
         for entry in [file("a", 0), folder("a")] {
             let item = Item::of_tree(&tree, entry);
             let refused = Verdict::Refuse(FileKind::Special);
-            assert_eq!(item.judge(Some(&there), true, false), refused);
+            assert_eq!(
+                item.judge(Some(&there), Contents::Same, Existing::Replace),
+                refused
+            );
         }
         let item = Item::of_tree(&tree, file("a", 0));
-        assert_eq!(item.judge(Some(&there), true, true), Verdict::Keep);
+        assert_eq!(
+            item.judge(Some(&there), Contents::Same, Existing::Keep),
+            Verdict::Keep
+        );
     }
 }

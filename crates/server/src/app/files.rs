@@ -19,7 +19,7 @@ use super::{App, AppError, Taking};
 use crate::auth::Caller;
 use crate::files::{
     BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened,
-    PackIn, PackOut, RangeIn, RemovedPath,
+    PackIn, PackOut, RangeIn, RemovedPath, StatOf,
 };
 use crate::locks::Key;
 use crate::queue::Class;
@@ -91,13 +91,13 @@ impl App {
         &self,
         caller: &Caller,
         path: &str,
-        link: bool,
+        of: StatOf,
         digest: DigestWanted,
     ) -> Result<FileMeta, AppError> {
         let path = parse(path)?;
         let class = (digest == DigestWanted::Always).then_some(Class::Long);
         self.in_turn(class, caller, move |files, caller| {
-            files.stat(caller, &path, link, digest)
+            files.stat(caller, &path, of, digest)
         })
         .await
     }

@@ -7,6 +7,7 @@ use paddlecloud_k8s::manifests::{self, PrintSettings};
 use paddlecloud_k8s::settings::PodIdentity;
 use serde_json::Value;
 
+use super::submit::NameOrigin;
 use super::{App, AppError, SubmitOutcome};
 use crate::config::EngineKind;
 use crate::reconcile::NewJob;
@@ -30,11 +31,15 @@ impl App {
     }
 
     /// Prints manifests of a job for `kubectl apply`. Quotas and space are not checked: the job does not run on this server.
-    pub(super) async fn print(&self, mut new_job: NewJob, named: bool) -> Result<SubmitOutcome, AppError> {
+    pub(super) async fn print(
+        &self,
+        mut new_job: NewJob,
+        name: NameOrigin,
+    ) -> Result<SubmitOutcome, AppError> {
         if new_job.spec.snapshot.is_none() {
             self.package_check(&new_job.user, &new_job.spec).await?;
         }
-        if !named {
+        if name == NameOrigin::Generated {
             new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }
         let manifests = self.manifests(&new_job)?;

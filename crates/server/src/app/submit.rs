@@ -15,7 +15,7 @@ use super::{App, AppError};
 use crate::auth::Caller;
 use crate::error_chain::chain_of;
 use crate::homes::StorageError;
-use crate::reconcile::{NewJob, Submitted};
+use crate::reconcile::{Acceptance, NewJob, Submitted};
 use crate::users::Origin;
 
 /// Numeric suffixes to try for a generated name before a random one.
@@ -37,6 +37,23 @@ pub struct SubmitOutcome {
     pub manifests: Vec<Value>,
 }
 
+/// Where the name of a new job comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameOrigin {
+    Request,
+    /// It is derived from the package's folder name and made unique.
+    Generated,
+}
+
+impl NameOrigin {
+    fn of(request: &JobRequest) -> NameOrigin {
+        match request.name {
+            Some(_) => NameOrigin::Request,
+            None => NameOrigin::Generated,
+        }
+    }
+}
+
 impl App {
     /// Checks a request, generates a name if it has none, and queues the job. It is durable when this returns.
     pub async fn job_submit(
@@ -52,7 +69,7 @@ impl App {
         if print && !dry_run {
             return Err(SpecError::predicate("manifests", "needs `dry_run`: nothing is started").into());
         }
-        let named = request.name.is_some();
+        let name = NameOrigin::of(&request);
         if !dry_run {
             self.check_disk()?;
             self.file_check_room(caller).await?;
@@ -64,16 +81,16 @@ impl App {
             key,
         };
         if print {
-            return self.print(new_job, named).await;
+            return self.print(new_job, name).await;
         }
         if dry_run {
-            return self.plan(new_job, named).await;
+            return self.plan(new_job, name).await;
         }
         let kept = self.keep_packages(&caller.user).await;
-        self.package_check_last(&new_job, named).await?;
+        self.package_check_last(&new_job, name).await?;
         let app = Arc::clone(self);
         let storing = async move {
-            match named || app.was_submitted(&new_job).await? {
+            match name == NameOrigin::Request || app.was_submitted(&new_job).await? {
                 true => Ok(app.jobs.submit(new_job).await?),
                 false => app.submit_nameless(new_job).await,
             }
@@ -131,7 +148,10 @@ impl App {
             }
             let submitted = storing.await?;
             drop((kept, submitting));
-            app.metrics.count_submit(submitted.created);
+            match submitted.acceptance {
+                Acceptance::Now => app.metrics.count_submit(),
+                Acceptance::Before => app.metrics.count_repeated_submit(),
+            }
             Ok(submitted)
         });
         stored.await.map_err(|_| AppError::Internal)?
@@ -231,12 +251,12 @@ impl App {
     }
 
     /// A dry run: what a submit would do.
-    async fn plan(&self, new_job: NewJob, named: bool) -> Result<SubmitOutcome, AppError> {
+    async fn plan(&self, new_job: NewJob, name: NameOrigin) -> Result<SubmitOutcome, AppError> {
         // A dry run uploads nothing, so an upload that it names need not exist.
         if new_job.spec.snapshot.is_none() {
             self.package_check(&new_job.user, &new_job.spec).await?;
         }
-        let (new_job, mut notes) = self.would_accept(new_job, named).await?;
+        let (new_job, mut notes) = self.would_accept(new_job, name).await?;
         notes.extend(self.unused(&new_job.spec));
         notes.extend(self.programs_note(&new_job.spec).await);
         Ok(SubmitOutcome {
@@ -249,11 +269,11 @@ impl App {
     }
 
     /// Reports a missing package only if nothing else is wrong, because uploading it may take long.
-    async fn package_check_last(&self, new_job: &NewJob, named: bool) -> Result<(), AppError> {
+    async fn package_check_last(&self, new_job: &NewJob, name: NameOrigin) -> Result<(), AppError> {
         let checked = self.package_check(&new_job.user, &new_job.spec).await;
         match checked {
             Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => {
-                self.would_accept(new_job.clone(), named).await?;
+                self.would_accept(new_job.clone(), name).await?;
                 Err(missing)
             }
             checked => checked,
@@ -264,9 +284,9 @@ impl App {
     async fn would_accept(
         &self,
         mut new_job: NewJob,
-        named: bool,
+        name: NameOrigin,
     ) -> Result<(NewJob, Vec<String>), AppError> {
-        if !named {
+        if name == NameOrigin::Generated {
             new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }
         let notes = self.jobs.check(&new_job).await?;

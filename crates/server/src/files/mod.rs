@@ -48,7 +48,7 @@ pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
 pub use space_usage::MEASURED_AGAIN;
 pub use takes::Takes;
-pub use tree::{DigestWanted, RemovedPath};
+pub use tree::{DigestWanted, RemovedPath, StatOf};
 pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::{Action, Caller};

@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Caller;
-    use crate::files::{BytesAsked, ListQuery, Listed, testing};
+    use crate::files::{BytesAsked, DigestWanted, ListQuery, Listed, StatOf, testing};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -186,7 +186,7 @@ mod tests {
             let content = self.files.content(&self.me, &path, &BytesAsked::default());
             let digest = self
                 .files
-                .stat(&self.me, &path, false, crate::files::DigestWanted::Always);
+                .stat(&self.me, &path, StatOf::Target, DigestWanted::Always);
             [content.err(), digest.err()]
         }
 

@@ -27,6 +27,14 @@ pub enum DigestWanted {
     Always,
 }
 
+/// Which node a request for metadata is about if its path names a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatOf {
+    Target,
+    /// The link itself.
+    Link,
+}
+
 /// The result for one path of a removal.
 #[derive(Debug)]
 pub struct RemovedPath {
@@ -36,20 +44,19 @@ pub struct RemovedPath {
 }
 
 impl Files {
-    /// The metadata of a path; with `link`, of a link itself.
+    /// The metadata of a path.
     pub fn stat(
         &self,
         caller: &Caller,
         path: &PfsPath,
-        link: bool,
+        of: StatOf,
         digest: DigestWanted,
     ) -> Result<FileMeta, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
-        let found = if link {
-            reached.stat_link()?
-        } else {
-            reached.stat()?
+        let found = match of {
+            StatOf::Target => reached.stat()?,
+            StatOf::Link => reached.stat_link()?,
         };
         let mut meta = FileMeta::of(&found);
         if found.is_file() {

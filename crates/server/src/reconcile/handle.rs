@@ -30,10 +30,17 @@ pub struct NewJob {
 #[derive(Debug, Clone)]
 pub struct Submitted {
     pub job: Arc<Job>,
-    /// False if the idempotency key belongs to a job that was accepted before.
-    pub created: bool,
+    pub acceptance: Acceptance,
     /// Notes for the user.
     pub notes: Vec<String>,
+}
+
+/// When a job was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acceptance {
+    Now,
+    /// By an earlier request with the same idempotency key.
+    Before,
 }
 
 /// A job that was killed, or had ended before.
@@ -100,7 +107,7 @@ impl Jobs {
                 key: asked.key.clone(),
             };
             return match self.record(Input::Submit(submission)).await {
-                Ok(Reply::Accepted(id)) => self.submitted(id, true).await,
+                Ok(Reply::Accepted(id)) => self.submitted(id, Acceptance::Now).await,
                 Ok(Reply::AlreadyAccepted(id)) => self.submitted_again(id, &spec).await,
                 Err(Undone::Refused(Refusal::IdTaken(_))) => continue,
                 Err(undone) => Err(undone.into()),
@@ -120,7 +127,7 @@ impl Jobs {
 
     /// Replies to a repeated request. A key belongs to one request: the same key with another job is an error.
     async fn submitted_again(&self, id: JobId, asked: &JobSpec) -> Result<Submitted, JobsError> {
-        let submitted = self.submitted(id, false).await?;
+        let submitted = self.submitted(id, Acceptance::Before).await?;
         let first = &submitted.job.spec;
         // A generated name may differ, and the shell's environment changes between calls.
         let alike = JobSpec {
@@ -134,14 +141,18 @@ impl Jobs {
         Err(JobsError::KeyUsed(submitted.job.id.clone()))
     }
 
-    async fn submitted(&self, id: JobId, created: bool) -> Result<Submitted, JobsError> {
+    async fn submitted(&self, id: JobId, acceptance: Acceptance) -> Result<Submitted, JobsError> {
         let job = match self.board.get(&id) {
             Some(job) => Some(job),
             None => self.store.get(&id).await?,
         };
         let job = job.ok_or(JobsError::Removed(id))?;
         let notes = self.notes.iter().cloned().chain(job.note.clone()).collect();
-        Ok(Submitted { job, created, notes })
+        Ok(Submitted {
+            job,
+            acceptance,
+            notes,
+        })
     }
 
     /// Whether a job would be accepted, and the notes for its submitter.

@@ -35,7 +35,7 @@ use chores::Chores;
 pub use clock::Clock;
 use clock::Watch;
 pub use error::{JobsError, Undone};
-pub use handle::{Jobs, KillEffect, Killed, NewJob, Submitted};
+pub use handle::{Acceptance, Jobs, KillEffect, Killed, NewJob, Submitted};
 use ids::Ids;
 use orders::Orders;
 

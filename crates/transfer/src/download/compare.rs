@@ -5,26 +5,26 @@ use std::sync::Arc;
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::files::{FileMeta, StatsRequest};
 use paddlecloud_pfs::root::Meta;
-use paddlecloud_pfs::{Digest, RelPath};
+use paddlecloud_pfs::{Digest, Existing, RelPath};
 
 use super::source;
 use crate::both_ways::Way;
-use crate::item::{Item, Verdict};
+use crate::item::{Contents, Item, Verdict};
 use crate::local::hashed;
 use crate::mover::{Mover, blocking, same_again};
-use crate::upload::asked_together;
+use crate::upload::{ServerReads, asked_together};
 
 impl Mover<'_> {
     /// Returns the items to fetch; the others are reported as done.
     pub(super) async fn compare_with_local(&self, items: Vec<Item>) -> Vec<Item> {
-        let (checksum, no_overwrite) = (self.options.checksum, self.options.no_overwrite);
+        let (checksum, existing) = (self.options.checksum, self.options.existing());
         let judged = blocking(move || {
             let here = look(&items);
             items
                 .into_iter()
                 .zip(here)
                 .map(|(item, here)| {
-                    let (verdict, digest) = judge(&item, here, checksum, no_overwrite);
+                    let (verdict, digest) = judge(&item, here, checksum, existing);
                     (item, verdict, digest)
                 })
                 .collect::<Vec<_>>()
@@ -49,7 +49,7 @@ impl Mover<'_> {
         let mut wanted = Vec::new();
         let mut rest = undecided;
         while !rest.is_empty() {
-            let together = asked_together(rest.iter().map(|(item, _)| item), true);
+            let together = asked_together(rest.iter().map(|(item, _)| item), ServerReads::Contents);
             let (some, after) = rest.split_at(together);
             rest = after;
             if self.tally.is_over() {
@@ -59,10 +59,10 @@ impl Mover<'_> {
             match self.digests_there(some).await {
                 Ok(there) => {
                     for ((item, here), there) in some.iter().zip(there) {
-                        let verdict = match (there == Some(*here), self.options.no_overwrite) {
+                        let verdict = match (there == Some(*here), self.options.existing()) {
                             (true, _) => Verdict::Unchanged,
-                            (false, true) => Verdict::Keep,
-                            (false, false) => Verdict::Transfer,
+                            (false, Existing::Keep) => Verdict::Keep,
+                            (false, Existing::Replace) => Verdict::Transfer,
                         };
                         wanted.extend(self.judged(Way::Down, item.clone(), verdict, &mut None));
                     }
@@ -112,13 +112,13 @@ fn look(items: &[Item]) -> Vec<Option<Meta>> {
 }
 
 /// Compares an item with the local file. A returned digest means that only the contents can decide.
-fn judge(item: &Item, here: Option<Meta>, checksum: bool, no_overwrite: bool) -> (Verdict, Option<Digest>) {
+fn judge(item: &Item, here: Option<Meta>, checksum: bool, existing: Existing) -> (Verdict, Option<Digest>) {
     let here = here.map(|meta| FileMeta::of(&meta));
     let same_time = here
         .as_ref()
         .is_some_and(|here| here.mtime.is_same_moment(item.mtime));
-    let by_time = item.judge(here.as_ref(), same_time, no_overwrite);
-    let by_content = item.judge(here.as_ref(), true, no_overwrite);
+    let by_time = item.judge(here.as_ref(), Contents::same_if(same_time), existing);
+    let by_content = item.judge(here.as_ref(), Contents::Same, existing);
     if !checksum || !item.is_file() || by_content != Verdict::Unchanged {
         return (by_time, None);
     }

@@ -7,7 +7,7 @@ use paddlecloud_api::files::{FILES, FileMeta, StatsRequest};
 
 use super::source;
 use crate::both_ways::Way;
-use crate::item::{Item, Verdict};
+use crate::item::{Contents, Item, Verdict};
 use crate::local::hashed;
 use crate::mover::{Mover, blocking, same_again};
 
@@ -16,8 +16,16 @@ const ASKED_AT_ONCE: usize = 2000;
 /// Bytes the server may have to read for one request, to limit the wait for its reply.
 const READ_AT_ONCE: u64 = 16 << 30;
 
-/// How many of the first items fit into one request: items of one tree, with a limit on bytes if `is_read` for their digests.
-pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, is_read: bool) -> usize {
+/// What the server reads of files to answer a request about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerReads {
+    Metadata,
+    /// For digests.
+    Contents,
+}
+
+/// How many of the first items fit into one request: items of one tree, with a limit on bytes if their contents are read.
+pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, reads: ServerReads) -> usize {
     let mut first: Option<&Item> = None;
     let mut bytes = 0_u64;
     let fit = items.into_iter().take(ASKED_AT_ONCE).take_while(|item| {
@@ -26,7 +34,7 @@ pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, is_r
             first = Some(*item);
             return true;
         };
-        Arc::ptr_eq(&item.tree, &first.tree) && (!is_read || bytes <= READ_AT_ONCE)
+        Arc::ptr_eq(&item.tree, &first.tree) && (reads == ServerReads::Metadata || bytes <= READ_AT_ONCE)
     });
     fit.count()
 }
@@ -37,8 +45,12 @@ impl Mover<'_> {
         let mut wanted = Vec::new();
         let mut refused = None;
         let mut rest = items.as_slice();
+        let reads = match self.options.checksum {
+            true => ServerReads::Contents,
+            false => ServerReads::Metadata,
+        };
         while !rest.is_empty() {
-            let (group, after) = rest.split_at(asked_together(rest, self.options.checksum));
+            let (group, after) = rest.split_at(asked_together(rest, reads));
             rest = after;
             match self.ask(group).await {
                 Ok(there) => {
@@ -84,7 +96,7 @@ impl Mover<'_> {
             }
             _ => false,
         };
-        item.judge(there, same_content, self.options.no_overwrite)
+        item.judge(there, Contents::same_if(same_content), self.options.existing())
     }
 }
 

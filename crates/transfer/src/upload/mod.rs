@@ -10,7 +10,7 @@ use std::path::Path;
 
 use paddlecloud_pfs::{Node, PfsPath, RelPath, Root, RootError};
 
-pub(super) use self::compare::asked_together;
+pub(super) use self::compare::{ServerReads, asked_together};
 use super::both_ways::{Way, amount_of};
 use super::gathering::Gathering;
 use super::item::{Item, Tree};

@@ -27,7 +27,7 @@ use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use super::{Shared, alive, scope};
 use crate::app::App;
-use crate::files::{self, DigestWanted, Listed, Lister, RemovedPath};
+use crate::files::{self, DigestWanted, Listed, Lister, RemovedPath, StatOf};
 
 /// Bytes of a listing that are buffered before they are sent.
 const LINES: usize = 64 << 10;
@@ -98,7 +98,11 @@ pub(super) async fn file_stat(
         (false, true) => DigestWanted::IfKnown,
         (false, false) => DigestWanted::Never,
     };
-    let meta = app.file_stat(&caller, &query.path, query.link, digest).await?;
+    let of = match query.link {
+        true => StatOf::Link,
+        false => StatOf::Target,
+    };
+    let meta = app.file_stat(&caller, &query.path, of, digest).await?;
     Ok(envelope(meta))
 }
 
