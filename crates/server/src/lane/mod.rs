@@ -5,6 +5,33 @@
 //! as hashing it. So the whole connection moves to a thread that may block, stays while bytes keep coming, and moves
 //! back when they do not. The number of such threads is limited; other connections use [`blocking`], which hands over
 //! one piece at a time.
+//!
+//! A connection begins on the shared threads and ends wherever its future is ready:
+//!
+//! ```text
+//!            `reach` finds a free thread              `run` gets a permit
+//!   shared ──────────────────────────────► called ─────────────────────────► on its thread
+//!     ▲  ▲                                   │                                     │
+//!     │  └──── no permit: polled again, ─────┘                                     │
+//!     │        `reach` returns false                                               │
+//!     └──────────────── the poll is pending, and one of: ──────────────────────────┘
+//!                       - not (`is_taken`, or `lingers` and not `is_serving`)
+//!                       - `STINT` is over
+//!                       - not `is_woken`, and the socket is not ready within `SILENCE`
+//! ```
+//!
+//! `run` looks for a call after each pending poll, except after the one that follows a missing permit. A connection that
+//! comes back is polled at once, so no wake-up is lost. The flags:
+//!
+//! | flag | set by | cleared by |
+//! | --- | --- | --- |
+//! | `is_here` | the start on its thread | the move back |
+//! | `is_called` | `reach`, if it is not there and a thread is free | `run`, when it sees the call |
+//! | `is_taken` | [`LaneRequest::take`] | the drop of that request |
+//! | `lingers` | the drop of a [`LaneRequest`], if it is on its thread | the same if it is not, and the move back |
+//! | `is_serving` | [`Lane::serve`] | the drop of [`Serving`] |
+//! | `is_woken` | its waker on the thread | each poll on the thread, before it begins |
+//! | `waits_to_read`, `waits_to_write` | [`Wire`] on the thread, when the socket would block | the same |
 
 mod wire;
 
