@@ -19,6 +19,8 @@ mod locks;
 mod owner;
 mod received;
 mod removal;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

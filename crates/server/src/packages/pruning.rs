@@ -115,32 +115,11 @@ fn condemn_leftovers(home: &Root) -> Result<Condemned, StorageError> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use super::*;
-    use crate::homes::OURS;
+    use crate::homes::testing::TestHome;
 
-    struct Fixture {
-        _folder: tempfile::TempDir,
-        storage: Storage,
-        user: UserName,
-        ours: PathBuf,
-    }
-
-    impl Fixture {
-        fn new() -> Fixture {
-            let folder = tempfile::tempdir().unwrap();
-            let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
-            let user: UserName = "me".parse().unwrap();
-            storage.home(&user).unwrap();
-            Fixture {
-                ours: storage.home_path(&user).join(OURS),
-                _folder: folder,
-                storage,
-                user,
-            }
-        }
-
+    impl TestHome {
         /// A package's tree, and a file with this suffix beside it.
         fn package(&self, digit: char, suffix: Option<&str>) -> String {
             let id = digit.to_string().repeat(64);
@@ -164,56 +143,49 @@ mod tests {
 
     #[test]
     fn a_condemned_package_is_not_there_and_may_come_again_before_it_is_removed() {
-        let fixture = Fixture::new();
-        let kept = fixture.package('a', Some("json"));
-        let unused = fixture.package('b', Some("json"));
-        fixture.package('c', Some("json"));
+        let home = TestHome::new();
+        let kept = home.package('a', Some("json"));
+        let unused = home.package('b', Some("json"));
+        home.package('c', Some("json"));
         let needed = HashSet::from([kept.clone()]);
-        let latest = unused_order(&fixture);
+        let latest = unused_order(&home);
         let condemn = |latest| {
-            fixture
-                .storage
-                .condemn_packages(&fixture.user, &needed, latest)
+            home.storage
+                .condemn_packages(&home.user, &needed, latest)
                 .unwrap()
         };
         let condemned = condemn(Latest::Stays);
         let gone = latest[1..].iter().filter(|id| **id != kept).count();
         assert_eq!(condemned.0.len(), gone, "neither the latest nor what is needed");
-        let before = fixture.names();
-        fixture.package('b', Some("json"));
-        let pruned = fixture
-            .storage
-            .remove_condemned(&fixture.user, &condemned)
-            .unwrap();
+        let before = home.names();
+        home.package('b', Some("json"));
+        let pruned = home.storage.remove_condemned(&home.user, &condemned).unwrap();
         assert_eq!(pruned.bytes, 5 * gone as u64);
-        assert!(fixture.ours.join("packages").join(&unused).join("file").exists());
+        assert!(home.ours.join("packages").join(&unused).join("file").exists());
         assert!(before.iter().any(|name| name.starts_with(GONE)));
-        assert!(!fixture.names().iter().any(|name| name.starts_with(GONE)));
+        assert!(!home.names().iter().any(|name| name.starts_with(GONE)));
 
         let condemned = condemn(Latest::Goes);
-        fixture
-            .storage
-            .remove_condemned(&fixture.user, &condemned)
-            .unwrap();
+        home.storage.remove_condemned(&home.user, &condemned).unwrap();
         assert_eq!(
-            fixture.names(),
+            home.names(),
             [kept.clone(), format!("{kept}.json")],
             "only what is needed"
         );
     }
 
-    fn unused_order(fixture: &Fixture) -> Vec<String> {
-        let home = fixture.storage.home(&fixture.user).unwrap();
-        let stored = stored_packages(&home).unwrap();
+    fn unused_order(home: &TestHome) -> Vec<String> {
+        let root = home.storage.home(&home.user).unwrap();
+        let stored = stored_packages(&root).unwrap();
         stored.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_tree_without_its_list_goes() {
-        let fixture = Fixture::new();
-        let whole = fixture.package('a', Some("json"));
-        fixture.package('b', None);
-        fixture.storage.sweep_packages(&fixture.user).unwrap();
-        assert_eq!(fixture.names(), [whole.clone(), format!("{whole}.json")]);
+        let home = TestHome::new();
+        let whole = home.package('a', Some("json"));
+        home.package('b', None);
+        home.storage.sweep_packages(&home.user).unwrap();
+        assert_eq!(home.names(), [whole.clone(), format!("{whole}.json")]);
     }
 }

@@ -144,35 +144,13 @@ fn is_kept_output(home: &Root, path: &RelPath) -> Result<bool, StorageError> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use super::*;
-
-    struct Fixture {
-        _folder: tempfile::TempDir,
-        storage: Storage,
-        user: UserName,
-        ours: PathBuf,
-    }
-
-    impl Fixture {
-        fn new() -> Fixture {
-            let folder = tempfile::tempdir().unwrap();
-            let storage = Storage::open(folder.path(), "local".parse().unwrap()).unwrap();
-            let user: UserName = "me".parse().unwrap();
-            storage.home(&user).unwrap();
-            Fixture {
-                ours: storage.home_path(&user).join(OURS),
-                _folder: folder,
-                storage,
-                user,
-            }
-        }
-    }
+    use crate::homes::testing::TestHome;
 
     #[test]
     fn what_a_job_made_of_its_output_keeps_no_run_from_being_cleared() {
-        let fixture = Fixture::new();
+        let home = TestHome::new();
         type Make = fn(&std::path::Path);
         let cases: [(&str, Make, bool); 5] = [
             ("file", |output| fs::write(output, "results").unwrap(), true),
@@ -197,15 +175,13 @@ mod tests {
         for (number, ((name, make, stays), (below, depth))) in numbered.enumerate() {
             let (stays, shown) = (*stays, format!("{name}, {depth}"));
             let job: JobId = format!("j_{number:014}").parse().unwrap();
-            let run = fixture.ours.join("runs").join(job.as_str());
+            let run = home.ours.join("runs").join(job.as_str());
             let copy = run.join(below);
             fs::create_dir_all(&copy).unwrap();
             fs::write(copy.join("train.py"), "12345").unwrap();
             make(&copy.join("output"));
             for removal in [Removal::Foreseen, Removal::Real] {
-                let pruned = fixture
-                    .storage
-                    .prune_run(&fixture.user, &job, Outputs::Stay, removal);
+                let pruned = home.storage.prune_run(&home.user, &job, Outputs::Stay, removal);
                 assert!(pruned.unwrap().bytes >= 5, "{shown}");
             }
             assert!(!copy.join("train.py").exists(), "{shown}");
@@ -216,8 +192,8 @@ mod tests {
 
     #[test]
     fn outputs_go_when_they_are_meant_also_that_of_the_latest_run() {
-        let fixture = Fixture::new();
-        let runs = fixture.ours.join("runs");
+        let home = TestHome::new();
+        let runs = home.ours.join("runs");
         let make = |job: &str| {
             let copy = runs.join(job).join("pkg");
             fs::create_dir_all(copy.join("output/node_0")).unwrap();
@@ -228,14 +204,12 @@ mod tests {
         let (old, latest) = ("j_00000000000001", "j_00000000000002");
         make(old);
         let copy = make(latest);
-        fs::create_dir_all(fixture.ours.join("latest")).unwrap();
+        fs::create_dir_all(home.ours.join("latest")).unwrap();
         let target = format!("../runs/{latest}/pkg");
-        std::os::unix::fs::symlink(target, fixture.ours.join("latest/pkg")).unwrap();
+        std::os::unix::fs::symlink(target, home.ours.join("latest/pkg")).unwrap();
         let prune = |job: &str, removal| {
             let job: JobId = job.parse().unwrap();
-            let pruned = fixture
-                .storage
-                .prune_run(&fixture.user, &job, Outputs::Go, removal);
+            let pruned = home.storage.prune_run(&home.user, &job, Outputs::Go, removal);
             pruned.unwrap().bytes
         };
         for removal in [Removal::Foreseen, Removal::Real] {
