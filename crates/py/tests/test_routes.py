@@ -166,7 +166,7 @@ class Asynchronous:
 
 
 @pytest.mark.parametrize("kind", [Waiting, Asynchronous])
-def test_every_route_is_asked_for_by_a_method(kind, relay, package, tmp_path):  # noqa: F811
+def test_every_route_is_covered_by_a_method(kind, relay, package, tmp_path):  # noqa: F811
     program = f"print('done')  # {kind.name}: a package that the server has not seen yet"
     use_everything(kind(relay.address), package(program), tmp_path)
     missing = []

@@ -221,7 +221,7 @@ fn a_v2_program_trains_on_two_trainers_and_two_servers() {
 }
 
 #[test]
-fn word2vec_learns_what_one_word_alone_does_not_tell() {
+fn word2vec_uses_both_preceding_words() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/word2vec", &["data"]);
     let entropy = last(&package.told, "a word has ");
@@ -240,7 +240,7 @@ fn digits_are_recognized() {
 }
 
 #[test]
-fn both_sentiment_networks_know_what_a_bag_of_words_cannot() {
+fn both_sentiment_networks_beat_a_bag_of_words() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/understand_sentiment", &["data"]);
     for network in ["conv", "lstm"] {
@@ -272,7 +272,7 @@ fn ratings_are_predicted_as_well_as_the_noise_allows() {
 }
 
 #[test]
-fn both_image_networks_tell_directions_apart() {
+fn both_image_networks_classify_directions() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/image_classification", &["data"]);
     for network in ["vgg", "resnet"] {

@@ -68,7 +68,7 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
 }
 
 #[test]
-fn who_follows_a_job_into_a_pipe_reads_why_it_waits_and_what_it_waits_for_next() {
+fn a_follower_without_a_terminal_reads_each_reason_why_the_job_waits() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "inventory: {cpu: 2, memory: 1Gi}\n", "");
     shared.configure(&env, PASSWORD);

@@ -53,7 +53,7 @@ fn a_wrong_password_is_refused_and_never_shown() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_with_what_would() {
+fn a_job_that_can_never_fit_is_refused_with_a_size_that_fits() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "", "");
     shared.configure(&env, PASSWORD);
@@ -131,7 +131,7 @@ fn unfinished_request(endpoint: &str) -> TcpStream {
 const LOGIN: &str = "YWRhOmNvcnJlY3QgaG9yc2UgYmF0dGVyeSBzdGFwbGU=";
 
 #[test]
-fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
+fn a_second_signal_ends_a_server_with_an_unfinished_request() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "", "");
     let stalled = unfinished_request(&shared.endpoint);
@@ -150,7 +150,7 @@ fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
 }
 
 #[test]
-fn server_status_tells_of_the_shared_server_that_is_configured() {
+fn server_status_describes_the_configured_shared_server() {
     let env = TestEnvironment::new();
     let users = [
         ("ada", "  admin: true\n  system_user: daemon\n"),

@@ -129,7 +129,7 @@ fn a_job_that_waits_for_the_api_server_says_so_at_once() {
 }
 
 #[test]
-fn a_job_survives_what_an_api_server_answers_under_load() {
+fn a_job_survives_the_errors_of_an_overloaded_api_server() {
     let Some((env, proxy, server)) = start() else {
         return;
     };

@@ -50,7 +50,7 @@ fn second_attempt_ends_well(env: &TestEnvironment, server: &ClusterServer, job: 
 }
 
 #[test]
-fn a_pod_that_somebody_deletes_is_restarted_and_uses_no_retry() {
+fn a_deleted_pod_is_restarted_and_uses_no_retry() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
@@ -195,7 +195,7 @@ fn a_worker_that_is_disrupted_too_often_fails() {
 }
 
 #[test]
-fn a_gang_that_a_quota_refuses_in_part_waits_as_a_whole() {
+fn a_gang_that_exceeds_a_quota_waits_until_all_its_pods_fit() {
     let Some((env, cluster, server)) = start() else {
         return;
     };

@@ -219,7 +219,7 @@ fn kueue_gets_a_pod_group_and_its_answer_is_shown() {
 }
 
 #[test]
-fn what_an_autoscaler_does_is_shown_while_pods_wait_for_its_nodes() {
+fn the_events_of_an_autoscaler_are_shown_while_pods_wait_for_nodes() {
     let Some(cluster) = Cluster::here() else { return };
     let (env, server) = start(&cluster, "on_demand", "60s");
     // More than any node has.

@@ -141,7 +141,7 @@ fn a_namespace_follows_its_account_and_the_next_account_gets_another() {
 }
 
 #[test]
-fn a_namespace_that_somebody_else_made_is_not_shared() {
+fn a_foreign_namespace_is_refused_until_it_is_labelled() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");

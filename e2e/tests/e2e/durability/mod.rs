@@ -193,7 +193,7 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
 }
 
 #[test]
-fn a_package_of_many_files_is_synced_as_a_whole() {
+fn a_package_of_many_files_is_synced_by_syncfs() {
     let env = TestEnvironment::new();
     let Some(traced) = Traced::start(&env) else {
         return;
@@ -275,7 +275,7 @@ pub fn check(musts: &[Must], mut trace: Trace) {
 }
 
 #[test]
-fn a_read_trace_has_calls_that_were_interrupted_in_one_piece() {
+fn a_parsed_trace_joins_interrupted_calls() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("calls");
     let lines = "7 read(4<socket:[1]>, \"POST /api/v1/jobs HTTP/1.1\\r\\n\", 100) = 26\n\

@@ -10,7 +10,7 @@ use super::site::Site;
 use super::{arg, home, on_disk, ordinary_user, plant};
 
 #[test]
-fn what_is_there_already_is_not_copied_again() {
+fn unchanged_files_are_not_copied_again() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1"), ("sub/b", "2")]);
@@ -44,7 +44,7 @@ fn what_is_there_already_is_not_copied_again() {
 }
 
 #[test]
-fn contents_are_compared_when_asked() {
+fn checksum_compares_contents() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "before"), ("b", "same")]);
@@ -80,7 +80,7 @@ fn contents_are_compared_when_asked() {
 }
 
 #[test]
-fn nothing_on_the_cluster_is_overwritten_where_that_is_not_wanted() {
+fn cp_n_overwrites_nothing_on_the_cluster() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("one/a", "new"), ("one/b", "b"), ("two/a", "old")]);
@@ -101,7 +101,7 @@ fn nothing_on_the_cluster_is_overwritten_where_that_is_not_wanted() {
 }
 
 #[test]
-fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
+fn entries_of_another_kind_stay_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(
@@ -134,7 +134,7 @@ fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
 }
 
 #[test]
-fn only_a_file_in_the_place_of_a_file_is_kept_as_it_was() {
+fn with_n_only_a_file_in_the_place_of_a_file_counts_as_kept() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("k1/a/f", ""), ("k1/g", "file"), ("k1/same", "new")]);
@@ -162,7 +162,7 @@ fn only_a_file_in_the_place_of_a_file_is_kept_as_it_was() {
 }
 
 #[test]
-fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
+fn no_file_is_tried_in_a_folder_that_cannot_be_created() {
     const FILES: usize = 200;
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
@@ -194,7 +194,7 @@ fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
 }
 
 #[test]
-fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
+fn a_locked_folder_is_reported_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let files = [("a", "1"), ("closed/b", "2"), ("sub/unreadable", "3"), ("z", "4")];
     let Some(site) = ordinary_user::site_with(&env, &files) else {
@@ -245,7 +245,7 @@ fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
 }
 
 #[test]
-fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
+fn an_interrupted_copy_resumes_in_the_same_place() {
     const FILES: usize = 200;
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
@@ -287,7 +287,7 @@ fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
 }
 
 #[test]
-fn links_that_lead_out_of_the_folder_are_named_and_the_rest_is_copied() {
+fn links_that_point_outside_the_folder_are_reported_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("one/a", "1"), ("one/sub/b", "2"), ("beside", "")]);

@@ -84,11 +84,11 @@ fn on(
 }
 
 #[test]
-fn a_folder_keeps_a_tree_and_goes_on_after_a_crash() {
+fn a_folder_keeps_a_tree_and_resumes_after_a_crash() {
     let env = TestEnvironment::new();
-    a_tree_goes_up_and_comes_back(&env, "");
+    check_round_trip_of_a_tree(&env, "");
     let env = TestEnvironment::new();
-    a_large_file_goes_on_after_a_crash(&env, "");
+    check_resume_after_a_crash(&env, "");
 }
 
 #[test]
@@ -120,16 +120,16 @@ fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
 
 #[test]
 fn ceph_keeps_a_tree() {
-    on_ceph(a_tree_goes_up_and_comes_back);
+    on_ceph(check_round_trip_of_a_tree);
 }
 
 #[test]
-fn ceph_goes_on_after_a_crash() {
-    on_ceph(a_large_file_goes_on_after_a_crash);
+fn ceph_resumes_after_a_crash() {
+    on_ceph(check_resume_after_a_crash);
 }
 
 #[test]
-fn a_folder_that_is_not_on_ceph_is_not_taken_for_it() {
+fn a_folder_that_is_not_on_cephfs_is_refused_as_cephfs() {
     let env = TestEnvironment::new();
     let config = env.folder("server").join("config.yaml");
     let text = format!(
@@ -144,32 +144,32 @@ fn a_folder_that_is_not_on_ceph_is_not_taken_for_it() {
 
 #[test]
 fn hdfs_keeps_a_tree() {
-    on_hdfs(a_tree_goes_up_and_comes_back);
+    on_hdfs(check_round_trip_of_a_tree);
 }
 
 #[test]
-fn hdfs_goes_on_after_a_crash() {
-    on_hdfs(a_large_file_goes_on_after_a_crash);
+fn hdfs_resumes_after_a_crash() {
+    on_hdfs(check_resume_after_a_crash);
 }
 
 #[test]
-fn hdfs_holds_no_jobs_and_tells_its_limits() {
-    on_hdfs(|env, storage| what_a_store_cannot_do_is_reported(env, storage, "HDFS"));
+fn hdfs_holds_no_jobs_and_reports_its_limits() {
+    on_hdfs(|env, storage| check_that_limits_are_reported(env, storage, "HDFS"));
 }
 
 #[test]
 fn s3_keeps_a_tree() {
-    on_s3(a_tree_goes_up_and_comes_back);
+    on_s3(check_round_trip_of_a_tree);
 }
 
 #[test]
-fn s3_goes_on_after_a_crash() {
-    on_s3(a_large_file_goes_on_after_a_crash);
+fn s3_resumes_after_a_crash() {
+    on_s3(check_resume_after_a_crash);
 }
 
 #[test]
-fn s3_holds_no_jobs_and_tells_its_limits() {
-    on_s3(|env, storage| what_a_store_cannot_do_is_reported(env, storage, "S3"));
+fn s3_holds_no_jobs_and_reports_its_limits() {
+    on_s3(|env, storage| check_that_limits_are_reported(env, storage, "S3"));
 }
 
 /// Small files in packs, one that is not small, an empty folder, an executable, strange names.
@@ -192,7 +192,7 @@ fn plant_tree(env: &TestEnvironment) -> PathBuf {
     tree
 }
 
-fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
+fn check_round_trip_of_a_tree(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "  quota: {storage: 60Mi}\n")], storage, &[]);
     // Nobody has made her home there yet.
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t60Mi\t0"));
@@ -253,7 +253,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage"));
 }
 
-fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
+fn check_resume_after_a_crash(env: &TestEnvironment, storage: &str) {
     let mut site = Site::with(env, &[("ada", "")], storage, &[]);
     let file = env.folder("big").join("file");
     let content = noise(3, 48 << 20);
@@ -303,7 +303,7 @@ fn staging(site: &Site<'_>, storage: &str) -> PathBuf {
     spaces.join("home/ada/.pfs-staging")
 }
 
-fn what_a_store_cannot_do_is_reported(env: &TestEnvironment, storage: &str, name: &str) {
+fn check_that_limits_are_reported(env: &TestEnvironment, storage: &str, name: &str) {
     let site = Site::with(env, &[("ada", "  admin: true\n")], storage, &[]);
     let package = env.package("job").file("train.py", "print('never')\n");
     let refused = site.run("ada", &["submit", "-entry", "python3 train.py", package.arg()]);

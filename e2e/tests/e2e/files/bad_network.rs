@@ -38,7 +38,7 @@ fn a_network_that_cuts_every_connection_only_slows_a_transfer() {
 }
 
 #[test]
-fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_moment() {
+fn ls_and_check_survive_cut_connections_and_a_killed_server() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     site.run("ada", &["mkdir", REMOTE]).ok();
@@ -77,7 +77,7 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
 }
 
 #[test]
-fn a_copy_on_the_cluster_outlives_a_server_that_is_away_for_a_moment() {
+fn a_copy_on_the_cluster_survives_a_killed_server() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let copy = "/pfs/cloud/home/ada/copy";

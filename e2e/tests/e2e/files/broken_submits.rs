@@ -105,7 +105,7 @@ fn a_network_that_cuts_every_connection_only_slows_a_submit() {
 }
 
 #[test]
-fn a_bit_that_flips_on_the_wire_costs_the_file_it_hits() {
+fn a_submit_survives_flipped_bits() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
@@ -116,7 +116,7 @@ fn a_bit_that_flips_on_the_wire_costs_the_file_it_hits() {
 }
 
 #[test]
-fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
+fn an_interrupted_submit_resumes_where_it_stopped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
@@ -135,7 +135,7 @@ fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_submit_outlives_the_death_of_its_server() {
+fn a_submit_survives_a_killed_server() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
@@ -161,7 +161,7 @@ fn a_submit_outlives_the_death_of_its_server() {
 }
 
 #[test]
-fn a_submit_that_was_killed_is_gone_on_with_after_a_restart() {
+fn a_killed_submit_resumes_after_a_server_restart() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 40Mi}\n");
     let folder = plant(&env.folder("package"));
@@ -188,7 +188,7 @@ fn drop_all(site: &Site<'_>) {
 }
 
 #[test]
-fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
+fn a_partial_package_is_listed_and_can_be_dropped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 80Mi}\n");
     let folder = plant(&env.folder("package"));
@@ -225,7 +225,7 @@ fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
 }
 
 #[test]
-fn what_came_of_a_package_counts_also_after_its_rest_was_refused() {
+fn a_partial_package_counts_towards_the_quota_after_its_rest_was_refused() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 100Mi}\n");
     let folder = plant(&env.folder("package"));
@@ -271,7 +271,7 @@ fn submit_half(site: &mut Site<'_>, folder: &Path) -> Background {
 }
 
 #[test]
-fn a_package_that_is_submitted_twice_at_once_is_stored_once() {
+fn a_package_submitted_twice_concurrently_is_stored_once() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
@@ -294,7 +294,7 @@ fn a_package_that_is_submitted_twice_at_once_is_stored_once() {
 }
 
 #[test]
-fn folders_called_as_a_run_calls_its_own_are_packages_like_others() {
+fn a_package_may_have_the_name_of_a_runs_own_folder() {
     let env = TestEnvironment::new();
     for name in ["output", "latest", "prepared", "rendezvous"] {
         let package = env.package(name).file("say.sh", "pwd > output/where; ls");

@@ -98,7 +98,7 @@ impl Drop for Platter {
 }
 
 #[test]
-fn damage_is_distinguished_from_changes_and_never_handed_out_as_sound() {
+fn damage_is_distinguished_from_changes_and_never_served_as_sound() {
     let env = TestEnvironment::new();
     let storage = env.folder("storage");
     let image = env.folder("images").join("disk");
@@ -251,7 +251,7 @@ fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
 }
 
 #[test]
-fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it() {
+fn a_damaged_small_file_is_reported_by_every_command_that_reads_it() {
     let env = TestEnvironment::new();
     let storage = env.folder("storage");
     let image = env.folder("images").join("disk");
@@ -344,7 +344,7 @@ fn with_damaged_files(env: &TestEnvironment) -> Option<(Site<'_>, Platter)> {
 }
 
 #[test]
-fn a_damaged_file_is_whole_again_once_it_is_sent_as_the_error_says() {
+fn the_command_in_the_hint_repairs_a_damaged_file() {
     let env = TestEnvironment::new();
     let Some((mut site, _platter)) = with_damaged_files(&env) else {
         return;
@@ -421,7 +421,7 @@ fn check_names_each_damaged_file_and_compares_the_others() {
 }
 
 #[test]
-fn a_copy_on_the_cluster_does_not_make_damage_the_truth() {
+fn a_copy_on_the_cluster_does_not_hide_damage() {
     let env = TestEnvironment::new();
     let Some((mut site, _platter)) = with_damaged_files(&env) else {
         return;

@@ -127,7 +127,7 @@ impl Stage<'_> {
 }
 
 #[test]
-fn a_folder_gets_there_and_back_whoever_is_killed_at_whatever_moment() {
+fn a_folder_survives_kills_of_client_and_server_both_ways() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, ADMIN);
     site.network();
@@ -164,7 +164,7 @@ fn a_folder_gets_there_and_back_whoever_is_killed_at_whatever_moment() {
 const IN_FLIGHT: u64 = 2 * (4 << 20);
 
 #[test]
-fn a_transfer_outlives_the_server_and_moves_no_byte_twice_that_arrived() {
+fn a_transfer_survives_killed_servers_and_resends_only_bytes_in_flight() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, ADMIN);
     let (file, back) = (env.folder("data").join("large"), env.folder("back").join("large"));

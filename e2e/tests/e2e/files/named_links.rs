@@ -34,7 +34,7 @@ fn assert_links_to(link: &Path, target: &str) {
 }
 
 #[test]
-fn what_a_named_link_leads_to_is_written_whichever_way_the_file_comes() {
+fn copying_to_a_named_link_writes_its_target() {
     let env = TestEnvironment::new();
     let (remote, there) = with_links(&env);
     let new = env.folder("new").join("new.bin");
@@ -63,7 +63,7 @@ fn what_a_named_link_leads_to_is_written_whichever_way_the_file_comes() {
 }
 
 #[test]
-fn behind_a_named_link_files_are_compared_kept_and_foreseen_like_others() {
+fn the_target_of_a_named_link_is_compared_and_kept_like_any_file() {
     let env = TestEnvironment::new();
     let (remote, there) = with_links(&env);
     let new = env.folder("new").join("new.bin");
@@ -107,7 +107,7 @@ fn behind_a_named_link_files_are_compared_kept_and_foreseen_like_others() {
 }
 
 #[test]
-fn a_named_link_that_leads_to_nothing_or_out_is_neither_followed_nor_replaced() {
+fn a_broken_or_outside_named_link_is_neither_followed_nor_replaced() {
     let env = TestEnvironment::new();
     let (remote, there) = with_links(&env);
     let new = env.folder("new").join("new.bin");

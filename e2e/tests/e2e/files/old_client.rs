@@ -134,7 +134,7 @@ fn upload(env: &TestEnvironment, site: &Site<'_>, content: &[u8]) {
 }
 
 #[test]
-fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
+fn an_old_client_can_repeat_its_upload_after_the_server_was_killed() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let (old, new) = (noise(60, 3 * RANGE + 7), noise(61, 3 * RANGE + 7));
@@ -168,7 +168,7 @@ fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
 }
 
 #[test]
-fn what_an_old_client_began_is_among_the_uploads_until_it_is_given_up() {
+fn an_upload_of_an_old_client_is_listed_until_it_is_dropped() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let content = noise(62, 3 * RANGE);

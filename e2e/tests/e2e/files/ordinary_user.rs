@@ -60,7 +60,7 @@ pub fn lock(path: &Path) {
 }
 
 #[test]
-fn files_travel_through_a_server_that_is_not_root() {
+fn files_are_copied_through_a_server_that_is_not_root() {
     let env = TestEnvironment::new();
     let Some(site) = site(&env) else {
         return;
@@ -181,7 +181,7 @@ fn a_job_of_a_server_that_is_not_root_works_on_its_users_files() {
 }
 
 #[test]
-fn nothing_leads_out_of_a_home_although_nobody_is_kept_apart_by_the_kernel() {
+fn nothing_leads_out_of_a_home_even_if_the_kernel_does_not_separate_users() {
     let env = TestEnvironment::new();
     let Some(site) = site(&env) else {
         return;

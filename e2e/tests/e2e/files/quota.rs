@@ -9,7 +9,7 @@ use super::site::Site;
 use super::{arg, noise, plant, staged};
 
 #[test]
-fn a_quota_stops_an_upload_and_says_how_much_there_is() {
+fn a_quota_refuses_an_upload_and_reports_the_usage() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 1Mi}\n");
     let data = env.folder("data");
@@ -49,7 +49,7 @@ fn limit_and_use_of_bytes_and_files_are_shown() {
 }
 
 #[test]
-fn a_file_whose_upload_is_given_up_meanwhile_is_restarted() {
+fn an_upload_that_is_dropped_in_flight_is_restarted() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let file = env.folder("data").join("big");
@@ -85,7 +85,7 @@ fn quota_row(site: &Site<'_>, name: &str) -> Option<String> {
 }
 
 #[test]
-fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_restart() {
+fn an_unfinished_upload_counts_until_it_is_completed_or_dropped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 32Mi}\n");
     let data = env.folder("data");
@@ -142,7 +142,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
 }
 
 #[test]
-fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
+fn a_killed_upload_is_removed_when_the_changed_file_is_sent() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 64Mi}\n");
     let file = env.folder("data").join("big");
@@ -166,7 +166,7 @@ fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
 }
 
 #[test]
-fn what_does_not_fit_in_the_middle_leaves_nothing() {
+fn an_upload_that_exceeds_the_quota_leaves_nothing_half_written() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi, files: 1000}\n");
     let data = env.folder("data");
@@ -201,7 +201,7 @@ fn what_does_not_fit_in_the_middle_leaves_nothing() {
 }
 
 #[test]
-fn a_new_version_needs_room_beside_the_old_one() {
+fn a_new_version_needs_space_in_addition_to_the_old_one() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 3Mi, files: 3}\n");
     let file = env.folder("data").join("large");
@@ -220,7 +220,7 @@ fn a_new_version_needs_room_beside_the_old_one() {
 }
 
 #[test]
-fn what_a_job_hides_among_unfinished_uploads_counts() {
+fn files_that_a_job_hides_in_the_staging_folder_count() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
     let write = "mkdir -p /pfs/cloud/home/ada/.pfs-staging/stash\n\
@@ -251,7 +251,7 @@ fn what_a_job_hides_among_unfinished_uploads_counts() {
 }
 
 #[test]
-fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
+fn a_job_over_quota_blocks_writes_and_submits_until_space_is_freed() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
     let write = "head -c 6000000 /dev/zero > /pfs/cloud/home/ada/too-much\n";
@@ -291,7 +291,7 @@ fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
 }
 
 #[test]
-fn pruned_outputs_make_room_at_once() {
+fn pruned_outputs_free_quota_immediately() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
     let write = "head -c 6000000 /dev/zero > output/too-much\n";
@@ -317,7 +317,7 @@ fn pruned_outputs_make_room_at_once() {
 }
 
 #[test]
-fn a_dry_run_of_prune_says_how_much_would_go() {
+fn a_dry_run_of_prune_reports_how_much_would_be_freed() {
     let env = TestEnvironment::new();
     for (name, seed) in [("first", 1), ("second", 2)] {
         // Another version under the same name: what the first run used is nobody's any more.

@@ -60,7 +60,7 @@ fn command(dice: &mut Dice, round: usize, home: &str, here: &Path, back: &Path) 
 }
 
 #[test]
-fn a_link_that_a_job_flips_while_commands_run_leads_nowhere() {
+fn a_link_that_a_job_flips_during_commands_exposes_no_other_files() {
     let env = TestEnvironment::new();
     if let Some(site) = Site::start(&env, "") {
         play(&env, &site, "bob", "ada");
@@ -68,7 +68,7 @@ fn a_link_that_a_job_flips_while_commands_run_leads_nowhere() {
 }
 
 #[test]
-fn nor_does_it_where_neither_server_nor_job_are_root() {
+fn a_flipped_link_exposes_no_other_files_without_root() {
     let env = TestEnvironment::new();
     if let Some(site) = ordinary_user::site(&env) {
         play(&env, &site, "ada", "eve");

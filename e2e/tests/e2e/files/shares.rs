@@ -26,7 +26,7 @@ fn status(link: &str) -> String {
 }
 
 #[test]
-fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
+fn a_published_file_is_readable_by_its_link_until_that_is_revoked() {
     let env = TestEnvironment::new();
     let Some(mut site) = Site::start(&env, "") else {
         return;
@@ -76,7 +76,7 @@ fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
 }
 
 #[test]
-fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
+fn a_link_expires_and_only_own_files_can_be_published() {
     let env = TestEnvironment::new();
     let Some(site) = Site::start(&env, "") else {
         return;
@@ -108,7 +108,7 @@ fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
 }
 
 #[test]
-fn a_link_whose_file_is_gone_tells_nothing_of_it() {
+fn a_link_to_a_removed_file_reveals_nothing() {
     let env = TestEnvironment::new();
     let Some(site) = Site::start(&env, "") else {
         return;
@@ -147,7 +147,7 @@ fn a_link_whose_file_is_gone_tells_nothing_of_it() {
 }
 
 #[test]
-fn a_server_without_an_address_gives_no_links() {
+fn a_server_without_a_public_address_refuses_to_publish() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1")]);
