@@ -189,7 +189,7 @@ class ApiServer(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if made["kind"] in self.server.there:
+        if made["kind"] in self.server.existing:
             status = {"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "message": "there", "code": 409}
             return self.answer(409, status)
         self.server.made.append((self.path.split("?")[0], made))
@@ -215,7 +215,7 @@ class ApiServer(http.server.BaseHTTPRequestHandler):
 def cluster(tmp_path, monkeypatch):
     """A stand-in for an API server, with a kubeconfig that leads to it."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
-    server.made, server.deleted, server.there = [], [], set()
+    server.made, server.deleted, server.existing = [], [], set()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     config = {
@@ -293,7 +293,7 @@ def test_a_cephfs_is_a_volume_of_ceph_csi_without_a_key(home, cluster):  # noqa:
 def test_a_job_that_already_exists_leaves_nothing_half_created(home, cluster):  # noqa: F811
     import paddle.job as job
 
-    cluster.there = {"Job"}
+    cluster.existing = {"Job"}
     with pytest.raises(errors.NotPossibleHere, match="Job `paddle-job-pserver` already exists") as found:
         job_in_an_image(job).submit()
     assert "kubectl delete service,job" in found.value.hints[0]

@@ -63,12 +63,12 @@ def test_parent_and_forked_child_continue_reading_independently(paths):
     reader = recordio.reader(paths)
     assert reader.read_batch(30) == RECORDS[:30]
     context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-    child = context.Process(target=lambda: there.send([list(reader), reader[[0, 150]]]))
+    receiver, sender = context.Pipe()
+    child = context.Process(target=lambda: sender.send([list(reader), reader[[0, 150]]]))
     child.start()
     assert list(reader) == RECORDS[30:]
-    assert here.poll(60), "the child answers"
-    assert here.recv() == [RECORDS[30:], [RECORDS[0], RECORDS[150]]]
+    assert receiver.poll(60), "the child answers"
+    assert receiver.recv() == [RECORDS[30:], [RECORDS[0], RECORDS[150]]]
     child.join()
 
 

@@ -285,14 +285,14 @@ fn a_damaged_database_is_reported_with_a_recovery_hint() {
     env.paddlectl(&["server", "stop"]).ok();
     let data = env.home().join(".paddle/local");
     let database = data.join("server.db");
-    for beside in entries(&data) {
-        let name = beside
+    for path in entries(&data) {
+        let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         if name.starts_with("server.db-") {
-            fs::remove_file(beside).unwrap();
+            fs::remove_file(path).unwrap();
         }
     }
     fs::write(

@@ -128,9 +128,9 @@ fn on_a_full_disk_jobs_can_be_killed_and_new_jobs_are_refused() {
 /// The reply of the embedded server's `/readyz`.
 fn readiness(folder: &Path) -> String {
     let socket = folder.join("local/server.sock");
-    let asked = Command::new("curl")
+    let reply = Command::new("curl")
         .args(["-sS", "--unix-socket", socket.to_str().expect("a path in UTF-8")])
         .arg("http://localhost/readyz")
         .output();
-    String::from_utf8_lossy(&asked.expect("there is a curl").stdout).into_owned()
+    String::from_utf8_lossy(&reply.expect("there is a curl").stdout).into_owned()
 }

@@ -164,17 +164,17 @@ fn server_status_describes_the_configured_shared_server() {
     let storage = site.storage().to_owned();
     let storage = storage.to_str().expect("a plain name");
     let status = ["server", "status"];
-    let told = site.run("ada", &status).ok();
+    let shown = site.run("ada", &status).ok();
     let server = format!("the shared server of `cloud` at http://{}", site.endpoint());
-    let told = told.prints(&server).prints("limits      names of 255 bytes");
-    drop(told.prints(storage));
+    let shown = shown.prints(&server).prints("limits      names of 255 bytes");
+    drop(shown.prints(storage));
     let json = site.run("ada", &["server", "status", "-o", "json"]).ok().json();
     assert_eq!(json["embedded"], false, "{json}");
-    let told = site.run("bob", &status).ok().prints(&server);
-    assert!(!told.stdout.contains(storage), "{told}");
+    let shown = site.run("bob", &status).ok().prints(&server);
+    assert!(!shown.stdout.contains(storage), "{shown}");
     assert!(
-        !told.stdout.contains("storage"),
-        "what is not told has no line\n{told}"
+        !shown.stdout.contains("storage"),
+        "what is not told has no line\n{shown}"
     );
     // This machine's own is another matter.
     let own = site.run("ada", &["--datacenter", "local", "server", "status"]);

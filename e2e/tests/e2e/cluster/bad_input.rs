@@ -225,9 +225,9 @@ fn a_token_that_expires_ends_no_job() {
     account.expire();
     wait_until("its tokens must be refused", || {
         let file = server.path("kubeconfig").display().to_string();
-        let asked = ["get", "nodes", "--kubeconfig", &file];
-        let asked = std::process::Command::new("kubectl").args(asked).output();
-        (!asked.expect("`kubectl` can be run").status.success()).then_some(())
+        let get_nodes = ["get", "nodes", "--kubeconfig", &file];
+        let get_nodes = std::process::Command::new("kubectl").args(get_nodes).output();
+        (!get_nodes.expect("`kubectl` can be run").status.success()).then_some(())
     });
     // Running jobs continue and end; new jobs wait and say why.
     fs::write(server.output(&env, 0, "runs").join("gate"), "").expect("the run has a folder for its output");

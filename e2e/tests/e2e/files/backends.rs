@@ -93,25 +93,25 @@ fn a_folder_keeps_a_tree_and_resumes_after_a_crash() {
 
 #[test]
 fn an_old_client_sends_to_a_folder() {
-    an_old_client_sends_to(&TestEnvironment::new(), "");
+    check_old_client(&TestEnvironment::new(), "");
 }
 
 #[test]
 fn an_old_client_sends_to_ceph() {
-    on_ceph(an_old_client_sends_to);
+    on_ceph(check_old_client);
 }
 
 #[test]
 fn an_old_client_sends_to_hdfs() {
-    on_hdfs(an_old_client_sends_to);
+    on_hdfs(check_old_client);
 }
 
 #[test]
 fn an_old_client_sends_to_s3() {
-    on_s3(an_old_client_sends_to);
+    on_s3(check_old_client);
 }
 
-fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
+fn check_old_client(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "")], storage, &[]);
     an_old_client_sends_a_file_twice(env, &site);
     let left = fs::read_dir(staging(&site, storage)).map(Iterator::count);
@@ -261,11 +261,11 @@ fn check_resume_after_a_crash(env: &TestEnvironment, storage: &str) {
     let target = format!("{HOME}/file");
     assert_eq!(site.network().passed_in_all(), 0, "it counts from now on");
     // Slow enough that the server dies in the middle.
-    let slow = site.begin("ada", &["cp", "--bwlimit", "4Mi", arg(&file), &target]);
+    let slow = site.spawn("ada", &["cp", "--bwlimit", "4Mi", arg(&file), &target]);
     let staging = staging(&site, storage);
     wait_until("some of the file arrives", || {
-        let begun: Vec<_> = fs::read_dir(&staging).ok()?.flatten().collect();
-        let journal = begun.first()?.path().join("journal");
+        let uploads: Vec<_> = fs::read_dir(&staging).ok()?.flatten().collect();
+        let journal = uploads.first()?.path().join("journal");
         fs::metadata(journal).ok().filter(|journal| journal.len() > 0)
     });
     site.server().killer()();
@@ -307,10 +307,10 @@ fn check_that_limits_are_reported(env: &TestEnvironment, storage: &str, name: &s
     let site = Site::with(env, &[("ada", "  admin: true\n")], storage, &[]);
     let package = env.package("job").file("train.py", "print('never')\n");
     let refused = site.run("ada", &["submit", "-entry", "python3 train.py", package.arg()]);
-    let told = refused.refused(1).says("no job can run here").says("not mounted");
-    drop(told.says(&format!("is on {name} (")));
-    let told = site.run("ada", &["server", "status"]).ok();
-    drop(told.prints("; no symbolic links"));
+    let refused = refused.refused(1).says("no job can run here").says("not mounted");
+    drop(refused.says(&format!("is on {name} (")));
+    let status = site.run("ada", &["server", "status"]).ok();
+    drop(status.prints("; no symbolic links"));
 
     let tree = env.folder("linked");
     fs::write(tree.join("file"), "x").expect("ours");

@@ -35,8 +35,8 @@ fn unchanged_files_are_not_copied_again() {
     plant(&data, &[("sub/b", "22"), ("sub/new", "3")]);
     env.paddlectl(&["sync", arg(&data), &one]).ok();
     let dry = [&again[..], &["--dry-run"]].concat();
-    let foreseen = env.paddlectl(&dry).ok();
-    assert_eq!(foreseen.stdout, format!("copy {one}/sub/b\ncopy {one}/sub/new\n"));
+    let planned = env.paddlectl(&dry).ok();
+    assert_eq!(planned.stdout, format!("copy {one}/sub/b\ncopy {one}/sub/new\n"));
     env.paddlectl(&again)
         .ok()
         .says("2 files copied, 1 unchanged; 3 bytes copied");
@@ -88,16 +88,16 @@ fn cp_n_overwrites_nothing_on_the_cluster() {
     let at = |name: &str| format!("{home}/{name}");
     env.paddlectl(&["sync", arg(&data), &home]).ok();
     let folder = ["cp", "-n", "-r", &at("one/."), &at("two")];
-    let foreseen = env.paddlectl(&[&folder[..], &["--dry-run"]].concat()).ok();
+    let planned = env.paddlectl(&[&folder[..], &["--dry-run"]].concat()).ok();
     let one = at("one");
-    assert_eq!(foreseen.stdout, format!("keep {one}/a\ncopy {one}/b\n"));
+    assert_eq!(planned.stdout, format!("keep {one}/a\ncopy {one}/b\n"));
     env.paddlectl(&folder).ok().says("1 file copied, 1 kept");
     let single = ["cp", "-n", &at("one/a"), &at("two/a")];
-    let foreseen = env.paddlectl(&[&single[..], &["--dry-run"]].concat()).ok();
-    assert_eq!(foreseen.stdout, format!("keep {one}/a\n"));
+    let planned = env.paddlectl(&[&single[..], &["--dry-run"]].concat()).ok();
+    assert_eq!(planned.stdout, format!("keep {one}/a\n"));
     env.paddlectl(&single).ok().says("0 files copied, 1 kept");
-    let there = env.paddlectl(&["cat", &at("two/a"), &at("two/b")]).ok().stdout;
-    assert_eq!(there, "oldb");
+    let contents = env.paddlectl(&["cat", &at("two/a"), &at("two/b")]).ok().stdout;
+    assert_eq!(contents, "oldb");
 }
 
 #[test]
@@ -257,20 +257,20 @@ fn an_interrupted_copy_resumes_in_the_same_place() {
     site.run("ada", &["cp", "-r", arg(&data), from]).ok();
     let copy = ["cp", "-r", "--transfers", "1", "--exclude", "none", from, to];
     // The wire stands still in the middle, until the client was interrupted.
-    let (stands, has_come) = channel();
-    let (go_on, wait) = channel::<()>();
+    let (report, reached) = channel();
+    let (release, wait) = channel::<()>();
     site.network().after(100_000, move || {
-        stands.send(()).expect("somebody waits");
+        report.send(()).expect("somebody waits");
         let _ = wait.recv_timeout(LIMIT);
     });
-    let first = site.begin("ada", &copy);
-    has_come.recv_timeout(LIMIT).expect("this many bytes pass");
+    let first = site.spawn("ada", &copy);
+    reached.recv_timeout(LIMIT).expect("this many bytes pass");
     first.interrupt();
     assert!(!first.end().0.success());
-    drop(go_on);
+    drop(release);
     let count = || fs::read_dir(site.home("ada").join("new")).unwrap().count();
-    let there = count();
-    assert!((1..FILES).contains(&there), "{there} files were there");
+    let copied = count();
+    assert!((1..FILES).contains(&copied), "{copied} files were there");
 
     let second = site.run("ada", &copy).ok();
     assert!(
@@ -316,9 +316,9 @@ fn links_that_point_outside_the_folder_are_reported_and_the_rest_is_copied() {
             "a\nin\nonly\nout\nout/of\nout/of/the\nout/of/the/way\nsub\nsub/b\n",
         ),
     ] {
-        let foreseen = env.paddlectl(&[words, &["--dry-run"]].concat());
-        assert_eq!(foreseen.code, Some(1), "{foreseen}");
-        foreseen.says("2 would fail");
+        let planned = env.paddlectl(&[words, &["--dry-run"]].concat());
+        assert_eq!(planned.code, Some(1), "{planned}");
+        planned.says("2 would fail");
         env.paddlectl(words)
             .refused(1)
             .says(" ... Done, 2 failed")

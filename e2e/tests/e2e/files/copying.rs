@@ -272,8 +272,8 @@ fn one_bad_file_does_not_stop_the_others() {
         .says("outside")
         .says("/etc/passwd");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\nz\n");
-    let (there, not_there) = (data.join("a"), data.join("none"));
-    env.paddlectl(&["cp", arg(&there), arg(&not_there), &remote])
+    let (existing, missing) = (data.join("a"), data.join("none"));
+    env.paddlectl(&["cp", arg(&existing), arg(&missing), &remote])
         .refused(1)
         .says("there is no such file");
 }
@@ -375,8 +375,8 @@ fn an_interrupted_folder_copy_resumes_in_the_same_place() {
 
     let first = env.start(&[&slowly[..], &[arg(&data), &remote]].concat());
     wait_until("the folder is there", || {
-        let looked = env.paddlectl(&["stat", &remote]);
-        (looked.code == Some(0)).then_some(())
+        let stat = env.paddlectl(&["stat", &remote]);
+        (stat.code == Some(0)).then_some(())
     });
     first.interrupt();
     assert!(!first.end().0.success());

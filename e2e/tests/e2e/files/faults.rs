@@ -176,9 +176,9 @@ fn a_file_that_changes_while_it_is_sent_arrives_in_its_last_state() {
 }
 
 /// Lets a restless writer end, however the test does.
-struct Rest<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Rest<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -199,7 +199,7 @@ fn a_file_that_keeps_changing_is_reported_and_not_published() {
                 std::thread::yield_now();
             }
         });
-        let _rest = Rest(&is_over);
+        let _stop = StopOnDrop(&is_over);
         env.paddlectl(&["cp", "--bwlimit", "1Mi", arg(&file), &remote])
             .refused(1)
             .says("changed while it was being sent");
@@ -230,7 +230,7 @@ fn a_file_that_a_job_keeps_rewriting_is_reported_and_not_fetched() {
                 std::thread::yield_now();
             }
         });
-        let _rest = Rest(&is_over);
+        let _stop = StopOnDrop(&is_over);
         env.paddlectl(&["cp", "--bwlimit", "1Mi", &remote, arg(&local)])
             .refused(1)
             .says("changed on the server while it was being fetched");

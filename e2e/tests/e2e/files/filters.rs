@@ -87,8 +87,8 @@ fn filters_apply_to_copies_on_the_cluster() {
             let copy = format!("{home}/{}{at}", verb[0]);
             let line = [verb, &flags[..], &[&remote, &copy]].concat();
             env.paddlectl(&line).ok();
-            let there = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
-            assert_eq!(there, expected, "{line:?}");
+            let copied = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
+            assert_eq!(copied, expected, "{line:?}");
         }
     }
     let single = format!("{home}/single/");
@@ -142,8 +142,8 @@ fn files_from_can_read_the_list_from_a_pipe() {
     for (from, list) in [(arg(&data), "tmp\na.txt\n"), (&remote, "./tmp/x\0a.txt\0")] {
         let words = ["sync", "--delete", "--files-from", "-", from, &copy];
         with_stdin(&env, &words, list).ok();
-        let there = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
-        assert_eq!(there, "a.txt\ntmp\ntmp/x\n", "{words:?}");
+        let copied = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
+        assert_eq!(copied, "a.txt\ntmp\ntmp/x\n", "{words:?}");
         env.paddlectl(&["rm", "-r", &copy]).ok();
     }
     let back = env.home().join("back");

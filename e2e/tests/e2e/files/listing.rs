@@ -246,13 +246,13 @@ fn mkdir_and_rm_follow_their_flags() {
 fn a_dry_run_is_accurate_and_changes_nothing() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
-    let foreseen = env.paddlectl(&["rm", "-r", "--dry-run", &remote]).ok();
-    assert_eq!(foreseen.stdout, format!("remove {remote}\n"));
+    let planned = env.paddlectl(&["rm", "-r", "--dry-run", &remote]).ok();
+    assert_eq!(planned.stdout, format!("remove {remote}\n"));
     assert!(
-        foreseen
+        planned
             .stderr
             .contains("3 files and 1 folder, 12 bytes would be removed"),
-        "{foreseen}"
+        "{planned}"
     );
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a.txt\nsub\n");
 
@@ -260,11 +260,11 @@ fn a_dry_run_is_accurate_and_changes_nothing() {
     plant(&data, &[("a.txt", "changed"), ("new", "")]);
     let line = ["cp", "-r", arg(&data), &format!("{}/", home(&env))];
     let dry = [&line[..], &["--dry-run"]].concat();
-    let foreseen = env.paddlectl(&dry).ok();
+    let planned = env.paddlectl(&dry).ok();
     let data = arg(&data);
-    assert_eq!(foreseen.stdout, format!("copy {data}/a.txt\ncopy {data}/new\n"));
+    assert_eq!(planned.stdout, format!("copy {data}/a.txt\ncopy {data}/new\n"));
     assert_eq!(
-        foreseen.stderr,
+        planned.stderr,
         "Dry run, nothing was changed: 2 files would be copied, 2 unchanged\n"
     );
     assert_eq!(
@@ -275,8 +275,8 @@ fn a_dry_run_is_accurate_and_changes_nothing() {
 
     let absent = env.folder("absent").join("below");
     let (from, to) = (format!("{remote}/a.txt"), absent.join("a.txt"));
-    let foreseen = env.paddlectl(&["cp", "--dry-run", &from, arg(&to)]).ok();
-    foreseen.says("1 file would be copied");
+    let planned = env.paddlectl(&["cp", "--dry-run", &from, arg(&to)]).ok();
+    planned.says("1 file would be copied");
     assert!(!absent.exists());
 }
 

@@ -28,7 +28,7 @@ fn running<'a>(env: &'a TestEnvironment) -> (Site<'a>, PathBuf) {
     let words = ["submit", "-jobname", "job", "-pservers", "0", "-cpu", "20m"];
     let more = ["-memory", "32Mi", "-entry", "sh train.sh", package.arg()];
     site.run("ada", &[&words[..], &more].concat()).ok();
-    site.begin("ada", &["logs", "-f", "job"]).wait_for_line("linked");
+    site.spawn("ada", &["logs", "-f", "job"]).wait_for_line("linked");
     let runs = site.home("ada").join(".paddlecloud/runs");
     let run = fs::read_dir(runs).expect("there is a run").next();
     (site, run.expect("there is a run").expect("it can be read").path())
@@ -288,8 +288,8 @@ fn a_home_is_synced_without_the_servers_own_folder_even_if_unreadable() {
     for (number, name) in [HOME.to_owned(), format!("{HOME}/all")].iter().enumerate() {
         let back = env.folder(&format!("back-{number}"));
         plant(&back, &[("extra", "")]);
-        let told = site.run("ada", &["sync", "--delete", name, arg(&back)]).ok();
-        assert!(!told.stderr.contains(".paddlecloud"), "{told}");
+        let synced = site.run("ada", &["sync", "--delete", name, arg(&back)]).ok();
+        assert!(!synced.stderr.contains(".paddlecloud"), "{synced}");
         super::assert_same(&data, &back);
         plant(&back, &[(".paddlecloud/planted", "")]);
         for source in [&back, &data] {

@@ -76,10 +76,10 @@ fn the_target_of_a_named_link_is_compared_and_kept_like_any_file() {
 
     let other = format!("{remote}/other");
     for from in [arg(&new), &other] {
-        let foreseen = env.paddlectl(&["cp", "--dry-run", from, &current]).ok();
-        assert_eq!(foreseen.stdout, format!("copy {from}\n"));
-        let foreseen = env.paddlectl(&["cp", "-n", "--dry-run", from, &current]).ok();
-        assert_eq!(foreseen.stdout, format!("keep {from}\n"));
+        let planned = env.paddlectl(&["cp", "--dry-run", from, &current]).ok();
+        assert_eq!(planned.stdout, format!("copy {from}\n"));
+        let planned = env.paddlectl(&["cp", "-n", "--dry-run", from, &current]).ok();
+        assert_eq!(planned.stdout, format!("keep {from}\n"));
         env.paddlectl(&["cp", "-n", from, &current])
             .ok()
             .says("0 files copied, 1 kept");
@@ -127,8 +127,8 @@ fn a_broken_or_outside_named_link_is_neither_followed_nor_replaced() {
             // A pipe has no dry run.
             if from != "-" {
                 copy(&["--dry-run"]).refused(1).says(&refused);
-                let foreseen = copy(&["-n", "--dry-run"]).ok();
-                assert_eq!(foreseen.stdout, format!("keep {from}\n"));
+                let planned = copy(&["-n", "--dry-run"]).ok();
+                assert_eq!(planned.stdout, format!("keep {from}\n"));
             }
             copy(&["-n"]).ok().says("0 files copied, 1 kept");
         }

@@ -58,8 +58,8 @@ fn unreadable_entries_are_reported_and_the_rest_is_shown() {
     let listed = site.run("ada", &["ls", "-r", remote]);
     assert_eq!(listed.stdout, "a\nsecret\nz\n");
     assert_eq!(listed.code, Some(1), "{listed}");
-    let told = names(&["closed", "shut"]);
-    told.iter().fold(listed, |listed, name| listed.says(name));
+    let unreadable = names(&["closed", "shut"]);
+    unreadable.iter().fold(listed, |listed, name| listed.says(name));
 
     let all = format!("{remote}/*");
     let seen = site.run("ada", &["stat", "--digest", "-o", "json", &all]);

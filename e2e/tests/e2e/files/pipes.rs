@@ -77,7 +77,7 @@ fn cat_survives_a_killed_server() {
     let mut site = with_text(&env, &whole);
     let killer = site.server().killer();
     site.network().after(5 << 20, killer);
-    let mut client = site.begin("ada", &["cat", REMOTE]);
+    let mut client = site.spawn("ada", &["cat", REMOTE]);
     wait_until("the server must die or the client be done", || {
         (site.has_ended() || client.has_ended()).then_some(())
     });
@@ -168,8 +168,8 @@ fn a_complete_upload_from_a_pipe_removes_unfinished_ones() {
     wait_until("nothing of the others may stay", || {
         known().as_array()?.is_empty().then_some(())
     });
-    let there = fs::read(site.home("ada").join("printed")).expect("it is there");
-    assert!(there == noise(86, 12 << 20), "another content");
+    let stored = fs::read(site.home("ada").join("printed")).expect("it is there");
+    assert!(stored == noise(86, 12 << 20), "another content");
 }
 
 #[test]
@@ -189,10 +189,10 @@ fn a_refused_upload_from_a_pipe_leaves_nothing_on_the_server() {
         let remote = format!("/pfs/cloud/home/ada/{name}");
         let sent = piped(&site, &env, &[], &file, &remote);
         let sent = sent.wait_with_output().expect("it ends");
-        let told = String::from_utf8_lossy(&sent.stderr);
+        let stderr = String::from_utf8_lossy(&sent.stderr);
         assert!(
-            sent.status.code() == Some(1) && told.contains(reason),
-            "{name}: {told}"
+            sent.status.code() == Some(1) && stderr.contains(reason),
+            "{name}: {stderr}"
         );
         assert_eq!(site.run("ada", &["pfs", "uploads"]).ok().stdout, "", "{name}");
         assert!(staged(site.storage()).is_empty(), "{name}");

@@ -55,7 +55,7 @@ fn an_upload_that_is_dropped_in_flight_is_restarted() {
     let file = env.folder("data").join("big");
     fs::write(&file, noise(7, 20 << 20)).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    let client = begin(&site, &file, path);
+    let client = start_upload(&site, &file, path);
     site.run("ada", &["pfs", "uploads", "--drop", path]).ok();
     let (status, lines) = client.end();
     assert!(status.success(), "{lines:?}");
@@ -64,15 +64,15 @@ fn an_upload_that_is_dropped_in_flight_is_restarted() {
 }
 
 /// Begins to send a file, slowly; a part of it has arrived.
-fn begin(site: &Site<'_>, file: &Path, path: &str) -> Background {
+fn start_upload(site: &Site<'_>, file: &Path, path: &str) -> Background {
     let words = ["cp", "--bwlimit", "2Mi", "--transfers", "1", arg(file), path];
-    let client = site.begin("ada", &words);
+    let client = site.spawn("ada", &words);
     site.wait_for_part("ada", &[]);
     client
 }
 
-fn begin_and_die(site: &Site<'_>, file: &Path, path: &str) {
-    let client = begin(site, file, path);
+fn start_and_kill_upload(site: &Site<'_>, file: &Path, path: &str) {
+    let client = start_upload(site, file, path);
     client.killer()();
     drop(client.end());
 }
@@ -93,7 +93,7 @@ fn an_unfinished_upload_counts_until_it_is_completed_or_dropped() {
     fs::write(&file, noise(5, 20 << 20)).unwrap();
     fs::write(&other, noise(6, 20 << 20)).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    begin_and_die(&site, &file, path);
+    start_and_kill_upload(&site, &file, path);
     for _ in 0..2 {
         assert_eq!(
             quota_row(&site, "storage").as_deref(),
@@ -123,7 +123,7 @@ fn an_unfinished_upload_counts_until_it_is_completed_or_dropped() {
     assert_eq!(quota_row(&site, "unfinished uploads"), None);
 
     site.run("ada", &["rm", path]).ok();
-    begin_and_die(&site, &file, path);
+    start_and_kill_upload(&site, &file, path);
     site.server().killer()();
     site.start_again();
     site.run("ada", &["pfs", "uploads"]).ok().prints(path);
@@ -149,7 +149,7 @@ fn a_killed_upload_is_removed_when_the_changed_file_is_sent() {
     let mut content = noise(11, 12 << 20);
     fs::write(&file, &content).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    begin_and_die(&site, &file, path);
+    start_and_kill_upload(&site, &file, path);
     content[77] ^= 1;
     fs::write(&file, &content).unwrap();
     site.run("ada", &["cp", arg(&file), path]).ok();
@@ -212,8 +212,8 @@ fn a_new_version_needs_space_in_addition_to_the_old_one() {
     };
     cp(1).ok();
     cp(2).refused(1).says("2 MiB of 3 MiB are used");
-    let there = fs::read(site.home("ada").join("large")).unwrap();
-    assert!(there == noise(1, 2 << 20), "it stays as it was");
+    let stored = fs::read(site.home("ada").join("large")).unwrap();
+    assert!(stored == noise(1, 2 << 20), "it stays as it was");
     assert!(staged(site.storage()).is_empty(), "nothing half-written stays");
     site.run("ada", &["rm", path]).ok();
     cp(2).ok();

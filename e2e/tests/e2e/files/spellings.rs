@@ -176,8 +176,8 @@ fn a_pattern_that_ends_with_a_slash_matches_only_folders() {
         .map(|name| format!("{remote}/{name}\n"))
         .concat();
     for verb in ["stat", "du"] {
-        let told = env.paddlectl(&[verb, "-o", "name", &folders]).ok();
-        assert_eq!(told.stdout, named, "{verb}");
+        let ran = env.paddlectl(&[verb, "-o", "name", &folders]).ok();
+        assert_eq!(ran.stdout, named, "{verb}");
     }
     let listed = env.paddlectl(&["ls", "-o", "name", &folders]).ok().stdout;
     let held: String = ["d1/x", "d2/y", "to-folder/x"]
@@ -203,8 +203,8 @@ fn a_pattern_that_ends_with_a_slash_matches_only_folders() {
     env.paddlectl(&["mv", &folders, &moved]).ok();
     let left = env.paddlectl(&["ls", &remote]).ok().stdout;
     assert_eq!(left, "a\nb\nto-file\nto-nothing\n");
-    let there = env.paddlectl(&["ls", &moved]).ok().stdout;
-    assert_eq!(there, "d1\nd2\nto-folder\n");
+    let listed = env.paddlectl(&["ls", &moved]).ok().stdout;
+    assert_eq!(listed, "d1\nd2\nto-folder\n");
 
     for words in [
         &["rm", "-r", &folders][..],

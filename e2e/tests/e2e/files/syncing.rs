@@ -28,8 +28,8 @@ fn a_synced_folder_is_equal_and_extra_files_are_removed_only_with_delete() {
         .prints("only right\told/c");
 
     let dry = ["sync", "--delete", "--dry-run", arg(&data), &remote];
-    let foreseen = env.paddlectl(&dry).ok();
-    assert_eq!(foreseen.stdout, format!("delete {remote}/old\n"));
+    let planned = env.paddlectl(&dry).ok();
+    assert_eq!(planned.stdout, format!("delete {remote}/old\n"));
     env.paddlectl(&["sync", "--delete", arg(&data), &remote])
         .ok()
         .says("1 removed");
@@ -382,9 +382,9 @@ fn a_home_is_synced_without_the_servers_own_folder() {
     env.paddlectl(&["mkdir", &format!("{home}/extra")]).ok();
     // The package's name leads to its latest run and is the user's to remove.
     let words = ["sync", "--delete", "--dry-run", arg(&data), &home];
-    let foreseen = env.paddlectl(&words).ok();
-    assert!(foreseen.stdout.contains("extra"), "{foreseen}");
-    assert!(!foreseen.stdout.contains(".paddlecloud"), "{foreseen}");
+    let planned = env.paddlectl(&words).ok();
+    assert!(planned.stdout.contains("extra"), "{planned}");
+    assert!(!planned.stdout.contains(".paddlecloud"), "{planned}");
     env.paddlectl(&["sync", "--delete", arg(&data), &home]).ok();
     env.paddlectl(&["check", arg(&data), &home]).ok();
     env.paddlectl(&["ls", &format!("{home}/.paddlecloud")])

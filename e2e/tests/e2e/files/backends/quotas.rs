@@ -86,8 +86,8 @@ fn check_that_own_quota_refuses(env: &TestEnvironment, site: &Site<'_>, staging:
     ] {
         let refused = site.run("ada", words);
         assert_eq!(refused.code, Some(1), "{refused}");
-        let told = refused.says("own quota leaves no room for");
-        drop(told.says("`paddlectl du` shows the largest entries"));
+        let refused = refused.says("own quota leaves no room for");
+        drop(refused.says("`paddlectl du` shows the largest entries"));
         let left = fs::read_dir(staging).map(Iterator::count).unwrap_or(0);
         assert_eq!(left, 0, "nothing half-written stays");
     }
