@@ -267,10 +267,10 @@ impl ClusterServer {
             .expect("`setpriv` can be run");
         assert!(!output.status.success(), "the server started");
         let lines = String::from_utf8_lossy(&output.stderr).into_owned();
-        let told = lines
+        let messages = lines
             .lines()
             .filter(|line| line.starts_with("error:") || line.starts_with("hint:"));
-        told.collect::<Vec<_>>().join("\n")
+        messages.collect::<Vec<_>>().join("\n")
     }
 
     fn prepare(cluster: &Cluster) -> ClusterServer {
@@ -461,7 +461,7 @@ impl ClusterServer {
     }
 
     /// Deletes a namespace with the server, like those of the two users.
-    pub fn take_away(&mut self, namespace: &str) {
+    pub fn delete_at_end(&mut self, namespace: &str) {
         self.namespaces.push(namespace.to_owned());
     }
 

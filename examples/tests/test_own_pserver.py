@@ -112,7 +112,7 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(learned[0], learned[2])
         self.assertLess(model.farthest_from_truth(learned[0]), train.CLOSE_ENOUGH)
 
-    def test_a_bad_request_gets_an_error_and_the_server_goes_on(self):
+    def test_a_bad_request_gets_an_error_and_the_server_continues(self):
         connection = Connection(self.start_servers(1, trainers=1)[0])
         with self.assertRaisesRegex(RuntimeError, "bad request"):
             connection.ask(op="guess")

@@ -30,7 +30,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     let result = demo.show();
     demo.stop_server();
     result?;
-    demo.say_what_next(workspace);
+    demo.print_next_steps(workspace);
     Ok(())
 }
 
@@ -99,7 +99,7 @@ impl Demo {
         }
     }
 
-    fn say_what_next(&self, workspace: &Workspace) {
+    fn print_next_steps(&self, workspace: &Workspace) {
         let bin = self
             .bin
             .strip_prefix(workspace.root())

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 /// Runs steps one after the other and records their results.
 pub struct Steps {
-    begun: Instant,
+    started: Instant,
     ended: Vec<Ended>,
 }
 
@@ -46,7 +46,7 @@ enum Outcome {
 impl Default for Steps {
     fn default() -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             ended: Vec::new(),
         }
     }
@@ -57,9 +57,9 @@ impl Steps {
     /// shows everything that is wrong.
     pub fn run(&mut self, title: &str, fix: &str, body: impl FnOnce() -> Result<()>) {
         eprintln!("\n== {title}");
-        let (begun, before) = (Instant::now(), ProcessorTime::now());
+        let (started, before) = (Instant::now(), ProcessorTime::now());
         let result = body();
-        let took = begun.elapsed();
+        let took = started.elapsed();
         let idle = before.and_then(|before| ProcessorTime::now()?.idle_percent_since(&before));
         self.end(title, fix, took, idle, result);
     }
@@ -171,7 +171,7 @@ impl Steps {
             .filter(|step| step.before)
             .map(|step| step.took)
             .sum();
-        let total = before + self.begun.elapsed();
+        let total = before + self.started.elapsed();
         writeln!(text, "{:width$}           {:>7}", "total", in_words(total))
             .expect("a string takes any text");
         text
@@ -190,14 +190,14 @@ impl Concurrent {
     /// Starts `command`; its output goes to the file `log`.
     pub fn start(title: &'static str, fix: &'static str, log: PathBuf, command: &mut Command) -> Self {
         eprintln!("$ {} >{} &", shown(command), log.display());
-        let (begun, child) = (Instant::now(), spawn_into(&log, command));
+        let (started, child) = (Instant::now(), spawn_into(&log, command));
         let ended = thread::spawn(move || {
             let status = child.and_then(|mut child| Ok(child.wait()?));
             let result = status.and_then(|status| match status.success() {
                 true => Ok(()),
                 false => bail!("it ended with {status}"),
             });
-            (begun.elapsed(), result)
+            (started.elapsed(), result)
         });
         Self {
             title,

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_two_dashes_goes_to_cargo() {
+    fn arguments_after_two_dashes_go_to_cargo() {
         let options = parse(&["--", "-p", "xtask", "--with"]).unwrap();
         assert_eq!(options.cargo_args, ["-p", "xtask", "--with"]);
     }

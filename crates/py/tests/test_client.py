@@ -46,7 +46,7 @@ def test_without_a_configuration_the_embedded_server_is_started(client):
     client.ping()
 
 
-def test_a_job_runs_and_its_log_tells_all(client, package):  # noqa: F811
+def test_a_job_runs_and_its_log_is_complete(client, package):  # noqa: F811
     program = "import sys\nprint('one', flush=True)\nprint('two', file=sys.stderr)\nsys.stdout.buffer.write(b'\\xff\\n')\nprint('no end', end='')"
     submitted = client.job_submit(package(program), name="talks", **ONE_TRAINER)
     assert submitted.id.startswith("j_") and submitted.engine == "local"

@@ -36,7 +36,7 @@ def tree(tmp_path):
     return top
 
 
-def test_a_folder_goes_up_and_comes_back_the_same(files, folder, tree, tmp_path):
+def test_a_folder_survives_upload_and_download(files, folder, tree, tmp_path):
     sent = files.upload(tree, f"{folder}/new/tree")
     assert (sent.transferred, sent.unchanged) == (3, 0)
     found = {entry.path: entry for entry in files.listdir(f"{folder}/new/tree", recursive=True)}
@@ -95,7 +95,7 @@ def test_files_are_moved_copied_counted_and_removed(files, folder, tree):
     assert files.listdir(folder) == []
 
 
-def test_what_is_wrong_is_reported_by_kind(files, folder, tmp_path):
+def test_errors_are_reported_by_kind(files, folder, tmp_path):
     with pytest.raises(errors.NotFoundError) as found:
         files.stat(f"{folder}/nothing")
     assert found.value.code == 404
@@ -121,7 +121,7 @@ def test_many_files_are_read_at_once(home, folder, tree):  # noqa: F811
     }
 
 
-def test_the_embedded_server_gives_no_link_that_nobody_could_open(files, folder, tree):
+def test_the_embedded_server_refuses_to_publish(files, folder, tree):
     path = f"{folder}/a.txt"
     files.upload(tree / "a.txt", path)
     with pytest.raises(errors.ForbiddenError) as refused:

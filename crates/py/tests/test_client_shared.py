@@ -56,14 +56,14 @@ def test_a_wrong_password_is_refused_and_never_shown(shared):
     assert "wrong-secret" not in str(found.value)
 
 
-def test_what_all_users_have_is_for_administrators(shared):
+def test_only_administrators_may_list_all_users(shared):
     client = paddlecloud.Client(shared, username="ada", password=PASSWORD)
     for ask in (client.jobs_list, client.workers_list, client.quota_get):
         with pytest.raises(errors.ForbiddenError):
             ask(all_users=True)
 
 
-def test_what_can_never_fit_is_refused_with_what_would(shared, package):  # noqa: F811
+def test_a_job_that_can_never_fit_is_refused(shared, package):  # noqa: F811
     client = paddlecloud.Client(shared, username="ada", password=PASSWORD)
     with pytest.raises(errors.TooBigError) as found:
         client.job_submit(package("pass"), **{**ONE_TRAINER, "cpu": 64})

@@ -59,7 +59,7 @@ def test_names_are_importable_as_typed(run_python, statement):
     assert run_python(statement) == ""
 
 
-def test_one_module_whatever_way_it_is_imported(run_python):
+def test_every_form_of_import_gives_the_same_module(run_python):
     program = """
 import paddle.v2.dataset as dataset
 import paddle.v2.dataset.common as common
@@ -74,7 +74,7 @@ assert paddle.v2 is v2
 
 @without_paddle
 @pytest.mark.parametrize("before", ["", "import recordio, paddlecloud.data\n"])
-def test_programs_that_look_for_paddle_find_none(run_python, before):
+def test_programs_that_probe_for_paddle_find_none(run_python, before):
     program = before + """
 import importlib.util, sys
 assert importlib.util.find_spec("paddle") is None
@@ -192,7 +192,7 @@ assert "paddlecloud" not in paddle.dataset.__file__ and "paddlecloud" not in pad
 
 
 @pytest.mark.parametrize("flags", [(), ("-S",)])
-def test_compat_does_the_same_where_no_pth_is_read(run_python, tmp_path, flags):
+def test_compat_installs_the_finder_if_no_pth_is_read(run_python, tmp_path, flags):
     """As with `pip install --target` and PYTHONPATH: the folder is on the path, its `.pth` files are not read."""
     target = tmp_path / "target"
     target.mkdir()
@@ -219,7 +219,7 @@ print(sorted(name for name in sys.modules if name.startswith(("paddlecloud", "nu
     assert run_python(program) == "['paddlecloud', 'paddlecloud._finder']\n"
 
 
-def test_a_foreign_recordio_beside_ours_is_named(tmp_path):
+def test_an_installed_foreign_recordio_is_named(tmp_path):
     foreign = tmp_path / "site-packages"
     (foreign / "recordio-0.1.7.dist-info").mkdir(parents=True)
     done = _import_recordio(PYTHONPATH=str(foreign))
@@ -227,13 +227,13 @@ def test_a_foreign_recordio_beside_ours_is_named(tmp_path):
     assert "pip uninstall recordio" in done
 
 
-def test_a_foreign_recordio_in_front_of_ours_is_named(tmp_path):
+def test_a_foreign_recordio_that_shadows_ours_is_named(tmp_path):
     (tmp_path / "recordio.py").write_text("reader = None\n")
     done = _import_recordio("import recordio, paddlecloud.compat", PYTHONPATH=str(tmp_path))
     assert f"`{tmp_path}/recordio.py` is another package with a module `recordio`" in done
 
 
-def test_without_a_foreign_recordio_nothing_is_said():
+def test_without_a_foreign_recordio_nothing_is_printed():
     assert _import_recordio() == ""
 
 

@@ -77,7 +77,7 @@ def test_shuffling_moves_chunks_and_mixes_records(files):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("taken", [0, 1, 49, 50, 51, 149, 199, 249, 250])
-def test_a_saved_state_goes_on_at_the_record(files, shuffle, taken):
+def test_a_saved_state_resumes_at_the_record(files, shuffle, taken):
     options = {"shuffle": shuffle, "buffer_size": 50, "rank": 1, "world_size": 2, "seed": 9}
     whole = list(dataset(files, **options))
     data = dataset(files, **options)
@@ -173,7 +173,7 @@ def test_rank_and_world_size_come_from_the_job(files, monkeypatch, names):
     assert list(RecordDataset(files, decode=name)) == RECORDS[250:]
 
 
-def test_what_makes_no_sense_is_refused(files):
+def test_invalid_arguments_are_refused(files):
     with pytest.raises(TypeError, match="`rank` and `world_size` must be set together"):
         RecordDataset(files, rank=1)
     with pytest.raises(ValueError, match="rank 2 is not one of 2"):

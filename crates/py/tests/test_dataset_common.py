@@ -58,7 +58,7 @@ def test_convert_again_replaces_what_it_wrote_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize("how", [{"line_count": 3}, {"num_shards": 3}])
-def test_convert_that_fails_leaves_what_was_there(tmp_path, how):
+def test_a_failed_convert_keeps_existing_files(tmp_path, how):
     common.convert(str(tmp_path), samples(4), name_prefix="train", **how)
     before = files_of(tmp_path)
 
@@ -72,7 +72,7 @@ def test_convert_that_fails_leaves_what_was_there(tmp_path, how):
     assert sorted(sample for name in before for sample in records_of(tmp_path / name)) == list(samples(4)())
 
 
-def test_convert_that_cannot_place_its_files_leaves_what_was_there(tmp_path):
+def test_a_convert_that_cannot_rename_its_files_keeps_existing_files(tmp_path):
     common.convert(str(tmp_path), samples(4), 5, "train")
     (tmp_path / "train-00001-of-00002").mkdir()
     with pytest.raises(OSError):
@@ -81,7 +81,7 @@ def test_convert_that_cannot_place_its_files_leaves_what_was_there(tmp_path):
     assert records_of(tmp_path / "train-00000-of-00001") == list(samples(4)())
 
 
-def test_convert_refuses_what_makes_no_sense(tmp_path):
+def test_convert_refuses_invalid_arguments(tmp_path):
     at = str(tmp_path)
     with pytest.raises(TypeError, match="either `line_count`, samples per file, or `num_shards`"):
         common.convert(at, samples(1), 10, "train", num_shards=2)
@@ -132,7 +132,7 @@ def test_split_into_numbered_folders_leaves_no_file_of_the_longer_one(tmp_path):
     assert found == [suffix % 0, suffix % 1]
 
 
-def test_split_that_fails_leaves_what_was_there(tmp_path):
+def test_a_failed_split_keeps_existing_files(tmp_path):
     suffix = str(tmp_path / "%05d.pickle")
     common.split(samples(50), 10, suffix)
     before = {name: (tmp_path / name).read_bytes() for name in files_of(tmp_path)}
@@ -160,14 +160,14 @@ def test_marshal_dumps_and_loads_as_the_documents_have_it(tmp_path):
 @pytest.mark.parametrize(
     "value", [np.zeros(3), np.float32(1), np.float64(1), np.int64(1), bytearray(b"x"), memoryview(b"x"), object]
 )
-def test_marshal_refuses_what_it_would_store_wrongly(tmp_path, value):
+def test_marshal_refuses_values_it_would_store_wrongly(tmp_path, value):
     for nested in [value, (1, [value]), {"a": {"b": value}}]:
         with pytest.raises(TypeError, match="marshal cannot store a .* so that it comes back as one"):
             common.split([nested], 1, str(tmp_path / "%05d"), marshal.dump)
         assert files_of(tmp_path) == []
 
 
-def test_marshal_stores_what_it_gives_back(tmp_path):
+def test_marshal_stores_values_it_can_restore(tmp_path):
     values = [None, True, 1, 2.5, 3j, "é", b"\0", (1, [2]), {"a": {3, 4}}, frozenset([5]), ...]
     common.split(lambda: iter(values), 100, str(tmp_path / "%05d"), marshal.dump)
     assert list(common.cluster_files_reader(str(tmp_path / "*"), 1, 0, marshal.load)()) == values

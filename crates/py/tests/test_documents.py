@@ -243,8 +243,8 @@ def test_marshal_writes_and_reads_plain_values(typed, tmp_path):
 def test_marshal_would_store_arrays_wrongly_so_it_is_refused(typed, housing):
     """The one snippet that does not run as printed: what it wrote could never be read back as it was."""
     snippet = textwrap.indent(SPLIT_MARSHAL.format(reader=""), "    ")
-    told = typed(housing, "try:\n" + snippet + "\nexcept TypeError as error:\n    print(error)")
-    assert "marshal" in told and "ndarray" in told
+    printed = typed(housing, "try:\n" + snippet + "\nexcept TypeError as error:\n    print(error)")
+    assert "marshal" in printed and "ndarray" in printed
 
 
 def test_a_dumper_and_a_loader_of_ones_own_are_called_as_described(typed, tmp_path):

@@ -88,7 +88,7 @@ def test_a_name_appears_when_the_file_is_whole(pfs, folder):
     assert pfs.cat_file(path) == b"2"
 
 
-def test_what_ends_in_an_exception_is_not_published(pfs, folder):
+def test_a_file_whose_block_raises_is_not_published(pfs, folder):
     with pytest.raises(ZeroDivisionError), pfs.open(f"{folder}/half", "wb") as file:
         file.write(b"half")
         1 / 0
@@ -121,7 +121,7 @@ def test_an_existing_file_is_not_created_again(pfs, tree):
         pfs.open(f"{tree}/a.csv", "ab")
 
 
-def test_a_file_that_is_only_to_be_made_does_not_replace_one(pfs, tree, tmp_path):
+def test_mode_create_does_not_replace_a_file(pfs, tree, tmp_path):
     before = pfs.cat_file(f"{tree}/a.csv")
     other = tmp_path / "other.csv"
     other.write_bytes(b"other")
@@ -182,7 +182,7 @@ def test_files_are_copied_moved_and_removed(pfs, tree):
     assert not pfs.exists(f"{tree}/none")
 
 
-def test_a_file_that_comes_in_the_last_moment_keeps_its_folder(pfs, tree, monkeypatch):
+def test_rmdir_refuses_a_folder_that_is_no_longer_empty(pfs, tree, monkeypatch):
     monkeypatch.setattr(pfs, "ls", lambda *_, **__: [])
     with pytest.raises(OSError) as found:
         pfs.rmdir(f"{tree}/deep")
@@ -190,7 +190,7 @@ def test_a_file_that_comes_in_the_last_moment_keeps_its_folder(pfs, tree, monkey
     assert pfs.cat_file(f"{tree}/deep/c.csv") == b"deep/c.csv"
 
 
-def test_files_go_up_and_come_back(pfs, folder, tmp_path):
+def test_files_survive_put_and_get(pfs, folder, tmp_path):
     here = tmp_path / "here"
     (here / "deep").mkdir(parents=True)
     (here / "a").write_bytes(b"a" * 100_000)
@@ -215,7 +215,7 @@ def test_missing_and_forbidden_paths_raise_the_errors_of_files(pfs, folder):
         pfs.open(folder)
 
 
-def test_a_server_that_others_cannot_reach_gives_out_no_link(pfs, tree):
+def test_a_server_that_others_cannot_reach_refuses_to_sign(pfs, tree):
     with pytest.raises(PermissionError, match="no address that others can reach"):
         pfs.sign(f"{tree}/a.csv", expiration=60)
 

@@ -47,7 +47,7 @@ def test_the_example_is_taken_as_typed():
     assert job.PaddleJob(job_name="a", entry_point="b").pservers == 2
 
 
-def test_the_example_is_answered_with_all_that_is_missing(home):  # noqa: F811
+def test_the_example_is_refused_with_everything_that_is_missing(home):  # noqa: F811
     import paddle.job as job
 
     with pytest.raises(errors.NotPossibleHere) as found:
@@ -164,7 +164,7 @@ def test_dist_train_takes_a_function(home):  # noqa: F811
         job.dist_train("train", job.PaddleJob(job_name="a", entry_point="b"))
 
 
-def test_a_kubeconfig_and_nothing_else_is_answered(tmp_path, monkeypatch):
+def test_a_kubeconfig_alone_is_refused_with_a_hint(tmp_path, monkeypatch):
     import paddle.job as job
 
     for name in ("KUBECONFIG", "PADDLECLOUD_PROGRAM", "PADDLECLOUD_HOME", "PADDLE_CONFIG"):
@@ -189,7 +189,7 @@ class ApiServer(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         made = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if made["kind"] in self.server.there:
+        if made["kind"] in self.server.existing:
             status = {"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "message": "there", "code": 409}
             return self.answer(409, status)
         self.server.made.append((self.path.split("?")[0], made))
@@ -215,7 +215,7 @@ class ApiServer(http.server.BaseHTTPRequestHandler):
 def cluster(tmp_path, monkeypatch):
     """A stand-in for an API server, with a kubeconfig that leads to it."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
-    server.made, server.deleted, server.there = [], [], set()
+    server.made, server.deleted, server.existing = [], [], set()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     config = {
@@ -290,10 +290,10 @@ def test_a_cephfs_is_a_volume_of_ceph_csi_without_a_key(home, cluster):  # noqa:
     assert all(item["kind"] != "Secret" for _, item in cluster.made)
 
 
-def test_a_job_that_is_there_already_leaves_nothing_half_created(home, cluster):  # noqa: F811
+def test_a_job_that_already_exists_leaves_nothing_half_created(home, cluster):  # noqa: F811
     import paddle.job as job
 
-    cluster.there = {"Job"}
+    cluster.existing = {"Job"}
     with pytest.raises(errors.NotPossibleHere, match="Job `paddle-job-pserver` already exists") as found:
         job_in_an_image(job).submit()
     assert "kubectl delete service,job" in found.value.hints[0]
@@ -304,7 +304,7 @@ def test_a_job_that_is_there_already_leaves_nothing_half_created(home, cluster):
     ("field", "value"),
     [("monitors_addr", "a b"), ("path", "data"), ("mount_path", "/"), ("secret_name", "A/B"), ("user", "")],
 )
-def test_a_cephfs_that_cannot_be_is_refused(field, value):
+def test_an_invalid_cephfs_is_refused(field, value):
     import paddle.job as job
 
     fields = {"monitors_addr": "10.0.0.1:6789,ceph.example.org", field: value}

@@ -65,7 +65,7 @@ def fragile(tmp_path):
     server.kill()
 
 
-def test_a_rollback_to_the_start_restores_what_trainers_had_there(fragile):
+def test_a_rollback_to_the_start_restores_the_state_of_trainers(fragile):
     """Also that of a trainer which has taken its last step and waits for the others."""
     seen = ([], [])
     errors = []

@@ -156,7 +156,7 @@ class TestLimits:
 
 
 class TestWaiting:
-    def test_a_barrier_is_passed_when_all_are_there(self):
+    def test_a_barrier_is_passed_when_all_trainers_have_reached_it(self):
         team = Team(2)
         passed = threading.Event()
 

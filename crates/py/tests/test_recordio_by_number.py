@@ -61,7 +61,7 @@ def test_a_number_beyond_the_end_is_an_index_error(numbered, number):
         reader[[0, number]]
 
 
-def test_what_is_no_number_is_a_type_error(numbered):
+def test_an_index_that_is_not_a_number_is_a_type_error(numbered):
     reader, _ = numbered
     with pytest.raises(TypeError, match="not by str"):
         reader["1"]
@@ -71,7 +71,7 @@ def test_what_is_no_number_is_a_type_error(numbered):
         reader[1.5]
 
 
-def test_reading_by_number_leaves_the_place_in_order(numbered):
+def test_reading_by_number_keeps_the_position_of_the_reader(numbered):
     reader, records = numbered
     assert reader.read() == records[0]
     assert reader[100] == records[100]

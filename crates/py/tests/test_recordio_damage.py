@@ -80,7 +80,7 @@ def test_a_cut_and_zeros_at_the_end_are_seen(path):
         list(recordio.reader(path))
 
 
-def test_skipping_gives_the_rest_and_the_account(path, write_records):
+def test_skipping_reads_the_rest_and_reports_lost_ranges(path, write_records):
     flip(path, CHUNK_BYTES + 24)
     flip(path, 4 * CHUNK_BYTES + 26)
     after = write_records([b"after"], "after")
@@ -95,7 +95,7 @@ def test_skipping_gives_the_rest_and_the_account(path, write_records):
     assert "LostRange(file=" in repr(reader.damage[0])
 
 
-def test_a_whole_file_has_nothing_to_account_for(path):
+def test_an_intact_file_reports_no_damage(path):
     reader = recordio.reader(path, policy="skip")
     assert list(reader) == RECORDS
     assert reader.damage == []
@@ -115,7 +115,7 @@ def test_the_bound_for_skipping_holds_over_all_files(write_records):
 
 
 @pytest.mark.parametrize("batch", ["read_batch", "read_batch_buffer"])
-def test_what_lies_before_too_much_damage_is_given_and_then_it_fails_for_good(write_records, batch):
+def test_records_before_too_much_damage_are_read_and_then_reading_keeps_failing(write_records, batch):
     paths = [write_records(RECORDS, f"part-{i}", compressor="none", chunk_size=15) for i in range(3)]
     for path in paths:
         flip(path, 30)
@@ -137,7 +137,7 @@ def test_a_record_asked_for_by_number_is_given_or_an_error(path):
                 reader[numbers]
 
 
-def test_a_range_under_skip_leaves_out_what_is_lost_and_tells(path):
+def test_a_range_under_skip_omits_lost_records_and_reports_them(path):
     flip(path, CHUNK_BYTES + 24)
     reader = recordio.reader(path, policy="skip")
     assert reader.read_range(3, 12) == RECORDS[3:5] + RECORDS[10:12]

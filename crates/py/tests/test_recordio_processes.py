@@ -17,7 +17,7 @@ def paths(write_records):
 
 @pytest.mark.parametrize("taken", [0, 1, 11, 119, 120, 121, 199, 200])
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_pickled_reader_goes_on_where_it_stood(paths, taken, protocol):
+def test_a_pickled_reader_resumes_at_its_position(paths, taken, protocol):
     reader = recordio.reader(paths)
     assert reader.read_batch(taken) == RECORDS[:taken]
     other = pickle.loads(pickle.dumps(reader, protocol))
@@ -25,7 +25,7 @@ def test_a_pickled_reader_goes_on_where_it_stood(paths, taken, protocol):
     assert list(reader) == RECORDS[taken:], "the first one is where it was"
 
 
-def test_a_pickled_reader_keeps_what_it_was_told(paths):
+def test_a_pickled_reader_keeps_its_options(paths):
     reader = recordio.reader(paths, policy="skip", max_lost_ranges=3, max_lost_bytes=9, cache_bytes=1000)
     args, options = pickle.loads(pickle.dumps(reader)).__getnewargs_ex__()
     assert args == (paths,)
@@ -39,7 +39,7 @@ def test_a_closed_reader_stays_closed(paths):
         pickle.loads(pickle.dumps(reader)).read()
 
 
-def test_a_copy_after_damage_goes_on_at_the_same_record(write_records):
+def test_a_copy_after_damage_resumes_at_the_same_record(write_records):
     path = write_records(RECORDS, compressor="none", chunk_size=50)
     with open(path, "r+b") as file:
         file.seek(30)
@@ -59,16 +59,16 @@ class Labelled(recordio.reader):
     """A user's own kind of reader."""
 
 
-def test_parent_and_forked_child_read_on_independently(paths):
+def test_parent_and_forked_child_continue_reading_independently(paths):
     reader = recordio.reader(paths)
     assert reader.read_batch(30) == RECORDS[:30]
     context = multiprocessing.get_context("fork")
-    here, there = context.Pipe()
-    child = context.Process(target=lambda: there.send([list(reader), reader[[0, 150]]]))
+    receiver, sender = context.Pipe()
+    child = context.Process(target=lambda: sender.send([list(reader), reader[[0, 150]]]))
     child.start()
     assert list(reader) == RECORDS[30:]
-    assert here.poll(60), "the child answers"
-    assert here.recv() == [RECORDS[30:], [RECORDS[0], RECORDS[150]]]
+    assert receiver.poll(60), "the child answers"
+    assert receiver.recv() == [RECORDS[30:], [RECORDS[0], RECORDS[150]]]
     child.join()
 
 

@@ -20,13 +20,13 @@ def numbered(count, size=0):
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS)
-def test_what_was_written_is_read(write_records, compressor):
+def test_written_records_are_read(write_records, compressor):
     records = [b"", b"a", b"\0\n", bytes(range(256)) * 50, b""] + numbered(500, 90)
     path = write_records(records, compressor=compressor, chunk_size=1000)
     assert list(recordio.reader(path)) == records
 
 
-def test_a_pattern_does_not_mean_the_indexes_beside_the_files(write_records):
+def test_a_pattern_does_not_match_index_files(write_records):
     write_records([b"a"], "part-0", index=True)
     last = write_records([b"b"], "part-1", index=True)
     folder = last.removesuffix("part-1")
@@ -137,7 +137,7 @@ def test_patterns_commas_and_lists_name_files(write_records, tmp_path):
     assert list(recordio.reader(os.fsencode(tmp_path / "c-0"))) == [b"c-0"]
 
 
-def test_an_archive_beside_the_files_is_skipped_with_a_warning(write_records, tmp_path):
+def test_an_archive_among_the_files_is_skipped_with_a_warning(write_records, tmp_path):
     write_records([b"a"], "train-00000-of-00001")
     archive = tmp_path / "train-images-idx3-ubyte.gz"
     archive.write_bytes(gzip.compress(b"pixels"))
@@ -155,7 +155,7 @@ def test_a_name_that_exists_is_never_a_pattern(write_records, tmp_path):
     assert list(recordio.reader(str(tmp_path / "x[0],*"))) == [b"pattern"]
 
 
-def test_what_is_not_there_is_named(tmp_path):
+def test_a_missing_file_or_pattern_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file: `.*/none`"):
         recordio.reader(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match=r"no file matches `.*/none-\*`"):
@@ -169,7 +169,7 @@ def test_a_folder_is_refused_by_the_system(tmp_path):
         recordio.reader(str(tmp_path)).read()
 
 
-def test_a_closed_reader_reads_no_more(write_records):
+def test_a_closed_reader_refuses_to_read(write_records):
     with recordio.reader(write_records([b"a", b"b"])) as reader:
         assert reader.read() == b"a"
     assert reader.closed

@@ -66,7 +66,7 @@ def test_text_is_refused(tmp_path):
         assert out.records == 0
 
 
-def test_whatever_shows_its_bytes_is_a_record(tmp_path):
+def test_any_object_with_a_buffer_is_a_record(tmp_path):
     given = [b"a", bytearray(b"b"), memoryview(b"xcx")[1:2], np.array([1, 2], dtype="<u2")]
     with recordio.writer(tmp_path / "out") as out:
         for record in given:
@@ -81,7 +81,7 @@ def test_an_unknown_compressor_is_refused_and_the_known_are_named(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
+def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         recordio.writer(tmp_path / "none" / "out")
     assert caught.value.filename == str(tmp_path / "none" / "out")

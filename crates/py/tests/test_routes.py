@@ -97,40 +97,40 @@ def use_everything(way, folder, tmp_path):
 
 
 def use_files(way, tmp_path):
-    call, there = way.call, way.client.files
+    call, service = way.call, way.client.files
     top = call(way.client.whoami_get()).home + f"/all-{way.name}"
     here = tmp_path / "here"
     here.mkdir()
     (here / "small").write_bytes(b"small")
     (here / "big").write_bytes(bytes(range(256)) * 40_000)
-    call(there.mkdir(top))
-    assert call(there.upload(here, f"{top}/tree")).transferred == 2
-    assert call(there.exists(f"{top}/tree/big"))
-    assert call(there.stat(f"{top}/tree/small", digest=True)).digest
-    assert [found and found.size for found in call(there.stats(f"{top}/tree", ["small", "none"]))] == [5, None]
-    assert len(call(there.listdir(top, recursive=True))) == 3
-    assert len(call(there.glob(f"{top}/tree/*"))) == 2
-    assert call(there.read(f"{top}/tree/small", 1, 3)) == b"ma"
-    call(there.download(f"{top}/tree", tmp_path / "back"))
-    call(there.rename(f"{top}/tree", f"{top}/moved"))
-    call(there.copy(f"{top}/moved", f"{top}/copy"))
-    assert call(there.usage(top)).files == 4 and call(there.quota()).files_used >= 4
-    begun = {"path": f"{top}/begun", "size": 5_000_000, "key": way.name}
-    call(way.client.request("POST", "/api/v1/pfs/uploads", json=begun))
-    [upload] = call(there.uploads())
+    call(service.mkdir(top))
+    assert call(service.upload(here, f"{top}/tree")).transferred == 2
+    assert call(service.exists(f"{top}/tree/big"))
+    assert call(service.stat(f"{top}/tree/small", digest=True)).digest
+    assert [found and found.size for found in call(service.stats(f"{top}/tree", ["small", "none"]))] == [5, None]
+    assert len(call(service.listdir(top, recursive=True))) == 3
+    assert len(call(service.glob(f"{top}/tree/*"))) == 2
+    assert call(service.read(f"{top}/tree/small", 1, 3)) == b"ma"
+    call(service.download(f"{top}/tree", tmp_path / "back"))
+    call(service.rename(f"{top}/tree", f"{top}/moved"))
+    call(service.copy(f"{top}/moved", f"{top}/copy"))
+    assert call(service.usage(top)).files == 4 and call(service.quota()).files_used >= 4
+    announced = {"path": f"{top}/begun", "size": 5_000_000, "key": way.name}
+    call(way.client.request("POST", "/api/v1/pfs/uploads", json=announced))
+    [upload] = call(service.uploads())
     assert (upload.path, upload.size, upload.arrived) == (f"{top}/begun", 5_000_000, 0)
-    assert call(there.quota()).unfinished_bytes == 5_000_000
-    call(there.drop_upload(upload.id))
-    assert call(there.uploads()) == []
-    share = call(there.publish(f"{top}/copy/small", lifetime=60))
-    assert call(there.read_published(share.link)) == b"small"
-    assert share.id in {known.id for known in call(there.published())}
-    call(there.unpublish(share.id))
-    call(there.mkdir(f"{top}/empty"))
-    call(there.rmdir(f"{top}/empty"))
+    assert call(service.quota()).unfinished_bytes == 5_000_000
+    call(service.drop_upload(upload.id))
+    assert call(service.uploads()) == []
+    share = call(service.publish(f"{top}/copy/small", lifetime=60))
+    assert call(service.read_published(share.link)) == b"small"
+    assert share.id in {known.id for known in call(service.published())}
+    call(service.unpublish(share.id))
+    call(service.mkdir(f"{top}/empty"))
+    call(service.rmdir(f"{top}/empty"))
     with pytest.raises(errors.ConflictError):
-        call(there.rmdir(top))
-    call(there.remove(top, recursive=True))
+        call(service.rmdir(top))
+    call(service.remove(top, recursive=True))
 
 
 class Waiting:
@@ -166,7 +166,7 @@ class Asynchronous:
 
 
 @pytest.mark.parametrize("kind", [Waiting, Asynchronous])
-def test_every_route_is_asked_for_by_a_method(kind, relay, package, tmp_path):  # noqa: F811
+def test_every_route_is_covered_by_a_method(kind, relay, package, tmp_path):  # noqa: F811
     program = f"print('done')  # {kind.name}: a package that the server has not seen yet"
     use_everything(kind(relay.address), package(program), tmp_path)
     missing = []

@@ -108,7 +108,7 @@ def test_a_loader_that_resumes_with_other_workers_says_so(files, stateful_loader
         list(again)
 
 
-def test_workers_that_stay_go_on_to_the_next_epoch(files):
+def test_persistent_workers_continue_with_the_next_epoch(files):
     data = RecordDataset(files, decode=number, shuffle=True, buffer_size=50)
     loader = torch_data.DataLoader(data, batch_size=None, num_workers=2, persistent_workers=True)
     epochs = [[int(sample) for sample in loader] for _ in range(2)]

@@ -95,7 +95,7 @@ def answers(values, texts):
     return np.array(rows)
 
 
-def test_a_tar_of_2017_tells_shapes_and_how_its_parameters_were_trained():
+def test_a_tar_of_2017_has_the_shapes_and_settings_of_its_parameters():
     parameters = paddle.parameters.Parameters.from_tar(io.BytesIO(tar_of_2017(model())))
     shapes = {name: parameters.get_shape(name) for name in parameters.names()}
     assert shapes == {

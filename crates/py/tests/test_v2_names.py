@@ -38,7 +38,7 @@ evaluator.sum evaluator.auc evaluator.classification_error topology.Topology rea
 
 
 @pytest.mark.parametrize("name", USED)
-def test_names_of_the_programs_are_there(name):
+def test_names_of_the_programs_exist(name):
     found = paddle
     for part in name.split("."):
         found = getattr(found, part)

@@ -270,7 +270,7 @@ def test_a_saved_and_reloaded_model_predicts_the_same():
     assert np.array_equal(before, paddle.infer(out, paddle.parameters.Parameters.from_tar(file), samples))
 
 
-def test_a_trainer_without_batches_to_test_with_goes_on(capfd):
+def test_a_trainer_without_test_batches_warns_and_continues(capfd):
     x, label = (paddle.layer.data(name, kind) for name, kind in (("x", paddle.data_type.dense_vector(2)), ("label", paddle.data_type.integer_value(2))))
     cost = paddle.layer.classification_cost(paddle.layer.fc(x, 2, act=paddle.activation.Softmax()), label)
     trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())

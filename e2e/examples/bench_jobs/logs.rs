@@ -17,14 +17,14 @@ pub fn measure(env: &TestEnvironment) -> Vec<Row> {
         .package("talk")
         .file("train.sh", format!("yes {line} | head -n {LINES}\n"));
     let workers = WORKERS.to_string();
-    let begun = Instant::now();
+    let started = Instant::now();
     env.submit(
         "talk",
         &package,
         &["-parallelism", &workers, "-cpu", "1", "-entry", "sh train.sh"],
     );
     env.paddlectl(&["wait", "talk"]).ok();
-    let written = begun.elapsed();
+    let written = started.elapsed();
 
     let megabytes = (LINES * WORKERS * 100) as f64 / 1e6;
     let read = cost(&mut env.command("paddlectl", &["logs", "talk"]));

@@ -48,11 +48,11 @@ fn main() {
             group(&env, arguments.jobs)
         };
         // Ours is gone by now, so neither burdens the other either.
-        let beside = peers
+        let peer_figures = peers
             .as_ref()
-            .map(|peers| peers.beside(name, arguments.jobs))
+            .map(|peers| peers.figures_for(name, arguments.jobs))
             .unwrap_or_default();
-        rows.iter().for_each(|row| row.print(&beside));
+        rows.iter().for_each(|row| row.print(&peer_figures));
     }
 }
 

@@ -29,12 +29,12 @@ pub fn cost(command: &mut Command) -> Cost {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let begun = Instant::now();
+    let started = Instant::now();
     let child = command.spawn().expect("the program was built");
     let usage = reap(child.id());
     let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
     Cost {
-        wall: begun.elapsed(),
+        wall: started.elapsed(),
         cpu,
         peak_kib: usage.ru_maxrss,
     }

@@ -42,7 +42,7 @@ pub fn measure(env: &TestEnvironment, jobs: usize) -> Vec<Row> {
             per_second(submitted),
             "≥ 2000/s",
         )
-        .beside(Question::Submits, rate(submitted)),
+        .comparable_to(Question::Submits, rate(submitted)),
         Row::new(format!("kills, {CLIENTS} clients"), per_second(killed), ""),
         Row::new(format!("get jobs, {jobs} waiting"), milliseconds(pending), ""),
         Row::new(
@@ -73,7 +73,7 @@ fn from_many_clients(
 ) -> Duration {
     let next = AtomicUsize::new(0);
     let socket = socket(env);
-    let begun = Instant::now();
+    let started = Instant::now();
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -88,17 +88,17 @@ fn from_many_clients(
             });
         }
     });
-    begun.elapsed()
+    started.elapsed()
 }
 
 /// The middle of several requests for one page.
 fn page_of_history(env: &TestEnvironment) -> Duration {
     let mut connection = Connection::open(&socket(env));
     let times = (0..21).map(|_| {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (status, _) = connection.ask("GET", &format!("/api/v1/jobs?all=true&limit={PAGE}"), "");
         assert_eq!(status, 200);
-        begun.elapsed()
+        started.elapsed()
     });
     middle(times.collect())
 }

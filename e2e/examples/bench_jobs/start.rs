@@ -15,7 +15,7 @@ pub const IDLE: Duration = Duration::from_secs(20);
 
 pub fn measure(env: &TestEnvironment) -> Vec<Row> {
     let (version, wall) = client(env, &["version"]);
-    let mut rows = vec![version.beside(Question::Command, wall.as_secs_f64())];
+    let mut rows = vec![version.comparable_to(Question::Command, wall.as_secs_f64())];
     env.paddlectl(&["server", "start"]).ok();
     rows.push(client(env, &["get", "jobs"]).0);
     rows.push(first_line(env));
@@ -35,11 +35,11 @@ fn first_line(env: &TestEnvironment) -> Row {
     let times = (0..11).map(|_| submit_to_first_line(env, package.arg()));
     let time = middle(times.collect());
     Row::new("submit -f to the first log line", milliseconds(time), "≤ 100 ms")
-        .beside(Question::FirstLine, time.as_secs_f64())
+        .comparable_to(Question::FirstLine, time.as_secs_f64())
 }
 
 fn submit_to_first_line(env: &TestEnvironment, package: &str) -> Duration {
-    let begun = Instant::now();
+    let started = Instant::now();
     let submit = [
         "submit",
         "-cpu",
@@ -55,7 +55,7 @@ fn submit_to_first_line(env: &TestEnvironment, package: &str) -> Duration {
     ];
     let mut follower = env.start(&submit);
     follower.wait_for_line("here I am");
-    let took = begun.elapsed();
+    let took = started.elapsed();
     follower.end();
     took
 }
@@ -70,7 +70,7 @@ fn idle(env: &TestEnvironment) -> Vec<Row> {
     let memory = resident_kib(pid);
     vec![
         Row::new("server idle: memory", megabytes(memory), "≤ 30 MB")
-            .beside(Question::IdleMemory, memory as f64),
-        Row::new("server idle: cpu", percent(share), "~0 %").beside(Question::IdleCpu, share),
+            .comparable_to(Question::IdleMemory, memory as f64),
+        Row::new("server idle: cpu", percent(share), "~0 %").comparable_to(Question::IdleCpu, share),
     ]
 }

@@ -45,7 +45,7 @@ impl Row {
     }
 
     /// Says what peers' figure this one stands beside, as a number in the unit of that question.
-    pub fn beside(mut self, question: Question, value: f64) -> Self {
+    pub fn comparable_to(mut self, question: Question, value: f64) -> Self {
         self.comparable = Some((question, value));
         self
     }

@@ -31,13 +31,13 @@ pub fn measure(cluster: &Cluster) -> Vec<Row> {
         "-memory",
         "128Mi",
     ];
-    let begun = Instant::now();
+    let started = Instant::now();
     site.env.submit("flood", &package, &flags);
     let waited = site
         .env
         .start(&["wait", "flood"])
         .end_within(std::time::Duration::from_secs(600));
-    let took = begun.elapsed().as_secs_f64();
+    let took = started.elapsed().as_secs_f64();
     assert!(waited.0.success(), "{:?}", waited.1);
     let (mut lost, mut strange) = (0, 0);
     for index in 0..PODS {

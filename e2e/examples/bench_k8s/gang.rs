@@ -98,10 +98,10 @@ struct Created {
 }
 
 impl Created {
-    fn since(begun: Instant, running: &BTreeMap<String, Seen>) -> Created {
+    fn since(started: Instant, running: &BTreeMap<String, Seen>) -> Created {
         Created {
-            existed: milliseconds(last_created(running) - begun),
-            ran: milliseconds(last(running) - begun),
+            existed: milliseconds(last_created(running) - started),
+            ran: milliseconds(last(running) - started),
         }
     }
 }
@@ -138,10 +138,10 @@ impl Bench {
 
     fn submit(&self, name: &str) -> Submitted {
         let args = self.site.submit_gang(name, self.package.arg());
-        let begun = Instant::now();
+        let started = Instant::now();
         self.site.env.paddlectl(&args).ok();
-        let running = self.watch.wait_until_running(PODS, begun);
-        let created = Created::since(begun, &running);
+        let running = self.watch.wait_until_running(PODS, started);
+        let created = Created::since(started, &running);
         self.site.env.wait_for_status(name, "Running");
         let gate = Gate::read(&running);
         self.site.env.paddlectl(&["kill", name]).ok();
@@ -158,10 +158,10 @@ impl Bench {
             .manifest
             .to_str()
             .expect("temporary folders have plain names");
-        let begun = Instant::now();
+        let started = Instant::now();
         cluster.kubectl(&["create", "-f", manifest]);
-        let running = self.watch.wait_until_running(PODS, begun);
-        let created = Created::since(begun, &running);
+        let running = self.watch.wait_until_running(PODS, started);
+        let created = Created::since(started, &running);
         cluster.kubectl(&["delete", "--wait=false", "-f", manifest]);
         self.watch.wait_until_deleted(PODS);
         created

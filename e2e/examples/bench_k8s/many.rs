@@ -71,10 +71,10 @@ impl Bench<'_> {
         eprintln!("the bare client: {before:.1} pods/s");
         // One job more, which made the namespace and brought the package.
         let mut observer = self.observe(OURS, pods + PODS);
-        let begun = Instant::now();
+        let started = Instant::now();
         self.submit_all();
         observer.wait_for("running");
-        let ours = pods as f64 / begun.elapsed().as_secs_f64();
+        let ours = pods as f64 / started.elapsed().as_secs_f64();
         let created = self.memory("VmRSS:");
         eprintln!("the server: {ours:.1} pods/s, {created:.0} MB when all run");
         let mut launchers = self.of_pods("launch", OURS, pods + PODS);
@@ -159,7 +159,7 @@ impl Bench<'_> {
         let pods = self.jobs * PODS;
         let mut observer = self.observe(BARE, pods);
         let file = template.to_str().expect("temporary folders have plain names");
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut client = self.simulated(&[
             "create",
             file,
@@ -168,7 +168,7 @@ impl Bench<'_> {
             &NODES.to_string(),
         ]);
         observer.wait_for("running");
-        let rate = pods as f64 / begun.elapsed().as_secs_f64();
+        let rate = pods as f64 / started.elapsed().as_secs_f64();
         let _ = client.child.wait();
         let _ = self
             .simulated(&["delete", self.site.namespace(), BARE])
@@ -218,7 +218,7 @@ impl Bench<'_> {
     /// Looks rarely: every look lists all pods.
     fn wait_until_no_pod_is_left(&self, selector: &str, pods: usize) {
         let pause = Duration::from_millis(200) + Duration::from_millis(pods as u64 / 10);
-        let begun = Instant::now();
+        let started = Instant::now();
         let list = [
             "get",
             "pods",
@@ -230,7 +230,7 @@ impl Bench<'_> {
             "name",
         ];
         while !self.cluster.kubectl(&list).is_empty() {
-            assert!(begun.elapsed() < LONG, "pods are left");
+            assert!(started.elapsed() < LONG, "pods are left");
             thread::park_timeout(pause);
         }
     }

@@ -61,14 +61,14 @@ fn changes(
 
 fn sent(mut command: Command, relay: &Relay) -> (u64, u64, f64) {
     relay.take();
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = command.output().expect("the client was found");
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let (up, down) = relay.take();
     (up, down, seconds)
 }
@@ -83,11 +83,11 @@ fn change(path: &Path) {
 fn insert(path: &Path) {
     let mut old = BufReader::new(File::open(path).expect("the load is ours"));
     let middle = old.get_ref().metadata().expect("it is open").len() / 2 + 12_345;
-    let beside = path.with_extension("new");
-    let mut new = File::create(&beside).expect("a file in our own folder");
+    let draft = path.with_extension("new");
+    let mut new = File::create(&draft).expect("a file in our own folder");
     let copied = copy(&mut old.by_ref().take(middle), &mut new).expect("room on the disk");
     new.write_all(&vec![0xa5; CHANGE]).expect("room on the disk");
     old.seek(SeekFrom::Start(copied)).expect("it is a file");
     copy(&mut old, &mut new).expect("room on the disk");
-    fs::rename(beside, path).expect("both are ours");
+    fs::rename(draft, path).expect("both are ours");
 }

@@ -27,12 +27,12 @@ pub fn run(stage: &Stage, report: &mut Report) {
             bytes: size as u64,
         })
         .collect();
-    told(report, "before anything", idle);
+    record(report, "before anything", idle);
     all_at_once(&files, |file| ours.up(file));
-    told(report, "64 clients send a file each", peak_kib(pid));
+    record(report, "64 clients send a file each", peak_kib(pid));
     let into = stage.empty("fetched");
     all_at_once(&files, |file| ours.down(file, &into));
-    told(report, "64 clients fetch a file each", peak_kib(pid));
+    record(report, "64 clients fetch a file each", peak_kib(pid));
     for file in &files {
         assert_same(&file.path, &into.join(file.name()));
     }
@@ -40,7 +40,7 @@ pub fn run(stage: &Stage, report: &mut Report) {
     remove(&load.path);
 }
 
-fn told(report: &mut Report, what: &str, kib: u64) {
+fn record(report: &mut Report, what: &str, kib: u64) {
     let goal = if what.starts_with("64") { "< 100 MB" } else { "" };
     report.figure(
         what,

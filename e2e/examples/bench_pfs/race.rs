@@ -64,12 +64,12 @@ fn one_turn(stage: &Stage, contender: &dyn Contender, load: &Load, meter: &Meter
 
 fn measured(command: &mut Command, meter: &Meter, name: &str) -> Turn {
     let before = meter.used();
-    let begun = Instant::now();
+    let started = Instant::now();
     let output = command
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
-    let wall = begun.elapsed();
+    let wall = started.elapsed();
     assert!(
         output.status.success(),
         "{name} failed: {}",

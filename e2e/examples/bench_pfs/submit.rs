@@ -27,7 +27,7 @@ pub fn run(stage: &Stage, rounds: usize, report: &mut Report) {
         .to_owned();
     let submit = |name: &str| {
         relay.take();
-        let begun = Instant::now();
+        let started = Instant::now();
         let usual = [
             "-cpu",
             "20m",
@@ -40,7 +40,7 @@ pub fn run(stage: &Stage, rounds: usize, report: &mut Report) {
         ];
         let args = [&["submit", "-jobname", name][..], &usual, &[&folder]].concat();
         ours.env.paddlectl(&args).ok();
-        let milliseconds = begun.elapsed().as_secs_f64() * 1000.0;
+        let milliseconds = started.elapsed().as_secs_f64() * 1000.0;
         let (up, down) = relay.take();
         ours.env.paddlectl(&["wait", name]).ok();
         (milliseconds, up, down)

@@ -43,7 +43,7 @@ impl Desk {
 const TABLE: &str = "id,text\n1,one\n2,\"two, or more\"\n3,three\n";
 
 #[test]
-fn a_table_goes_through_recordio_and_comes_back() {
+fn a_table_is_converted_to_recordio_and_back() {
     let desk = Desk::new();
     desk.write("a.csv", TABLE);
     desk.data("convert @a.csv @a.rio")
@@ -64,7 +64,7 @@ fn a_table_goes_through_recordio_and_comes_back() {
 }
 
 #[test]
-fn parquet_is_in_the_program_as_it_is_built() {
+fn the_built_program_reads_and_writes_parquet() {
     let desk = Desk::new();
     desk.write("a.csv", TABLE);
     desk.data("convert @a.csv @a.parquet").ok().says("3 records");
@@ -76,7 +76,7 @@ fn parquet_is_in_the_program_as_it_is_built() {
 }
 
 #[test]
-fn inspect_shows_what_a_file_is_made_of() {
+fn inspect_shows_format_records_chunks_and_index() {
     let desk = Desk::new();
     desk.write("a.txt", "one\ntwo\nthree\n");
     desk.data("convert @a.txt @a.rio --compressor gzip --chunk-size 6 --index")
@@ -96,7 +96,7 @@ fn inspect_shows_what_a_file_is_made_of() {
 }
 
 #[test]
-fn damage_is_named_by_every_command_and_passed_over_only_when_asked() {
+fn damage_is_reported_by_every_command_and_skipped_only_on_request() {
     let desk = Desk::new();
     desk.write("a.txt", "one\ntwo\nsix\n");
     desk.data("convert @a.txt @a.rio --compressor none --chunk-size 1")
@@ -139,7 +139,7 @@ fn damage_is_named_by_every_command_and_passed_over_only_when_asked() {
 }
 
 #[test]
-fn a_cut_between_two_chunks_is_seen_with_an_index() {
+fn an_index_reveals_a_cut_between_two_chunks() {
     let desk = Desk::new();
     desk.write("a.txt", "one\ntwo\n");
     desk.data("convert @a.txt @a.rio --compressor none --chunk-size 1 --index")
@@ -151,7 +151,7 @@ fn a_cut_between_two_chunks_is_seen_with_an_index() {
 }
 
 #[test]
-fn what_cannot_be_done_is_one_sentence() {
+fn invalid_data_commands_are_refused_with_a_reason() {
     let desk = Desk::new();
     desk.write("a.txt", "plain\n");
     desk.write("what", "?");
@@ -213,7 +213,7 @@ fn split_divides_and_can_be_repeated() {
 }
 
 #[test]
-fn a_table_is_divided_by_rows_and_a_torn_one_is_not_whole() {
+fn a_table_is_split_by_rows_and_an_unclosed_quote_is_damage() {
     let desk = Desk::new();
     desk.write("a.csv", "id,text\n1,\"two\nlines\"\n2,x\n");
     let view = desk.data("split @a.csv -n 2 --out @job -o json").ok().json();
@@ -236,7 +236,7 @@ fn a_table_is_divided_by_rows_and_a_torn_one_is_not_whole() {
 }
 
 #[test]
-fn files_of_the_cluster_are_read_under_their_own_names() {
+fn data_commands_read_files_on_the_cluster() {
     let desk = Desk::new();
     desk.write("a.txt", "one\ntwo\n");
     desk.data("convert @a.txt @a.rio --compressor none --index").ok();

@@ -143,7 +143,7 @@ fn four_arguments_put_the_package_into_the_image() {
 }
 
 #[test]
-fn two_arguments_make_an_image_for_packages_to_come() {
+fn two_arguments_build_an_image_without_a_package() {
     for place in PLACES {
         let bench = Bench::new();
         let program = bench.path("paddlecloud");
@@ -213,7 +213,7 @@ fn the_script_is_found_through_a_link_and_other_programs_can_build() {
 }
 
 #[test]
-fn nonsense_never_reaches_docker() {
+fn invalid_arguments_never_reach_docker() {
     let bench = Bench::new();
     let package = bench.package();
     let package = package.to_str().unwrap();
@@ -273,7 +273,7 @@ fn nonsense_never_reaches_docker() {
 }
 
 #[test]
-fn a_build_that_fails_fails_the_script_and_leaves_nothing() {
+fn a_failed_build_fails_the_script_and_leaves_nothing() {
     let bench = Bench::new();
     let output = bench
         .command(PLACES[0], &["base", "mine"])

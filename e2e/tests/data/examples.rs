@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use e2e::TestEnvironment;
 
 /// What the script answers where packages cannot be fetched.
-pub const CANNOT_BE_HAD: i32 = 75;
+pub const UNAVAILABLE: i32 = 75;
 
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -27,7 +27,7 @@ fn make_virtual_environment() -> Option<PathBuf> {
     let mut command = Command::new("bash");
     command.arg(script).arg("bare");
     let made = command.output().unwrap();
-    if made.status.code() == Some(CANNOT_BE_HAD) {
+    if made.status.code() == Some(UNAVAILABLE) {
         eprintln!("skipped: the wheel's environment cannot be made here, pip finds no packages");
         return None;
     }
@@ -79,8 +79,8 @@ fn shares(lines: &[String]) -> (Vec<u32>, u32) {
     let words = lines
         .iter()
         .filter_map(|line| line.strip_prefix("trainer ")?.split_once(": "));
-    let pairs = words.map(|(_, told)| {
-        let numbers: Vec<u32> = told
+    let pairs = words.map(|(_, text)| {
+        let numbers: Vec<u32> = text
             .split(|c: char| !c.is_ascii_digit())
             .filter_map(|word| word.parse().ok())
             .collect();

@@ -15,14 +15,14 @@ use crate::examples::root;
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// What the script answers where packages cannot be fetched.
-const CANNOT_BE_HAD: i32 = 75;
+const UNAVAILABLE: i32 = 75;
 
 pub fn environment_with_paddle() -> Option<&'static Path> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
     MADE.get_or_init(|| {
         let script = root().join("crates/py/tests/environment.sh");
         let made = Command::new("bash").arg(script).arg("paddle").output().unwrap();
-        if made.status.code() == Some(CANNOT_BE_HAD) {
+        if made.status.code() == Some(UNAVAILABLE) {
             eprintln!("skipped: PaddlePaddle cannot be installed here");
             return None;
         }
@@ -50,7 +50,7 @@ pub fn activated(user: impl FnOnce() -> TestEnvironment) -> Option<TestEnvironme
 struct Package {
     folder: PathBuf,
     /// What its own `prepare.py` printed.
-    told: String,
+    printed: String,
 }
 
 impl Package {
@@ -70,8 +70,8 @@ impl Package {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let told = String::from_utf8(made.stdout).unwrap();
-        Package { folder, told }
+        let printed = String::from_utf8(made.stdout).unwrap();
+        Package { folder, printed }
     }
 
     /// Submits it with two trainers and two parameter servers, waits for its end and returns what its workers printed.
@@ -149,13 +149,13 @@ fn all(log: &str, before: &str) -> Vec<f64> {
 fn a_v1_configuration_started_by_python_trains_with_sparse_ports() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v1/ctr", &[]);
-    let best = last(&package.told, "best possible cost is ");
+    let best = last(&package.printed, "best possible cost is ");
     let log = package.train(
         &env,
         "ctr",
         &["-passes", "25", "-entry", "python trainer_config.py"],
     );
-    for told in [
+    for expected in [
         "version:  v1",
         "] commandline: ",
         "] The input order is [features, click]",
@@ -164,14 +164,14 @@ fn a_v1_configuration_started_by_python_trains_with_sparse_ports() {
         "] loading dataprovider dataprovider::process",
         "] Init parameters done.",
     ] {
-        assert!(log.contains(told), "{told}:\n{log}");
+        assert!(log.contains(expected), "{expected}:\n{log}");
     }
     for server in ["pserver 0 ", "pserver 1 "] {
         for port in [":7164", ":7165"] {
-            let is_told = log
+            let is_logged = log
                 .lines()
                 .any(|line| line.contains(server) && line.ends_with(port));
-            assert!(is_told, "{server}…{port}:\n{log}");
+            assert!(is_logged, "{server}…{port}:\n{log}");
         }
     }
     // A sum over single ids stays at log 2 = 0.69.
@@ -196,13 +196,13 @@ fn bare_paddle_train_and_a_topology_read_the_same_configuration() {
 fn the_recommendation_of_v1_is_as_good_as_its_noise_allows() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v1/recommendation", &["2"]);
-    let best = last(&package.told, "squared error of ");
+    let best = last(&package.printed, "squared error of ");
     let log = package.train(&env, "recommendation", &["-passes", "8"]);
-    for told in [
+    for expected in [
         "] The input order is [movie_id, title, genres, user_id, gender, age, occupation, rating]",
         "] The output order is [__square_error_cost_0__]",
     ] {
-        assert!(log.contains(told), "{told}:\n{log}");
+        assert!(log.contains(expected), "{expected}:\n{log}");
     }
     assert!(least(&log, "Test samples=600 cost=") < 1.3 * best, "{log}");
 }
@@ -221,10 +221,10 @@ fn a_v2_program_trains_on_two_trainers_and_two_servers() {
 }
 
 #[test]
-fn word2vec_learns_what_one_word_alone_does_not_tell() {
+fn word2vec_uses_both_preceding_words() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/word2vec", &["data"]);
-    let entropy = last(&package.told, "a word has ");
+    let entropy = last(&package.printed, "a word has ");
     let log = package.train_v2(&env, "word2vec", "6", "");
     // Without both words before it a word's class is open, which costs log 5 = 1.6 nats more.
     assert!(last(&log, "test cost ") < entropy + 0.3, "{log}");
@@ -240,7 +240,7 @@ fn digits_are_recognized() {
 }
 
 #[test]
-fn both_sentiment_networks_know_what_a_bag_of_words_cannot() {
+fn both_sentiment_networks_beat_a_bag_of_words() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/understand_sentiment", &["data"]);
     for network in ["conv", "lstm"] {
@@ -265,14 +265,14 @@ fn a_crf_is_better_than_a_softmax() {
 fn ratings_are_predicted_as_well_as_the_noise_allows() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/recommender_system", &["data"]);
-    let best = last(&package.told, "squared error of ");
+    let best = last(&package.printed, "squared error of ");
     let log = package.train_v2(&env, "films", "10", "");
     assert!(least(&log, "test cost ") < 1.25 * best, "{log}");
     assert!(log.contains("user 23 will rate `"), "{log}");
 }
 
 #[test]
-fn both_image_networks_tell_directions_apart() {
+fn both_image_networks_classify_directions() {
     let Some(env) = user_with_paddle() else { return };
     let package = Package::prepared(&env, "v2/image_classification", &["data"]);
     for network in ["vgg", "resnet"] {

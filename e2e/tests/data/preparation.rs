@@ -34,7 +34,7 @@ fn folders(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_documents_tree_comes_out_and_the_data_set_stays() {
+fn preparation_creates_the_documented_tree_and_keeps_the_data_set() {
     let mut env = TestEnvironment::new();
     let program = name_it(&mut env);
     let job = env.folder("mfs/paddle-cluster-job");
@@ -84,7 +84,7 @@ fn the_documents_tree_comes_out_and_the_data_set_stays() {
 }
 
 #[test]
-fn what_is_missing_is_reported_before_anything_is_written() {
+fn missing_settings_are_reported_before_anything_is_written() {
     let mut env = TestEnvironment::new();
     env.run("paddle", &["data", "x"])
         .refused(2)
@@ -175,7 +175,7 @@ fn gathered(env: &TestEnvironment, out: &Path, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_job_loses_and_doubles_nothing_whatever_the_files_and_the_unit() {
+fn preparation_neither_loses_nor_duplicates_samples_of_any_format() {
     let env = TestEnvironment::new();
     let set = env.folder("set");
     let lines: Vec<String> = (0..1000).map(|n| format!("sample {n:04}")).collect();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use e2e::TestEnvironment;
 
-use crate::examples::{CANNOT_BE_HAD, root, user, virtual_environment};
+use crate::examples::{UNAVAILABLE, root, user, virtual_environment};
 
 /// Runs the Python that the trainers run.
 fn python(args: &[&str]) -> String {
@@ -120,7 +120,7 @@ fn word2vec_learns_more_than_frequencies() {
 fn user_of_paddle() -> Option<TestEnvironment> {
     let script = root().join("crates/py/tests/environment.sh");
     let made = Command::new("bash").arg(script).arg("paddle").output().unwrap();
-    if made.status.code() == Some(CANNOT_BE_HAD) {
+    if made.status.code() == Some(UNAVAILABLE) {
         eprintln!("skipped: PaddlePaddle cannot be installed here");
         return None;
     }

@@ -20,7 +20,7 @@ fn refuse_submit(flags: &[&str], code: i32, says: &str) {
 }
 
 #[test]
-fn a_number_of_trainers_that_makes_no_sense_is_refused() {
+fn an_invalid_number_of_trainers_is_refused() {
     refuse_submit(&["-parallelism", "0"], 2, "parallelism");
     refuse_submit(&["-parallelism", "-1"], 2, "parallelism");
     refuse_submit(&["-parallelism", "1000000"], 2, "parallelism");
@@ -28,14 +28,14 @@ fn a_number_of_trainers_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn amounts_that_cannot_be_read_are_refused() {
+fn malformed_amounts_are_refused() {
     refuse_submit(&["-memory", "1X"], 2, "1X");
     refuse_submit(&["-cpu", "fast"], 2, "fast");
     refuse_submit(&["-psmemory", "-5Gi"], 2, "-5Gi");
 }
 
 #[test]
-fn names_that_are_not_allowed_are_refused_with_one_that_is() {
+fn invalid_job_names_are_refused_with_a_reason() {
     refuse_submit(&["-jobname", "my_job"], 2, "my-job");
     refuse_submit(&["-jobname", &"x".repeat(300)], 2, "63");
     refuse_submit(&["-jobname", "last"], 2, "last");
@@ -43,7 +43,7 @@ fn names_that_are_not_allowed_are_refused_with_one_that_is() {
 }
 
 #[test]
-fn a_card_that_is_not_there_is_refused() {
+fn a_request_for_more_gpus_than_exist_is_refused() {
     refuse_submit(&["-gpu", "1000"], 1, "GPU");
 }
 
@@ -58,7 +58,7 @@ fn an_unknown_flag_or_command_suggests_the_nearest() {
 }
 
 #[test]
-fn a_package_that_cannot_be_used_is_refused() {
+fn an_unusable_package_is_refused() {
     let env = TestEnvironment::new();
     let empty = env.package("empty");
     env.paddlectl(&["submit", "-entry", "sh train.sh", empty.arg()])
@@ -75,7 +75,7 @@ fn a_package_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn a_job_nobody_knows_is_named() {
+fn an_unknown_job_is_named() {
     let env = TestEnvironment::new();
     for command in ["logs", "kill", "describe", "why", "wait", "rerun"] {
         env.paddlectl(&[command, "ghost"]).refused(1).says("ghost");
@@ -83,7 +83,7 @@ fn a_job_nobody_knows_is_named() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_explained() {
+fn an_unusable_configuration_is_explained() {
     let env = TestEnvironment::new();
     let config = env.home().join(".paddle/config");
     fs::create_dir_all(&config).unwrap();
@@ -104,7 +104,7 @@ fn a_configuration_that_cannot_be_used_is_explained() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_exit_code_3() {
+fn an_unreachable_server_is_exit_code_3() {
     let env = TestEnvironment::new();
     let config = env.home().join(".paddle/config");
     fs::create_dir_all(config.parent().unwrap()).unwrap();
@@ -116,7 +116,7 @@ fn a_server_that_is_not_there_is_exit_code_3() {
 }
 
 #[test]
-fn a_home_that_is_no_folder_is_explained() {
+fn a_home_that_is_not_a_folder_is_explained() {
     let mut env = TestEnvironment::new();
     let file = env.home().join("file");
     fs::write(&file, "").unwrap();
@@ -217,7 +217,7 @@ fn a_dry_run_starts_nothing() {
 }
 
 #[test]
-fn what_is_refused_was_not_sent() {
+fn a_refused_submit_uploads_nothing() {
     let env = TestEnvironment::new();
     let package = good(&env);
     let gate = take_name(&env, "taken");
@@ -237,7 +237,7 @@ fn what_is_refused_was_not_sent() {
 }
 
 #[test]
-fn a_dry_run_refuses_what_a_submit_would() {
+fn a_dry_run_is_refused_like_the_submit() {
     let env = TestEnvironment::new();
     let package = good(&env);
     let gate = take_name(&env, "taken");
@@ -278,21 +278,21 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_damaged_database_is_named_with_the_way_out() {
+fn a_damaged_database_is_reported_with_a_recovery_hint() {
     let env = TestEnvironment::new();
     let package = good(&env);
     env.submit("before", &package, &["-entry", "sh train.sh", "-f"]);
     env.paddlectl(&["server", "stop"]).ok();
     let data = env.home().join(".paddle/local");
     let database = data.join("server.db");
-    for beside in entries(&data) {
-        let name = beside
+    for path in entries(&data) {
+        let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         if name.starts_with("server.db-") {
-            fs::remove_file(beside).unwrap();
+            fs::remove_file(path).unwrap();
         }
     }
     fs::write(
@@ -329,7 +329,7 @@ fn a_machine_without_a_boot_id_has_its_own_error() {
 }
 
 #[test]
-fn a_port_that_another_server_has_is_named() {
+fn a_listen_address_in_use_is_reported() {
     let env = TestEnvironment::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();

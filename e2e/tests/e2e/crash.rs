@@ -112,7 +112,7 @@ fn an_acknowledged_submit_survives_a_crash() {
 }
 
 #[test]
-fn a_follower_goes_on_when_the_server_comes_back() {
+fn a_log_follower_resumes_when_the_server_comes_back() {
     let env = TestEnvironment::new();
     let job = Counting::submit(&env, 0, 0);
     let mut follower = env.start(&["logs", "-f", "--raw", "--role", "trainer", &job.name]);
@@ -132,7 +132,7 @@ fn a_follower_goes_on_when_the_server_comes_back() {
 }
 
 #[test]
-fn a_restart_of_the_machine_loses_a_job_unless_it_may_try_again() {
+fn a_machine_restart_loses_a_job_without_retries() {
     let mut env = TestEnvironment::new();
     let gate = env.gate("go");
     let package = env.package("job").file("train.sh", "echo up\ncat $GATE\n");

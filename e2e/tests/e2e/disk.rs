@@ -40,7 +40,7 @@ fn a_package_that_does_not_fit_the_disk_is_refused_and_the_next_one_runs() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_explained() {
+fn an_unwritable_home_is_explained() {
     let env = TestEnvironment::new();
     let Some(disk) = Disk::mount(&env.home().join(".paddle"), MEGABYTE) else {
         return;
@@ -76,7 +76,7 @@ fn fill(path: &Path) {
 }
 
 #[test]
-fn on_a_full_disk_jobs_are_ended_and_removed_and_no_new_ones_taken() {
+fn on_a_full_disk_jobs_can_be_killed_and_new_jobs_are_refused() {
     let env = TestEnvironment::new();
     let folder = env.home().join(".paddle");
     let Some(_disk) = Disk::mount(&folder, 24 * MEGABYTE) else {
@@ -128,9 +128,9 @@ fn on_a_full_disk_jobs_are_ended_and_removed_and_no_new_ones_taken() {
 /// The reply of the embedded server's `/readyz`.
 fn readiness(folder: &Path) -> String {
     let socket = folder.join("local/server.sock");
-    let asked = Command::new("curl")
+    let reply = Command::new("curl")
         .args(["-sS", "--unix-socket", socket.to_str().expect("a path in UTF-8")])
         .arg("http://localhost/readyz")
         .output();
-    String::from_utf8_lossy(&asked.expect("there is a curl").stdout).into_owned()
+    String::from_utf8_lossy(&reply.expect("there is a curl").stdout).into_owned()
 }

@@ -49,7 +49,7 @@ fn one_failed_trainer_fails_the_job_and_stops_the_others() {
 }
 
 #[test]
-fn a_failed_worker_is_started_again_as_often_as_asked_under_the_same_number() {
+fn a_failed_worker_is_retried_under_the_same_index() {
     let env = TestEnvironment::new();
     let package = script(
         &env,
@@ -80,7 +80,7 @@ fn a_failed_worker_is_started_again_as_often_as_asked_under_the_same_number() {
 }
 
 #[test]
-fn a_worker_that_fails_again_waits_before_its_next_try_and_says_so() {
+fn a_worker_that_fails_again_is_restarted_after_a_reported_pause() {
     let env = TestEnvironment::new();
     let package = script(&env, "echo try; exit 7\n");
     let flags = ["-retries", "2", "-entry", "sh train.sh"];
@@ -182,7 +182,7 @@ fn exits_are_explained() {
 }
 
 #[test]
-fn a_worker_that_needs_too_much_memory_is_said_to_have_run_out_of_it() {
+fn a_worker_that_exceeds_its_memory_is_reported_as_out_of_memory() {
     let env = TestEnvironment::new();
     let package = env.package("job").file(
         "train.py",
@@ -199,7 +199,7 @@ fn a_worker_that_needs_too_much_memory_is_said_to_have_run_out_of_it() {
 }
 
 #[test]
-fn a_killed_job_takes_its_whole_tree_along() {
+fn killing_a_job_ends_its_whole_process_tree() {
     let env = TestEnvironment::new();
     let package = script(
         &env,
@@ -219,7 +219,7 @@ fn a_killed_job_takes_its_whole_tree_along() {
 }
 
 #[test]
-fn jobs_that_ignore_being_asked_are_killed_at_once_when_that_is_meant() {
+fn kill_now_ends_jobs_that_ignore_sigterm() {
     let env = TestEnvironment::new();
     let package = script(&env, "trap '' TERM\necho deaf\nwhile :; do sleep 1; done\n");
     for name in ["one", "two", "three"] {
@@ -245,7 +245,7 @@ fn jobs_that_ignore_being_asked_are_killed_at_once_when_that_is_meant() {
 }
 
 #[test]
-fn the_start_limit_names_who_was_missing() {
+fn the_start_limit_names_the_missing_worker() {
     let env = TestEnvironment::new();
     let package = script(&env, "echo never\n");
     let flags = [

@@ -83,7 +83,7 @@ fn removing_a_killed_job_takes_it_out_of_the_history() {
 }
 
 #[test]
-fn what_a_run_left_can_be_removed_when_it_is_over_and_the_next_run_does_not_miss_it() {
+fn the_files_of_an_ended_run_can_be_removed_without_harm_to_the_next_run() {
     let env = TestEnvironment::new();
     let package = waiting(&env);
     env.submit("left", &package, &["-entry", "sh train.sh 1"]);

@@ -27,7 +27,7 @@ fn following_ends_with_the_job_and_not_before_its_last_byte() {
 }
 
 #[test]
-fn a_follower_of_a_failed_job_ends_with_one() {
+fn a_follower_of_a_failed_job_exits_with_1() {
     let env = TestEnvironment::new();
     let package = env.package("job").file("train.sh", "exit 4\n");
     env.submit("fails", &package, &["-entry", "sh train.sh"]);
@@ -36,7 +36,7 @@ fn a_follower_of_a_failed_job_ends_with_one() {
 }
 
 #[test]
-fn bytes_that_are_no_text_come_through_unchanged() {
+fn bytes_that_are_not_text_are_logged_unchanged() {
     let env = TestEnvironment::new();
     let package = env
         .package("job")
@@ -55,7 +55,7 @@ fn bytes_that_are_no_text_come_through_unchanged() {
 }
 
 #[test]
-fn the_last_lines_and_one_workers_lines_can_be_asked_for() {
+fn logs_can_be_limited_to_the_last_lines_of_one_worker() {
     let env = TestEnvironment::new();
     let package = env
         .package("job")
@@ -81,7 +81,7 @@ fn the_last_lines_and_one_workers_lines_can_be_asked_for() {
 }
 
 #[test]
-fn lines_of_several_workers_say_whose_they_are() {
+fn lines_of_several_workers_are_prefixed_with_the_worker() {
     let env = TestEnvironment::new();
     let package = env
         .package("job")
@@ -106,7 +106,7 @@ fn lines_of_several_workers_say_whose_they_are() {
 }
 
 #[test]
-fn what_a_worker_printed_also_lies_in_the_output_folder() {
+fn a_workers_output_is_also_stored_in_the_output_folder() {
     let env = TestEnvironment::new();
     let package = env.package("job").file("train.sh", "echo kept\n");
     env.submit("kept", &package, &["-entry", "sh train.sh", "-f"]);
@@ -177,7 +177,7 @@ fn standard_output_and_error_of_a_worker_are_shown_in_the_order_written() {
 }
 
 #[test]
-fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
+fn a_rotated_log_reports_the_range_of_removed_bytes() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "logs: {segment: 64Ki, keep: 256Ki}\n", "");
     shared.configure(&env, PASSWORD);
@@ -211,7 +211,7 @@ fn what_rotation_took_leaves_a_mark_with_the_bytes_that_are_gone() {
 }
 
 #[test]
-fn leaving_by_ctrl_c_is_no_failure_and_the_job_goes_on() {
+fn ctrl_c_detaches_without_an_error_and_the_job_keeps_running() {
     let env = TestEnvironment::new();
     let gate = env.gate("go");
     let package = env.package("job").file("train.sh", "echo up\ncat $GATE\n");

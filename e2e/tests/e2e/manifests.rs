@@ -44,7 +44,7 @@ fn an_image_with_its_program_becomes_a_service_and_two_jobs() {
 }
 
 #[test]
-fn what_cannot_be_printed_is_refused() {
+fn manifests_with_local_folders_or_secrets_are_refused() {
     let env = TestEnvironment::new();
     let package = env.package("demo").file("train.py", "print()");
     print(&env, &[package.arg()])

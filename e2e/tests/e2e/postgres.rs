@@ -147,7 +147,7 @@ fn tempfile_of(env: &TestEnvironment) -> PathBuf {
 }
 
 #[test]
-fn jobs_live_and_are_remembered_in_postgresql() {
+fn jobs_run_and_are_stored_in_postgresql() {
     let env = TestEnvironment::new();
     let Some(cluster) = Cluster::start(&env) else {
         return;

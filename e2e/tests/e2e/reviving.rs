@@ -76,7 +76,7 @@ impl Watched {
 }
 
 #[test]
-fn commands_that_wait_start_a_crashed_server_again_by_themselves() {
+fn waiting_commands_restart_a_crashed_server() {
     let env = TestEnvironment::new();
     let mut watched = Watched::start(&env);
     let server = env.server_pid();
@@ -90,7 +90,7 @@ fn commands_that_wait_start_a_crashed_server_again_by_themselves() {
 }
 
 #[test]
-fn a_server_that_is_stopped_is_started_again_by_whoever_still_watches_a_job() {
+fn a_watching_client_restarts_a_stopped_server() {
     let env = TestEnvironment::new();
     let mut watched = Watched::start(&env);
     let server = env.server_pid();

@@ -29,7 +29,7 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
     let gate = env.gate("go");
     let (package, usual) = waiting(&env, &gate);
     let cores = available_parallelism().expect("a machine has cores").get();
-    let asked = (cores + 8).to_string();
+    let requested = (cores + 8).to_string();
     let args = [
         "submit",
         "-jobname",
@@ -39,10 +39,10 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
         "-memory",
         "64Mi",
         "-cpu",
-        &asked,
+        &requested,
     ];
     let usual: Vec<&str> = usual.iter().map(String::as_str).collect();
-    let alone = format!("{asked} cores requested, {cores} in total: it runs alone, other jobs wait");
+    let alone = format!("{requested} cores requested, {cores} in total: it runs alone, other jobs wait");
     let planned = [&args[..], &["--dry-run"], &usual, &[package.arg()]].concat();
     env.paddlectl(&planned).ok().says(&alone);
     env.paddlectl(&[&args[..], &usual, &[package.arg()]].concat())
@@ -54,13 +54,13 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
     env.submit("small", &small, &["-entry", "sh train.sh"]);
     assert_eq!(env.status("small"), "Pending", "{}", why(&env, "small"));
     let reason = why(&env, "small");
-    for told in [
+    for text in [
         "waits for `huge (",
         "runs alone because it is larger than the machine",
         "no -max-runtime",
         "it would start now after `paddlectl kill huge`",
     ] {
-        assert!(reason.contains(told), "{told}: {reason}");
+        assert!(reason.contains(text), "{text}: {reason}");
     }
     env.paddlectl(&["kill", "huge"]).ok();
     env.paddlectl(&["wait", "small"]).ok();
@@ -68,7 +68,7 @@ fn a_job_bigger_than_the_machine_runs_alone_and_says_so() {
 }
 
 #[test]
-fn who_follows_a_job_into_a_pipe_reads_why_it_waits_and_what_it_waits_for_next() {
+fn a_follower_without_a_terminal_reads_each_reason_why_the_job_waits() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "inventory: {cpu: 2, memory: 1Gi}\n", "");
     shared.configure(&env, PASSWORD);

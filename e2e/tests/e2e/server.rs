@@ -47,7 +47,7 @@ fn stopping_the_server_leaves_jobs_running_and_the_next_one_adopts_them() {
 }
 
 #[test]
-fn what_comes_later_says_so() {
+fn an_unavailable_command_says_so() {
     let env = TestEnvironment::new();
     env.paddlectl(&["top"]).refused(1).says("is not available yet");
 }
@@ -63,7 +63,7 @@ fn version_and_help_need_no_server() {
 }
 
 #[test]
-fn the_server_belongs_to_no_terminal_and_says_where_things_are() {
+fn the_server_has_no_terminal_and_its_status_shows_its_paths() {
     let env = TestEnvironment::new();
     env.paddlectl(&["get", "jobs"]).ok();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", env.server_pid())).expect("it runs");

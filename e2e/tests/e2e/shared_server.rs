@@ -53,7 +53,7 @@ fn a_wrong_password_is_refused_and_never_shown() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_with_what_would() {
+fn a_job_that_can_never_fit_is_refused_with_a_size_that_fits() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "", "");
     shared.configure(&env, PASSWORD);
@@ -131,7 +131,7 @@ fn unfinished_request(endpoint: &str) -> TcpStream {
 const LOGIN: &str = "YWRhOmNvcnJlY3QgaG9yc2UgYmF0dGVyeSBzdGFwbGU=";
 
 #[test]
-fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
+fn a_second_signal_ends_a_server_with_an_unfinished_request() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "", "");
     let stalled = unfinished_request(&shared.endpoint);
@@ -150,7 +150,7 @@ fn a_second_signal_ends_a_server_that_still_waits_for_somebody() {
 }
 
 #[test]
-fn server_status_tells_of_the_shared_server_that_is_configured() {
+fn server_status_describes_the_configured_shared_server() {
     let env = TestEnvironment::new();
     let users = [
         ("ada", "  admin: true\n  system_user: daemon\n"),
@@ -164,17 +164,17 @@ fn server_status_tells_of_the_shared_server_that_is_configured() {
     let storage = site.storage().to_owned();
     let storage = storage.to_str().expect("a plain name");
     let status = ["server", "status"];
-    let told = site.run("ada", &status).ok();
+    let shown = site.run("ada", &status).ok();
     let server = format!("the shared server of `cloud` at http://{}", site.endpoint());
-    let told = told.prints(&server).prints("limits      names of 255 bytes");
-    drop(told.prints(storage));
+    let shown = shown.prints(&server).prints("limits      names of 255 bytes");
+    drop(shown.prints(storage));
     let json = site.run("ada", &["server", "status", "-o", "json"]).ok().json();
     assert_eq!(json["embedded"], false, "{json}");
-    let told = site.run("bob", &status).ok().prints(&server);
-    assert!(!told.stdout.contains(storage), "{told}");
+    let shown = site.run("bob", &status).ok().prints(&server);
+    assert!(!shown.stdout.contains(storage), "{shown}");
     assert!(
-        !told.stdout.contains("storage"),
-        "what is not told has no line\n{told}"
+        !shown.stdout.contains("storage"),
+        "what is not told has no line\n{shown}"
     );
     // This machine's own is another matter.
     let own = site.run("ada", &["--datacenter", "local", "server", "status"]);

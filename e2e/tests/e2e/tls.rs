@@ -154,8 +154,11 @@ fn a_script_with_a_token_trusts_the_server_by_its_fingerprint() {
     let entry = |name: &str, login: &str| format!("{name}:\n  endpoint: https://{endpoint}\n  {login}\n");
     env.set("PADDLECLOUD_PASSWORD", PASSWORD);
     env.configure(&entry("cloud", "username: ada"));
-    let asked = env.paddlectl(&["login"]).refused(1);
-    let (_, fingerprint) = asked.stderr.split_once("CA, ").expect("it shows the fingerprint");
+    let refused = env.paddlectl(&["login"]).refused(1);
+    let (_, fingerprint) = refused
+        .stderr
+        .split_once("CA, ")
+        .expect("it shows the fingerprint");
     let fingerprint = fingerprint.lines().next().expect("it is on one line");
     let login = ["login", "--fingerprint", fingerprint];
     drop(env.paddlectl(&login).ok());

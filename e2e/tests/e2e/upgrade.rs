@@ -65,7 +65,7 @@ fn numbers(lines: &[String]) -> Vec<u32> {
 }
 
 #[test]
-fn a_newer_client_restarts_the_server_and_adopts_what_the_older_one_started() {
+fn a_newer_client_restarts_the_server_which_adopts_running_jobs() {
     let mut env = TestEnvironment::new();
     let ours = env.paddlectl(&["version", "-o", "json"]).ok().json()["version"]
         .as_str()
@@ -130,7 +130,7 @@ fn is_below(program: &Path, folder: &Path) -> bool {
 }
 
 #[test]
-fn an_older_client_leaves_a_newer_server_in_peace() {
+fn an_older_client_does_not_restart_a_newer_server() {
     let mut env = TestEnvironment::new();
     let ours = env.paddlectl(&["version", "-o", "json"]).ok().json()["version"]
         .as_str()

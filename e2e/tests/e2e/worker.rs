@@ -17,7 +17,7 @@ fn start(env: &TestEnvironment) {
 }
 
 #[test]
-fn every_worker_has_an_address_and_a_host_name_that_leads_to_it() {
+fn every_worker_has_an_address_and_a_host_name_that_resolves_to_it() {
     let env = TestEnvironment::new();
     start(&env);
     if !isolated(&env) {
@@ -54,7 +54,7 @@ fn every_worker_has_an_address_and_a_host_name_that_leads_to_it() {
 }
 
 #[test]
-fn what_one_worker_writes_to_its_root_no_other_sees() {
+fn files_in_a_workers_root_are_invisible_to_other_workers() {
     let env = TestEnvironment::new();
     start(&env);
     if !isolated(&env) {
@@ -103,7 +103,7 @@ fn the_home_is_a_real_folder_under_its_name() {
 }
 
 #[test]
-fn what_is_public_is_read_by_both_its_names_and_written_by_neither() {
+fn public_files_are_readable_by_both_paths_and_writable_by_neither() {
     let env = TestEnvironment::new();
     start(&env);
     if !isolated(&env) {
@@ -133,7 +133,7 @@ fn what_is_public_is_read_by_both_its_names_and_written_by_neither() {
 }
 
 #[test]
-fn a_workers_own_variables_and_secrets_are_what_was_asked() {
+fn a_worker_gets_the_requested_variables_and_none_of_the_shells() {
     let mut env = TestEnvironment::new();
     env.set("OF_MY_SHELL", "stays at home");
     let package = env.package("job").file(
@@ -156,7 +156,7 @@ fn a_workers_own_variables_and_secrets_are_what_was_asked() {
 }
 
 #[test]
-fn files_that_are_ignored_stay_at_home() {
+fn ignored_files_are_not_uploaded() {
     let env = TestEnvironment::new();
     let package = env
         .package("job")
@@ -194,7 +194,7 @@ fn a_running_job_keeps_the_files_it_was_submitted_with() {
 }
 
 #[test]
-fn the_packages_output_leads_to_the_latest_run_and_no_run_overwrites_another() {
+fn a_packages_output_links_to_the_latest_run_and_no_run_overwrites_another() {
     let env = TestEnvironment::new();
     start(&env);
     if !isolated(&env) {

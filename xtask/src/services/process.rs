@@ -63,12 +63,12 @@ impl Process {
 
     /// Waits for a condition; an error if the program exits first or it takes too long.
     pub fn wait_until(&mut self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !is_so() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended with {status}: {}", self.name, self.last_lines());
             }
-            if begun.elapsed() > LIMIT {
+            if started.elapsed() > LIMIT {
                 bail!(
                     "{} is not {what} after {} s: {}",
                     self.name,

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_down_is_allowed() {
+    fn a_dependency_on_a_lower_layer_is_allowed() {
         let crates: &[(&str, &[&str])] = &[
             ("paddlecloud-api", &["paddlecloud-core"]),
             ("paddlecloud-core", &["serde"]),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_up_is_found_even_in_tests() {
+    fn a_dependency_on_a_higher_layer_is_found_even_in_tests() {
         let crates: &[(&str, &[&str])] = &[
             ("paddlecloud-core", &["dev:paddlecloud-api"]),
             ("paddlecloud-api", &[]),

@@ -53,8 +53,8 @@ mod tests {
     use super::super::file;
     use super::*;
 
-    fn lines(path: &str, text: &str, there: &[&str]) -> Vec<usize> {
-        let findings = check(&file(path, text), |path| there.contains(&path));
+    fn lines(path: &str, text: &str, existing: &[&str]) -> Vec<usize> {
+        let findings = check(&file(path, text), |path| existing.contains(&path));
         findings.into_iter().map(|finding| finding.line).collect()
     }
 

@@ -36,9 +36,9 @@ pub fn lines_with_word<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item =
 pub fn has_word(line: &str, word: &str) -> bool {
     let ends_in_name = word.ends_with(is_name_char);
     line.match_indices(word).any(|(start, _)| {
-        let goes_before = line[..start].ends_with(is_name_char);
-        let goes_on = ends_in_name && line[start + word.len()..].starts_with(is_name_char);
-        !goes_before && !goes_on
+        let continues_a_name = line[..start].ends_with(is_name_char);
+        let is_continued = ends_in_name && line[start + word.len()..].starts_with(is_name_char);
+        !continues_a_name && !is_continued
     })
 }
 

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_up_is_found_in_every_form() {
+    fn a_use_of_a_higher_module_is_found_in_every_form() {
         let expected = |line| {
             format!(
                 "crates/server/src/logs/a.rs:{line}: [server-direction] `logs` must not name `app`, which is above it: \
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_down_and_sideways_is_fine() {
+    fn a_use_of_a_lower_or_the_same_module_is_allowed() {
         let text =
             "use crate::reconcile::Jobs;\nuse crate::logs::Logs;\nuse crate::VERSION;\n// crate::app\n";
         assert_eq!(findings("crates/server/src/logs/a.rs", text), [""; 0]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_other_crates_are_not_bound() {
+    fn tests_and_other_crates_are_exempt() {
         let text = "#[cfg(test)]\nmod tests {\n    use crate::app::App;\n}\n";
         assert_eq!(findings("crates/server/src/store/a.rs", text), [""; 0]);
         assert_eq!(

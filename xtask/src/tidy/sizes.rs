@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_counted_apart_from_tests_and_comments() {
+    fn code_is_counted_separately_from_tests_and_comments() {
         let size = size("crates/core/src/a.rs");
         assert_eq!((size.code, size.tests, size.public_items), (9, 12, 2));
     }

@@ -19,13 +19,13 @@ def checked_dumper(dumper: Callable[..., object]) -> Callable[[object, object], 
         return dumper
 
     def dump(value: object, file: object) -> None:
-        refuse_what_marshal_changes(value)
+        refuse_lossy_values(value)
         marshal.dump(value, file)  # type: ignore[arg-type]
 
     return dump
 
 
-def refuse_what_marshal_changes(value: object) -> None:
+def refuse_lossy_values(value: object) -> None:
     left = [value]
     while left:
         item = left.pop()

@@ -38,7 +38,7 @@ class AsyncClient(Connected, AsyncCalls):
     async def _run(self, operation: _operations.Operation[T]) -> T:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[str | bytes] = loop.create_future()
-        started = self._native.start(operation.text, _heard_by(loop, lambda *told: _settle(reply, *told)))
+        started = self._native.start(operation.text, _called_on(loop, lambda *outcome: _settle(reply, *outcome)))
         try:
             return operation.result(await reply)
         except asyncio.CancelledError:
@@ -73,7 +73,7 @@ class AsyncLogs(AsyncIterator[views.LogLine]):
         self._query = query
         self._stream: _native.LogStream | None = None
         self._ready: deque[tuple[Any, ...]] = deque()
-        self._asked: asyncio.Future[bool] | None = None
+        self._pending: asyncio.Future[bool] | None = None
 
     def __aiter__(self) -> AsyncLogs:
         return self
@@ -90,20 +90,20 @@ class AsyncLogs(AsyncIterator[views.LogLine]):
 
     async def _more(self, stream: _native.LogStream) -> bool:
         """Waits for lines. A reader that is cancelled loses none: what was asked for stays asked for."""
-        if self._asked is None:
+        if self._pending is None:
             loop = asyncio.get_running_loop()
-            asked = self._asked = loop.create_future()
+            pending = self._pending = loop.create_future()
 
             def take(rows: list[tuple[Any, ...]] | None, error: BaseException | None) -> None:
                 self._ready.extend(rows or ())
-                _settle(asked, rows is not None, error)
+                _settle(pending, rows is not None, error)
 
-            stream.start_next(_heard_by(loop, take))
+            stream.start_next(_called_on(loop, take))
         try:
-            return await asyncio.shield(self._asked)
+            return await asyncio.shield(self._pending)
         finally:
-            if self._asked.done():
-                self._asked = None
+            if self._pending.done():
+                self._pending = None
 
     @property
     def end(self) -> views.LogEnd | None:
@@ -116,14 +116,14 @@ class AsyncLogs(AsyncIterator[views.LogLine]):
             self._stream.close()
 
 
-def _heard_by(
-    loop: asyncio.AbstractEventLoop, hear: Callable[[Any, BaseException | None], None]
+def _called_on(
+    loop: asyncio.AbstractEventLoop, callback: Callable[[Any, BaseException | None], None]
 ) -> Callable[[Any, BaseException | None], None]:
-    """What the native module calls from its own thread, so that `hear` is called on the loop's."""
+    """What the native module calls from its own thread, so that `callback` is called on the loop's."""
 
     def done(value: Any, error: BaseException | None) -> None:
         try:
-            loop.call_soon_threadsafe(hear, value, error)
+            loop.call_soon_threadsafe(callback, value, error)
         except RuntimeError:
             pass  # The loop was closed meanwhile: nobody waits.
 

@@ -182,7 +182,7 @@ class PfsFileSystem(AbstractFileSystem):
                 os.makedirs(lpath, exist_ok=True)
                 return
             done = self.client.files.download(path, lpath)
-        _tell(callback, done.bytes)
+        _report_progress(callback, done.bytes)
 
     def put_file(
         self, lpath: Any, rpath: str, callback: Any = NoOpCallback(), mode: str = "overwrite", **_: Any
@@ -196,7 +196,7 @@ class PfsFileSystem(AbstractFileSystem):
             done = self.client.files.upload(lpath, path, overwrite=mode != "create")
         if mode == "create" and not done.transferred:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        _tell(callback, done.bytes)
+        _report_progress(callback, done.bytes)
 
     def modified(self, path: str) -> datetime:
         """When a file was last changed."""
@@ -291,7 +291,7 @@ def _described(path: str, found: views.FileInfo) -> dict[str, Any]:
     }
 
 
-def _tell(callback: Any, size: int) -> None:
+def _report_progress(callback: Any, size: int) -> None:
     callback.set_size(size)
     callback.absolute_update(size)
 

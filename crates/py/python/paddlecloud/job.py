@@ -127,7 +127,7 @@ class PaddleJob:
     def submit(self) -> views.Submitted:
         """Uploads the package and submits the job; returns when the server has accepted it durably."""
         engine = self._engine()
-        if self._goes_to_kubeconfig():
+        if self._uses_kubeconfig():
             self._submitted = self._create_objects()
             return self._submitted
         self._check_server(engine)
@@ -150,7 +150,7 @@ class PaddleJob:
             **self._fields,
         }
 
-    def _goes_to_kubeconfig(self) -> bool:
+    def _uses_kubeconfig(self) -> bool:
         """The program is in the image, this machine's own server runs no images, and there is a cluster."""
         return self._is_in_image() and self.client.is_embedded and _kubeconfig.find() is not None
 

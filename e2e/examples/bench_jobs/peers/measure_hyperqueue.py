@@ -37,17 +37,17 @@ def start():
 
 
 def from_connected(client):
-    begun = time.perf_counter()
+    started = time.perf_counter()
     submitted = submit_hello(client)
-    took = first_line() - begun
+    took = first_line() - started
     client.wait_for_jobs([submitted])
     return took
 
 
 def from_new(folder):
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with subprocess.Popen([sys.executable, __file__, "hello", folder]):
-        return first_line() - begun
+        return first_line() - started
 
 
 def hello(folder):
@@ -86,9 +86,9 @@ def rate(jobs, clients):
         for other in others:
             other.start()
         ready.wait()
-        begun = time.perf_counter()
+        started = time.perf_counter()
         ready.wait()
-        took = time.perf_counter() - begun
+        took = time.perf_counter() - started
         for other in others:
             other.join()
     return share * clients / took

@@ -30,7 +30,7 @@ impl Peers {
     }
 
     /// Peers' figures beside one group of ours.
-    pub fn beside(&self, group: &str, jobs: usize) -> Vec<PeerFigure> {
+    pub fn figures_for(&self, group: &str, jobs: usize) -> Vec<PeerFigure> {
         let found = match group {
             "start" => vec![
                 figures("kubectl", &self.kubectl, kubectl::start),

@@ -72,7 +72,7 @@ fn first_line(sandbox: &Sandbox, peer: &Installed) -> Result<PeerFigure, String>
 }
 
 fn submit_to_first_line(sandbox: &Sandbox) -> Result<Duration, String> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut submit = sandbox
         .command("ray", LIMIT)
         .args(["job", "submit", "--address", DASHBOARD, "--"])
@@ -85,7 +85,7 @@ fn submit_to_first_line(sandbox: &Sandbox) -> Result<Duration, String> {
     let mut took = None;
     for line in stdout.lines().map_while(Result::ok) {
         if took.is_none() && line.contains(LINE) {
-            took = Some(begun.elapsed());
+            took = Some(started.elapsed());
         }
     }
     let status = submit.wait().map_err(|error| error.to_string())?;

@@ -105,9 +105,9 @@ impl Scene {
         let data = data.to_str().expect("a plain name");
         let remote = format!("/pfs/cloud/home/bob/{name}.txt");
         let timed = |args: &[&str]| {
-            let began = Instant::now();
+            let started = Instant::now();
             let ran = self.env.paddlectl(args).ok();
-            let took = began.elapsed();
+            let took = started.elapsed();
             assert!(took < PATIENCE, "`{}` took {took:?}", args.join(" "));
             ran
         };
@@ -147,10 +147,10 @@ fn with_256_mib_the_server_survives_each_abuse_and_others_keep_working() {
     for kind in kinds {
         for round in 0..rounds().min(10) {
             let abuse = scene.abuse(kind);
-            let began = Instant::now();
+            let started = Instant::now();
             for work in 0.. {
                 scene.work(&format!("{kind}-{round}-{work}"));
-                if began.elapsed() > AT_LEAST {
+                if started.elapsed() > AT_LEAST {
                     break;
                 }
             }

@@ -76,7 +76,7 @@ fn a_body_in_tiny_chunks_takes_no_more_memory_than_its_content() {
 }
 
 #[test]
-fn neither_does_one_over_tls() {
+fn a_body_in_tiny_chunks_over_tls_takes_no_more_memory_than_its_content() {
     let env = TestEnvironment::new();
     let authority = Authority::new(&env, "ours");
     let shared = start_with_tls(&env, &authority);
@@ -129,7 +129,7 @@ fn flood(env: &TestEnvironment, shared: &Shared) -> Background {
 }
 
 #[test]
-fn who_floods_the_server_with_connections_does_not_fail_other_users_jobs() {
+fn a_flood_of_connections_does_not_fail_other_users_jobs() {
     let env = TestEnvironment::new();
     let shared = Shared::start_under(&env, &["prlimit", "--nofile=160:160"], "", "");
     shared.configure(&env, e2e::PASSWORD);

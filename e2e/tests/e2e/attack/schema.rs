@@ -110,7 +110,7 @@ fn check(output: &Output, server: &mut Shared) {
 }
 
 #[test]
-fn no_request_that_schemathesis_makes_up_gets_an_undocumented_reply() {
+fn no_request_generated_by_schemathesis_gets_an_undocumented_reply() {
     let Some(program) = installed() else {
         return;
     };

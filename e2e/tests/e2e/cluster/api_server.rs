@@ -129,7 +129,7 @@ fn a_job_that_waits_for_the_api_server_says_so_at_once() {
 }
 
 #[test]
-fn a_job_survives_what_an_api_server_answers_under_load() {
+fn a_job_survives_the_errors_of_an_overloaded_api_server() {
     let Some((env, proxy, server)) = start() else {
         return;
     };
@@ -172,8 +172,8 @@ fn a_job_survives_what_an_api_server_answers_under_load() {
         env.submit(job, &package, &flags);
         wait_until("the trainers must begin", || {
             let logs = env.logs(job);
-            let begun = logs.iter().filter(|line| line.ends_with("begun")).count();
-            (begun == 2).then_some(())
+            let started = logs.iter().filter(|line| line.ends_with("begun")).count();
+            (started == 2).then_some(())
         });
         assert_eq!(proxy.faults_left(), 0, "{job}");
         if fault == Fault::Expired {

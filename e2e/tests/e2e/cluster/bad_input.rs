@@ -21,7 +21,7 @@ fn with_kubeconfig(cluster: &Cluster, text: &str) -> String {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_used_is_named() {
+fn an_unusable_cluster_is_reported() {
     let Some(cluster) = Cluster::here() else { return };
     let nowhere = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
@@ -36,7 +36,7 @@ fn a_cluster_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn credentials_that_do_not_do_are_named() {
+fn insufficient_credentials_are_reported() {
     let Some(cluster) = Cluster::here() else { return };
     let with_token = |token: &str| {
         ClusterServer::refusal(&cluster, |server| Difference {
@@ -55,7 +55,7 @@ fn credentials_that_do_not_do_are_named() {
 }
 
 #[test]
-fn a_server_that_pods_cannot_reach_is_named() {
+fn a_server_that_pods_cannot_reach_is_reported() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
     // Nobody listens at this port of the machine.
@@ -85,7 +85,7 @@ fn a_server_that_pods_cannot_reach_is_named() {
 }
 
 #[test]
-fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
+fn a_foreign_pod_with_a_workers_name_is_left_alone() {
     let Some(cluster) = Cluster::here() else { return };
     let (env, proxy, server) = start_behind_proxy(&cluster);
     let package = env.package("double").file("train.sh", "echo begun\n");
@@ -120,7 +120,7 @@ fn a_pod_of_somebody_else_that_has_a_workers_name_is_left_alone() {
 }
 
 #[test]
-fn a_secret_of_somebody_else_that_has_the_name_of_a_runs_owner_is_left_alone() {
+fn a_foreign_secret_with_the_name_of_a_runs_owner_is_left_alone() {
     let Some(cluster) = Cluster::here() else { return };
     let (env, proxy, server) = start_behind_proxy(&cluster);
     let package = env.package("owned").file("train.sh", "echo begun\n");
@@ -225,9 +225,9 @@ fn a_token_that_expires_ends_no_job() {
     account.expire();
     wait_until("its tokens must be refused", || {
         let file = server.path("kubeconfig").display().to_string();
-        let asked = ["get", "nodes", "--kubeconfig", &file];
-        let asked = std::process::Command::new("kubectl").args(asked).output();
-        (!asked.expect("`kubectl` can be run").status.success()).then_some(())
+        let get_nodes = ["get", "nodes", "--kubeconfig", &file];
+        let get_nodes = std::process::Command::new("kubectl").args(get_nodes).output();
+        (!get_nodes.expect("`kubectl` can be run").status.success()).then_some(())
     });
     // Running jobs continue and end; new jobs wait and say why.
     fs::write(server.output(&env, 0, "runs").join("gate"), "").expect("the run has a folder for its output");

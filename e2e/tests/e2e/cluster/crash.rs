@@ -4,7 +4,7 @@ use e2e::cluster::{Cluster, ClusterServer};
 use e2e::{TestEnvironment, wait_until};
 
 #[test]
-fn a_worker_goes_on_while_its_server_is_away_and_its_log_is_complete() {
+fn a_worker_continues_without_its_server_and_its_log_is_complete() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
     let mut server = ClusterServer::start(&mut env, &cluster, "");

@@ -21,7 +21,7 @@ fn start() -> Option<(TestEnvironment, Cluster, ClusterServer)> {
     Some((env, cluster, server))
 }
 
-fn submit_and_begin(env: &TestEnvironment, job: &str) {
+fn submit_and_wait_for_start(env: &TestEnvironment, job: &str) {
     let package = env.package(job).file("train.sh", WAITS);
     env.submit(job, &package, &["-entry", "sh train.sh", "-cpu", "100m"]);
     wait_until("the trainer must begin", || {
@@ -50,11 +50,11 @@ fn second_attempt_ends_well(env: &TestEnvironment, server: &ClusterServer, job: 
 }
 
 #[test]
-fn a_pod_that_somebody_deletes_is_restarted_and_uses_no_retry() {
+fn a_deleted_pod_is_restarted_and_uses_no_retry() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
-    submit_and_begin(&env, "robbed");
+    submit_and_wait_for_start(&env, "robbed");
     let pod = pod_of(&cluster, &server);
     cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
     let described = second_attempt_ends_well(&env, &server, "robbed");
@@ -66,7 +66,7 @@ fn a_deleted_pod_whose_launcher_cannot_report_in_time_is_restarted() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
-    submit_and_begin(&env, "mute");
+    submit_and_wait_for_start(&env, "mute");
     let (pod, id) = (
         pod_of(&cluster, &server),
         env.describe("mute")["job"]["id"].clone(),
@@ -88,7 +88,7 @@ fn an_evicted_pod_is_restarted_with_the_clusters_reason() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
-    submit_and_begin(&env, "evicted");
+    submit_and_wait_for_start(&env, "evicted");
     evict(&cluster, server.namespace(0), &pod_of(&cluster, &server));
     let described = second_attempt_ends_well(&env, &server, "evicted");
     assert!(described.contains("evicted"), "{described}");
@@ -103,7 +103,7 @@ fn evict(cluster: &Cluster, namespace: &str, pod: &str) {
 }
 
 /// Submits a job with one trainer and one parameter server that runs this program. Returns the pod of the latter.
-fn begin_with_pserver(
+fn submit_with_pserver(
     env: &TestEnvironment,
     cluster: &Cluster,
     server: &ClusterServer,
@@ -131,13 +131,13 @@ fn an_evicted_pserver_that_exits_with_0_is_restarted() {
         return;
     };
     let program = "trap 'exit 0' TERM; paddle pserver & wait";
-    let pod = begin_with_pserver(&env, &cluster, &server, "polite", program);
+    let pod = submit_with_pserver(&env, &cluster, &server, "polite", program);
     evict(&cluster, server.namespace(0), &pod);
     second_attempt_ends_well(&env, &server, "polite");
 }
 
 /// A trainer that obeys a request to stop, as the documents ask of it, and exits with 0.
-fn begin_politely(env: &TestEnvironment, job: &str) {
+fn submit_polite_trainer(env: &TestEnvironment, job: &str) {
     let package = env
         .package(job)
         .file("train.sh", format!("trap 'exit 0' TERM\n{WAITS}"));
@@ -152,7 +152,7 @@ fn an_evicted_trainer_that_exits_with_0_has_not_succeeded() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
-    begin_politely(&env, "obedient");
+    submit_polite_trainer(&env, "obedient");
     evict(&cluster, server.namespace(0), &pod_of(&cluster, &server));
     second_attempt_ends_well(&env, &server, "obedient");
 }
@@ -164,8 +164,8 @@ fn a_pod_that_is_deleted_while_the_server_is_away_uses_no_retry() {
     };
     for (job, is_polite) in [("unseen", false), ("unseen-polite", true)] {
         match is_polite {
-            true => begin_politely(&env, job),
-            false => submit_and_begin(&env, job),
+            true => submit_polite_trainer(&env, job),
+            false => submit_and_wait_for_start(&env, job),
         }
         let pod = pod_of(&cluster, &server);
         server.crash();
@@ -185,7 +185,7 @@ fn a_worker_that_is_disrupted_too_often_fails() {
         ..Difference::default()
     });
     server.configure(&env, 0);
-    submit_and_begin(&env, "often");
+    submit_and_wait_for_start(&env, "often");
     let pod = pod_of(&cluster, &server);
     cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
     env.wait_for_status("often", "Failed");
@@ -195,7 +195,7 @@ fn a_worker_that_is_disrupted_too_often_fails() {
 }
 
 #[test]
-fn a_gang_that_a_quota_refuses_in_part_waits_as_a_whole() {
+fn a_gang_that_exceeds_a_quota_waits_until_all_its_pods_fit() {
     let Some((env, cluster, server)) = start() else {
         return;
     };
@@ -225,7 +225,7 @@ fn a_gang_that_a_quota_refuses_in_part_waits_as_a_whole() {
 }
 
 /// A pod that keeps those of a job away from its node, which our own count does not see.
-fn keeps_away(cluster: &Cluster, job: &str) -> serde_json::Value {
+fn repelling_pod(cluster: &Cluster, job: &str) -> serde_json::Value {
     let term = json!({
         "labelSelector": {"matchLabels": {"paddle-job": job}},
         "namespaceSelector": {},
@@ -248,7 +248,7 @@ fn a_gang_whose_seat_is_taken_is_withdrawn_with_the_schedulers_numbers() {
     };
     let job = format!("crowded-{}", server.namespace(0));
     let pod = format!("keeps-{job}-away");
-    cluster.apply(&keeps_away(&cluster, &job));
+    cluster.apply(&repelling_pod(&cluster, &job));
     wait_until("the foreign pod must run", || {
         let phase = cluster.kubectl(&[
             "get",
@@ -296,7 +296,7 @@ fn a_pserver_that_is_killed_ends_its_job_and_its_log_is_complete() {
         return;
     };
     let program = "for i in $(seq 1 500); do echo line $i; done; echo all; exec paddle pserver";
-    let pod = begin_with_pserver(&env, &cluster, &server, "served", program);
+    let pod = submit_with_pserver(&env, &cluster, &server, "served", program);
     let namespace = server.namespace(0);
     // Everything but the launcher, which is the first process; the shell itself is killed with the rest.
     let script = "kill -9 -1 || true";
@@ -357,7 +357,7 @@ fn an_image_that_cannot_be_pulled_is_named_while_the_job_starts() {
 }
 
 /// A pod of somebody else that takes the cards of a node.
-fn takes_cards(cluster: &Cluster, name: &str) -> serde_json::Value {
+fn pod_with_cards(cluster: &Cluster, name: &str) -> serde_json::Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {
@@ -411,7 +411,7 @@ fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
             format!("rival-{round}-{}", server.namespace(0)),
         );
         std::thread::scope(|both| {
-            both.spawn(|| cluster.apply(&takes_cards(&cluster, &rival)));
+            both.spawn(|| cluster.apply(&pod_with_cards(&cluster, &rival)));
             env.submit(&job, &package, &flags);
         });
         let (rival, job) = (rival.as_str(), job.as_str());
@@ -432,12 +432,12 @@ fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
         env.wait_for_status(job, "Succeeded");
         assert_eq!(lines_with(&env, job, "begun with all cards of its pod"), 2);
     }
-    is_preempted(&env, &cluster, &server, &flags);
+    check_preemption(&env, &cluster, &server, &flags);
     server.wait_until_empty(0);
 }
 
 /// A pod of a higher priority takes the cards of a running job, which gets them back and uses no retry.
-fn is_preempted(env: &TestEnvironment, cluster: &Cluster, server: &ClusterServer, flags: &[&str]) {
+fn check_preemption(env: &TestEnvironment, cluster: &Cluster, server: &ClusterServer, flags: &[&str]) {
     let urgent = format!("urgent-{}", server.namespace(0));
     cluster.apply(&json!({
         "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": urgent}, "value": 1000,
@@ -447,7 +447,7 @@ fn is_preempted(env: &TestEnvironment, cluster: &Cluster, server: &ClusterServer
     wait_until("the trainers must begin", || {
         (lines_with(env, "yields", "begun") == 2).then_some(())
     });
-    let mut pod = takes_cards(cluster, &urgent);
+    let mut pod = pod_with_cards(cluster, &urgent);
     pod["spec"]["priorityClassName"] = json!(urgent);
     cluster.apply(&pod);
     wait_until("the trainers must be preempted", || {

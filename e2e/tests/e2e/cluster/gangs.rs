@@ -101,7 +101,7 @@ fn why_says(env: &TestEnvironment, job: &str, words: &str) {
 }
 
 /// A kubelet may reject a pod that it was given. Here nobody has bound the pods yet, so no kubelet contradicts.
-fn one_is_rejected(
+fn reject_one_pod(
     env: &TestEnvironment,
     cluster: &Cluster,
     server: &ClusterServer,
@@ -158,7 +158,7 @@ fn volcano_gets_a_pod_group_and_its_answer_is_shown() {
     let kind = "podgroups.scheduling.volcano.sh";
     let made = cluster.objects(kind, server.namespace(0));
     assert_eq!(made[0]["spec"], json!({"minMember": 2, "queue": "training"}));
-    let pods = one_is_rejected(&env, &cluster, &server, &pods[0]);
+    let pods = reject_one_pod(&env, &cluster, &server, &pods[0]);
     let answer = json!({"status": {"conditions": [{
         "type": "Unschedulable", "status": "True", "message": "2/2 tasks in gang unschedulable: queue is full",
     }]}});
@@ -219,7 +219,7 @@ fn kueue_gets_a_pod_group_and_its_answer_is_shown() {
 }
 
 #[test]
-fn what_an_autoscaler_does_is_shown_while_pods_wait_for_its_nodes() {
+fn the_events_of_an_autoscaler_are_shown_while_pods_wait_for_nodes() {
     let Some(cluster) = Cluster::here() else { return };
     let (env, server) = start(&cluster, "on_demand", "60s");
     // More than any node has.

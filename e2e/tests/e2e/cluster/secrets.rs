@@ -99,7 +99,7 @@ fn a_secret_is_in_its_workers_and_in_the_secret_of_their_run() {
 }
 
 #[test]
-fn a_secret_is_refused_where_it_cannot_be() {
+fn an_unknown_secret_or_registry_is_refused() {
     let Some((env, _cluster, _server)) = start() else {
         return;
     };

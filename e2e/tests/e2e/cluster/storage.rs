@@ -98,7 +98,7 @@ fn a_volume_that_does_not_mount_fails_the_job_in_the_kubelets_words() {
 }
 
 #[test]
-fn a_claim_that_is_not_there_fails_the_job_in_the_schedulers_words() {
+fn a_missing_claim_fails_the_job_in_the_schedulers_words() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
     let server = by_claim(&mut env, &cluster, "");

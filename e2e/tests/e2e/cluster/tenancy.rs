@@ -111,7 +111,7 @@ fn a_namespace_follows_its_account_and_the_next_account_gets_another() {
     });
     let carol = server.namespace(0).replacen("ada", "carol", 1);
     env.set("PADDLECLOUD_PASSWORD", PASSWORD);
-    server.take_away(&carol);
+    server.delete_at_end(&carol);
     let administer = |words: &[&str]| {
         server.configure(&env, 0);
         env.paddlectl(&[&["admin", "user"], words].concat()).ok();
@@ -143,14 +143,14 @@ fn a_namespace_follows_its_account_and_the_next_account_gets_another() {
         .find(|name| *name != carol)
         .unwrap_or_else(|| panic!("only {names}"))
         .to_owned();
-    server.take_away(&new);
+    server.delete_at_end(&new);
     assert!(new.starts_with(&carol), "{new}");
     assert_eq!(quota_of(&cluster, &new), "3");
     assert_eq!(quota_of(&cluster, &carol), "1500m", "the old one is left alone");
 }
 
 #[test]
-fn a_namespace_that_somebody_else_made_is_not_shared() {
+fn a_foreign_namespace_is_refused_until_it_is_labelled() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");

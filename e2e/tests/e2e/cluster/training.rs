@@ -53,11 +53,11 @@ fn root() -> PathBuf {
 /// be installed. Its files are links: an image would hold a gigabyte, on every node.
 fn install_paddle(server: &ClusterServer) -> Option<&'static str> {
     /// The exit code of the script if packages cannot be installed.
-    const CANNOT_BE_HAD: i32 = 75;
+    const UNAVAILABLE: i32 = 75;
     let script = root().join("crates/py/tests/environment.sh");
     let made = Command::new("bash").arg(script).arg("paddle").output();
     let made = made.expect("bash can be run");
-    if made.status.code() == Some(CANNOT_BE_HAD) {
+    if made.status.code() == Some(UNAVAILABLE) {
         eprintln!("skipped: PaddlePaddle cannot be installed here");
         return None;
     }

@@ -6,7 +6,7 @@ use std::fs;
 use e2e::TestEnvironment;
 
 use super::trace::{Call, Trace};
-use super::{Must, can_trace, check, tool};
+use super::{RequiredSync, can_trace, check, tool};
 
 /// Fetches a folder of the cluster under `strace`; returns the calls and the path of the folder.
 fn fetched(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> (Trace, String) {
@@ -43,8 +43,8 @@ fn a_large_file_is_synced_before_it_has_its_name() {
     let (folder, name) = named.source().expect("a rename has a source");
     let draft = format!("{folder}/{name}");
     let written = trace.last_write(&draft).expect("its bytes were written");
-    let must = Must::sync(&draft, (written.ends, named.begins));
-    check(&[must], trace);
+    let required_sync = RequiredSync::sync(&draft, (written.ends, named.begins));
+    check(&[required_sync], trace);
 }
 
 #[test]
@@ -71,10 +71,10 @@ fn many_small_files_are_synced_at_once_before_they_have_their_names() {
     let last = written.map(|call| call.ends).filter(|ends| *ends < first).max();
     let syncs = trace.calls.iter().filter(|call| call.is_sync()).count();
     assert_eq!(syncs, 1, "one for all\n{}", trace.text());
-    let must = Must {
+    let required_sync = RequiredSync {
         what: "sync the whole file system".to_owned(),
         between: (last.expect("bytes were written"), first),
-        is_it: Box::new(|call| call.name == "syncfs"),
+        matches_call: Box::new(|call| call.name == "syncfs"),
     };
-    check(&[must], trace);
+    check(&[required_sync], trace);
 }

@@ -18,20 +18,20 @@ const CALLS: &str = "trace=read,recvfrom,readv,write,writev,sendto,sendmsg,pwrit
                      rename,renameat,renameat2,mkdir,mkdirat";
 
 /// A sync that must have happened between two moments.
-pub struct Must {
+pub struct RequiredSync {
     what: String,
     /// Lines of the trace: it begins after the first and is over before the second.
     between: (usize, usize),
-    is_it: Box<dyn Fn(&Call) -> bool>,
+    matches_call: Box<dyn Fn(&Call) -> bool>,
 }
 
-impl Must {
-    pub fn sync(path: &str, between: (usize, usize)) -> Must {
+impl RequiredSync {
+    pub fn sync(path: &str, between: (usize, usize)) -> RequiredSync {
         let of_path = format!("<{path}>");
-        Must {
+        RequiredSync {
             what: format!("sync {path}"),
             between,
-            is_it: Box::new(move |call| call.is_sync() && call.text.contains(&of_path)),
+            matches_call: Box::new(move |call| call.is_sync() && call.text.contains(&of_path)),
         }
     }
 
@@ -41,7 +41,7 @@ impl Must {
 
     fn is_met_by(&self, call: &Call) -> bool {
         let (after, before) = self.between;
-        call.begins > after && call.ends < before && (self.is_it)(call)
+        call.begins > after && call.ends < before && (self.matches_call)(call)
     }
 }
 
@@ -159,41 +159,45 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
         "files first, then the job"
     );
     let published = Published::in_trace(&trace, upload.reply.begins);
-    let mut musts = Vec::new();
+    let mut required = Vec::new();
     for file in ["train.sh", "data/part-0", "data/deep/part-1"] {
         let path = format!("{}/{file}", published.staged);
         let written = trace.last_write(&path).expect("its bytes were written");
-        musts.push(Must::sync(&path, (written.ends, published.tree.begins)));
+        required.push(RequiredSync::sync(&path, (written.ends, published.tree.begins)));
     }
     for folder in ["", "/data", "/data/deep"] {
         let path = format!("{}{folder}", published.staged);
-        musts.push(Must::sync(&path, (upload.request.ends, published.tree.begins)));
+        required.push(RequiredSync::sync(
+            &path,
+            (upload.request.ends, published.tree.begins),
+        ));
     }
-    let names = |after: &Call, before: &Call| Must::sync(&published.folder, (after.ends, before.begins));
-    musts.push(names(published.tree, published.list));
-    musts.push(names(published.list, upload.reply));
+    let names =
+        |after: &Call, before: &Call| RequiredSync::sync(&published.folder, (after.ends, before.begins));
+    required.push(names(published.tree, published.list));
+    required.push(names(published.list, upload.reply));
     let (staging, list) = published.list.source().expect("a rename has a source");
     let draft = format!("{staging}/{list}");
     let written = trace.last_write(&draft).expect("the list of files was written");
-    musts.push(Must::sync(&draft, (written.ends, published.list.begins)));
+    required.push(RequiredSync::sync(&draft, (written.ends, published.list.begins)));
     for made in trace.folders_made_above(Path::new(&published.folder)) {
         let above = made.path.parent().expect("a folder lies in a folder");
         let above = above.to_str().expect("a plain name");
-        musts.push(Must::sync(above, (made.call.ends, upload.reply.begins)));
+        required.push(RequiredSync::sync(above, (made.call.ends, upload.reply.begins)));
     }
     let row = trace
         .row("kept-by-name", submit.request)
         .expect("the row was written");
-    musts.push(Must {
+    required.push(RequiredSync {
         what: "sync the database's log".to_owned(),
         between: (row.ends, submit.reply.begins),
-        is_it: Box::new(|call| call.is_sync() && call.text.contains("server.db-wal>")),
+        matches_call: Box::new(|call| call.is_sync() && call.text.contains("server.db-wal>")),
     });
-    check(&musts, trace);
+    check(&required, trace);
 }
 
 #[test]
-fn a_package_of_many_files_is_synced_as_a_whole() {
+fn a_package_of_many_files_is_synced_by_syncfs() {
     let env = TestEnvironment::new();
     let Some(traced) = Traced::start(&env) else {
         return;
@@ -212,15 +216,15 @@ fn a_package_of_many_files_is_synced_as_a_whole() {
         (0..100).filter_map(|number| trace.last_write(&format!("{}/data/{number}", published.staged)));
     let last = written.map(|call| call.ends).max().expect("files were written");
     let staged = format!("<{}>", published.staged);
-    let musts = [
-        Must {
+    let required = [
+        RequiredSync {
             what: "sync the whole file system".to_owned(),
             between: (last, published.tree.begins),
-            is_it: Box::new(move |call| call.name == "syncfs" && call.text.contains(&staged)),
+            matches_call: Box::new(move |call| call.name == "syncfs" && call.text.contains(&staged)),
         },
-        Must::sync(&published.folder, (published.tree.ends, published.list.begins)),
+        RequiredSync::sync(&published.folder, (published.tree.ends, published.list.begins)),
     ];
-    check(&musts, trace);
+    check(&required, trace);
 }
 
 #[test]
@@ -256,26 +260,30 @@ fn files_that_a_changed_package_shares_with_the_last_one_are_not_synced_one_by_o
 
 /// All of it was done; and had one of it not been done, this would have noticed.
 #[track_caller]
-pub fn check(musts: &[Must], mut trace: Trace) {
-    for must in musts {
+pub fn check(required: &[RequiredSync], mut trace: Trace) {
+    for required_sync in required {
         assert!(
-            must.is_met(&trace.calls),
+            required_sync.is_met(&trace.calls),
             "not done: {}\n{}",
-            must.what,
+            required_sync.what,
             trace.text()
         );
     }
-    for must in musts {
+    for required_sync in required {
         let calls = std::mem::take(&mut trace.calls);
         let (with, without): (Vec<Call>, Vec<Call>) =
-            calls.into_iter().partition(|call| must.is_met_by(call));
-        assert!(!must.is_met(&without), "would not be missed: {}", must.what);
+            calls.into_iter().partition(|call| required_sync.is_met_by(call));
+        assert!(
+            !required_sync.is_met(&without),
+            "would not be missed: {}",
+            required_sync.what
+        );
         trace.calls = with.into_iter().chain(without).collect();
     }
 }
 
 #[test]
-fn a_read_trace_has_calls_that_were_interrupted_in_one_piece() {
+fn a_parsed_trace_joins_interrupted_calls() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("calls");
     let lines = "7 read(4<socket:[1]>, \"POST /api/v1/jobs HTTP/1.1\\r\\n\", 100) = 26\n\

@@ -86,13 +86,13 @@ impl Trace {
                 continue;
             };
             let rest = rest.trim_start();
-            if let Some(begun) = rest.strip_suffix(" <unfinished ...>") {
-                open.insert(process.to_owned(), (begun.to_owned(), at));
+            if let Some(head) = rest.strip_suffix(" <unfinished ...>") {
+                open.insert(process.to_owned(), (head.to_owned(), at));
             } else if let Some((_, end)) = rest.split_once(" resumed>").filter(|_| rest.starts_with("<...")) {
-                let Some((begun, began)) = open.remove(process) else {
+                let Some((head, start)) = open.remove(process) else {
                     continue;
                 };
-                calls.extend(call(begun + end, began, at));
+                calls.extend(call(head + end, start, at));
             } else {
                 calls.extend(call(rest.to_owned(), at, at));
             }
@@ -103,15 +103,15 @@ impl Trace {
     /// The last exchange whose request begins like this and whose reply has this status.
     #[track_caller]
     pub fn exchange(&self, request: &str, status: &str) -> Exchange<'_> {
-        let asked = format!("\"{request}");
-        let answered = format!("HTTP/1.1 {status}");
+        let request_line = format!("\"{request}");
+        let status_line = format!("HTTP/1.1 {status}");
         let requests = self
             .calls
             .iter()
-            .filter(|call| call.is_read() && call.text.contains(&asked));
+            .filter(|call| call.is_read() && call.text.contains(&request_line));
         let exchanges = requests.filter_map(|request| Some((request, self.reply_to(request)?)));
         exchanges
-            .filter(|(_, reply)| reply.text.contains(&answered))
+            .filter(|(_, reply)| reply.text.contains(&status_line))
             .map(|(request, reply)| Exchange { request, reply })
             .next_back()
             .unwrap_or_else(|| panic!("no {request:?} was answered with {status}\n{}", self.text()))

@@ -5,7 +5,7 @@ use std::fs;
 use e2e::TestEnvironment;
 
 use super::trace::{Call, Trace};
-use super::{Must, Traced, check};
+use super::{RequiredSync, Traced, check};
 
 /// Sends a folder to a server under `strace`; returns the calls and the folder it became on the server's disk.
 fn sent(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> Option<(Trace, String)> {
@@ -28,11 +28,11 @@ fn sent(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> Option<(Trace, St
 
 /// The renames that gave files of the folder their names.
 fn named<'a>(trace: &'a Trace, there: &str, starts: &str) -> Vec<&'a Call> {
-    let is_it = |call: &&Call| {
+    let matches_call = |call: &&Call| {
         let target = call.is_rename().then(|| call.target()).flatten();
         target.is_some_and(|(folder, name)| folder == there && name.starts_with(starts))
     };
-    trace.calls.iter().filter(is_it).collect()
+    trace.calls.iter().filter(matches_call).collect()
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn a_large_file_and_its_name_are_synced_before_its_upload_is_acknowledged() {
     let (folder, name) = named.source().expect("a rename has a source");
     let draft = format!("{folder}/{name}");
     let written = trace.last_write(&draft).expect("its bytes were written");
-    let musts = [
-        Must::sync(&draft, (written.ends, named.begins)),
-        Must::sync(&there, (named.ends, commit.reply.begins)),
+    let required = [
+        RequiredSync::sync(&draft, (written.ends, named.begins)),
+        RequiredSync::sync(&there, (named.ends, commit.reply.begins)),
     ];
-    check(&musts, trace);
+    check(&required, trace);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn small_files_and_their_names_are_synced_before_their_pack_is_acknowledged() {
             .min()
             .expect("there are some");
         let last = named.iter().map(|call| call.ends).max().expect("there are some");
-        let mut musts = vec![Must::sync(&there, (last, pack.reply.begins))];
+        let mut required = vec![RequiredSync::sync(&there, (last, pack.reply.begins))];
         let drafts = named.iter().map(|call| {
             let (folder, name) = call.source().expect("a rename has a source");
             format!("{folder}/{name}")
@@ -93,20 +93,20 @@ fn small_files_and_their_names_are_synced_before_their_pack_is_acknowledged() {
         });
         let writes: Vec<(String, usize)> = writes.collect();
         match is_at_once {
-            false => musts.extend(
+            false => required.extend(
                 writes
                     .iter()
-                    .map(|(draft, written)| Must::sync(draft, (*written, first))),
+                    .map(|(draft, written)| RequiredSync::sync(draft, (*written, first))),
             ),
-            true => musts.push(Must {
+            true => required.push(RequiredSync {
                 what: "sync the whole file system".to_owned(),
                 between: (
                     writes.iter().map(|(_, written)| *written).max().expect("some"),
                     first,
                 ),
-                is_it: Box::new(|call| call.name == "syncfs"),
+                matches_call: Box::new(|call| call.name == "syncfs"),
             }),
         }
-        check(&musts, trace);
+        check(&required, trace);
     }
 }

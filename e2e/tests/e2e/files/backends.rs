@@ -84,34 +84,34 @@ fn on(
 }
 
 #[test]
-fn a_folder_keeps_a_tree_and_goes_on_after_a_crash() {
+fn a_folder_keeps_a_tree_and_resumes_after_a_crash() {
     let env = TestEnvironment::new();
-    a_tree_goes_up_and_comes_back(&env, "");
+    check_round_trip_of_a_tree(&env, "");
     let env = TestEnvironment::new();
-    a_large_file_goes_on_after_a_crash(&env, "");
+    check_resume_after_a_crash(&env, "");
 }
 
 #[test]
 fn an_old_client_sends_to_a_folder() {
-    an_old_client_sends_to(&TestEnvironment::new(), "");
+    check_old_client(&TestEnvironment::new(), "");
 }
 
 #[test]
 fn an_old_client_sends_to_ceph() {
-    on_ceph(an_old_client_sends_to);
+    on_ceph(check_old_client);
 }
 
 #[test]
 fn an_old_client_sends_to_hdfs() {
-    on_hdfs(an_old_client_sends_to);
+    on_hdfs(check_old_client);
 }
 
 #[test]
 fn an_old_client_sends_to_s3() {
-    on_s3(an_old_client_sends_to);
+    on_s3(check_old_client);
 }
 
-fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
+fn check_old_client(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "")], storage, &[]);
     an_old_client_sends_a_file_twice(env, &site);
     let left = fs::read_dir(staging(&site, storage)).map(Iterator::count);
@@ -120,16 +120,16 @@ fn an_old_client_sends_to(env: &TestEnvironment, storage: &str) {
 
 #[test]
 fn ceph_keeps_a_tree() {
-    on_ceph(a_tree_goes_up_and_comes_back);
+    on_ceph(check_round_trip_of_a_tree);
 }
 
 #[test]
-fn ceph_goes_on_after_a_crash() {
-    on_ceph(a_large_file_goes_on_after_a_crash);
+fn ceph_resumes_after_a_crash() {
+    on_ceph(check_resume_after_a_crash);
 }
 
 #[test]
-fn a_folder_that_is_not_on_ceph_is_not_taken_for_it() {
+fn a_folder_that_is_not_on_cephfs_is_refused_as_cephfs() {
     let env = TestEnvironment::new();
     let config = env.folder("server").join("config.yaml");
     let text = format!(
@@ -144,32 +144,32 @@ fn a_folder_that_is_not_on_ceph_is_not_taken_for_it() {
 
 #[test]
 fn hdfs_keeps_a_tree() {
-    on_hdfs(a_tree_goes_up_and_comes_back);
+    on_hdfs(check_round_trip_of_a_tree);
 }
 
 #[test]
-fn hdfs_goes_on_after_a_crash() {
-    on_hdfs(a_large_file_goes_on_after_a_crash);
+fn hdfs_resumes_after_a_crash() {
+    on_hdfs(check_resume_after_a_crash);
 }
 
 #[test]
-fn hdfs_holds_no_jobs_and_tells_its_limits() {
-    on_hdfs(|env, storage| what_a_store_cannot_do_is_reported(env, storage, "HDFS"));
+fn hdfs_holds_no_jobs_and_reports_its_limits() {
+    on_hdfs(|env, storage| check_that_limits_are_reported(env, storage, "HDFS"));
 }
 
 #[test]
 fn s3_keeps_a_tree() {
-    on_s3(a_tree_goes_up_and_comes_back);
+    on_s3(check_round_trip_of_a_tree);
 }
 
 #[test]
-fn s3_goes_on_after_a_crash() {
-    on_s3(a_large_file_goes_on_after_a_crash);
+fn s3_resumes_after_a_crash() {
+    on_s3(check_resume_after_a_crash);
 }
 
 #[test]
-fn s3_holds_no_jobs_and_tells_its_limits() {
-    on_s3(|env, storage| what_a_store_cannot_do_is_reported(env, storage, "S3"));
+fn s3_holds_no_jobs_and_reports_its_limits() {
+    on_s3(|env, storage| check_that_limits_are_reported(env, storage, "S3"));
 }
 
 /// Small files in packs, one that is not small, an empty folder, an executable, strange names.
@@ -192,7 +192,7 @@ fn plant_tree(env: &TestEnvironment) -> PathBuf {
     tree
 }
 
-fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
+fn check_round_trip_of_a_tree(env: &TestEnvironment, storage: &str) {
     let site = Site::with(env, &[("ada", "  quota: {storage: 60Mi}\n")], storage, &[]);
     // Nobody has made her home there yet.
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t60Mi\t0"));
@@ -253,7 +253,7 @@ fn a_tree_goes_up_and_comes_back(env: &TestEnvironment, storage: &str) {
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage"));
 }
 
-fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
+fn check_resume_after_a_crash(env: &TestEnvironment, storage: &str) {
     let mut site = Site::with(env, &[("ada", "")], storage, &[]);
     let file = env.folder("big").join("file");
     let content = noise(3, 48 << 20);
@@ -261,11 +261,11 @@ fn a_large_file_goes_on_after_a_crash(env: &TestEnvironment, storage: &str) {
     let target = format!("{HOME}/file");
     assert_eq!(site.network().passed_in_all(), 0, "it counts from now on");
     // Slow enough that the server dies in the middle.
-    let slow = site.begin("ada", &["cp", "--bwlimit", "4Mi", arg(&file), &target]);
+    let slow = site.spawn("ada", &["cp", "--bwlimit", "4Mi", arg(&file), &target]);
     let staging = staging(&site, storage);
     wait_until("some of the file arrives", || {
-        let begun: Vec<_> = fs::read_dir(&staging).ok()?.flatten().collect();
-        let journal = begun.first()?.path().join("journal");
+        let uploads: Vec<_> = fs::read_dir(&staging).ok()?.flatten().collect();
+        let journal = uploads.first()?.path().join("journal");
         fs::metadata(journal).ok().filter(|journal| journal.len() > 0)
     });
     site.server().killer()();
@@ -303,14 +303,14 @@ fn staging(site: &Site<'_>, storage: &str) -> PathBuf {
     spaces.join("home/ada/.pfs-staging")
 }
 
-fn what_a_store_cannot_do_is_reported(env: &TestEnvironment, storage: &str, name: &str) {
+fn check_that_limits_are_reported(env: &TestEnvironment, storage: &str, name: &str) {
     let site = Site::with(env, &[("ada", "  admin: true\n")], storage, &[]);
     let package = env.package("job").file("train.py", "print('never')\n");
     let refused = site.run("ada", &["submit", "-entry", "python3 train.py", package.arg()]);
-    let told = refused.refused(1).says("no job can run here").says("not mounted");
-    drop(told.says(&format!("is on {name} (")));
-    let told = site.run("ada", &["server", "status"]).ok();
-    drop(told.prints("; no symbolic links"));
+    let refused = refused.refused(1).says("no job can run here").says("not mounted");
+    drop(refused.says(&format!("is on {name} (")));
+    let status = site.run("ada", &["server", "status"]).ok();
+    drop(status.prints("; no symbolic links"));
 
     let tree = env.folder("linked");
     fs::write(tree.join("file"), "x").expect("ours");

@@ -38,7 +38,7 @@ fn a_network_that_cuts_every_connection_only_slows_a_transfer() {
 }
 
 #[test]
-fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_moment() {
+fn ls_and_check_survive_cut_connections_and_a_killed_server() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     site.run("ada", &["mkdir", REMOTE]).ok();
@@ -57,7 +57,7 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
         site.network().cut_after(seed(), 20_000..60_000);
         let killer = site.server().killer();
         site.network().after(300_000, killer);
-        let mut client = site.begin("ada", words);
+        let mut client = site.spawn("ada", words);
         wait_until("the server must die or the client be done", || {
             (site.has_ended() || client.has_ended()).then_some(())
         });
@@ -77,7 +77,7 @@ fn a_listing_and_a_comparison_outlive_cuts_and_a_server_that_is_away_for_a_momen
 }
 
 #[test]
-fn a_copy_on_the_cluster_outlives_a_server_that_is_away_for_a_moment() {
+fn a_copy_on_the_cluster_survives_a_killed_server() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let copy = "/pfs/cloud/home/ada/copy";
@@ -91,7 +91,7 @@ fn a_copy_on_the_cluster_outlives_a_server_that_is_away_for_a_moment() {
     // The listing takes some of it, every file's request and reply more.
     site.network().after(100_000, killer);
     let contents = format!("{REMOTE}/.");
-    let mut client = site.begin("ada", &["cp", "-r", &contents, copy]);
+    let mut client = site.spawn("ada", &["cp", "-r", &contents, copy]);
     wait_until("the server must die or the client be done", || {
         (site.has_ended() || client.has_ended()).then_some(())
     });
@@ -133,15 +133,15 @@ fn a_wire_that_damages_everything_is_reported_with_the_file() {
     let remote = "/pfs/cloud/home/ada/precious.bin";
     let back = env.folder("back").join("precious.bin");
     let (up, down) = (["cp", arg(&file), remote], ["cp", remote, arg(&back)]);
-    let told = "`precious.bin` has a different digest";
+    let message = "`precious.bin` has a different digest";
 
     site.network().flip_bits(Way::Up, u64::MAX);
-    site.run("ada", &up).refused(1).says(told);
+    site.run("ada", &up).refused(1).says(message);
     site.run("ada", &["stat", remote]).refused(1);
 
     site.network().heal();
     site.run("ada", &up).ok();
     site.network().flip_bits(Way::Down, u64::MAX);
-    site.run("ada", &down).refused(1).says(told);
+    site.run("ada", &down).refused(1).says(message);
     assert!(!back.exists(), "what is not right is not there");
 }

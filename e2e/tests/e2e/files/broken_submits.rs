@@ -81,7 +81,7 @@ fn assert_rest(sent: u64, arrived: u64) {
 
 /// The same command again sends the rest, and then all is there.
 #[track_caller]
-fn assert_goes_on(site: &mut Site<'_>, folder: &Path, arrived: u64) {
+fn assert_resumes(site: &mut Site<'_>, folder: &Path, arrived: u64) {
     let before = site.network().passed(Way::Up);
     site.run("ada", &submit(folder)).ok();
     assert_rest(site.network().passed(Way::Up) - before, arrived);
@@ -105,7 +105,7 @@ fn a_network_that_cuts_every_connection_only_slows_a_submit() {
 }
 
 #[test]
-fn a_bit_that_flips_on_the_wire_costs_the_file_it_hits() {
+fn a_submit_survives_flipped_bits() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
@@ -116,12 +116,12 @@ fn a_bit_that_flips_on_the_wire_costs_the_file_it_hits() {
 }
 
 #[test]
-fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
+fn an_interrupted_submit_resumes_where_it_stopped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
     site.network();
-    let client = site.begin("ada", &submit(&folder));
+    let client = site.spawn("ada", &submit(&folder));
     let interrupt = client.interrupter();
     site.network().after(WIRE / 2, interrupt);
     let (status, lines) = client.end();
@@ -131,20 +131,20 @@ fn a_submit_that_was_interrupted_goes_on_where_it_stopped() {
     let arrived = wait_for_arrived(&site);
     site.network().heal();
 
-    assert_goes_on(&mut site, &folder, arrived);
+    assert_resumes(&mut site, &folder, arrived);
 }
 
 #[test]
-fn a_submit_outlives_the_death_of_its_server() {
+fn a_submit_survives_a_killed_server() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
     site.network();
-    let mut client = site.begin("ada", &submit(&folder));
-    let (killer, lead_nowhere) = (site.server().killer(), site.network().lead_nowhere());
+    let mut client = site.spawn("ada", &submit(&folder));
+    let (killer, disconnecter) = (site.server().killer(), site.network().disconnecter());
     // Late enough for a good part to have left all buffers.
     site.network().after(WIRE / 4 * 3, || {
-        lead_nowhere();
+        disconnecter();
         killer();
     });
     wait_until("the server must die or the client be done", || {
@@ -161,12 +161,12 @@ fn a_submit_outlives_the_death_of_its_server() {
 }
 
 #[test]
-fn a_submit_that_was_killed_is_gone_on_with_after_a_restart() {
+fn a_killed_submit_resumes_after_a_server_restart() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 40Mi}\n");
     let folder = plant(&env.folder("package"));
     site.network();
-    let client = site.begin("ada", &submit(&folder));
+    let client = site.spawn("ada", &submit(&folder));
     site.network().after(WIRE / 2, client.killer());
     let (status, _) = client.end();
     assert_eq!(status.code(), None, "it was killed");
@@ -176,7 +176,7 @@ fn a_submit_that_was_killed_is_gone_on_with_after_a_restart() {
     site.network().heal();
 
     // With what is there already it would be more than may be stored: that counts once.
-    assert_goes_on(&mut site, &folder, arrived);
+    assert_resumes(&mut site, &folder, arrived);
 }
 
 /// Drops what came, as soon as the server knows that nobody sends it any more.
@@ -188,13 +188,13 @@ fn drop_all(site: &Site<'_>) {
 }
 
 #[test]
-fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
+fn a_partial_package_is_listed_and_can_be_dropped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 80Mi}\n");
     let folder = plant(&env.folder("package"));
     site.network();
-    let begin_and_break = |site: &mut Site<'_>| {
-        let client = site.begin("ada", &submit(&folder));
+    let submit_and_kill = |site: &mut Site<'_>| {
+        let client = site.spawn("ada", &submit(&folder));
         site.network().after(WIRE / 2, client.killer());
         client.end();
         site.network().heal();
@@ -202,14 +202,14 @@ fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
             (!staged(site.storage()).is_empty()).then_some(())
         });
     };
-    begin_and_break(&mut site);
+    submit_and_kill(&mut site);
     let listed = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
     let path = listed[0]["path"].as_str().expect("it is listed").to_owned();
     assert!(path.contains("/.paddlecloud/packages/"), "{path}");
     drop_all(&site);
     assert_eq!(staged(site.storage()), Vec::<PathBuf>::new());
 
-    begin_and_break(&mut site);
+    submit_and_kill(&mut site);
     // 70 MiB fit into 80 only without what is already there.
     let other = env.folder("other");
     for number in 0..7 {
@@ -225,13 +225,13 @@ fn what_came_of_a_package_is_listed_and_can_be_dropped_for_another() {
 }
 
 #[test]
-fn what_came_of_a_package_counts_also_after_its_rest_was_refused() {
+fn a_partial_package_counts_towards_the_quota_after_its_rest_was_refused() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 100Mi}\n");
     let folder = plant(&env.folder("package"));
     let client = {
         site.network();
-        site.begin("ada", &submit(&folder))
+        site.spawn("ada", &submit(&folder))
     };
     site.network().after(WIRE / 3, client.killer());
     client.end();
@@ -259,25 +259,25 @@ fn what_came_of_a_package_counts_also_after_its_rest_was_refused() {
 /// A submit that stands still in the middle.
 fn submit_half(site: &mut Site<'_>, folder: &Path) -> Background {
     site.network();
-    let sending = site.begin("ada", &submit(folder));
-    let (stands, has_come) = channel();
+    let sending = site.spawn("ada", &submit(folder));
+    let (report, reached) = channel();
     let freeze = sending.freezer();
     site.network().after(WIRE / 2, move || {
         freeze();
-        stands.send(()).expect("somebody waits");
+        report.send(()).expect("somebody waits");
     });
-    has_come.recv_timeout(LIMIT).expect("this many bytes pass");
+    reached.recv_timeout(LIMIT).expect("this many bytes pass");
     sending
 }
 
 #[test]
-fn a_package_that_is_submitted_twice_at_once_is_stored_once() {
+fn a_package_submitted_twice_concurrently_is_stored_once() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let folder = plant(&env.folder("package"));
     let first = submit_half(&mut site, &folder);
     let before = site.network().exchanges().requests();
-    let second = site.begin("ada", &submit_as("other", &folder));
+    let second = site.spawn("ada", &submit_as("other", &folder));
     wait_until("the second one must have come", || {
         (site.network().exchanges().requests() > before).then_some(())
     });
@@ -294,7 +294,7 @@ fn a_package_that_is_submitted_twice_at_once_is_stored_once() {
 }
 
 #[test]
-fn folders_called_as_a_run_calls_its_own_are_packages_like_others() {
+fn a_package_may_have_the_name_of_a_runs_own_folder() {
     let env = TestEnvironment::new();
     for name in ["output", "latest", "prepared", "rendezvous"] {
         let package = env.package(name).file("say.sh", "pwd > output/where; ls");

@@ -10,7 +10,7 @@ use super::site::Site;
 use super::{arg, home, plant};
 
 #[test]
-fn what_belongs_to_another_user_does_not_exist() {
+fn a_path_of_another_user_is_refused_like_one_that_does_not_exist() {
     let env = TestEnvironment::new();
     let Some(shared) = Site::start(&env, "") else {
         return;
@@ -128,7 +128,7 @@ fn the_public_space_is_read_by_all_and_written_by_none() {
 }
 
 #[test]
-fn no_spelling_climbs_out_of_the_home() {
+fn no_spelling_of_a_path_escapes_the_home() {
     let env = TestEnvironment::new();
     let home = home(&env);
     let data = env.folder("data");
@@ -162,7 +162,7 @@ fn no_spelling_climbs_out_of_the_home() {
 }
 
 #[test]
-fn a_link_made_on_the_server_leads_nowhere_outside() {
+fn a_link_made_on_the_server_does_not_lead_out_of_the_home() {
     let env = TestEnvironment::new();
     let home = home(&env);
     env.paddlectl(&["mkdir", &format!("{home}/d")]).ok();

@@ -14,7 +14,7 @@ use e2e::{TestEnvironment, wait_until};
 use super::{arg, assert_same, bytes_moved, home, noise, plant};
 
 #[test]
-fn a_folder_goes_up_and_comes_down_the_same() {
+fn a_downloaded_folder_equals_the_uploaded_one() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     plant(
@@ -49,7 +49,7 @@ fn a_folder_goes_up_and_comes_down_the_same() {
 }
 
 #[test]
-fn what_is_there_already_does_not_travel_again() {
+fn unchanged_files_are_not_sent_again() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     for number in 0..50 {
@@ -73,7 +73,7 @@ fn what_is_there_already_does_not_travel_again() {
 }
 
 #[test]
-fn a_change_that_size_and_time_hide_is_found_when_contents_are_compared() {
+fn checksum_finds_a_change_that_size_and_time_hide() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     let file = data.join("a");
@@ -125,7 +125,7 @@ fn one_changed_line_of_a_large_file_sends_kilobytes() {
 }
 
 #[test]
-fn names_that_are_hard_on_programs_survive() {
+fn unusual_names_survive_a_round_trip() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     let names: [&[u8]; 12] = [
@@ -156,7 +156,7 @@ fn names_that_are_hard_on_programs_survive() {
 }
 
 #[test]
-fn a_deep_tree_and_a_long_name_travel() {
+fn a_deep_tree_and_a_long_name_survive_a_round_trip() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     let deep = vec!["d"; 200].join("/");
@@ -169,7 +169,7 @@ fn a_deep_tree_and_a_long_name_travel() {
 }
 
 #[test]
-fn pipes_are_files_on_the_other_side() {
+fn cp_reads_from_and_writes_to_pipes() {
     let env = TestEnvironment::new();
     let remote = format!("{}/logs/from-a-pipe", home(&env));
     let mut command = env.command("paddlectl", &["cp", "-", &remote]);
@@ -195,7 +195,7 @@ fn pipes_are_files_on_the_other_side() {
 }
 
 #[test]
-fn patterns_stand_for_names_on_both_sides() {
+fn patterns_match_names_on_both_sides() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     plant(&data, &[("a.txt", "a"), ("b.txt", "b"), ("c.log", "c")]);
@@ -224,7 +224,7 @@ fn patterns_stand_for_names_on_both_sides() {
 }
 
 #[test]
-fn a_destination_that_cannot_be_one_is_reported_as_such() {
+fn an_impossible_destination_is_reported() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "a"), ("b", "b")]);
@@ -272,14 +272,14 @@ fn one_bad_file_does_not_stop_the_others() {
         .says("outside")
         .says("/etc/passwd");
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a\nz\n");
-    let (there, not_there) = (data.join("a"), data.join("none"));
-    env.paddlectl(&["cp", arg(&there), arg(&not_there), &remote])
+    let (existing, missing) = (data.join("a"), data.join("none"));
+    env.paddlectl(&["cp", arg(&existing), arg(&missing), &remote])
         .refused(1)
         .says("there is no such file");
 }
 
 #[test]
-fn nothing_is_overwritten_where_that_is_not_wanted() {
+fn cp_n_overwrites_nothing() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "old"), ("b", "b")]);
@@ -298,7 +298,7 @@ fn nothing_is_overwritten_where_that_is_not_wanted() {
 }
 
 #[test]
-fn filters_choose_what_travels() {
+fn filters_apply_to_uploads() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(
@@ -324,7 +324,7 @@ fn filters_choose_what_travels() {
 }
 
 #[test]
-fn inside_the_cluster_the_server_copies_and_moves() {
+fn cp_and_mv_work_inside_the_cluster() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1"), ("sub/b", "2")]);
@@ -365,7 +365,7 @@ fn inside_the_cluster_the_server_copies_and_moves() {
 
 /// By cp(1)'s rules the second try would copy into the folder that the first one created.
 #[test]
-fn an_interrupted_folder_goes_on_in_the_same_place() {
+fn an_interrupted_folder_copy_resumes_in_the_same_place() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.home().join("back"));
     fs::write(data.join("big.bin"), noise(5, 20_000_000)).unwrap();
@@ -375,8 +375,8 @@ fn an_interrupted_folder_goes_on_in_the_same_place() {
 
     let first = env.start(&[&slowly[..], &[arg(&data), &remote]].concat());
     wait_until("the folder is there", || {
-        let looked = env.paddlectl(&["stat", &remote]);
-        (looked.code == Some(0)).then_some(())
+        let stat = env.paddlectl(&["stat", &remote]);
+        (stat.code == Some(0)).then_some(())
     });
     first.interrupt();
     assert!(!first.end().0.success());
@@ -402,7 +402,7 @@ fn an_interrupted_folder_goes_on_in_the_same_place() {
 }
 
 #[test]
-fn what_failed_before_everything_ended_is_reported_too() {
+fn a_missing_source_is_reported_even_if_the_destination_is_refused() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", ""), ("b", "")]);

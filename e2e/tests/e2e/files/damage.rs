@@ -80,7 +80,7 @@ impl Platter {
 }
 
 /// Makes the kernel read a file again whose bits were flipped: what it has at hand is not what the disk has any more.
-fn must_lie(file: &Path, before: &[u8]) {
+fn assert_damaged_on_disk(file: &Path, before: &[u8]) {
     let input = format!("if={}", arg(file));
     run("dd", &[&input, "of=/dev/null", "iflag=nocache", "count=0"])
         .expect("the kernel can be made to read it again");
@@ -98,7 +98,7 @@ impl Drop for Platter {
 }
 
 #[test]
-fn damage_is_distinguished_from_changes_and_never_handed_out_as_sound() {
+fn damage_is_distinguished_from_changes_and_never_served_as_sound() {
     let env = TestEnvironment::new();
     let storage = env.folder("storage");
     let image = env.folder("images").join("disk");
@@ -164,8 +164,8 @@ fn damage_is_distinguished_from_changes_and_never_handed_out_as_sound() {
     let small = fs::read(data.join("small-damaged")).unwrap();
     platter.flip_where(&small[8192..][..4096]);
     platter.turn_on();
-    must_lie(&home.join("damaged"), &content);
-    must_lie(&home.join("small-damaged"), &small);
+    assert_damaged_on_disk(&home.join("damaged"), &content);
+    assert_damaged_on_disk(&home.join("small-damaged"), &small);
     site.start_again();
 
     let found = site.run("ada", &["pfs", "fsck"]);
@@ -210,7 +210,7 @@ fn damage_is_distinguished_from_changes_and_never_handed_out_as_sound() {
 }
 
 /// How each command reports a small file that the disk has changed.
-fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
+fn assert_damage_is_reported(site: &Site, env: &TestEnvironment, link: &str) {
     let (tree, remote) = ("/pfs/cloud/home/ada/tree", "/pfs/cloud/home/ada/tree/sub/bad");
     let sentence = "its bytes on the server's disk differ from those that were stored; the disk is damaged";
     let back = env.folder("back");
@@ -251,7 +251,7 @@ fn is_not_handed_out(site: &Site, env: &TestEnvironment, link: &str) {
 }
 
 #[test]
-fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it() {
+fn a_damaged_small_file_is_reported_by_every_command_that_reads_it() {
     let env = TestEnvironment::new();
     let storage = env.folder("storage");
     let image = env.folder("images").join("disk");
@@ -284,8 +284,8 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
     fs::write(home.join("rewritten"), &own).unwrap();
     run("sync", &["-f", arg(&home)]).expect("what is written can be synced");
     platter.flip_where(&content[8192..][..4096]);
-    must_lie(&home.join("bad"), &content);
-    is_not_handed_out(&site, &env, &link);
+    assert_damaged_on_disk(&home.join("bad"), &content);
+    assert_damage_is_reported(&site, &env, &link);
     assert_eq!(
         fs::read(env.folder("back").join("tree/sub/rewritten")).unwrap(),
         own
@@ -293,7 +293,7 @@ fn a_small_file_that_the_disk_changed_is_named_by_whatever_way_somebody_wants_it
 
     site.stop();
     site.start_again();
-    is_not_handed_out(&site, &env, &link);
+    assert_damage_is_reported(&site, &env, &link);
     site.run("ada", &["cat", &format!("{tree}/sub/rewritten")]).ok();
 
     // The right content is sent again although size and time are the same.
@@ -315,7 +315,7 @@ const SENT: [(&str, usize); 5] = [
     ("small", 20_000),
     ("sound", 9 << 20),
 ];
-const THERE: &str = "/pfs/cloud/home/ada/d";
+const REMOTE: &str = "/pfs/cloud/home/ada/d";
 
 /// A server whose disk has changed all [`SENT`] files but the last; `None` where no disk can be made to lie.
 fn with_damaged_files(env: &TestEnvironment) -> Option<(Site<'_>, Platter)> {
@@ -327,7 +327,7 @@ fn with_damaged_files(env: &TestEnvironment) -> Option<(Site<'_>, Platter)> {
     for (seed, (name, size)) in SENT.into_iter().enumerate() {
         fs::write(data.join(name), noise(600 + seed as u64, size)).expect("it is the test's own");
     }
-    site.run("ada", &["cp", "-r", arg(&data), THERE]).ok();
+    site.run("ada", &["cp", "-r", arg(&data), REMOTE]).ok();
     site.stop();
     platter.turn_off();
     for (name, _) in &SENT[..4] {
@@ -337,21 +337,21 @@ fn with_damaged_files(env: &TestEnvironment) -> Option<(Site<'_>, Platter)> {
     platter.turn_on();
     for (name, _) in &SENT[..4] {
         let content = fs::read(data.join(name)).expect("it was written above");
-        must_lie(&site.home("ada").join("d").join(name), &content);
+        assert_damaged_on_disk(&site.home("ada").join("d").join(name), &content);
     }
     site.start_again();
     Some((site, platter))
 }
 
 #[test]
-fn a_damaged_file_is_whole_again_once_it_is_sent_as_the_error_says() {
+fn the_command_in_the_hint_repairs_a_damaged_file() {
     let env = TestEnvironment::new();
     let Some((mut site, _platter)) = with_damaged_files(&env) else {
         return;
     };
     let (data, back) = (env.folder("data"), env.folder("back"));
     for name in ["small", "large"] {
-        let remote = format!("{THERE}/{name}");
+        let remote = format!("{REMOTE}/{name}");
         site.run("ada", &["stat", "--digest", &remote])
             .refused(1)
             .says("the disk is damaged")
@@ -360,8 +360,8 @@ fn a_damaged_file_is_whole_again_once_it_is_sent_as_the_error_says() {
             .ok();
         site.run("ada", &["stat", "--digest", &remote]).ok();
     }
-    site.run("ada", &["sync", "--checksum", arg(&data), THERE]).ok();
-    site.run("ada", &["cp", "-r", THERE, arg(&back)]).ok();
+    site.run("ada", &["sync", "--checksum", arg(&data), REMOTE]).ok();
+    site.run("ada", &["cp", "-r", REMOTE, arg(&back)]).ok();
     for (name, _) in SENT {
         let [sent, came] = [data.join(name), back.join("d").join(name)].map(|path| fs::read(path).unwrap());
         assert!(sent == came, "{name}");
@@ -379,7 +379,7 @@ fn a_copy_on_the_cluster_repairs_a_damaged_file() {
     let (data, good) = (env.folder("data"), "/pfs/cloud/home/ada/good");
     site.run("ada", &["cp", "-r", arg(&data), good]).ok();
     for name in ["small", "large"] {
-        let (sound, damaged) = (format!("{good}/{name}"), format!("{THERE}/{name}"));
+        let (sound, damaged) = (format!("{good}/{name}"), format!("{REMOTE}/{name}"));
         site.run("ada", &["cp", "--checksum", &sound, &damaged])
             .ok()
             .says("1 file copied");
@@ -387,10 +387,10 @@ fn a_copy_on_the_cluster_repairs_a_damaged_file() {
     }
     // One is repaired, the other goes: damaged or not, only the destination has it.
     site.run("ada", &["rm", &format!("{good}/other-small")]).ok();
-    site.run("ada", &["sync", "--checksum", "--delete", good, THERE])
+    site.run("ada", &["sync", "--checksum", "--delete", good, REMOTE])
         .ok()
         .says("1 file copied, 3 unchanged, 1 removed;");
-    site.run("ada", &["check", good, THERE]).ok();
+    site.run("ada", &["check", good, REMOTE]).ok();
     site.run("ada", &["pfs", "fsck"]).ok().says("none damaged");
     site.stop();
 }
@@ -403,7 +403,7 @@ fn check_names_each_damaged_file_and_compares_the_others() {
     };
     let data = env.folder("data");
     fs::write(data.join("new"), "only here").unwrap();
-    let found = site.run("ada", &["check", arg(&data), THERE]);
+    let found = site.run("ada", &["check", arg(&data), REMOTE]);
     assert_eq!(found.code, Some(1), "{found}");
     assert_eq!(
         found.stdout,
@@ -413,7 +413,7 @@ fn check_names_each_damaged_file_and_compares_the_others() {
     found
         .says("5 differences; 1 file identical")
         .says("`paddlectl cp --checksum`");
-    let [here, there] = [arg(&data.join("large")).to_owned(), format!("{THERE}/large")];
+    let [here, there] = [arg(&data.join("large")).to_owned(), format!("{REMOTE}/large")];
     let alone = site.run("ada", &["check", &here, &there]);
     assert_eq!(alone.code, Some(1), "{alone}");
     assert!(alone.stdout.contains("damaged"), "{alone}");
@@ -421,22 +421,22 @@ fn check_names_each_damaged_file_and_compares_the_others() {
 }
 
 #[test]
-fn a_copy_on_the_cluster_does_not_make_damage_the_truth() {
+fn a_copy_on_the_cluster_does_not_hide_damage() {
     let env = TestEnvironment::new();
     let Some((mut site, _platter)) = with_damaged_files(&env) else {
         return;
     };
     let (copy, mirror) = ("/pfs/cloud/home/ada/copy", "/pfs/cloud/home/ada/mirror");
-    for words in [&["cp", "-r", THERE, copy][..], &["sync", THERE, mirror]] {
+    for words in [&["cp", "-r", REMOTE, copy][..], &["sync", REMOTE, mirror]] {
         let copied = site.run("ada", words);
         assert_eq!(copied.code, Some(1), "{copied}");
         copied
             .says("2 failed")
-            .says(&format!("{THERE}/small"))
-            .says(&format!("{THERE}/other-small"))
+            .says(&format!("{REMOTE}/small"))
+            .says(&format!("{REMOTE}/other-small"))
             .says("the disk is damaged");
     }
-    let small = format!("{THERE}/small");
+    let small = format!("{REMOTE}/small");
     site.run("ada", &["cp", &small, "/pfs/cloud/home/ada/alone"])
         .refused(1)
         .says(&format!("`{small}`"))

@@ -31,7 +31,7 @@ fn large_file(env: &TestEnvironment, site: &Site<'_>) -> String {
 }
 
 #[test]
-fn a_look_at_a_large_file_moves_a_small_part_of_it() {
+fn data_commands_fetch_only_the_needed_part_of_a_large_file() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     site.network();
@@ -92,7 +92,7 @@ fn a_pattern_and_a_folder_stand_for_their_files() {
 }
 
 #[test]
-fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
+fn convert_writes_to_the_cluster_completely_or_not_at_all() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let here = env.folder("here");
@@ -133,7 +133,7 @@ fn a_conversion_can_end_on_the_cluster_and_appears_whole() {
 }
 
 #[test]
-fn a_division_can_end_on_the_cluster_and_be_repeated() {
+fn split_writes_to_the_cluster_and_can_be_repeated() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let set = env.folder("set");

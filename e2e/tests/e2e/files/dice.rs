@@ -25,10 +25,10 @@ impl Dice {
 
 /// Another one in every run, printed, unless `PADDLECLOUD_TEST_SEED` repeats an earlier one.
 pub fn seed() -> u64 {
-    let asked = var("PADDLECLOUD_TEST_SEED")
+    let requested = var("PADDLECLOUD_TEST_SEED")
         .ok()
         .and_then(|text| text.parse().ok());
-    let seed = asked.unwrap_or_else(|| {
+    let seed = requested.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::from(now.subsec_nanos()) ^ now.as_secs()
     });

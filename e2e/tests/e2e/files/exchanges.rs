@@ -60,7 +60,7 @@ impl Exchanges {
         let mut state = conversation.0.lock().unwrap_or_else(PoisonError::into_inner);
         *state = match *state {
             State::Quiet => return,
-            State::Asked => begin_reply(bytes),
+            State::Asked => parse_reply_head(bytes),
             State::Replying(left) => State::Replying(left.saturating_sub(bytes.len() as u64)),
             State::ReplyingInPieces => State::ReplyingInPieces,
         };
@@ -92,7 +92,7 @@ impl Exchanges {
 }
 
 /// The head of a reply comes in one piece.
-fn begin_reply(bytes: &[u8]) -> State {
+fn parse_reply_head(bytes: &[u8]) -> State {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n");
     let head = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));

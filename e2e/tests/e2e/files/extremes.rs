@@ -14,7 +14,7 @@ use e2e::TestEnvironment;
 use super::{arg, assert_same, home, noise, plant, staged};
 
 #[test]
-fn an_empty_file_and_an_empty_folder_are_something() {
+fn empty_files_and_folders_are_copied() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     plant(&data, &[("empty", "")]);
@@ -56,7 +56,7 @@ fn dig(top: &Path, levels: usize, name: &str) {
 }
 
 #[test]
-fn a_tree_as_deep_as_a_path_can_be_travels_and_a_deeper_one_is_reported() {
+fn the_deepest_possible_tree_is_copied_and_a_deeper_one_is_reported() {
     let env = TestEnvironment::new();
     let (deep, deeper, back) = (env.folder("deep"), env.folder("deeper"), env.folder("back"));
     // 4095 bytes are the longest path inside a home: this one has `deep/`, 2000 times `d/`, and `leaf`.
@@ -86,7 +86,7 @@ fn a_tree_as_deep_as_a_path_can_be_travels_and_a_deeper_one_is_reported() {
 }
 
 #[test]
-fn a_name_that_is_not_utf8_is_kept_and_shown_so_that_it_can_be_read() {
+fn a_name_that_is_not_utf8_is_kept_byte_by_byte() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     let name = OsStr::from_bytes(b"caf\xe9");
@@ -112,7 +112,7 @@ fn a_name_that_is_not_utf8_is_kept_and_shown_so_that_it_can_be_read() {
 }
 
 #[test]
-fn whoever_reads_sees_the_old_file_or_the_new_one() {
+fn a_reader_sees_the_old_file_or_the_new_one() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     let remote = format!("{}/model", home(&env));
@@ -149,7 +149,7 @@ fn whoever_reads_sees_the_old_file_or_the_new_one() {
 }
 
 #[test]
-fn two_programs_that_write_one_file_in_a_job_and_from_outside_do_not_mix() {
+fn writes_of_a_job_and_an_upload_do_not_mix_in_one_file() {
     let env = TestEnvironment::new();
     let gate = env.gate("go");
     let remote = home(&env);
@@ -198,7 +198,7 @@ fn free_bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn five_gigabytes_go_up_and_come_down() {
+fn five_gigabytes_are_uploaded_and_downloaded() {
     let env = TestEnvironment::new();
     // It lies on the cluster and comes back, and neither copy is sparse.
     let (needed, free) = (12_u64 << 30, free_bytes(env.home()));

@@ -21,7 +21,7 @@ const SETTLED: Duration = Duration::from_millis(2100);
 const SLOWLY: [&str; 5] = ["cp", "--bwlimit", "2Mi", "--transfers", "1"];
 
 #[test]
-fn an_interrupted_upload_goes_on_where_it_stopped() {
+fn an_interrupted_upload_resumes_where_it_stopped() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("big");
     let bytes = noise(3, 20 << 20);
@@ -46,7 +46,7 @@ fn an_interrupted_upload_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn an_upload_that_goes_on_reads_only_what_it_still_has_to_send() {
+fn a_resumed_upload_reads_only_the_bytes_that_are_missing() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("big");
     let bytes = noise(12, 20 << 20);
@@ -111,7 +111,7 @@ fn bytes_read(env: &TestEnvironment, file: &Path, args: &[&str]) -> Option<u64> 
 }
 
 #[test]
-fn a_power_cut_in_the_middle_of_an_upload_costs_only_the_rest() {
+fn an_upload_resumes_after_all_processes_were_killed() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("big");
     let bytes = noise(4, 20 << 20);
@@ -134,7 +134,7 @@ fn a_power_cut_in_the_middle_of_an_upload_costs_only_the_rest() {
 }
 
 #[test]
-fn an_interrupted_download_goes_on_and_shows_no_half_file() {
+fn an_interrupted_download_resumes_and_shows_no_partial_file() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     let file = data.join("big");
@@ -161,7 +161,7 @@ fn an_interrupted_download_goes_on_and_shows_no_half_file() {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_sent_arrives_as_it_is_in_the_end() {
+fn a_file_that_changes_while_it_is_sent_arrives_in_its_last_state() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("growing");
     fs::write(&file, noise(6, 12 << 20)).unwrap();
@@ -176,16 +176,16 @@ fn a_file_that_changes_while_it_is_sent_arrives_as_it_is_in_the_end() {
 }
 
 /// Lets a restless writer end, however the test does.
-struct Rest<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Rest<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 #[test]
-fn a_file_that_never_rests_is_reported_and_not_published() {
+fn a_file_that_keeps_changing_is_reported_and_not_published() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("restless");
     fs::write(&file, noise(11, 2 << 20)).unwrap();
@@ -199,7 +199,7 @@ fn a_file_that_never_rests_is_reported_and_not_published() {
                 std::thread::yield_now();
             }
         });
-        let _rest = Rest(&is_over);
+        let _stop = StopOnDrop(&is_over);
         env.paddlectl(&["cp", "--bwlimit", "1Mi", arg(&file), &remote])
             .refused(1)
             .says("changed while it was being sent");
@@ -208,7 +208,7 @@ fn a_file_that_never_rests_is_reported_and_not_published() {
 }
 
 #[test]
-fn a_file_that_a_job_keeps_rewriting_in_its_place_is_reported_and_not_fetched() {
+fn a_file_that_a_job_keeps_rewriting_is_reported_and_not_fetched() {
     let env = TestEnvironment::new();
     let output = format!("{}/output", home(&env));
     env.paddlectl(&["mkdir", &output]).ok();
@@ -230,7 +230,7 @@ fn a_file_that_a_job_keeps_rewriting_in_its_place_is_reported_and_not_fetched() 
                 std::thread::yield_now();
             }
         });
-        let _rest = Rest(&is_over);
+        let _stop = StopOnDrop(&is_over);
         env.paddlectl(&["cp", "--bwlimit", "1Mi", &remote, arg(&local)])
             .refused(1)
             .says("changed on the server while it was being fetched");
@@ -241,7 +241,7 @@ fn a_file_that_a_job_keeps_rewriting_in_its_place_is_reported_and_not_fetched() 
 }
 
 #[test]
-fn of_two_writers_one_file_is_whole() {
+fn concurrent_uploads_to_one_path_leave_one_whole_file() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     let home = home(&env);
@@ -265,7 +265,7 @@ fn of_two_writers_one_file_is_whole() {
 }
 
 #[test]
-fn a_reader_of_a_pipe_may_leave() {
+fn cat_succeeds_if_its_reader_closes_the_pipe() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("big");
     fs::write(&file, noise(10, 4 << 20)).unwrap();
@@ -282,7 +282,7 @@ fn a_reader_of_a_pipe_may_leave() {
 }
 
 #[test]
-fn thousands_of_small_files_are_all_there() {
+fn thousands_of_small_files_survive_a_round_trip() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     for number in 0..2000 {
@@ -300,7 +300,7 @@ fn thousands_of_small_files_are_all_there() {
 }
 
 #[test]
-fn what_a_list_names_and_is_not_there_is_counted_where_the_copy_ends() {
+fn a_listed_file_that_does_not_exist_counts_as_failed() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a.txt", "1")]);

@@ -160,7 +160,7 @@ fn a_server_whose_own_disk_is_full_answers_and_recovers() {
 
 /// Not even a folder can be created; freeing space must still work.
 #[test]
-fn a_folder_can_be_removed_from_a_disk_that_is_full_to_the_brim() {
+fn a_folder_can_be_removed_from_a_completely_full_disk() {
     let env = TestEnvironment::new();
     let disk_at = env.folder("disk");
     let image = env.folder("images").join("ext4");

@@ -24,8 +24,8 @@ const ADMIN: &str = "  admin: true\n";
 
 /// One kill each; `cargo xtask test --with crash` asks for many.
 fn rounds() -> u64 {
-    let asked = var("PADDLECLOUD_CRASH_ROUNDS").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(4)
+    let requested = var("PADDLECLOUD_CRASH_ROUNDS").ok();
+    requested.and_then(|text| text.parse().ok()).unwrap_or(4)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Stage<'_> {
     /// Runs a command during which one side dies after this many bytes; repeats it if that was the client. Says
     /// whether somebody died.
     fn run(&mut self, words: &[&str], victim: Option<Victim>, after: u64) -> bool {
-        let mut client = self.site.begin("ada", words);
+        let mut client = self.site.spawn("ada", words);
         match victim {
             Some(Victim::Client) => self.site.network().after(after, client.killer()),
             Some(Victim::Server) => {
@@ -127,7 +127,7 @@ impl Stage<'_> {
 }
 
 #[test]
-fn a_folder_gets_there_and_back_whoever_is_killed_at_whatever_moment() {
+fn a_folder_survives_kills_of_client_and_server_both_ways() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, ADMIN);
     site.network();
@@ -164,7 +164,7 @@ fn a_folder_gets_there_and_back_whoever_is_killed_at_whatever_moment() {
 const IN_FLIGHT: u64 = 2 * (4 << 20);
 
 #[test]
-fn a_transfer_outlives_the_server_and_moves_no_byte_twice_that_arrived() {
+fn a_transfer_survives_killed_servers_and_resends_only_bytes_in_flight() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, ADMIN);
     let (file, back) = (env.folder("data").join("large"), env.folder("back").join("large"));
@@ -189,13 +189,13 @@ fn a_transfer_outlives_the_server_and_moves_no_byte_twice_that_arrived() {
 
 /// Runs one command to its good end, whatever happens to the server meanwhile: it dies three times.
 fn run_while_the_server_dies(site: &mut Site<'_>, words: &[&str], dice: &mut Dice) -> u64 {
-    let mut client = site.begin("ada", words);
+    let mut client = site.spawn("ada", words);
     let mut kills = 0;
     while kills < 3 && !client.has_ended() {
         let killer = site.server().killer();
-        let lead_nowhere = site.network().lead_nowhere();
+        let disconnecter = site.network().disconnecter();
         site.network().after(dice.within(1 << 20..16 << 20), || {
-            lead_nowhere();
+            disconnecter();
             killer();
         });
         wait_until("the server must die or the client be done", || {

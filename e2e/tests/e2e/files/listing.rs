@@ -19,7 +19,7 @@ fn with_files(env: &TestEnvironment) -> String {
 }
 
 #[test]
-fn a_listing_is_one_name_per_line_and_more_when_asked() {
+fn ls_prints_one_name_per_line_and_details_on_request() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let ls = |flags: &[&str]| {
@@ -45,7 +45,7 @@ fn a_listing_is_one_name_per_line_and_more_when_asked() {
 }
 
 #[test]
-fn a_pattern_lists_as_if_all_that_matches_had_been_typed() {
+fn a_pattern_is_listed_like_its_matches() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(
@@ -113,7 +113,7 @@ fn a_pattern_lists_as_if_all_that_matches_had_been_typed() {
 }
 
 #[test]
-fn links_that_match_a_pattern_are_followed_several_at_a_time_and_listed_in_order() {
+fn links_that_match_a_pattern_are_followed_concurrently_and_listed_in_order() {
     const LINKS: usize = 100;
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
@@ -137,7 +137,7 @@ fn links_that_match_a_pattern_are_followed_several_at_a_time_and_listed_in_order
 
 /// The path of a package is such a link.
 #[test]
-fn behind_a_link_that_is_named_lies_all_that_lies_there() {
+fn commands_on_a_named_link_act_on_its_folder() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("real/top", "1"), ("real/a/b/f", "23")]);
@@ -164,7 +164,7 @@ fn behind_a_link_that_is_named_lies_all_that_lies_there() {
 }
 
 #[test]
-fn stat_and_du_count_what_is_there() {
+fn stat_and_du_report_sizes_and_counts() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let stat = env
@@ -195,7 +195,7 @@ fn stat_and_du_count_what_is_there() {
 }
 
 #[test]
-fn a_range_without_a_byte_prints_nothing_and_a_folder_is_not_printed() {
+fn cat_prints_nothing_for_an_empty_range_and_refuses_a_folder() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let file = format!("{remote}/a.txt");
@@ -221,7 +221,7 @@ fn a_range_without_a_byte_prints_nothing_and_a_folder_is_not_printed() {
 }
 
 #[test]
-fn folders_are_made_and_removed_as_asked() {
+fn mkdir_and_rm_follow_their_flags() {
     let env = TestEnvironment::new();
     let home = home(&env);
     let at = |name: &str| format!("{home}/{name}");
@@ -243,16 +243,16 @@ fn folders_are_made_and_removed_as_asked() {
 }
 
 #[test]
-fn a_dry_run_tells_the_truth_and_does_nothing() {
+fn a_dry_run_is_accurate_and_changes_nothing() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
-    let foreseen = env.paddlectl(&["rm", "-r", "--dry-run", &remote]).ok();
-    assert_eq!(foreseen.stdout, format!("remove {remote}\n"));
+    let planned = env.paddlectl(&["rm", "-r", "--dry-run", &remote]).ok();
+    assert_eq!(planned.stdout, format!("remove {remote}\n"));
     assert!(
-        foreseen
+        planned
             .stderr
             .contains("3 files and 1 folder, 12 bytes would be removed"),
-        "{foreseen}"
+        "{planned}"
     );
     assert_eq!(env.paddlectl(&["ls", &remote]).ok().stdout, "a.txt\nsub\n");
 
@@ -260,11 +260,11 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
     plant(&data, &[("a.txt", "changed"), ("new", "")]);
     let line = ["cp", "-r", arg(&data), &format!("{}/", home(&env))];
     let dry = [&line[..], &["--dry-run"]].concat();
-    let foreseen = env.paddlectl(&dry).ok();
+    let planned = env.paddlectl(&dry).ok();
     let data = arg(&data);
-    assert_eq!(foreseen.stdout, format!("copy {data}/a.txt\ncopy {data}/new\n"));
+    assert_eq!(planned.stdout, format!("copy {data}/a.txt\ncopy {data}/new\n"));
     assert_eq!(
-        foreseen.stderr,
+        planned.stderr,
         "Dry run, nothing was changed: 2 files would be copied, 2 unchanged\n"
     );
     assert_eq!(
@@ -275,13 +275,13 @@ fn a_dry_run_tells_the_truth_and_does_nothing() {
 
     let absent = env.folder("absent").join("below");
     let (from, to) = (format!("{remote}/a.txt"), absent.join("a.txt"));
-    let foreseen = env.paddlectl(&["cp", "--dry-run", &from, arg(&to)]).ok();
-    foreseen.says("1 file would be copied");
+    let planned = env.paddlectl(&["cp", "--dry-run", &from, arg(&to)]).ok();
+    planned.says("1 file would be copied");
     assert!(!absent.exists());
 }
 
 #[test]
-fn a_move_that_never_overwrites_keeps_a_link_that_leads_to_nothing() {
+fn mv_n_does_not_replace_a_broken_link() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let link = on_disk(&env, &remote).join("broken");

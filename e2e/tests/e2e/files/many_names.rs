@@ -27,7 +27,7 @@ fn run_with_few(env: &TestEnvironment, site: &mut Site<'_>, words: &[&str]) -> u
 }
 
 #[test]
-fn files_that_were_named_one_by_one_travel_as_their_folder_would() {
+fn files_named_one_by_one_are_copied_in_few_requests() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let (tree, back) = (env.folder("tree"), env.folder("back"));
@@ -55,7 +55,7 @@ fn files_that_were_named_one_by_one_travel_as_their_folder_would() {
 }
 
 #[test]
-fn sources_in_more_folders_than_can_be_open_travel_too() {
+fn sources_in_more_folders_than_can_be_open_are_copied() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let (tree, back) = (env.folder("tree"), env.folder("back"));

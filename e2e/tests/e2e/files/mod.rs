@@ -1,10 +1,9 @@
 //! Files are uploaded, downloaded, and the same afterwards: the file commands on a real server.
 
-mod across;
 mod backends;
 mod bad_network;
 mod broken_submits;
-mod choosing;
+mod cluster_copies;
 mod confinement;
 mod copying;
 mod damage;
@@ -13,27 +12,28 @@ mod dice;
 mod exchanges;
 mod extremes;
 mod faults;
+mod filters;
+mod flipping_links;
 mod full_disk;
-mod handing_over;
 mod killed;
 mod listing;
+mod managed_folders;
 mod many_names;
 mod named_links;
 mod network;
 mod old_client;
-mod one_of_many;
 mod ordinary_user;
+mod ownership;
+mod partial_failures;
 mod pipes;
 mod quota;
-mod restless_links;
+mod revoked_links;
 mod shares;
 pub(super) mod site;
-mod sparing;
 mod spellings;
+mod sync_delete;
 mod syncing;
-mod taken_back;
 mod terminal;
-mod the_servers_own;
 mod traffic;
 mod trees;
 

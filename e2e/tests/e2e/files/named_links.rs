@@ -34,7 +34,7 @@ fn assert_links_to(link: &Path, target: &str) {
 }
 
 #[test]
-fn what_a_named_link_leads_to_is_written_whichever_way_the_file_comes() {
+fn copying_to_a_named_link_writes_its_target() {
     let env = TestEnvironment::new();
     let (remote, there) = with_links(&env);
     let new = env.folder("new").join("new.bin");
@@ -63,7 +63,7 @@ fn what_a_named_link_leads_to_is_written_whichever_way_the_file_comes() {
 }
 
 #[test]
-fn behind_a_named_link_files_are_compared_kept_and_foreseen_like_others() {
+fn the_target_of_a_named_link_is_compared_and_kept_like_any_file() {
     let env = TestEnvironment::new();
     let (remote, there) = with_links(&env);
     let new = env.folder("new").join("new.bin");
@@ -76,10 +76,10 @@ fn behind_a_named_link_files_are_compared_kept_and_foreseen_like_others() {
 
     let other = format!("{remote}/other");
     for from in [arg(&new), &other] {
-        let foreseen = env.paddlectl(&["cp", "--dry-run", from, &current]).ok();
-        assert_eq!(foreseen.stdout, format!("copy {from}\n"));
-        let foreseen = env.paddlectl(&["cp", "-n", "--dry-run", from, &current]).ok();
-        assert_eq!(foreseen.stdout, format!("keep {from}\n"));
+        let planned = env.paddlectl(&["cp", "--dry-run", from, &current]).ok();
+        assert_eq!(planned.stdout, format!("copy {from}\n"));
+        let planned = env.paddlectl(&["cp", "-n", "--dry-run", from, &current]).ok();
+        assert_eq!(planned.stdout, format!("keep {from}\n"));
         env.paddlectl(&["cp", "-n", from, &current])
             .ok()
             .says("0 files copied, 1 kept");
@@ -107,7 +107,7 @@ fn behind_a_named_link_files_are_compared_kept_and_foreseen_like_others() {
 }
 
 #[test]
-fn a_named_link_that_leads_to_nothing_or_out_is_neither_followed_nor_replaced() {
+fn a_broken_or_outside_named_link_is_neither_followed_nor_replaced() {
     let env = TestEnvironment::new();
     let (remote, there) = with_links(&env);
     let new = env.folder("new").join("new.bin");
@@ -127,8 +127,8 @@ fn a_named_link_that_leads_to_nothing_or_out_is_neither_followed_nor_replaced() 
             // A pipe has no dry run.
             if from != "-" {
                 copy(&["--dry-run"]).refused(1).says(&refused);
-                let foreseen = copy(&["-n", "--dry-run"]).ok();
-                assert_eq!(foreseen.stdout, format!("keep {from}\n"));
+                let planned = copy(&["-n", "--dry-run"]).ok();
+                assert_eq!(planned.stdout, format!("keep {from}\n"));
             }
             copy(&["-n"]).ok().says("0 files copied, 1 kept");
         }

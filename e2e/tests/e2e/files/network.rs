@@ -48,7 +48,7 @@ struct Gathering {
     /// Part of their first line.
     called: &'static str,
     wanted: usize,
-    come: usize,
+    arrived: usize,
 }
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -68,18 +68,18 @@ impl Network {
         let accepting = wire.clone();
         thread::spawn(move || accept(&listener, &accepting));
         let network = Self { endpoint, wire };
-        network.lead_to(server);
+        network.forward_to(server);
         network
     }
 
     /// From the next connection on it forwards elsewhere.
-    pub fn lead_to(&self, server: &str) {
+    pub fn forward_to(&self, server: &str) {
         server.clone_into(&mut lock(&self.wire.server));
     }
 
-    /// Disconnects the server until [`Network::lead_to`] names one. A process that is killed still takes connections
+    /// Disconnects the server until [`Network::forward_to`] names one. A process that is killed still takes connections
     /// for some milliseconds, and what is sent to it then arrives nowhere.
-    pub fn lead_nowhere(&self) -> impl FnOnce() + Send + use<> {
+    pub fn disconnecter(&self) -> impl FnOnce() + Send + use<> {
         let wire = self.wire.clone();
         move || lock(&wire.server).clear()
     }
@@ -103,8 +103,12 @@ impl Network {
     /// Holds requests whose first line has this in it until this many are in flight; from then on none. If they never
     /// come together, they are released one by one, late, so that the test reports what it saw.
     pub fn gather(&self, wanted: usize, called: &'static str) {
-        let come = 0;
-        *lock(&self.wire.gathering) = Some(Gathering { called, wanted, come });
+        let arrived = 0;
+        *lock(&self.wire.gathering) = Some(Gathering {
+            called,
+            wanted,
+            arrived,
+        });
     }
 
     pub fn heal(&self) {
@@ -176,8 +180,8 @@ impl Wire {
         let mut gathering = lock(&self.gathering);
         match gathering.as_mut() {
             Some(held) if String::from_utf8_lossy(line).contains(held.called) => {
-                held.come += 1;
-                if held.come >= held.wanted {
+                held.arrived += 1;
+                if held.arrived >= held.wanted {
                     *gathering = None;
                     self.gathered.notify_all();
                 }

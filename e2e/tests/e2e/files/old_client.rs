@@ -64,9 +64,9 @@ pub fn an_old_client_sends_a_file_twice(env: &TestEnvironment, site: &Site<'_>) 
     // For a file being sent the server returns no checksums: all of it is sent.
     content[RANGE + 5] ^= 1;
     assert_eq!(announce(site, content.len())["err"], "");
-    let told = sum(site, 0);
+    let reply = sum(site, 0);
     assert_eq!(
-        (&told["err"], &told["results"]["checksum"]),
+        (&reply["err"], &reply["results"]["checksum"]),
         (&"".into(), &"".into())
     );
     upload(env, site, &content);
@@ -80,12 +80,12 @@ pub fn an_old_client_sends_a_file_twice(env: &TestEnvironment, site: &Site<'_>) 
     }
     assert!(fetched(site).as_ref() == Some(&other), "what came is what went");
     let listed = call(site, &[], &format!("files?method=ls&r=false&arg={FILE}"));
-    let told = &listed["results"][0];
+    let entry = &listed["results"][0];
     assert_eq!(
-        (&told["Path"], &told["Size"]),
+        (&entry["Path"], &entry["Size"]),
         (&FILE.into(), &other.len().into())
     );
-    let nanos = told["ModTime"].as_u64().expect("a number");
+    let nanos = entry["ModTime"].as_u64().expect("a number");
     let shown = site.run("ada", &["stat", "-o", "json", FILE]).ok().json();
     let shown = shown[0]["modified"].as_str().expect("a time");
     assert_eq!(nanos / 1_000_000_000, seconds(shown), "{listed} {shown}");
@@ -93,9 +93,9 @@ pub fn an_old_client_sends_a_file_twice(env: &TestEnvironment, site: &Site<'_>) 
 
 /// A time as people read it, in seconds since 1970.
 fn seconds(time: &str) -> u64 {
-    let told = Command::new("date").args(["--date", time, "+%s"]).output();
-    let told = String::from_utf8(told.expect("date is everywhere").stdout).expect("a number is text");
-    told.trim().parse().expect("a number")
+    let printed = Command::new("date").args(["--date", time, "+%s"]).output();
+    let printed = String::from_utf8(printed.expect("date is everywhere").stdout).expect("a number is text");
+    printed.trim().parse().expect("a number")
 }
 
 /// What the server says of a range.
@@ -134,7 +134,7 @@ fn upload(env: &TestEnvironment, site: &Site<'_>, content: &[u8]) {
 }
 
 #[test]
-fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
+fn an_old_client_can_repeat_its_upload_after_the_server_was_killed() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let (old, new) = (noise(60, 3 * RANGE + 7), noise(61, 3 * RANGE + 7));
@@ -168,7 +168,7 @@ fn an_old_client_that_begins_again_after_a_restart_is_done_in_the_end() {
 }
 
 #[test]
-fn what_an_old_client_began_is_among_the_uploads_until_it_is_given_up() {
+fn an_upload_of_an_old_client_is_listed_until_it_is_dropped() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let content = noise(62, 3 * RANGE);
@@ -176,11 +176,11 @@ fn what_an_old_client_began_is_among_the_uploads_until_it_is_given_up() {
     assert_eq!(post(&env, &site, 0, &content[..RANGE])["err"], "");
 
     let shown = site.run("ada", &["pfs", "uploads", "-o", "json"]).ok().json();
-    let begun = shown.as_array().expect("a list of uploads");
-    assert_eq!(begun.len(), 1, "{shown}");
-    assert_eq!(begun[0]["path"], FILE, "{shown}");
+    let uploads = shown.as_array().expect("a list of uploads");
+    assert_eq!(uploads.len(), 1, "{shown}");
+    assert_eq!(uploads[0]["path"], FILE, "{shown}");
     assert_eq!(
-        (begun[0]["size"].as_u64(), begun[0]["arrived"].as_u64()),
+        (uploads[0]["size"].as_u64(), uploads[0]["arrived"].as_u64()),
         (Some(3 << 20), Some(1 << 20)),
         "{shown}"
     );

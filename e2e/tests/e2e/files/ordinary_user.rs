@@ -60,7 +60,7 @@ pub fn lock(path: &Path) {
 }
 
 #[test]
-fn files_travel_through_a_server_that_is_not_root() {
+fn files_are_copied_through_a_server_that_is_not_root() {
     let env = TestEnvironment::new();
     let Some(site) = site(&env) else {
         return;
@@ -109,8 +109,8 @@ fn folders_that_a_job_locked_are_reported_and_can_be_removed() {
     );
 
     let uncounted = "1 folder in it is unreadable, its contents are not counted";
-    let told = site.run("ada", &["du", remote]).says(uncounted);
-    assert_eq!(told.code, Some(1), "{told}");
+    let ran = site.run("ada", &["du", remote]).says(uncounted);
+    assert_eq!(ran.code, Some(1), "{ran}");
 
     let listed = site.run("ada", &["ls", "-r", remote]);
     assert_eq!(listed.code, Some(1), "{listed}");
@@ -181,7 +181,7 @@ fn a_job_of_a_server_that_is_not_root_works_on_its_users_files() {
 }
 
 #[test]
-fn nothing_leads_out_of_a_home_although_nobody_is_kept_apart_by_the_kernel() {
+fn nothing_leads_out_of_a_home_even_if_the_kernel_does_not_separate_users() {
     let env = TestEnvironment::new();
     let Some(site) = site(&env) else {
         return;
@@ -189,9 +189,9 @@ fn nothing_leads_out_of_a_home_although_nobody_is_kept_apart_by_the_kernel() {
     site.run("ada", &["mkdir", "/pfs/cloud/home/ada/d"]).ok();
     let home = site.home("ada");
     // All of it belongs to the server's own user: only the service stands in the way.
-    let beside = site.storage().join("home/eve");
-    fs::create_dir(&beside).unwrap();
-    fs::write(beside.join("secret"), "of eve").unwrap();
+    let other_home = site.storage().join("home/eve");
+    fs::create_dir(&other_home).unwrap();
+    fs::write(other_home.join("secret"), "of eve").unwrap();
     for (target, name) in [
         ("../../eve", "up"),
         ("/etc", "etc"),
@@ -234,6 +234,6 @@ fn nothing_leads_out_of_a_home_although_nobody_is_kept_apart_by_the_kernel() {
     ] {
         site.run("ada", &["cat", path]).refused(1);
     }
-    assert_eq!(fs::read_to_string(beside.join("secret")).unwrap(), "of eve");
-    assert_eq!(fs::read_dir(&beside).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(other_home.join("secret")).unwrap(), "of eve");
+    assert_eq!(fs::read_dir(&other_home).unwrap().count(), 1);
 }

@@ -35,7 +35,7 @@ fn with_text<'a>(env: &'a TestEnvironment, text: &str) -> Site<'a> {
 }
 
 #[test]
-fn a_wire_that_breaks_only_slows_printing() {
+fn cut_connections_only_slow_cat() {
     let env = TestEnvironment::new();
     let whole = text(81, (9 << 20) + 123);
     let mut site = with_text(&env, &whole);
@@ -58,7 +58,7 @@ fn a_wire_that_breaks_only_slows_printing() {
 }
 
 #[test]
-fn a_bit_that_flips_while_a_file_is_printed_is_an_error() {
+fn cat_fails_on_a_flipped_bit() {
     let env = TestEnvironment::new();
     let mut site = with_text(&env, &text(82, 5 << 20));
     for words in [&["cat", REMOTE][..], &["cp", REMOTE, "-"]] {
@@ -71,13 +71,13 @@ fn a_bit_that_flips_while_a_file_is_printed_is_an_error() {
 }
 
 #[test]
-fn printing_outlives_the_server() {
+fn cat_survives_a_killed_server() {
     let env = TestEnvironment::new();
     let whole = text(83, 24 << 20);
     let mut site = with_text(&env, &whole);
     let killer = site.server().killer();
     site.network().after(5 << 20, killer);
-    let mut client = site.begin("ada", &["cat", REMOTE]);
+    let mut client = site.spawn("ada", &["cat", REMOTE]);
     wait_until("the server must die or the client be done", || {
         (site.has_ended() || client.has_ended()).then_some(())
     });
@@ -90,7 +90,7 @@ fn printing_outlives_the_server() {
 
 /// A job's log, for instance.
 #[test]
-fn a_file_that_grows_or_is_replaced_while_it_is_printed_is_printed_as_it_was() {
+fn cat_prints_a_file_as_it_was_when_opened() {
     let env = TestEnvironment::new();
     let whole = text(84, 24 << 20);
     let mut site = with_text(&env, &whole);
@@ -116,7 +116,7 @@ fn a_file_that_grows_or_is_replaced_while_it_is_printed_is_printed_as_it_was() {
 }
 
 #[test]
-fn a_pipe_that_is_broken_off_leaves_nothing_here() {
+fn a_killed_upload_from_a_pipe_leaves_nothing_here() {
     let env = TestEnvironment::new();
     let remote = format!("{}/piped", home(&env));
     let temporary = env.folder("temporary");
@@ -148,7 +148,7 @@ fn piped(site: &Site<'_>, env: &TestEnvironment, flags: &[&str], file: &Path, re
 }
 
 #[test]
-fn what_pipes_left_unfinished_goes_when_one_is_complete() {
+fn a_complete_upload_from_a_pipe_removes_unfinished_ones() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let file = env.folder("data").join("content");
@@ -168,12 +168,12 @@ fn what_pipes_left_unfinished_goes_when_one_is_complete() {
     wait_until("nothing of the others may stay", || {
         known().as_array()?.is_empty().then_some(())
     });
-    let there = fs::read(site.home("ada").join("printed")).expect("it is there");
-    assert!(there == noise(86, 12 << 20), "another content");
+    let stored = fs::read(site.home("ada").join("printed")).expect("it is there");
+    assert!(stored == noise(86, 12 << 20), "another content");
 }
 
 #[test]
-fn a_pipe_that_is_refused_leaves_nothing_there() {
+fn a_refused_upload_from_a_pipe_leaves_nothing_on_the_server() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let file = env.folder("data").join("content");
@@ -189,10 +189,10 @@ fn a_pipe_that_is_refused_leaves_nothing_there() {
         let remote = format!("/pfs/cloud/home/ada/{name}");
         let sent = piped(&site, &env, &[], &file, &remote);
         let sent = sent.wait_with_output().expect("it ends");
-        let told = String::from_utf8_lossy(&sent.stderr);
+        let stderr = String::from_utf8_lossy(&sent.stderr);
         assert!(
-            sent.status.code() == Some(1) && told.contains(reason),
-            "{name}: {told}"
+            sent.status.code() == Some(1) && stderr.contains(reason),
+            "{name}: {stderr}"
         );
         assert_eq!(site.run("ada", &["pfs", "uploads"]).ok().stdout, "", "{name}");
         assert!(staged(site.storage()).is_empty(), "{name}");
@@ -223,7 +223,7 @@ fn flags_that_mean_nothing_for_a_pipe_are_refused() {
 }
 
 #[test]
-fn a_pipe_overwrites_nothing_where_that_is_not_wanted() {
+fn cp_n_from_a_pipe_overwrites_nothing() {
     let env = TestEnvironment::new();
     let remote = format!("{}/piped", home(&env));
     let send = |flags: &[&str], content: &str| {

@@ -9,7 +9,7 @@ use super::site::Site;
 use super::{arg, noise, plant, staged};
 
 #[test]
-fn a_quota_stops_an_upload_and_says_how_much_there_is() {
+fn a_quota_refuses_an_upload_and_reports_the_usage() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 1Mi}\n");
     let data = env.folder("data");
@@ -49,13 +49,13 @@ fn limit_and_use_of_bytes_and_files_are_shown() {
 }
 
 #[test]
-fn a_file_whose_upload_is_given_up_meanwhile_is_restarted() {
+fn an_upload_that_is_dropped_in_flight_is_restarted() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "");
     let file = env.folder("data").join("big");
     fs::write(&file, noise(7, 20 << 20)).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    let client = begin(&site, &file, path);
+    let client = start_upload(&site, &file, path);
     site.run("ada", &["pfs", "uploads", "--drop", path]).ok();
     let (status, lines) = client.end();
     assert!(status.success(), "{lines:?}");
@@ -64,15 +64,15 @@ fn a_file_whose_upload_is_given_up_meanwhile_is_restarted() {
 }
 
 /// Begins to send a file, slowly; a part of it has arrived.
-fn begin(site: &Site<'_>, file: &Path, path: &str) -> Background {
+fn start_upload(site: &Site<'_>, file: &Path, path: &str) -> Background {
     let words = ["cp", "--bwlimit", "2Mi", "--transfers", "1", arg(file), path];
-    let client = site.begin("ada", &words);
+    let client = site.spawn("ada", &words);
     site.wait_for_part("ada", &[]);
     client
 }
 
-fn begin_and_die(site: &Site<'_>, file: &Path, path: &str) {
-    let client = begin(site, file, path);
+fn start_and_kill_upload(site: &Site<'_>, file: &Path, path: &str) {
+    let client = start_upload(site, file, path);
     client.killer()();
     drop(client.end());
 }
@@ -85,7 +85,7 @@ fn quota_row(site: &Site<'_>, name: &str) -> Option<String> {
 }
 
 #[test]
-fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_restart() {
+fn an_unfinished_upload_counts_until_it_is_completed_or_dropped() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "  quota: {storage: 32Mi}\n");
     let data = env.folder("data");
@@ -93,7 +93,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
     fs::write(&file, noise(5, 20 << 20)).unwrap();
     fs::write(&other, noise(6, 20 << 20)).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    begin_and_die(&site, &file, path);
+    start_and_kill_upload(&site, &file, path);
     for _ in 0..2 {
         assert_eq!(
             quota_row(&site, "storage").as_deref(),
@@ -123,7 +123,7 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
     assert_eq!(quota_row(&site, "unfinished uploads"), None);
 
     site.run("ada", &["rm", path]).ok();
-    begin_and_die(&site, &file, path);
+    start_and_kill_upload(&site, &file, path);
     site.server().killer()();
     site.start_again();
     site.run("ada", &["pfs", "uploads"]).ok().prints(path);
@@ -142,14 +142,14 @@ fn an_unfinished_upload_counts_until_it_is_complete_or_given_up_also_after_a_res
 }
 
 #[test]
-fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
+fn a_killed_upload_is_removed_when_the_changed_file_is_sent() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 64Mi}\n");
     let file = env.folder("data").join("big");
     let mut content = noise(11, 12 << 20);
     fs::write(&file, &content).unwrap();
     let path = "/pfs/cloud/home/ada/big";
-    begin_and_die(&site, &file, path);
+    start_and_kill_upload(&site, &file, path);
     content[77] ^= 1;
     fs::write(&file, &content).unwrap();
     site.run("ada", &["cp", arg(&file), path]).ok();
@@ -166,7 +166,7 @@ fn an_upload_that_was_killed_goes_when_the_changed_file_is_sent() {
 }
 
 #[test]
-fn what_does_not_fit_in_the_middle_leaves_nothing() {
+fn an_upload_that_exceeds_the_quota_leaves_nothing_half_written() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi, files: 1000}\n");
     let data = env.folder("data");
@@ -201,7 +201,7 @@ fn what_does_not_fit_in_the_middle_leaves_nothing() {
 }
 
 #[test]
-fn a_new_version_needs_room_beside_the_old_one() {
+fn a_new_version_needs_space_in_addition_to_the_old_one() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 3Mi, files: 3}\n");
     let file = env.folder("data").join("large");
@@ -212,15 +212,15 @@ fn a_new_version_needs_room_beside_the_old_one() {
     };
     cp(1).ok();
     cp(2).refused(1).says("2 MiB of 3 MiB are used");
-    let there = fs::read(site.home("ada").join("large")).unwrap();
-    assert!(there == noise(1, 2 << 20), "it stays as it was");
+    let stored = fs::read(site.home("ada").join("large")).unwrap();
+    assert!(stored == noise(1, 2 << 20), "it stays as it was");
     assert!(staged(site.storage()).is_empty(), "nothing half-written stays");
     site.run("ada", &["rm", path]).ok();
     cp(2).ok();
 }
 
 #[test]
-fn what_a_job_hides_among_unfinished_uploads_counts() {
+fn files_that_a_job_hides_in_the_staging_folder_count() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
     let write = "mkdir -p /pfs/cloud/home/ada/.pfs-staging/stash\n\
@@ -251,7 +251,7 @@ fn what_a_job_hides_among_unfinished_uploads_counts() {
 }
 
 #[test]
-fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
+fn a_job_over_quota_blocks_writes_and_submits_until_space_is_freed() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
     let write = "head -c 6000000 /dev/zero > /pfs/cloud/home/ada/too-much\n";
@@ -291,7 +291,7 @@ fn a_job_that_wrote_too_much_stops_writes_and_submits_until_it_fits() {
 }
 
 #[test]
-fn pruned_outputs_make_room_at_once() {
+fn pruned_outputs_free_quota_immediately() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
     let write = "head -c 6000000 /dev/zero > output/too-much\n";
@@ -317,7 +317,7 @@ fn pruned_outputs_make_room_at_once() {
 }
 
 #[test]
-fn a_dry_run_of_prune_says_how_much_would_go() {
+fn a_dry_run_of_prune_reports_how_much_would_be_freed() {
     let env = TestEnvironment::new();
     for (name, seed) in [("first", 1), ("second", 2)] {
         // Another version under the same name: what the first run used is nobody's any more.

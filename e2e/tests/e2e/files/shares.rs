@@ -26,7 +26,7 @@ fn status(link: &str) -> String {
 }
 
 #[test]
-fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
+fn a_published_file_is_readable_by_its_link_until_that_is_revoked() {
     let env = TestEnvironment::new();
     let Some(mut site) = Site::start(&env, "") else {
         return;
@@ -41,11 +41,11 @@ fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
     assert_eq!(get(&link, &[]).stdout, b"shared on purpose");
     assert_eq!(get(&link, &["-r", "7-8"]).stdout, b"on");
     let token = link.rsplit('/').next().expect("a link has a last part");
-    for told in ["ada", "home"] {
-        let hex: String = told.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for name in ["ada", "home"] {
+        let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
         assert!(
-            !token.contains(told) && !token.contains(&hex),
-            "{token} tells `{told}`"
+            !token.contains(name) && !token.contains(&hex),
+            "{token} tells `{name}`"
         );
     }
 
@@ -76,7 +76,7 @@ fn a_published_file_is_read_by_its_link_until_that_is_taken_back() {
 }
 
 #[test]
-fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
+fn a_link_expires_and_only_own_files_can_be_published() {
     let env = TestEnvironment::new();
     let Some(site) = Site::start(&env, "") else {
         return;
@@ -108,7 +108,7 @@ fn a_link_works_until_it_expires_and_not_for_what_is_not_ones_own() {
 }
 
 #[test]
-fn a_link_whose_file_is_gone_tells_nothing_of_it() {
+fn a_link_to_a_removed_file_reveals_nothing() {
     let env = TestEnvironment::new();
     let Some(site) = Site::start(&env, "") else {
         return;
@@ -119,35 +119,35 @@ fn a_link_whose_file_is_gone_tells_nothing_of_it() {
     site.run("ada", &["cp", arg(&data.join("a")), path]).ok();
     let link = site.run("ada", &["publish", path]).ok().stdout;
     let file = site.home("ada").join("a");
-    let says_nothing = |what: &str| {
+    let assert_reveals_nothing = |what: &str| {
         assert_eq!(status(&link), "404", "{what}");
         let output = Command::new("curl").args(["-sS", link.trim()]).output();
-        let told = String::from_utf8(output.expect("there is a curl").stdout).unwrap();
+        let body = String::from_utf8(output.expect("there is a curl").stdout).unwrap();
         assert!(
-            told.contains("the file of this link no longer exists"),
-            "{what}: {told}"
+            body.contains("the file of this link no longer exists"),
+            "{what}: {body}"
         );
-        assert!(!told.contains("ada") && !told.contains("/pfs"), "{what}: {told}");
+        assert!(!body.contains("ada") && !body.contains("/pfs"), "{what}: {body}");
     };
     let beyond = Command::new("curl")
         .args(["-sS", "-r", "99-", link.trim()])
         .output();
-    let told = String::from_utf8(beyond.expect("there is a curl").stdout).unwrap();
+    let body = String::from_utf8(beyond.expect("there is a curl").stdout).unwrap();
     assert!(
-        told.contains("the requested range is outside the file") && !told.contains("ada"),
-        "{told}"
+        body.contains("the requested range is outside the file") && !body.contains("ada"),
+        "{body}"
     );
     std::fs::remove_file(&file).unwrap();
-    says_nothing("it is gone");
+    assert_reveals_nothing("it is gone");
     std::fs::create_dir(&file).unwrap();
-    says_nothing("it is a folder");
+    assert_reveals_nothing("it is a folder");
     std::fs::remove_dir(&file).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &file).unwrap();
-    says_nothing("it leads out");
+    assert_reveals_nothing("it leads out");
 }
 
 #[test]
-fn a_server_without_an_address_gives_no_links() {
+fn a_server_without_a_public_address_refuses_to_publish() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1")]);

@@ -90,7 +90,7 @@ impl<'a> Site<'a> {
         self.endpoint = format!("127.0.0.1:{port}");
         self.server = Some(server);
         if let Some(network) = &self.network {
-            network.lead_to(&self.endpoint);
+            network.forward_to(&self.endpoint);
         }
     }
 
@@ -148,9 +148,9 @@ impl<'a> Site<'a> {
             "datacenters:\n- name: cloud\n  username: {user}\n  password: {secret}\n  endpoint: {endpoint}\n"
         );
         // In one step: a command that was just started may be reading it.
-        let aside = path.with_extension("new");
-        fs::write(&aside, text).expect("a file in the test's own folder");
-        fs::rename(&aside, &path).expect("a file in the test's own folder");
+        let draft = path.with_extension("new");
+        fs::write(&draft, text).expect("a file in the test's own folder");
+        fs::rename(&draft, &path).expect("a file in the test's own folder");
         path
     }
 
@@ -162,7 +162,7 @@ impl<'a> Site<'a> {
     }
 
     /// Starts a command as one of the users and does not wait for it.
-    pub fn begin(&self, user: &str, words: &[&str]) -> Background {
+    pub fn spawn(&self, user: &str, words: &[&str]) -> Background {
         let config = self.config(user);
         self.env.start(&[&["--config", arg(&config)], words].concat())
     }

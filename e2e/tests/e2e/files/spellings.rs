@@ -25,7 +25,7 @@ fn run_in(env: &TestEnvironment, folder: &Path, program: &str, words: &[&str]) -
 }
 
 #[test]
-fn the_lines_of_the_documents_work() {
+fn the_commands_in_the_documents_work() {
     let env = TestEnvironment::new();
     let work = env.folder("work");
     plant(
@@ -77,7 +77,7 @@ fn the_lines_of_the_documents_work() {
 }
 
 #[test]
-fn the_slash_after_the_source_decides_whether_its_folder_comes_along() {
+fn a_slash_after_the_source_transfers_only_its_contents() {
     let env = TestEnvironment::new();
     let work = env.folder("work");
     plant(&work, &[("src/a", "1"), ("src/sub/b", "2")]);
@@ -167,7 +167,7 @@ fn with_files_and_folders(env: &TestEnvironment) -> String {
 }
 
 #[test]
-fn a_pattern_with_a_slash_at_its_end_stands_for_folders_only() {
+fn a_pattern_that_ends_with_a_slash_matches_only_folders() {
     let env = TestEnvironment::new();
     let work = env.folder("work");
     let remote = with_files_and_folders(&env);
@@ -176,8 +176,8 @@ fn a_pattern_with_a_slash_at_its_end_stands_for_folders_only() {
         .map(|name| format!("{remote}/{name}\n"))
         .concat();
     for verb in ["stat", "du"] {
-        let told = env.paddlectl(&[verb, "-o", "name", &folders]).ok();
-        assert_eq!(told.stdout, named, "{verb}");
+        let ran = env.paddlectl(&[verb, "-o", "name", &folders]).ok();
+        assert_eq!(ran.stdout, named, "{verb}");
     }
     let listed = env.paddlectl(&["ls", "-o", "name", &folders]).ok().stdout;
     let held: String = ["d1/x", "d2/y", "to-folder/x"]
@@ -203,8 +203,8 @@ fn a_pattern_with_a_slash_at_its_end_stands_for_folders_only() {
     env.paddlectl(&["mv", &folders, &moved]).ok();
     let left = env.paddlectl(&["ls", &remote]).ok().stdout;
     assert_eq!(left, "a\nb\nto-file\nto-nothing\n");
-    let there = env.paddlectl(&["ls", &moved]).ok().stdout;
-    assert_eq!(there, "d1\nd2\nto-folder\n");
+    let listed = env.paddlectl(&["ls", &moved]).ok().stdout;
+    assert_eq!(listed, "d1\nd2\nto-folder\n");
 
     for words in [
         &["rm", "-r", &folders][..],
@@ -221,7 +221,7 @@ fn a_pattern_with_a_slash_at_its_end_stands_for_folders_only() {
 }
 
 #[test]
-fn a_file_with_a_slash_at_its_end_is_no_folder_to_any_command() {
+fn every_command_refuses_a_file_with_a_slash_at_its_end() {
     let env = TestEnvironment::new();
     let work = env.folder("work");
     let remote = with_files_and_folders(&env);

@@ -9,7 +9,7 @@ use super::site::Site;
 use super::{arg, assert_same, home, make_pipe, noise, ordinary_user, plant};
 
 #[test]
-fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
+fn a_synced_folder_is_equal_and_extra_files_are_removed_only_with_delete() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     plant(&data, &[("a", "1"), ("sub/b", "2"), ("old/c", "3")]);
@@ -28,8 +28,8 @@ fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
         .prints("only right\told/c");
 
     let dry = ["sync", "--delete", "--dry-run", arg(&data), &remote];
-    let foreseen = env.paddlectl(&dry).ok();
-    assert_eq!(foreseen.stdout, format!("delete {remote}/old\n"));
+    let planned = env.paddlectl(&dry).ok();
+    assert_eq!(planned.stdout, format!("delete {remote}/old\n"));
     env.paddlectl(&["sync", "--delete", arg(&data), &remote])
         .ok()
         .says("1 removed");
@@ -41,7 +41,7 @@ fn a_synced_folder_is_the_same_and_extra_files_go_only_when_asked() {
 }
 
 #[test]
-fn what_is_of_another_kind_is_not_called_kept_and_nothing_in_it_goes() {
+fn with_n_entries_of_another_kind_fail_and_nothing_changes() {
     let env = TestEnvironment::new();
     let (new, old) = (env.folder("new"), env.folder("old"));
     plant(&new, &[("a/f", ""), ("g", "file"), ("same", "new")]);
@@ -89,7 +89,7 @@ fn what_is_of_another_kind_is_not_called_kept_and_nothing_in_it_goes() {
 }
 
 #[test]
-fn a_folder_that_holds_something_goes_only_when_asked() {
+fn a_nonempty_folder_is_replaced_only_with_delete() {
     let env = TestEnvironment::new();
     let (data, theirs) = (env.folder("data"), env.folder("theirs"));
     plant(&data, &[("x", "a file here"), ("y", "new")]);
@@ -121,7 +121,7 @@ fn a_folder_that_holds_something_goes_only_when_asked() {
 }
 
 #[test]
-fn what_only_the_destination_has_stays_until_everything_was_copied() {
+fn extra_files_stay_until_everything_was_copied() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi, files: 1000}\n");
     let (data, theirs, new) = (env.folder("data"), env.folder("theirs"), env.folder("new"));
@@ -156,7 +156,7 @@ fn what_only_the_destination_has_stays_until_everything_was_copied() {
 
 /// Listings do not tell of pipes and sockets.
 #[test]
-fn a_folder_in_the_place_of_a_file_goes_only_when_asked() {
+fn a_folder_that_is_listed_as_empty_is_replaced_only_with_delete() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(
@@ -201,7 +201,7 @@ fn a_folder_in_the_place_of_a_file_goes_only_when_asked() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_reported_also_where_nothing_is_done() {
+fn a_pipe_in_the_place_of_a_file_is_reported_even_in_a_dry_run() {
     let env = TestEnvironment::new();
     let (data, here) = (env.folder("data"), env.folder("here"));
     plant(
@@ -235,7 +235,7 @@ fn a_pipe_in_the_place_of_a_file_is_reported_also_where_nothing_is_done() {
 }
 
 #[test]
-fn a_folder_that_takes_no_part_as_a_whole_stays() {
+fn a_folder_with_only_excluded_files_is_not_replaced() {
     let env = TestEnvironment::new();
     let (data, theirs) = (env.folder("data"), env.folder("theirs"));
     plant(&data, &[("x", "a file here"), ("y", "new")]);
@@ -264,7 +264,7 @@ fn site_with_mirror<'a>(env: &'a TestEnvironment, theirs: &[(&str, &str)]) -> Op
 
 /// What a locked folder holds is in no listing.
 #[test]
-fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
+fn a_folder_with_unreadable_contents_is_not_replaced() {
     let env = TestEnvironment::new();
     let Some((site, data)) = site_with_mirror(&env, &[("x/closed/precious", "")]) else {
         return;
@@ -284,7 +284,7 @@ fn a_folder_that_cannot_be_looked_into_stays_with_all_it_holds() {
 }
 
 #[test]
-fn what_is_not_copied_is_counted_alike_in_both_lines_and_what_is_not_looked_into_is_no_copy() {
+fn failed_and_unlisted_entries_are_counted_separately() {
     let env = TestEnvironment::new();
     let theirs = [("x/precious", ""), ("closed/a", "")];
     let Some((site, data)) = site_with_mirror(&env, &theirs) else {
@@ -324,7 +324,7 @@ fn what_is_not_copied_is_counted_alike_in_both_lines_and_what_is_not_looked_into
 }
 
 #[test]
-fn on_the_cluster_contents_are_compared_and_links_stay_links() {
+fn sync_on_the_cluster_compares_contents_on_request_and_keeps_links() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("f", "one"), ("d/g", "2")]);
@@ -354,7 +354,7 @@ fn on_the_cluster_contents_are_compared_and_links_stay_links() {
 }
 
 #[test]
-fn what_is_excluded_is_neither_sent_nor_deleted() {
+fn excluded_files_are_neither_sent_nor_deleted() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1"), ("x.log", "mine")]);
@@ -372,7 +372,7 @@ fn what_is_excluded_is_neither_sent_nor_deleted() {
 }
 
 #[test]
-fn a_whole_home_is_synced_without_what_the_server_keeps_there() {
+fn a_home_is_synced_without_the_servers_own_folder() {
     let env = TestEnvironment::new();
     let package = env.package("job").file("train.sh", "echo done\n");
     env.submit("once", &package, &["-entry", "sh train.sh"]);
@@ -382,9 +382,9 @@ fn a_whole_home_is_synced_without_what_the_server_keeps_there() {
     env.paddlectl(&["mkdir", &format!("{home}/extra")]).ok();
     // The package's name leads to its latest run and is the user's to remove.
     let words = ["sync", "--delete", "--dry-run", arg(&data), &home];
-    let foreseen = env.paddlectl(&words).ok();
-    assert!(foreseen.stdout.contains("extra"), "{foreseen}");
-    assert!(!foreseen.stdout.contains(".paddlecloud"), "{foreseen}");
+    let planned = env.paddlectl(&words).ok();
+    assert!(planned.stdout.contains("extra"), "{planned}");
+    assert!(!planned.stdout.contains(".paddlecloud"), "{planned}");
     env.paddlectl(&["sync", "--delete", arg(&data), &home]).ok();
     env.paddlectl(&["check", arg(&data), &home]).ok();
     env.paddlectl(&["ls", &format!("{home}/.paddlecloud")])
@@ -404,7 +404,7 @@ fn a_whole_home_is_synced_without_what_the_server_keeps_there() {
 }
 
 #[test]
-fn two_folders_of_the_cluster_are_synced_there() {
+fn two_folders_on_the_cluster_are_synced() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1"), ("sub/b", "2")]);
@@ -424,7 +424,7 @@ fn two_folders_of_the_cluster_are_synced_there() {
 }
 
 #[test]
-fn a_folder_that_lies_in_the_other_behind_a_link_is_not_synced() {
+fn folders_that_are_nested_through_a_link_are_not_synced() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("v1/a", "1"), ("v2/b", "2")]);

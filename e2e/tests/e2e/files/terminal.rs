@@ -22,7 +22,7 @@ fn drawn(env: &TestEnvironment, line: &str) -> String {
 }
 
 #[test]
-fn a_bar_tells_bytes_files_rate_and_the_time_that_is_left() {
+fn the_progress_bar_shows_bytes_files_rate_and_time_left() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     for number in 0..3 {

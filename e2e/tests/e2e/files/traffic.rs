@@ -11,7 +11,7 @@ use super::{arg, noise};
 const HOME: &str = "/pfs/cloud/home/ada";
 
 #[test]
-fn what_is_copied_or_moved_on_the_cluster_does_not_come_through_the_client() {
+fn copies_and_moves_on_the_cluster_bypass_the_client() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let tree = env.folder("tree");
@@ -42,7 +42,7 @@ fn what_is_copied_or_moved_on_the_cluster_does_not_come_through_the_client() {
 }
 
 #[test]
-fn many_small_files_travel_in_few_requests() {
+fn many_small_files_are_transferred_in_few_requests() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let (tree, back) = (env.folder("tree"), env.folder("back"));
@@ -68,7 +68,7 @@ fn many_small_files_travel_in_few_requests() {
 }
 
 #[test]
-fn no_more_requests_run_at_a_time_than_were_allowed() {
+fn concurrent_requests_stay_within_the_transfers_limit() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let tree = env.folder("tree");
@@ -96,7 +96,7 @@ fn no_more_requests_run_at_a_time_than_were_allowed() {
 }
 
 #[test]
-fn the_chunks_of_one_file_travel_side_by_side() {
+fn the_chunks_of_one_file_are_transferred_concurrently() {
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
     let (file, back) = (env.folder("data").join("large"), env.folder("back").join("large"));

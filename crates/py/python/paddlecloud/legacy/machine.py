@@ -52,8 +52,8 @@ class Machine:
             return
         node = next(node for node in self.nodes if spec in graph.own_parameters(node))
         if spec.name not in self.parameters:
-            there = ", ".join(self.parameters.names()) or "none"
-            raise node.fail(f"there is no parameter `{spec.name}`; there are {there}: they belong to another network")
+            names = ", ".join(self.parameters.names()) or "none"
+            raise node.fail(f"there is no parameter `{spec.name}`; there are {names}: they belong to another network")
         known = self.parameters.spec(spec.name)
         raise node.fail(
             f"parameter `{spec.name}` has shape {known.shape}, but this network needs {spec.shape}; it belongs to another network"

@@ -10,7 +10,7 @@ use super::super::{arg, noise, plant};
 use super::{HOME, s3, service};
 
 #[test]
-fn s3_refuses_what_it_cannot_keep_before_anything_is_sent() {
+fn s3_refuses_unsupported_names_before_anything_is_sent() {
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };

@@ -33,7 +33,7 @@ fn ceph_refuses_by_its_own_quota() {
         drop(site.run("ada", &["rm", "-f", &format!("{HOME}/p")]));
         refused.then_some(())
     });
-    is_refused_by_its_own_quota(&env, &site, &staging);
+    check_that_own_quota_refuses(&env, &site, &staging);
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t1M\t"));
 }
 
@@ -56,7 +56,7 @@ fn hdfs_refuses_by_its_own_quota() {
         .status();
     assert!(set.is_ok_and(|status| status.success()), "dfsadmin sets a quota");
     let staging = staging(&site, &storage);
-    is_refused_by_its_own_quota(&env, &site, &staging);
+    check_that_own_quota_refuses(&env, &site, &staging);
     drop(site.run("ada", &["get", "quota"]).ok().prints("storage\t100Mi\t"));
 }
 
@@ -73,7 +73,7 @@ fn keep_old_files(env: &TestEnvironment, site: &Site<'_>) {
 }
 
 /// A large file and many small ones: neither leaves anything, and the old file stays.
-fn is_refused_by_its_own_quota(env: &TestEnvironment, site: &Site<'_>, staging: &Path) {
+fn check_that_own_quota_refuses(env: &TestEnvironment, site: &Site<'_>, staging: &Path) {
     let new = env.folder("new").join("f");
     fs::write(&new, noise(5, 3 << 20)).expect("ours");
     let many = env.folder("many");
@@ -86,8 +86,8 @@ fn is_refused_by_its_own_quota(env: &TestEnvironment, site: &Site<'_>, staging: 
     ] {
         let refused = site.run("ada", words);
         assert_eq!(refused.code, Some(1), "{refused}");
-        let told = refused.says("own quota leaves no room for");
-        drop(told.says("`paddlectl du` shows the largest entries"));
+        let refused = refused.says("own quota leaves no room for");
+        drop(refused.says("`paddlectl du` shows the largest entries"));
         let left = fs::read_dir(staging).map(Iterator::count).unwrap_or(0);
         assert_eq!(left, 0, "nothing half-written stays");
     }

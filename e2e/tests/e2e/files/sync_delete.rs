@@ -9,7 +9,7 @@ use e2e::TestEnvironment;
 use super::{arg, assert_same, home, plant};
 
 #[test]
-fn what_no_listing_tells_stays_where_something_takes_no_part() {
+fn excluded_entries_that_no_listing_shows_are_not_deleted() {
     let env = TestEnvironment::new();
     let Some(site) = super::ordinary_user::site(&env) else {
         return;
@@ -42,7 +42,7 @@ fn what_no_listing_tells_stays_where_something_takes_no_part() {
 }
 
 #[test]
-fn what_the_list_names_and_the_source_lacks_is_not_deleted() {
+fn a_listed_file_that_the_source_lacks_is_not_deleted() {
     let env = TestEnvironment::new();
     let (data, theirs, here) = (env.folder("data"), env.folder("theirs"), env.folder("here"));
     plant(&data, &[("a", "1")]);
@@ -69,7 +69,7 @@ fn what_the_list_names_and_the_source_lacks_is_not_deleted() {
 }
 
 #[test]
-fn a_folder_that_holds_something_excluded_is_not_emptied_in_vain() {
+fn a_folder_with_excluded_files_is_neither_replaced_nor_emptied() {
     let env = TestEnvironment::new();
     let (data, here) = (env.folder("data"), env.folder("here"));
     plant(&data, &[("a", "a file here"), ("b", "new")]);
@@ -99,7 +99,7 @@ fn a_folder_that_holds_something_excluded_is_not_emptied_in_vain() {
 }
 
 #[test]
-fn what_went_because_it_was_in_the_way_is_not_told_as_unseen() {
+fn a_replaced_folder_is_not_reported_as_unlisted() {
     let env = TestEnvironment::new();
     let Some(site) = super::ordinary_user::site(&env) else {
         return;

@@ -8,7 +8,7 @@ use e2e::TestEnvironment;
 use super::{arg, home, ordinary_user, plant};
 
 #[test]
-fn a_link_that_leads_to_nothing_does_not_stop_a_pattern() {
+fn a_broken_link_does_not_stop_a_pattern() {
     let env = TestEnvironment::new();
     let (data, back) = (env.folder("data"), env.folder("back"));
     plant(&data, &[("a", "1"), ("z", "23")]);
@@ -37,7 +37,7 @@ fn a_link_that_leads_to_nothing_does_not_stop_a_pattern() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
+fn unreadable_entries_are_reported_and_the_rest_is_shown() {
     let env = TestEnvironment::new();
     let files = [
         ("a", "1"),
@@ -58,8 +58,8 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
     let listed = site.run("ada", &["ls", "-r", remote]);
     assert_eq!(listed.stdout, "a\nsecret\nz\n");
     assert_eq!(listed.code, Some(1), "{listed}");
-    let told = names(&["closed", "shut"]);
-    told.iter().fold(listed, |listed, name| listed.says(name));
+    let unreadable = names(&["closed", "shut"]);
+    unreadable.iter().fold(listed, |listed, name| listed.says(name));
 
     let all = format!("{remote}/*");
     let seen = site.run("ada", &["stat", "--digest", "-o", "json", &all]);
@@ -75,7 +75,7 @@ fn what_cannot_be_read_is_named_and_the_rest_is_shown() {
 }
 
 #[test]
-fn a_measurement_of_many_goes_on_after_one_that_leads_nowhere() {
+fn du_continues_after_a_broken_link() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1"), ("z", "23")]);
@@ -90,7 +90,7 @@ fn a_measurement_of_many_goes_on_after_one_that_leads_nowhere() {
 
 /// The same command does the same again.
 #[test]
-fn a_folder_of_which_something_can_never_arrive_is_gone_on_with() {
+fn a_copy_with_a_failed_entry_is_repeated_in_the_same_place() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1")]);
@@ -113,7 +113,7 @@ fn a_folder_of_which_something_can_never_arrive_is_gone_on_with() {
 
 /// A change is reported by one check.
 #[test]
-fn a_check_of_all_files_tells_a_change_once() {
+fn fsck_reports_a_change_once() {
     let env = TestEnvironment::new();
     let file = env.folder("data").join("large");
     fs::write(&file, super::noise(86, 2 << 20)).unwrap();

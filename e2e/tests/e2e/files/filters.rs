@@ -59,7 +59,7 @@ fn listed(folder: &Path) -> String {
 }
 
 #[test]
-fn filters_choose_what_comes_down() {
+fn filters_apply_to_downloads() {
     let env = TestEnvironment::new();
     let (remote, list) = (with_files(&env), write_list(&env));
     for (at, (flags, expected)) in choices(&list).into_iter().enumerate() {
@@ -78,7 +78,7 @@ fn filters_choose_what_comes_down() {
 }
 
 #[test]
-fn filters_choose_what_is_copied_on_the_cluster() {
+fn filters_apply_to_copies_on_the_cluster() {
     let env = TestEnvironment::new();
     let (remote, list) = (with_files(&env), write_list(&env));
     let home = home(&env);
@@ -87,8 +87,8 @@ fn filters_choose_what_is_copied_on_the_cluster() {
             let copy = format!("{home}/{}{at}", verb[0]);
             let line = [verb, &flags[..], &[&remote, &copy]].concat();
             env.paddlectl(&line).ok();
-            let there = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
-            assert_eq!(there, expected, "{line:?}");
+            let copied = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
+            assert_eq!(copied, expected, "{line:?}");
         }
     }
     let single = format!("{home}/single/");
@@ -99,7 +99,7 @@ fn filters_choose_what_is_copied_on_the_cluster() {
 }
 
 #[test]
-fn what_is_excluded_is_not_deleted_here_nor_on_the_cluster() {
+fn excluded_files_are_not_deleted_here_or_on_the_cluster() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let back = env.folder("back");
@@ -115,7 +115,7 @@ fn what_is_excluded_is_not_deleted_here_nor_on_the_cluster() {
 }
 
 #[test]
-fn a_name_of_the_list_that_is_not_there_is_reported_whichever_way_files_go() {
+fn a_listed_name_that_does_not_exist_is_reported() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let list = env.folder("lists").join("list");
@@ -135,15 +135,15 @@ fn a_name_of_the_list_that_is_not_there_is_reported_whichever_way_files_go() {
 }
 
 #[test]
-fn the_list_can_come_through_a_pipe() {
+fn files_from_can_read_the_list_from_a_pipe() {
     let env = TestEnvironment::new();
     let remote = with_files(&env);
     let (data, copy) = (env.folder("data"), format!("{}/copy", home(&env)));
     for (from, list) in [(arg(&data), "tmp\na.txt\n"), (&remote, "./tmp/x\0a.txt\0")] {
         let words = ["sync", "--delete", "--files-from", "-", from, &copy];
         with_stdin(&env, &words, list).ok();
-        let there = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
-        assert_eq!(there, "a.txt\ntmp\ntmp/x\n", "{words:?}");
+        let copied = env.paddlectl(&["ls", "-r", &copy]).ok().stdout;
+        assert_eq!(copied, "a.txt\ntmp\ntmp/x\n", "{words:?}");
         env.paddlectl(&["rm", "-r", &copy]).ok();
     }
     let back = env.home().join("back");

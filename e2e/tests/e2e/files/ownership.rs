@@ -9,7 +9,7 @@ use super::site::Site;
 use super::{arg, plant};
 
 #[test]
-fn what_moves_between_public_and_a_home_changes_its_owner() {
+fn a_file_moved_between_public_and_a_home_changes_its_owner() {
     let env = TestEnvironment::new();
     // Bob is an administrator whose files belong to a system user of his own.
     let Some(site) = Site::start(&env, "  admin: true\n") else {

@@ -28,7 +28,7 @@ fn running<'a>(env: &'a TestEnvironment) -> (Site<'a>, PathBuf) {
     let words = ["submit", "-jobname", "job", "-pservers", "0", "-cpu", "20m"];
     let more = ["-memory", "32Mi", "-entry", "sh train.sh", package.arg()];
     site.run("ada", &[&words[..], &more].concat()).ok();
-    site.begin("ada", &["logs", "-f", "job"]).wait_for_line("linked");
+    site.spawn("ada", &["logs", "-f", "job"]).wait_for_line("linked");
     let runs = site.home("ada").join(".paddlecloud/runs");
     let run = fs::read_dir(runs).expect("there is a run").next();
     (site, run.expect("there is a run").expect("it can be read").path())
@@ -77,7 +77,7 @@ fn names_of(run: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_a_running_job_uses_is_not_changed_by_any_name_of_it() {
+fn the_files_of_a_running_job_cannot_be_changed_by_any_path() {
     let env = TestEnvironment::new();
     let (site, run) = running(&env);
     let here = env.folder("here");
@@ -128,7 +128,7 @@ fn what_a_running_job_uses_is_not_changed_by_any_name_of_it() {
 }
 
 #[test]
-fn nor_is_what_the_server_keeps_beside_runs() {
+fn the_servers_own_folder_cannot_be_changed_by_any_path() {
     let env = TestEnvironment::new();
     let (site, _) = running(&env);
     let here = env.folder("here");
@@ -194,7 +194,7 @@ fn old_client(site: &Site<'_>, change: &str) -> String {
 }
 
 #[test]
-fn a_packages_name_is_read_copied_from_and_removed_and_an_ended_runs_output_is_the_users() {
+fn a_packages_name_can_be_read_and_removed_and_an_ended_runs_output_moved() {
     let env = TestEnvironment::new();
     let (site, run) = running(&env);
     let back = env.folder("back");
@@ -231,7 +231,7 @@ fn a_packages_name_is_read_copied_from_and_removed_and_an_ended_runs_output_is_t
 }
 
 #[test]
-fn a_sync_into_what_a_run_left_is_refused_before_anything_goes() {
+fn a_sync_into_an_ended_run_is_refused_before_anything_is_deleted() {
     let env = TestEnvironment::new();
     let (site, run) = running(&env);
     end(&site);
@@ -269,7 +269,7 @@ fn a_sync_into_what_a_run_left_is_refused_before_anything_goes() {
 }
 
 #[test]
-fn what_the_server_keeps_takes_no_part_whether_it_can_be_read_or_not_by_any_name_of_the_home() {
+fn a_home_is_synced_without_the_servers_own_folder_even_if_unreadable() {
     let env = TestEnvironment::new();
     let Some(site) = super::ordinary_user::site(&env) else {
         return;
@@ -288,8 +288,8 @@ fn what_the_server_keeps_takes_no_part_whether_it_can_be_read_or_not_by_any_name
     for (number, name) in [HOME.to_owned(), format!("{HOME}/all")].iter().enumerate() {
         let back = env.folder(&format!("back-{number}"));
         plant(&back, &[("extra", "")]);
-        let told = site.run("ada", &["sync", "--delete", name, arg(&back)]).ok();
-        assert!(!told.stderr.contains(".paddlecloud"), "{told}");
+        let synced = site.run("ada", &["sync", "--delete", name, arg(&back)]).ok();
+        assert!(!synced.stderr.contains(".paddlecloud"), "{synced}");
         super::assert_same(&data, &back);
         plant(&back, &[(".paddlecloud/planted", "")]);
         for source in [&back, &data] {
@@ -301,7 +301,7 @@ fn what_the_server_keeps_takes_no_part_whether_it_can_be_read_or_not_by_any_name
 }
 
 #[test]
-fn a_folder_is_not_put_into_itself_behind_a_link() {
+fn a_folder_is_not_copied_or_moved_into_itself_through_a_link() {
     let env = TestEnvironment::new();
     let (site, _) = running(&env);
     let here = env.folder("here");
@@ -333,7 +333,7 @@ fn a_folder_is_not_put_into_itself_behind_a_link() {
 }
 
 #[test]
-fn a_second_server_for_the_same_storage_is_refused_and_clears_nothing_away() {
+fn a_second_server_for_the_same_storage_is_refused_and_removes_nothing() {
     let env = TestEnvironment::new();
     let (site, run) = running(&env);
     let folder = env.folder("server");

@@ -5,7 +5,7 @@ use e2e::TestEnvironment;
 use super::site::Site;
 use super::{arg, plant};
 use crate::durability::trace::{Call, Trace};
-use crate::durability::{Must, can_trace, check, tool};
+use crate::durability::{RequiredSync, can_trace, check, tool};
 
 #[test]
 fn a_revoked_link_is_removed_from_the_disk_before_the_reply() {
@@ -35,11 +35,11 @@ fn a_revoked_link_is_removed_from_the_disk_before_the_reply() {
     let (draft, list) = (quoted[1], quoted[3]);
     let written = trace.last_write(draft).expect("the list was written");
     let folder = list.strip_suffix("/shares.json").expect("it lies in a folder");
-    let musts = [
-        Must::sync(draft, (written.ends, named.begins)),
-        Must::sync(folder, (named.ends, revoked.reply.begins)),
+    let required = [
+        RequiredSync::sync(draft, (written.ends, named.begins)),
+        RequiredSync::sync(folder, (named.ends, revoked.reply.begins)),
     ];
-    check(&musts, trace);
+    check(&required, trace);
 }
 
 /// The call that gave the list of links its name after a request.

@@ -10,7 +10,7 @@ use super::site::Site;
 use super::{arg, home, on_disk, ordinary_user, plant};
 
 #[test]
-fn what_is_there_already_is_not_copied_again() {
+fn unchanged_files_are_not_copied_again() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "1"), ("sub/b", "2")]);
@@ -35,8 +35,8 @@ fn what_is_there_already_is_not_copied_again() {
     plant(&data, &[("sub/b", "22"), ("sub/new", "3")]);
     env.paddlectl(&["sync", arg(&data), &one]).ok();
     let dry = [&again[..], &["--dry-run"]].concat();
-    let foreseen = env.paddlectl(&dry).ok();
-    assert_eq!(foreseen.stdout, format!("copy {one}/sub/b\ncopy {one}/sub/new\n"));
+    let planned = env.paddlectl(&dry).ok();
+    assert_eq!(planned.stdout, format!("copy {one}/sub/b\ncopy {one}/sub/new\n"));
     env.paddlectl(&again)
         .ok()
         .says("2 files copied, 1 unchanged; 3 bytes copied");
@@ -44,7 +44,7 @@ fn what_is_there_already_is_not_copied_again() {
 }
 
 #[test]
-fn contents_are_compared_when_asked() {
+fn checksum_compares_contents() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("a", "before"), ("b", "same")]);
@@ -80,7 +80,7 @@ fn contents_are_compared_when_asked() {
 }
 
 #[test]
-fn nothing_on_the_cluster_is_overwritten_where_that_is_not_wanted() {
+fn cp_n_overwrites_nothing_on_the_cluster() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("one/a", "new"), ("one/b", "b"), ("two/a", "old")]);
@@ -88,20 +88,20 @@ fn nothing_on_the_cluster_is_overwritten_where_that_is_not_wanted() {
     let at = |name: &str| format!("{home}/{name}");
     env.paddlectl(&["sync", arg(&data), &home]).ok();
     let folder = ["cp", "-n", "-r", &at("one/."), &at("two")];
-    let foreseen = env.paddlectl(&[&folder[..], &["--dry-run"]].concat()).ok();
+    let planned = env.paddlectl(&[&folder[..], &["--dry-run"]].concat()).ok();
     let one = at("one");
-    assert_eq!(foreseen.stdout, format!("keep {one}/a\ncopy {one}/b\n"));
+    assert_eq!(planned.stdout, format!("keep {one}/a\ncopy {one}/b\n"));
     env.paddlectl(&folder).ok().says("1 file copied, 1 kept");
     let single = ["cp", "-n", &at("one/a"), &at("two/a")];
-    let foreseen = env.paddlectl(&[&single[..], &["--dry-run"]].concat()).ok();
-    assert_eq!(foreseen.stdout, format!("keep {one}/a\n"));
+    let planned = env.paddlectl(&[&single[..], &["--dry-run"]].concat()).ok();
+    assert_eq!(planned.stdout, format!("keep {one}/a\n"));
     env.paddlectl(&single).ok().says("0 files copied, 1 kept");
-    let there = env.paddlectl(&["cat", &at("two/a"), &at("two/b")]).ok().stdout;
-    assert_eq!(there, "oldb");
+    let contents = env.paddlectl(&["cat", &at("two/a"), &at("two/b")]).ok().stdout;
+    assert_eq!(contents, "oldb");
 }
 
 #[test]
-fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
+fn entries_of_another_kind_stay_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(
@@ -134,7 +134,7 @@ fn what_is_of_another_kind_there_stays_and_the_rest_goes() {
 }
 
 #[test]
-fn only_a_file_in_the_place_of_a_file_is_kept_as_it_was() {
+fn with_n_only_a_file_in_the_place_of_a_file_counts_as_kept() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("k1/a/f", ""), ("k1/g", "file"), ("k1/same", "new")]);
@@ -162,7 +162,7 @@ fn only_a_file_in_the_place_of_a_file_is_kept_as_it_was() {
 }
 
 #[test]
-fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
+fn no_file_is_tried_in_a_folder_that_cannot_be_created() {
     const FILES: usize = 200;
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
@@ -194,7 +194,7 @@ fn where_a_folder_cannot_be_made_none_of_its_files_is_tried() {
 }
 
 #[test]
-fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
+fn a_locked_folder_is_reported_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let files = [("a", "1"), ("closed/b", "2"), ("sub/unreadable", "3"), ("z", "4")];
     let Some(site) = ordinary_user::site_with(&env, &files) else {
@@ -245,7 +245,7 @@ fn a_folder_that_is_locked_is_named_and_the_rest_is_copied() {
 }
 
 #[test]
-fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
+fn an_interrupted_copy_resumes_in_the_same_place() {
     const FILES: usize = 200;
     let env = TestEnvironment::new();
     let mut site = Site::of_ada(&env, "");
@@ -257,20 +257,20 @@ fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
     site.run("ada", &["cp", "-r", arg(&data), from]).ok();
     let copy = ["cp", "-r", "--transfers", "1", "--exclude", "none", from, to];
     // The wire stands still in the middle, until the client was interrupted.
-    let (stands, has_come) = channel();
-    let (go_on, wait) = channel::<()>();
+    let (report, reached) = channel();
+    let (release, wait) = channel::<()>();
     site.network().after(100_000, move || {
-        stands.send(()).expect("somebody waits");
+        report.send(()).expect("somebody waits");
         let _ = wait.recv_timeout(LIMIT);
     });
-    let first = site.begin("ada", &copy);
-    has_come.recv_timeout(LIMIT).expect("this many bytes pass");
+    let first = site.spawn("ada", &copy);
+    reached.recv_timeout(LIMIT).expect("this many bytes pass");
     first.interrupt();
     assert!(!first.end().0.success());
-    drop(go_on);
+    drop(release);
     let count = || fs::read_dir(site.home("ada").join("new")).unwrap().count();
-    let there = count();
-    assert!((1..FILES).contains(&there), "{there} files were there");
+    let copied = count();
+    assert!((1..FILES).contains(&copied), "{copied} files were there");
 
     let second = site.run("ada", &copy).ok();
     assert!(
@@ -287,7 +287,7 @@ fn a_copy_that_was_interrupted_goes_on_in_the_same_place() {
 }
 
 #[test]
-fn links_that_lead_out_of_the_folder_are_named_and_the_rest_is_copied() {
+fn links_that_point_outside_the_folder_are_reported_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let data = env.folder("data");
     plant(&data, &[("one/a", "1"), ("one/sub/b", "2"), ("beside", "")]);
@@ -316,9 +316,9 @@ fn links_that_lead_out_of_the_folder_are_named_and_the_rest_is_copied() {
             "a\nin\nonly\nout\nout/of\nout/of/the\nout/of/the/way\nsub\nsub/b\n",
         ),
     ] {
-        let foreseen = env.paddlectl(&[words, &["--dry-run"]].concat());
-        assert_eq!(foreseen.code, Some(1), "{foreseen}");
-        foreseen.says("2 would fail");
+        let planned = env.paddlectl(&[words, &["--dry-run"]].concat());
+        assert_eq!(planned.code, Some(1), "{planned}");
+        planned.says("2 would fail");
         env.paddlectl(words)
             .refused(1)
             .says(" ... Done, 2 failed")

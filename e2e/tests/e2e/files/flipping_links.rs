@@ -60,23 +60,23 @@ fn command(dice: &mut Dice, round: usize, home: &str, here: &Path, back: &Path) 
 }
 
 #[test]
-fn a_link_that_a_job_flips_while_commands_run_leads_nowhere() {
+fn a_link_that_a_job_flips_during_commands_exposes_no_other_files() {
     let env = TestEnvironment::new();
     if let Some(site) = Site::start(&env, "") {
-        play(&env, &site, "bob", "ada");
+        run_commands_while_a_job_flips(&env, &site, "bob", "ada");
     }
 }
 
 #[test]
-fn nor_does_it_where_neither_server_nor_job_are_root() {
+fn a_flipped_link_exposes_no_other_files_without_root() {
     let env = TestEnvironment::new();
     if let Some(site) = ordinary_user::site(&env) {
-        play(&env, &site, "ada", "eve");
+        run_commands_while_a_job_flips(&env, &site, "ada", "eve");
     }
 }
 
 /// A job of `user` flips a link to the home of `other`.
-fn play(env: &TestEnvironment, site: &Site<'_>, user: &str, other: &str) {
+fn run_commands_while_a_job_flips(env: &TestEnvironment, site: &Site<'_>, user: &str, other: &str) {
     let (data, back) = (env.folder("data"), env.folder("back"));
     let (home, theirs) = (format!("/pfs/cloud/home/{user}"), site.home(other));
     plant(&data, &[("new", "from outside")]);
