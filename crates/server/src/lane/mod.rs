@@ -20,8 +20,8 @@
 //!                       - not `is_woken`, and the socket is not ready within `SILENCE`
 //! ```
 //!
-//! `run` looks for a call after each pending poll, except after the one that follows a missing permit. A connection that
-//! comes back is polled at once, so no wake-up is lost. The flags:
+//! `run` looks for a call after each pending poll. A connection that comes back is polled immediately, so no wake-up is
+//! lost. The flags:
 //!
 //! | flag | set by | cleared by |
 //! | --- | --- | --- |
@@ -163,14 +163,19 @@ type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub async fn run(lane: Arc<Lane>, connection: impl Future<Output = ()> + Send + 'static) {
     let mut connection: Connection = Box::pin(LANE.scope(lane.clone(), connection));
     loop {
-        let permit = poll_fn(|context| match connection.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(None),
-            Poll::Pending if lane.is_called.swap(false, Ordering::Relaxed) => match FREE.try_acquire() {
-                Ok(permit) => Poll::Ready(Some(permit)),
+        let permit = poll_fn(|context| {
+            loop {
+                if connection.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(None);
+                }
+                if !lane.is_called.swap(false, Ordering::Relaxed) {
+                    return Poll::Pending;
+                }
+                if let Ok(permit) = FREE.try_acquire() {
+                    return Poll::Ready(Some(permit));
+                }
                 // Another connection got the thread; the caller notices at the next poll.
-                Err(_) => connection.as_mut().poll(context).map(|()| None),
-            },
-            Poll::Pending => Poll::Pending,
+            }
         });
         let Some(permit) = permit.await else { return };
         match on_thread(lane.clone(), connection, permit).await {
