@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_few_and_a_connection_belongs_to_its_latest_user() {
+    fn a_users_connections_are_limited_and_count_for_the_latest_user() {
         let connections = small();
         let (ada, bob): (UserName, UserName) = ("ada".parse().unwrap(), "bob".parse().unwrap());
         let (first, second) = (

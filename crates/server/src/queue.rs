@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_users_long_lists_keep_nobody_else_waiting() {
+    async fn one_users_long_lists_do_not_make_others_wait() {
         let queue = Queue::default();
         let turn = |name: &str| queue.turn(Class::List, &user(name)).now_or_never();
         let _mine = [turn("me").unwrap(), turn("me").unwrap()];
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_no_turn_any_more_is_forgotten() {
+    async fn users_without_a_turn_are_forgotten() {
         let queue = Queue::default();
         drop(queue.turn(Class::End, &user("me")).await);
         let _mine = queue.turn(Class::End, &user("you")).await;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_has_its_turn_to_its_end_also_when_nobody_waits_for_it() {
+    async fn work_keeps_its_turn_after_its_caller_is_gone() {
         let queue = Queue::default();
         let (release, held) = std::sync::mpsc::channel::<()>();
         let (began, has_begun) = tokio::sync::oneshot::channel();

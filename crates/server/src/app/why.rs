@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owner_and_who_sees_all_know_a_job() {
+    fn a_job_is_named_only_to_its_owner_and_to_readers_of_all_jobs() {
         let job = Arc::new(samples::starting(1, samples::spec("secret", 0, 1)));
         let stranger: UserName = "somebody-else".parse().unwrap();
         let shown = |user: &UserName, sees_all| {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_advised_to_end_another_users_job() {
+    fn a_user_is_not_advised_to_end_another_users_job() {
         let job = Arc::new(samples::starting(1, samples::spec("big", 0, 1)));
         let stranger: UserName = "somebody-else".parse().unwrap();
         let advised = |user: &UserName| {

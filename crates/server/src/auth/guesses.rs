@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn others_need_not_wait_until_a_place_has_guessed_at_many() {
+    fn other_users_wait_only_after_an_address_has_guessed_at_many_accounts() {
         let (guesses, here, now) = (Guesses::default(), origin("192.0.2.1"), Instant::now());
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_password_and_time_forgive() {
+    fn a_right_password_or_enough_time_resets_the_delay() {
         let (guesses, here, now) = (Guesses::default(), origin("2001:db8::1"), Instant::now());
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_at_one_user_from_many_places_wait_and_the_owners_place_does_not() {
+    fn guesses_at_one_user_from_many_addresses_wait_but_the_owners_address_does_not() {
         let (guesses, home, now) = (Guesses::default(), origin("198.51.100.1"), Instant::now());
         guesses.right(home, "ada", now);
         let mut let_through = 0;

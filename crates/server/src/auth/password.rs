@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_fits_its_password_and_no_other() {
+    fn a_hash_matches_its_password_and_no_other() {
         let hash = hash_password("a secret").unwrap();
         assert!(hash.starts_with("$argon2id$"), "{hash}");
         assert_eq!(fits(&hash, "a secret"), Some(true));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_hash_is_a_real_one_that_nothing_fits() {
+    fn the_placeholder_hash_is_valid_and_matches_no_password() {
         assert!(PasswordHash::new(NOBODY).is_ok());
         assert_eq!(fits(NOBODY, ""), Some(false));
     }

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_nobody_uses_are_forgotten() {
+    fn unused_tokens_are_forgotten() {
         let tokens = TokensInUse::default();
         let used = tokens.note("used".into());
         for number in 0..100_000 {

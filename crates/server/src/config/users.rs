@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_that_everybody_can_read_is_reported_and_a_private_one_is_not() {
+    fn a_world_readable_password_file_is_reported_and_a_private_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("word");
         write(&file, "secret\n").unwrap();

@@ -171,7 +171,7 @@ mod tests {
 
     /// The reason may also contain the last part of the path.
     #[test]
-    fn the_whole_path_stands_where_the_path_stood_and_nowhere_else() {
+    fn the_full_path_replaces_only_the_relative_path() {
         let told = FilesError::Storage {
             path: Box::new("/pfs/dc/public/.own".parse().unwrap()),
             source: RootError::Unsupported {

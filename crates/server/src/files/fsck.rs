@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_found_again_until_a_check_ends() {
+    fn findings_are_reported_again_until_a_check_completes() {
         let fixture = Fixture::knowing(b"content");
         std::fs::write(fixture.home().join("f"), "another").unwrap();
         let mut broken = fixture.fsck();

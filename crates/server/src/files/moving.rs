@@ -278,7 +278,7 @@ mod tests {
 
     /// What a move between owners does after its copy, with a folder that was written to meanwhile.
     #[test]
-    fn only_what_was_copied_and_stayed_as_it_was_is_removed() {
+    fn only_copied_and_unchanged_nodes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_small_file_is_refused_by_every_way_and_named() {
+    fn a_damaged_small_file_is_refused_and_named_by_every_kind_of_read() {
         let fixture = Fixture::new();
         fixture.damaged("bad", "right", "wrong");
         fixture.damaged("good", "right", "right");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_of_damage_where_somebody_wrote_to_the_file() {
+    fn a_file_that_was_written_to_is_not_reported_as_damaged() {
         let fixture = Fixture::new();
         fixture.damaged("f", "right", "wrong");
         std::fs::write(fixture.home().join("f"), "newer").unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_stays_one_when_it_or_its_folder_moves() {
+    fn a_damaged_file_stays_damaged_when_it_or_its_folder_moves() {
         let fixture = Fixture::new();
         fixture.damaged("f", "right", "wrong");
         std::fs::create_dir(fixture.home().join("d")).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_a_digest_does_not_make_damage_the_truth() {
+    fn asking_for_a_digest_does_not_hide_damage_from_fsck() {
         let fixture = Fixture::new();
         fixture.damaged("f", "right", "wrong");
         drop(fixture.asked_for("f"));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_wants_to_hears_of_work_that_lasts_and_then_how_it_ended() {
+    async fn long_requests_send_keep_alive_bytes_and_then_the_result() {
         let reply = ask(3600, &[ALIVE_HEADER]).await;
         assert_eq!(reply.status(), StatusCode::OK);
         assert!(reply.headers().contains_key(ALIVE_HEADER));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_soon_ready_and_what_nobody_asked_for_is_replied_as_ever() {
+    async fn short_requests_and_those_without_the_header_get_a_plain_reply() {
         for (seconds, headers) in [(1, [ALIVE_HEADER].as_slice()), (3600, &[])] {
             let reply = ask(seconds, headers).await;
             assert_eq!(reply.status(), StatusCode::CONFLICT);

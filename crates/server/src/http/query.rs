@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_query_is_named() {
+    async fn query_errors_name_the_parameter() {
         assert_eq!(read("limit=7").await.unwrap().limit, Some(7));
         let mut told = Vec::new();
         for query in [

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_comes_is_not_waited_for_for_ever() {
+    async fn a_body_that_never_arrives_times_out() {
         let silent =
             axum::body::Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
         let Err(Refused(error)) = Raw::from_request(Request::new(silent), &()).await else {
@@ -321,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_other_versions_are_let_through() {
+    fn fields_of_other_versions_are_ignored() {
         let request: JobRequest = parse_body(br#"{"colour":"red"}"#).unwrap();
         assert_eq!(request, JobRequest::default());
         assert_eq!(parse_body::<JobRequest>(b" ").unwrap(), JobRequest::default());
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn body_errors_name_the_field() {
         insta::assert_snapshot!(
             [
                 refused(r#"{"paralelism":3}"#),

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quiet_client_is_asked_whether_it_is_there_and_one_that_reads_nothing_is_cut_off() {
+    async fn connections_have_tcp_keep_alive_and_a_send_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (accepted, _client) = tokio::join!(listener.accept(), client);
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_cannot_hold_a_stop_up() {
+    async fn a_client_that_does_not_read_cannot_delay_shutdown() {
         let listen: Listen = "127.0.0.1:0".parse().unwrap();
         let bound = bind(&listen).await.unwrap();
         let address = bound.address.clone();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_with_cursors_is_not_given_what_came_before_them() {
+    fn a_follower_with_cursors_resumes_after_them() {
         let job = samples::starting(1, samples::spec("a", 0, 2));
         let [named, other] = [0, 1].map(|index| job.worker(WorkerKey::trainer(index)).unwrap().clone());
         let wanted = |n| {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_none_is_refused() {
+    fn an_invalid_time_is_refused() {
         assert!(matches!(parse_since("yesterday"), Err(LogsError::NotATime(_))));
         assert_eq!(parse_since("1970-01-01T00:00:01Z").unwrap(), 1_000_000_000);
     }

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_asked_for() {
+    fn only_changed_files_are_requested() {
         let fixture = Fixture::new();
         fixture.write("train.py", "one");
         fixture.write("data.bin", "big");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_copied_and_what_came_counts_as_held() {
+    fn copied_and_received_files_count_as_held() {
         let fixture = Fixture::new();
         fixture.write("known", "1");
         send(&fixture);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_announces_a_package_while_files_are_uploaded_into_it() {
+    fn a_package_cannot_be_announced_while_files_are_uploaded_into_it() {
         let fixture = Fixture::new();
         fixture.write("a", "1");
         let (missing, manifest) = (fixture.announce().missing, fixture.manifest());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_when_all_has_come_keeps_nothing_of_a_package_without_its_list() {
+    fn a_disk_that_is_full_at_the_end_keeps_nothing_of_the_package() {
         let Some(disk) = Disk::mount() else { return };
         let fixture = Fixture::on(&disk.path().join("storage"));
         for number in 0..2000 {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_file_that_was_changed_is_asked_for_again() {
+    fn a_changed_stored_file_is_requested_again() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
         let (id, _) = send(&fixture);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_changes_or_adds_while_files_come_is_not_published() {
+    fn staged_files_changed_or_added_by_a_job_are_not_published() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
         fixture.write("more", "x");

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cannot_be_a_gentle_correction_is_a_jump() {
+    fn a_gradual_clock_correction_is_not_a_jump() {
         let seconds = SignedDuration::from_secs;
         let hour = Duration::from_secs(3600);
         assert_eq!(jump(seconds(3600), hour), None);

@@ -319,7 +319,7 @@ async fn a_job_that_is_over_is_removed_while_the_store_refuses_and_leaves_the_hi
 }
 
 #[tokio::test]
-async fn a_loop_whose_store_refuses_ends_when_nobody_asks_any_more() {
+async fn the_loop_ends_with_its_last_handle_even_if_the_store_refuses() {
     let stage = Stage::new().await;
     let job = stage.submit("left").await;
     stage.wait_until_it_runs(&job).await;
@@ -336,7 +336,7 @@ async fn a_loop_whose_store_refuses_ends_when_nobody_asks_any_more() {
 }
 
 #[tokio::test]
-async fn who_watches_a_job_that_ends_while_the_loop_starts_over_learns_its_end() {
+async fn a_watcher_sees_the_end_of_a_job_across_a_loop_restart() {
     let stage = Stage::new().await;
     let job = stage.submit("ends").await;
     stage.wait_until_it_runs(&job).await;
@@ -365,7 +365,7 @@ async fn who_watches_a_job_that_ends_while_the_loop_starts_over_learns_its_end()
 }
 
 #[tokio::test]
-async fn a_run_is_prepared_before_its_worker_starts_and_goes_with_its_job() {
+async fn a_run_is_prepared_before_its_worker_starts_and_removed_with_its_job() {
     let stage = Stage::new().await;
     let job = stage.submit("tidy").await;
     stage.wait_until_it_runs(&job).await;

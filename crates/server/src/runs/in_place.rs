@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_makes_a_package_of_what_the_server_keeps() {
+    fn no_link_makes_a_package_of_the_servers_own_files() {
         let (_folder, storage, me) = storage();
         storage.home(&me).unwrap();
         let home = storage.home_path(&me);

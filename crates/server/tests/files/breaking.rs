@@ -79,7 +79,7 @@ fn assert_moved_once(summary: &Summary) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_link_that_breaks_is_not_given_up_while_bytes_move() {
+async fn transfers_over_a_slow_breaking_link_continue_while_bytes_move() {
     let stage = Stage::new().await;
     let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (file, fetched) = (local.path().join("large"), back.path().join("large"));
@@ -150,7 +150,7 @@ async fn pass_slowly(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, bytes_per_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_over_a_slow_link_is_not_given_up_while_bytes_move() {
+async fn an_upload_over_a_slow_link_continues_while_bytes_move() {
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     let file = local.path().join("large");
@@ -178,7 +178,7 @@ async fn an_upload_over_a_slow_link_is_not_given_up_while_bytes_move() {
 }
 
 #[tokio::test]
-async fn a_socket_or_pipe_is_replaced_by_no_file_on_either_side() {
+async fn transfers_replace_no_socket_or_pipe_on_either_side() {
     let stage = Stage::new().await;
     let files = stage.me.files();
     let local = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn assert_not_replaced(summary: &Summary, transferred: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_gets_there_through_connections_that_are_cut() {
+async fn a_tree_is_transferred_despite_cut_connections() {
     let stage = Stage::new().await;
     let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir(local.path().join("d")).unwrap();
@@ -303,7 +303,7 @@ async fn a_tree_gets_there_through_connections_that_are_cut() {
 }
 
 #[tokio::test]
-async fn an_upload_goes_on_after_the_server_was_started_again() {
+async fn an_upload_resumes_after_a_server_restart() {
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     let path = local.path().join("large");
@@ -411,7 +411,7 @@ async fn wait_until_read(stream: &mut TcpStream, says: impl Fn(&str) -> bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_long_work_hears_that_the_server_is_there() {
+async fn long_requests_send_keep_alive_bytes() {
     let stage = Stage::new().await;
     let user = "me".parse().unwrap();
     let turns = [

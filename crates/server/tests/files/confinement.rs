@@ -166,7 +166,7 @@ async fn a_link_swapped_in_by_a_job_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn what_is_uploaded_belongs_to_the_homes_system_user() {
+async fn uploaded_files_belong_to_the_homes_system_user() {
     use std::os::unix::fs::MetadataExt;
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root works in other users' names");

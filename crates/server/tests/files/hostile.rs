@@ -315,7 +315,7 @@ fn runner(cases: u32) -> TestRunner {
 }
 
 #[test]
-fn no_text_reads_what_lies_outside_of_a_home() {
+fn no_path_reads_files_outside_a_home() {
     let runtime = Runtime::new().unwrap();
     let stage = runtime.block_on(Stage::with(USERS));
     plant(&stage);
@@ -336,7 +336,7 @@ fn no_text_reads_what_lies_outside_of_a_home() {
 }
 
 #[test]
-fn no_text_changes_what_lies_outside_of_a_home() {
+fn no_path_changes_files_outside_a_home() {
     let runtime = Runtime::new().unwrap();
     let stage = runtime.block_on(Stage::with(USERS));
     plant(&stage);

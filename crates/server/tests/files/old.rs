@@ -117,7 +117,7 @@ async fn ask_all(stage: &Stage, user: &str, file: &str, ranges: usize) -> Vec<Va
 }
 
 #[tokio::test]
-async fn who_fetches_a_public_file_neither_completes_it_nor_keeps_it_from_appearing() {
+async fn reading_a_public_file_neither_completes_nor_blocks_its_upload() {
     let stage = Stage::new().await;
     let file = stage.public().join("data");
     let old = noise(1, 3 * RANGE);
@@ -141,7 +141,7 @@ async fn who_fetches_a_public_file_neither_completes_it_nor_keeps_it_from_appear
 }
 
 #[tokio::test]
-async fn an_old_client_sends_a_file_twice_and_nobody_sees_a_part() {
+async fn an_old_client_sends_a_file_twice_and_it_appears_only_complete() {
     let stage = Stage::new().await;
     let file = stage.home("me").join("data");
     let mut content = noise(1, 3 * RANGE + 100);

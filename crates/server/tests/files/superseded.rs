@@ -88,7 +88,7 @@ async fn a_file_sent_again_may_use_the_space_of_its_unfinished_upload() {
 }
 
 #[tokio::test]
-async fn a_published_file_ends_older_uploads_of_it_but_none_that_somebody_sends_to() {
+async fn a_published_file_ends_other_uploads_of_it_except_active_ones() {
     let stage = Stage::with(USERS).await;
     let second = begin(&stage, "f", "2").await;
     let mut taking = stage.app.upload_range(&me(), &second, 0, 3).await.unwrap();
@@ -152,7 +152,7 @@ async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_i
 }
 
 #[tokio::test]
-async fn an_upload_that_is_refused_for_good_holds_no_room() {
+async fn a_permanently_refused_upload_holds_no_room() {
     let stage = Stage::with(USERS).await;
     let home = stage.home("me");
     is_refused_for_good(&stage, "pipe", ErrorName::BadRequest, || {
@@ -187,7 +187,7 @@ async fn an_upload_that_its_user_may_not_store_holds_no_room() {
 }
 
 #[tokio::test]
-async fn what_would_replace_a_pipe_is_refused_before_it_is_sent() {
+async fn a_file_that_would_replace_a_pipe_is_refused_before_it_is_sent() {
     let stage = Stage::with(USERS).await;
     let home = stage.home("me");
     std::fs::create_dir_all(&home).unwrap();
@@ -276,7 +276,7 @@ async fn small_files_that_fill_the_disk_here_are_not_blamed_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_download_clears_away_what_one_that_was_killed_left() {
+async fn a_download_removes_leftovers_of_a_killed_one() {
     let stage = Stage::new().await;
     let home = stage.home("me");
     std::fs::create_dir_all(&home).unwrap();
@@ -306,7 +306,7 @@ async fn a_download_clears_away_what_one_that_was_killed_left() {
 }
 
 #[tokio::test]
-async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
+async fn an_upload_with_extra_staged_bytes_ends_and_holds_no_room() {
     use std::io::Write as _;
     let stage = Stage::with(USERS).await;
     let id = begin(&stage, "f", "one").await;
@@ -329,7 +329,7 @@ async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
 }
 
 #[tokio::test]
-async fn an_old_clients_file_that_meets_a_full_disk_is_given_up_at_once() {
+async fn an_old_clients_upload_is_discarded_when_the_disk_is_full() {
     let Some(disk) = SmallDisk::new("8m") else {
         eprintln!("skipped: mounting is not permitted here");
         return;

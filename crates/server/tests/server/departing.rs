@@ -41,7 +41,7 @@ async fn gone_after<F: Future>(steps: usize, request: F) -> Option<F::Output> {
 
 /// The server shares the only thread with this test: between two of its steps it does nothing.
 #[tokio::test]
-async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit() {
+async fn a_disconnect_after_a_submit_stores_no_job_while_packages_are_removed() {
     let users = "users:\n- {name: me, password_file: word, system_user: a}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
@@ -84,7 +84,7 @@ async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit
 }
 
 #[tokio::test]
-async fn who_removes_packages_is_alone_until_it_is_done_whoever_asked_for_it_is_gone() {
+async fn removing_packages_keeps_its_lock_after_the_client_disconnects() {
     let stage = Stage::new().await;
     let package = upload(&stage).await.id();
     let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");

@@ -309,7 +309,7 @@ async fn the_local_engine_passes_the_suite_of_its_port() {
 }
 
 #[tokio::test]
-async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
+async fn a_launch_in_flight_is_left_alone_when_the_server_reads_the_state() {
     let mut machine = Machine::new();
     let gate = Gate::before(&mut machine);
     let engine = machine.start();
@@ -325,7 +325,7 @@ async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
+async fn a_supervisor_that_starts_while_the_next_server_looks_is_adopted() {
     let mut machine = Machine::new();
     let gate = Gate::before(&mut machine);
     let job = machine.job_of("exec sleep 1000");
@@ -351,7 +351,7 @@ async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_comes_too_late_does_not_begin() {
+async fn a_supervisor_that_starts_too_late_does_not_run() {
     let mut machine = Machine::new();
     let gate = Gate::before(&mut machine);
     let job = machine.job_of("exec sleep 1000");
@@ -374,7 +374,7 @@ async fn a_supervisor_that_comes_too_late_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_clean_that_was_cut_short_is_finished_and_keeps_the_log() {
+async fn an_interrupted_clean_is_finished_and_keeps_the_log() {
     let machine = Machine::new();
     let engine = machine.start();
     let job = machine.job_of("echo precious");
@@ -413,7 +413,7 @@ async fn an_order_for_a_silent_supervisor_reaches_it_when_it_listens_again() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
+async fn a_live_but_unreachable_supervisor_keeps_its_worker() {
     let machine = Machine::new();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
@@ -433,7 +433,7 @@ async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
 }
 
 #[tokio::test]
-async fn a_boot_that_could_not_be_remembered_ends_nothing_that_began_in_it() {
+async fn a_boot_id_that_could_not_be_stored_ends_no_attempt_of_that_boot() {
     let machine = Machine::new();
     let engine = machine.start();
     let (known, draft) = (machine.data().join("boot_id"), machine.data().join("boot_id.new"));

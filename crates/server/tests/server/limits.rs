@@ -94,7 +94,7 @@ async fn one_users_rate_is_not_anothers() {
 
 /// As the command line and Python send requests.
 #[tokio::test]
-async fn our_client_waits_as_long_as_it_is_asked_to() {
+async fn the_client_waits_as_long_as_the_server_asks() {
     let stage = Stage::with(STRICT).await;
     let token = json!({"username": "me", "password": "secret"});
     let token = Request::new("POST", "/api-token-auth")

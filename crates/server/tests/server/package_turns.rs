@@ -57,7 +57,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
+async fn a_package_waiting_to_be_stored_sends_keep_alive_bytes() {
     let stage = Stage::new().await;
     let (manifest, pack) = package();
     announce(&stage, &manifest).await;
@@ -104,7 +104,7 @@ async fn an_announcement_during_an_upload_is_asked_to_retry() {
 }
 
 #[tokio::test]
-async fn what_came_of_a_package_counts_once() {
+async fn received_files_of_a_package_count_once() {
     let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 5Ki}}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;

@@ -53,7 +53,7 @@ async fn wait_until(stage: &Stage, user: &str, path: &str, wanted: impl Fn(&Valu
 }
 
 #[tokio::test]
-async fn an_administrator_sees_everybody_and_leaves_a_trace() {
+async fn an_administrator_sees_all_users_and_is_audited() {
     let stage = Stage::new().await;
     let own = stage.get("/api/v1/jobs").await.json();
     assert_eq!(own["msg"], json!([]));

@@ -55,7 +55,7 @@ async fn a_token_never_exceeds_its_maker() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_tokens_and_a_login_ends_the_oldest_login() {
+async fn the_number_of_tokens_per_user_is_limited_and_a_login_ends_the_oldest_login() {
     let stage = Stage::with("tokens: {per_user: 2}\n").await;
     let (id, _) = create(&stage, &basic("you"), json!({"name": "one"})).await;
     create(&stage, &basic("you"), json!({"name": "two"})).await;

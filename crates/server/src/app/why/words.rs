@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_may_not_be_used_are_counted_where_room_is_lacking() {
+    fn unusable_nodes_are_counted_when_resources_are_lacking() {
         let with = |reason, closed_nodes| {
             waiting(&Why {
                 reason,
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_cores_is_named_only_to_their_owner() {
+    fn jobs_holding_cores_are_named_only_to_permitted_readers() {
         let seen = || Mention::Seen(job());
         let beside = |amount, jobs| Holders {
             outside: Some(Outside {

@@ -85,7 +85,7 @@ fn pattern(seed: u8, len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_appears_when_its_last_range_has_come_and_not_before() {
+fn a_file_appears_only_after_its_last_range_arrived() {
     let (old, new) = (pattern(1, 2 * RANGE), pattern(2, 2 * RANGE));
     let all = Fixture::new(&old);
     all.announce(2 * RANGE);
@@ -98,7 +98,7 @@ fn a_file_appears_when_its_last_range_has_come_and_not_before() {
 }
 
 #[test]
-fn a_file_that_is_announced_again_starts_over() {
+fn announcing_a_file_again_restarts_its_upload() {
     let (older, newer) = (pattern(2, 2 * RANGE), pattern(3, 2 * RANGE));
     let all = Fixture::with(", quota: {storage: 20Ki}", b"old");
     all.announce(2 * RANGE);
@@ -149,7 +149,7 @@ fn a_file_that_grew_or_shrank_appears() {
 }
 
 #[test]
-fn sums_are_told_of_a_file_that_nobody_writes() {
+fn checksums_are_empty_while_a_file_is_uploaded() {
     let old = pattern(1, 2 * RANGE);
     let all = Fixture::new(&old);
     assert_eq!(all.ask(RANGE).checksum, md5(&old[RANGE as usize..]));
@@ -164,7 +164,7 @@ fn sums_are_told_of_a_file_that_nobody_writes() {
 }
 
 #[test]
-fn who_may_only_read_a_file_is_told_of_it_and_changes_nothing() {
+fn a_reader_gets_the_published_checksum_and_changes_nothing() {
     let (old, new) = (pattern(1, RANGE), pattern(2, RANGE));
     let mut all = Fixture::new(&old);
     all.me.scopes = paddlecloud_core::access::Scopes::all();
@@ -185,7 +185,7 @@ fn who_may_only_read_a_file_is_told_of_it_and_changes_nothing() {
 }
 
 #[test]
-fn an_empty_file_counts_and_gives_back_what_it_replaces() {
+fn an_empty_file_counts_and_frees_what_it_replaces() {
     let all = Fixture::with(", quota: {storage: 8Ki, files: 3}", &pattern(1, 6 << 10));
     let at = |name: &str| -> PfsPath { format!("/pfs/dc/home/me/{name}").parse().unwrap() };
     all.files.old_touch(&all.me, &at("a"), 0).unwrap();
@@ -203,7 +203,7 @@ fn an_empty_file_counts_and_gives_back_what_it_replaces() {
 }
 
 #[test]
-fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
+fn an_old_clients_unfinished_upload_is_listed_and_can_be_discarded() {
     let all = Fixture::with(", quota: {storage: 100Ki}", b"old");
     all.announce(3 * RANGE);
     all.send(0, &pattern(2, RANGE));

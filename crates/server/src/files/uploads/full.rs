@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_later_is_told_the_same() {
+    fn later_writes_get_the_same_error() {
         let place = Place {
             space: Space::Public,
             path: "f".parse().unwrap(),

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_exists_is_reported_as_a_conflict() {
+    fn only_an_existing_file_is_reported_as_a_conflict() {
         let path = || "f".parse().unwrap();
         assert_eq!(storage_name(&RootError::Exists(path())), ErrorName::Conflict);
         assert_eq!(storage_name(&RootError::Changing(path())), ErrorName::Changing);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_folder_kept_by_somebody_else_tries_again() {
+    fn a_busy_folder_is_reported_as_unavailable() {
         let error = || RootError::Busy("f".parse().unwrap());
         assert_eq!(storage_name(&error()), ErrorName::Unavailable);
         assert_eq!(assembly_name(&error().into()), ErrorName::Unavailable);

@@ -34,7 +34,7 @@ async fn filled(folder: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused_in_words() {
+async fn a_file_that_is_not_a_database_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
         file(folder.path()),
@@ -48,7 +48,7 @@ async fn what_is_no_database_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_folder_in_the_databases_place_is_refused_in_words() {
+async fn a_folder_in_place_of_the_database_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(file(folder.path())).unwrap();
     insta::assert_snapshot!(refused(folder.path(), 0).await, @"
@@ -58,7 +58,7 @@ async fn a_folder_in_the_databases_place_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn an_emptied_database_is_no_new_server_where_jobs_were() {
+async fn an_emptied_database_is_refused_if_there_were_jobs() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path()).await;
     for number in 0..3 {
@@ -126,7 +126,7 @@ async fn page_of(folder: &Path, table: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_torn_record_of_a_job_is_named_with_a_way_out() {
+async fn a_damaged_job_record_is_reported_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     let torn = job(1, "me", "torn");
