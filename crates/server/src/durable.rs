@@ -29,7 +29,7 @@ pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
 /// Replaces the content of a small file atomically. After a power cut, the file has the old content or the new one; once this has
 /// returned, the new one.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let fresh = beside(path);
+    let fresh = temporary_name(path);
     let written = File::options()
         .write(true)
         .create_new(true)
@@ -48,7 +48,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// A unique name in the same folder.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_name(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     path.with_extension(format!("{}-{number}.new", std::process::id()))

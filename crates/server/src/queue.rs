@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
 /// How often a waiting client receives a byte. Clients treat a connection as dead after a minute of silence.
-pub const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The resource that a request occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -263,7 +263,7 @@ mod tests {
     async fn work_keeps_its_turn_after_its_caller_is_gone() {
         let queue = Queue::default();
         let (release, held) = std::sync::mpsc::channel::<()>();
-        let (began, has_begun) = tokio::sync::oneshot::channel();
+        let (began, has_started) = tokio::sync::oneshot::channel();
         let working = tokio::spawn({
             let queue = queue.clone();
             async move {
@@ -274,7 +274,7 @@ mod tests {
                 queue.blocking(Class::Long, &user("me"), work).await
             }
         });
-        has_begun.await.unwrap();
+        has_started.await.unwrap();
         working.abort();
         assert!(working.await.is_err());
         let at_once = Class::Long.limit().at_once;

@@ -61,7 +61,7 @@ impl App {
         };
         let mut msg: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
         for (view, job) in msg.iter_mut().zip(&jobs).take(EXPLAINED) {
-            self.tell_why_it_waits(view, job).await;
+            self.add_waiting_reason(view, job).await;
         }
         let next = jobs.last().filter(|_| more).map(|job| job.id.to_string());
         Ok(JobPage { code: 200, next, msg })
@@ -75,7 +75,7 @@ impl App {
 
     async fn job_detail_with_reason(&self, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
-        self.tell_why_it_waits(&mut detail.job, job).await;
+        self.add_waiting_reason(&mut detail.job, job).await;
         detail
     }
 
@@ -173,11 +173,13 @@ impl App {
     }
 
     fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {
-        let wanted = |job: &Job| {
+        let is_selected = |job: &Job| {
             (query.all_users || job.user == caller.user)
                 && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
         };
-        let mut jobs = self.jobs.latest_active(query.after.as_ref(), limit + 1, wanted);
+        let mut jobs = self
+            .jobs
+            .latest_active(query.after.as_ref(), limit + 1, is_selected);
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         (jobs, more)

@@ -60,7 +60,7 @@ impl App {
             reply.bytes = logs + strays + self.foresee_prune(caller, old, latest, outputs).await?;
             return Ok(reply);
         }
-        let mut trouble = None;
+        let mut last_error = None;
         for id in &old {
             // One run that cannot be removed must not block the others.
             match self.prune_one(caller, id, outputs).await {
@@ -72,14 +72,14 @@ impl App {
                     tracing::warn!(%id, error = chain_of(&error), "a job could not be pruned");
                     reply.removed.retain(|removed| removed != id.as_str());
                     reply.jobs.retain(|job| job.id != id.as_str());
-                    trouble = Some(error);
+                    last_error = Some(error);
                 }
             }
         }
         let swept = self.sweep_home(&caller.user, latest, strays).await;
         self.files.home_changed(caller);
         reply.bytes += swept?;
-        match trouble {
+        match last_error {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
         }

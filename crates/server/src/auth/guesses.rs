@@ -45,7 +45,7 @@ impl Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     UserAt(Origin, [u8; 16]),
-    EverybodyAt(Origin),
+    AllUsersAt(Origin),
     UserAnywhere([u8; 16]),
 }
 
@@ -54,7 +54,7 @@ impl Key {
     fn pause(&self, wrong: u32) -> Duration {
         match self {
             Key::UserAt(..) => pause(wrong, FREE),
-            Key::EverybodyAt(_) => pause(wrong, FREE_FOR_ALL),
+            Key::AllUsersAt(_) => pause(wrong, FREE_FOR_ALL),
             Key::UserAnywhere(_) => pause(wrong, FREE_FROM_ANYWHERE).min(LONGEST_FROM_ANYWHERE),
         }
     }
@@ -62,7 +62,7 @@ impl Key {
     fn free(&self) -> u32 {
         match self {
             Key::UserAt(..) => FREE,
-            Key::EverybodyAt(_) => FREE_FOR_ALL,
+            Key::AllUsersAt(_) => FREE_FOR_ALL,
             Key::UserAnywhere(_) => FREE_FROM_ANYWHERE,
         }
     }
@@ -149,7 +149,7 @@ fn keys(origin: Origin, user: &str) -> [Key; 3] {
     let user = digest(user);
     [
         Key::UserAt(origin, user),
-        Key::EverybodyAt(origin),
+        Key::AllUsersAt(origin),
         Key::UserAnywhere(user),
     ]
 }

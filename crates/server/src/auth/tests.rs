@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 
 use super::{
-    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, Secret, TokenAsked, digest,
+    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, RequestedToken, Secret, digest,
     hash_password,
 };
 use crate::config::{Config, DatabaseUrl, SystemUsers, TokenLimits};
@@ -195,12 +195,12 @@ async fn only_the_users_own_credentials_count() {
         auth.identify(&root, None).await,
         Err(AuthError::Missing)
     ));
-    let stranger = Peer {
+    let unknown_peer = Peer {
         certificate: Some(certificate("stranger")),
         ..Peer::default()
     };
     assert!(matches!(
-        auth.identify(&stranger, None).await,
+        auth.identify(&unknown_peer, None).await,
         Err(AuthError::UnknownCertificate(_))
     ));
     let own = Peer {
@@ -352,14 +352,14 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
         .log_in(&Peer::default(), Some(b"Token pct_old"))
         .await
         .unwrap();
-    let asked = TokenAsked {
+    let requested = RequestedToken {
         name: "child".into(),
         scopes: Scopes::all(),
         lifetime: Some(100_000),
         address: None,
     };
     let child = auth
-        .token_issue(&account, &login, "token.create", asked)
+        .token_issue(&account, &login, "token.create", requested)
         .await
         .unwrap();
     assert_eq!(child.row.since, now - 900);
@@ -501,14 +501,14 @@ async fn a_token_of_a_providers_user_gives_no_token_that_outlives_it() {
         provider: Some(ProviderUser::new("https://login.example.org", "1001")),
         ..(*account).clone()
     };
-    let asked = TokenAsked {
+    let requested = RequestedToken {
         name: "child".into(),
         scopes: Scopes::all(),
         lifetime: Some(100_000),
         address: None,
     };
     let child = auth
-        .token_issue(&bound, &login, "token.create", asked)
+        .token_issue(&bound, &login, "token.create", requested)
         .await
         .unwrap();
     assert!(child.row.expires <= now + 101, "{:?}", child.row);

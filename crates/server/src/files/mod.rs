@@ -40,7 +40,7 @@ use paddlecloud_pfs::{
 
 pub use accounts::MEASURED_AGAIN;
 pub use backend::FileStoreError;
-pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
+pub use content::{ByteRange, Content, Opened, PIECE, RequestedBytes};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::KEEP_UNFINISHED;
@@ -48,7 +48,7 @@ pub use list::{ListQuery, Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
 pub use takes::Takes;
-pub use tree::{DigestWanted, RemovedPath};
+pub use tree::{DigestMode, RemovedPath};
 pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::{Action, Caller};
@@ -297,7 +297,7 @@ impl Reached {
     }
 
     /// The metadata of what exists here; `None` if nothing does.
-    fn stat_if_there(&self) -> Result<Option<Meta>, FilesError> {
+    fn stat_if_exists(&self) -> Result<Option<Meta>, FilesError> {
         match self.root.stat_link(&self.place.path) {
             Ok(meta) => Ok(Some(meta)),
             Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => Ok(None),

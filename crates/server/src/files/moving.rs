@@ -43,7 +43,7 @@ impl Files {
         };
         let (replaced, before) = match self.is_one_node(&from, &to)? {
             true => (Amount::default(), None),
-            false => (to.replaced()?, from.stat_if_there()?),
+            false => (to.replaced()?, from.stat_if_exists()?),
         };
         let moved = self.rename_node(&from, &to, existing(request.no_overwrite));
         let may_be_half_done = moved.is_err() && !self.0.store.limits().moves_whole;
@@ -57,7 +57,7 @@ impl Files {
         }
         moved.map_err(|error| match error {
             RootError::Changing(_) if may_be_half_done => partly_moved(&from, &to),
-            error => told_of(&from, &to)(error),
+            error => attribute_error(&from, &to)(error),
         })?;
         match room {
             Some(room) => room.settle(usage.into(), replaced),
@@ -94,7 +94,7 @@ impl Files {
             return Ok(false);
         }
         let number = |meta: Meta| (meta.stamp.device, meta.stamp.inode);
-        Ok(to.stat_if_there()?.map(number) == from.stat_if_there()?.map(number))
+        Ok(to.stat_if_exists()?.map(number) == from.stat_if_exists()?.map(number))
     }
 
     /// Moves a node to a space of another system user. A rename would keep the old owner, so the node is copied and then removed.
@@ -108,7 +108,7 @@ impl Files {
     ) -> Result<(), FilesError> {
         {
             let _acting = self.act(&to.place.space)?;
-            if to.stat_if_there()?.is_some_and(|there| there.is_dir()) {
+            if to.stat_if_exists()?.is_some_and(|there| there.is_dir()) {
                 return Err(to.failed()(RootError::Exists(to.place.path.clone())));
             }
         }
@@ -125,7 +125,7 @@ impl Files {
         let gone = remove_unchanged(from, &before);
         self.forget(&from.place);
         self.freed(&from.place.space, gone.into());
-        match from.stat_if_there()? {
+        match from.stat_if_exists()? {
             None => Ok(()),
             Some(_) => Err(partly_moved(from, to)),
         }
@@ -196,7 +196,7 @@ impl Files {
                 }
                 _ => self.0.store.copy(&from.place, &to.place, existing),
             };
-            return copied.map_err(told_of(from, to));
+            return copied.map_err(attribute_error(from, to));
         };
         let staging = to.root.staging();
         staging
@@ -231,7 +231,7 @@ fn partly_moved(from: &Reached, to: &Reached) -> FilesError {
 }
 
 /// Attributes an error to one of the two paths.
-fn told_of(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
+fn attribute_error(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
     let (source, from_failed, to_failed) = (from.place.path.clone(), from.failed(), to.failed());
     move |error| match &error {
         RootError::NotFound(path) if *path == source => from_failed(error),

@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::files::testing::{self, me};
-    use crate::files::{BytesAsked, Content, Opened, PIECE};
+    use crate::files::{Content, Opened, PIECE, RequestedBytes};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -306,7 +306,7 @@ mod tests {
         }
 
         fn open(&self, share: &Share) -> Content {
-            match self.files.shared(share, &BytesAsked::default()).unwrap() {
+            match self.files.shared(share, &RequestedBytes::default()).unwrap() {
                 Opened::Content(content) => *content,
                 Opened::Outside { .. } => panic!("all of it was asked for"),
             }

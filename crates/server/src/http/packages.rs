@@ -51,7 +51,7 @@ pub(super) async fn package_announce(
         announced.map(envelope).map_err(Refused::from).into_response()
     };
     // Whole packages are read and synced.
-    match alive::is_asked(&headers) {
+    match alive::is_requested(&headers) {
         true => alive::reply(work).await,
         false => work.await,
     }

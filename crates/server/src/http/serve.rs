@@ -36,19 +36,19 @@ const SILENCE: Duration = Duration::from_secs(120);
 /// How long a client may leave its reply unread.
 const UNREAD: Duration = Duration::from_secs(120);
 /// How long a connection may be idle before its client is probed.
-const STILL_THERE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The most bytes a connection buffers in each direction. Many connections have many of these.
 const BUFFER: usize = 128 << 10;
 /// How long replies in flight may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
-const BREATH: Duration = Duration::from_millis(200);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// The reply to a connection above the limit.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nconnection: close\r\n\
 retry-after: 5\r\n\r\n{\"code\":429,\"error\":\"too-many-requests\",\"msg\":\"too many connections\"}";
 /// How often such refusals are logged.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+const LOG_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 /// Longest path the kernel accepts for a Unix socket, without the final zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
@@ -182,7 +182,7 @@ async fn serve_patiently(
             counted: Arc::clone(&counted),
             refusals: Arc::clone(&refusals),
             trusted: Arc::clone(&trusted),
-            complained: Mutex::default(),
+            last_logged: Mutex::default(),
         };
         tokio::spawn(front.accept_all(bound.socket))
     });
@@ -225,7 +225,7 @@ struct Front {
     refusals: Arc<Refusals>,
     trusted: Arc<TrustedProxies>,
     /// When a refusal was last logged.
-    complained: Mutex<Option<Instant>>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 impl Front {
@@ -237,7 +237,7 @@ impl Front {
             };
             if let Err(error) = accepted {
                 tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
         if let Socket::Unix(listener, path) = socket {
@@ -262,9 +262,9 @@ impl Front {
         }
         if admitted.as_ref().is_none_or(|admitted| admitted.replaced) {
             self.refusals.count(Limit::Connections);
-            let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-            if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
-                *complained = Some(Instant::now());
+            let mut last_logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
+            if last_logged.is_none_or(|at| at.elapsed() >= LOG_REFUSALS_EVERY) {
+                *last_logged = Some(Instant::now());
                 tracing::warn!(?address, "connections are refused: too many are open");
             }
         }
@@ -273,8 +273,8 @@ impl Front {
     }
 
     fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
-        let tell = |words: &[u8]| drop(stream.try_write(words));
-        let Some(Entrant { connection, cut }) = self.admit(None, tell) else {
+        let refuse = |words: &[u8]| drop(stream.try_write(words));
+        let Some(Entrant { connection, cut }) = self.admit(None, refuse) else {
             return Ok(());
         };
         let peer = Peer {
@@ -298,14 +298,14 @@ impl Front {
         let _ = stream.set_nodelay(true);
         let address = stream.peer_addr().ok().map(|address| address.ip());
         let has_tls = self.tls.is_some();
-        let tell = |words: &[u8]| {
+        let refuse = |words: &[u8]| {
             if !has_tls {
                 drop(stream.try_write(words));
             }
         };
         // A trusted proxy's connections count for its clients, see `client_address`.
         let counted = address.filter(|address| !self.trusted.contains(Some(*address)));
-        let Some(Entrant { connection, cut }) = self.admit(counted, tell) else {
+        let Some(Entrant { connection, cut }) = self.admit(counted, refuse) else {
             return Ok(());
         };
         keep_alive(&stream);
@@ -349,8 +349,8 @@ fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
     let unread = u32::try_from(UNREAD.as_millis()).expect("minutes fit");
     let set = sockopt::set_socket_keepalive(stream, true)
-        .and_then(|()| sockopt::set_tcp_keepidle(stream, STILL_THERE))
-        .and_then(|()| sockopt::set_tcp_keepintvl(stream, STILL_THERE / 4))
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_IDLE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_IDLE / 4))
         .and_then(|()| sockopt::set_tcp_keepcnt(stream, 4))
         .and_then(|()| sockopt::set_tcp_user_timeout(stream, unread));
     if let Err(error) = set {
@@ -447,7 +447,7 @@ mod tests {
         keep_alive(&stream);
         let is_set = rustix::net::sockopt::socket_keepalive(&stream).unwrap();
         let idle = rustix::net::sockopt::tcp_keepidle(&stream).unwrap();
-        assert_eq!((is_set, idle), (true, STILL_THERE));
+        assert_eq!((is_set, idle), (true, KEEP_ALIVE_IDLE));
         let unread = rustix::net::sockopt::tcp_user_timeout(&stream).unwrap();
         assert_eq!(u128::from(unread), UNREAD.as_millis());
     }

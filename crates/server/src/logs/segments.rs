@@ -99,13 +99,13 @@ impl SegmentLogs {
         }
     }
 
-    fn begun(&self, attempt: &AttemptKey) -> Result<Growing, LogError> {
+    fn writable(&self, attempt: &AttemptKey) -> Result<Growing, LogError> {
         if let Some(growing) = self.find(attempt).filter(|growing| growing.writer.is_some()) {
             return Ok(growing);
         }
-        let begun = std::fs::create_dir_all(attempt_folder(&self.inner.data, attempt))
+        let created = std::fs::create_dir_all(attempt_folder(&self.inner.data, attempt))
             .and_then(|()| self.appended(attempt));
-        begun.map_err(|source| problem("write", attempt, source))
+        created.map_err(|source| problem("write", attempt, source))
     }
 }
 
@@ -129,14 +129,14 @@ fn problem(what: &'static str, attempt: &AttemptKey, source: io::Error) -> LogEr
 
 impl LogStore for SegmentLogs {
     fn begin(&self, attempt: &AttemptKey) -> Result<u64, LogError> {
-        let mark = *self.begun(attempt)?.mark.borrow();
+        let mark = *self.writable(attempt)?.mark.borrow();
         Ok(mark.length)
     }
 
     fn append(&self, attempt: &AttemptKey, chunk: &Chunk) -> Result<u64, LogError> {
-        let growing = self.begun(attempt)?;
+        let growing = self.writable(attempt)?;
         let mut writer = growing.writer.iter().map(|writer| lock(writer));
-        let mut writer = writer.next().expect("a log that was begun has a writer");
+        let mut writer = writer.next().expect("a writable log has a writer");
         let Some(writer) = writer.as_mut() else {
             let closed = io::Error::other("it is closed");
             return Err(problem("write", attempt, closed));
@@ -148,7 +148,7 @@ impl LogStore for SegmentLogs {
     }
 
     fn close(&self, attempt: &AttemptKey, end: u64) -> Result<(), LogError> {
-        let growing = self.begun(attempt)?;
+        let growing = self.writable(attempt)?;
         let writer = growing.writer.iter().find_map(|writer| lock(writer).take());
         let closed = match writer {
             Some(mut writer) => {

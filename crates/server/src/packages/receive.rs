@@ -200,20 +200,20 @@ impl Sources {
         manifest: &Manifest,
         absent: &[&Entry],
     ) -> Result<Sources, StorageError> {
-        let wanted: HashSet<Digest> = absent.iter().filter_map(|entry| entry.digest()).collect();
+        let needed: HashSet<Digest> = absent.iter().filter_map(|entry| entry.digest()).collect();
         let absent: HashSet<&RelPath> = absent.iter().map(|entry| &entry.path).collect();
         let mut staging = HashMap::new();
         let here = staged.place();
         // The same content under another name.
         for entry in manifest.entries() {
-            if let Some(digest) = entry.digest().filter(|digest| wanted.contains(digest))
+            if let Some(digest) = entry.digest().filter(|digest| needed.contains(digest))
                 && !absent.contains(&entry.path)
             {
                 let place = here.join(&entry.path).map_err(RootError::from)?;
                 staging.entry(digest).or_insert(place);
             }
         }
-        Ok(Sources([staging, known_files(home, &wanted)?]))
+        Ok(Sources([staging, known_files(home, &needed)?]))
     }
 
     fn of(&self, digest: Digest) -> impl Iterator<Item = &RelPath> {
@@ -231,17 +231,17 @@ fn written_list(home: &Root, manifest: &Manifest) -> Result<StagedFile, RootErro
 }
 
 /// Where the user's latest packages have these contents.
-fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, StorageError> {
+fn known_files(home: &Root, needed: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, StorageError> {
     let mut known = HashMap::new();
     for id in stored_packages(home)?.into_iter().take(SEARCHED_PACKAGES) {
-        if known.len() == wanted.len() {
+        if known.len() == needed.len() {
             break;
         }
         let Ok(manifest) = read_list(home, &list_path(id)) else {
             continue;
         };
         for entry in manifest.entries() {
-            if let Some(digest) = entry.digest().filter(|digest| wanted.contains(digest)) {
+            if let Some(digest) = entry.digest().filter(|digest| needed.contains(digest)) {
                 known
                     .entry(digest)
                     .or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);

@@ -86,12 +86,12 @@ impl<E: Engine + 'static> Chores<E> {
             return lines.iter().filter_map(|line| self.latest.remove(line)).collect();
         }
         let earlier = line_of(command).and_then(|line| self.latest.remove(&line));
-        self.forget_what_is_done();
+        self.forget_finished();
         earlier.into_iter().collect()
     }
 
     /// Bounds the table by twice the number of orders in flight.
-    fn forget_what_is_done(&mut self) {
+    fn forget_finished(&mut self) {
         if self.latest.len() > self.crowded {
             self.latest
                 .retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));

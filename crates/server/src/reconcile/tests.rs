@@ -178,9 +178,12 @@ impl Stage {
     }
 
     async fn wait_until_its_run_is_gone(&self, job: &Job) {
-        let begun = std::time::Instant::now();
+        let started_at = std::time::Instant::now();
         while self.runs.prepared(&job.id).is_some() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "its folders are left");
+            assert!(
+                started_at.elapsed() < Duration::from_secs(60),
+                "its folders are left"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -244,8 +247,8 @@ async fn a_refused_write_is_reported_and_ends_no_job() {
     stage.wait_until_it_runs(&job).await;
     let mut changes = stage.jobs.watch(&job.id).unwrap();
     stage.refused.store(1, Ordering::SeqCst);
-    let told = stage.try_submit("refused", "true").await.unwrap_err();
-    assert!(told.to_string().contains("no space left"), "{told:?}");
+    let error = stage.try_submit("refused", "true").await.unwrap_err();
+    assert!(error.to_string().contains("no space left"), "{error:?}");
     let next = stage.submit("next").await;
     stage.wait_until_it_runs(&next).await;
     assert_eq!(changes.borrow_and_update().phase, Phase::Running);

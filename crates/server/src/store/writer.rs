@@ -220,7 +220,7 @@ impl Task {
             self.hang_up().await;
         }
         if result.is_ok() {
-            self.spare_the_disk().await;
+            self.checkpoint_if_full().await;
         }
         self.counters
             .commits
@@ -242,7 +242,7 @@ impl Task {
     }
 
     /// On a full disk, checkpoints the write-ahead log immediately, so that it does not use up the remaining space.
-    async fn spare_the_disk(&mut self) {
+    async fn checkpoint_if_full(&mut self) {
         let is_full = self.reserve.as_ref().is_some_and(|reserve| reserve.is_given_up());
         if let (true, Some(connection)) = (is_full, &mut self.connection) {
             // Readers may prevent it; the next commit tries again.

@@ -39,7 +39,7 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .await
         .unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
         .map_err(|error| EngineError(Box::new(error)))?;
-    inner.boot_is_news.store(true, Ordering::Relaxed);
+    inner.boot_is_unrecorded.store(true, Ordering::Relaxed);
     // Attempts being launched may have no plan yet.
     let mut all = found.keys;
     all.extend(under_way);
@@ -243,7 +243,7 @@ async fn sweep(marker: String) {
 /// Removes all files of an attempt except its log.
 pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let running = inner.links().get(attempt).map(|link| {
-        link.tell(Command::Stop { grace_ms: Some(0) });
+        link.send_command(Command::Stop { grace_ms: Some(0) });
         link.ended()
     });
     if let Some(ended) = running

@@ -8,7 +8,7 @@ use futures_util::stream;
 use paddlecloud_core::names::UserName;
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
-use crate::queue::{Class, Queue, SIGN_OF_LIFE};
+use crate::queue::{Class, KEEP_ALIVE_INTERVAL, Queue};
 
 /// A blocking producer of lines.
 pub(super) trait Lines: Send + 'static {
@@ -49,7 +49,7 @@ impl<T: Lines> Waiting<T> {
             At::Rest(source) => make(source, self.turns.clone()),
             At::Work(making) => making,
         };
-        let Ok(made) = tokio::time::timeout(SIGN_OF_LIFE, making.join_next()).await else {
+        let Ok(made) = tokio::time::timeout(KEEP_ALIVE_INTERVAL, making.join_next()).await else {
             self.at = At::Work(making);
             return Ok(Some((Bytes::from_static(b" "), self)));
         };

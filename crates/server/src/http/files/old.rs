@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::content::stream;
 use crate::app::{App, AppError};
 use crate::auth::Caller;
-use crate::files::{DigestWanted, OLD_RANGES};
+use crate::files::{DigestMode, OLD_RANGES};
 use crate::http::Shared;
 use crate::http::request::Raw;
 use crate::http::scope;
@@ -100,7 +100,7 @@ async fn look(
         }
         Some("stat") => {
             let path = one("path").ok_or_else(|| bad("not enough arguments"))?;
-            let meta = app.file_stat(&caller, path, false, DigestWanted::Never).await?;
+            let meta = app.file_stat(&caller, path, false, DigestMode::Never).await?;
             results(shown(path, &meta))
         }
         _ => Err(bad("Method Not Allowed")),

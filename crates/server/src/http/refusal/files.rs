@@ -29,7 +29,7 @@ impl From<FilesError> for ErrorBody {
             (_, ErrorName::QuotaExceeded) => body.with_hint(
                 "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
             ),
-            (FilesError::DamagedThere(_), _) => {
+            (FilesError::DamagedOnDisk(_), _) => {
                 body.with_hint("if you have the file, upload it again with `paddlectl cp --checksum`, and inform an administrator")
             }
             (FilesError::TooManyLinks(_), _) => {
@@ -94,7 +94,7 @@ fn name_of(error: &FilesError) -> ErrorName {
         FilesError::Assembly(error) => assembly_name(error),
         FilesError::PartlyMoved { .. } => ErrorName::Changing,
         FilesError::OtherVersion(_) => ErrorName::Conflict,
-        FilesError::DamagedThere(_) | FilesError::DamagedShare(_) => ErrorName::Damaged,
+        FilesError::DamagedOnDisk(_) | FilesError::DamagedShare(_) => ErrorName::Damaged,
         FilesError::Share(_) => ErrorName::NotFound,
         FilesError::Disk(..) if error.is_full() => ErrorName::StorageFull,
         FilesError::Disk(..) | FilesError::Owner(_) => ErrorName::Internal,

@@ -103,9 +103,9 @@ async fn a_damaged_inner_page_is_reported_with_the_file_when_it_is_read() {
     fs::write(file(folder.path()), bytes).unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     let error = store.load_active().await.unwrap_err();
-    let told = chain_of(&error).replace(&folder.path().display().to_string(), "DATA");
+    let message = chain_of(&error).replace(&folder.path().display().to_string(), "DATA");
     insta::assert_snapshot!(
-        told,
+        message,
         @"cannot read from the job store: the database `DATA/server.db` is damaged: error returned from database: (code: 11) database disk image is malformed"
     );
     assert!(
@@ -136,8 +136,8 @@ async fn a_damaged_job_record_is_reported_with_a_hint() {
         .await
         .unwrap();
     let error = store.load_active().await.unwrap_err();
-    let told = format!("{error}\nhint: {}", hint(&error).unwrap()).replace(torn.id.as_str(), "j_1");
-    insta::assert_snapshot!(told, @r"
+    let message = format!("{error}\nhint: {}", hint(&error).unwrap()).replace(torn.id.as_str(), "j_1");
+    insta::assert_snapshot!(message, @r"
     the record of job j_1 cannot be parsed
     hint: restore the database from a backup; without one, remove this record with `DELETE FROM jobs WHERE id = 'j_1'`: the job is then forgotten, its files stay
     ");
