@@ -119,8 +119,8 @@ async fn an_upload_leaves_out_only_files_in_a_locked_folder() {
             .map(|name| local.path().join(name).display().to_string());
         assert_eq!(lost, expected, "{:?}", sent.failures);
         for failure in &sent.failures {
-            let told = failure.error.to_string();
-            assert!(told.contains("/pfs/dc/home/me/d/locked"), "{told}");
+            let message = failure.error.to_string();
+            assert!(message.contains("/pfs/dc/home/me/d/locked"), "{message}");
         }
         for name in ["a/1", "z/4"] {
             let found = std::fs::read_to_string(there.join(name)).unwrap();

@@ -323,8 +323,8 @@ async fn an_upload_resumes_after_a_server_restart() {
         ..begin("large", meta.size)
     };
     let caller = me();
-    let begun = stage.app.upload_begin(&caller, request).await.unwrap();
-    let id = begun.id.to_string();
+    let started = stage.app.upload_begin(&caller, request).await.unwrap();
+    let id = started.id.to_string();
     let layout = paddlecloud_pfs::content::Layout::of(meta.size);
     for index in 0..2 {
         let (offset, len) = layout.range(index).unwrap();
@@ -425,14 +425,14 @@ async fn long_requests_send_keep_alive_bytes() {
     let head = "GET /api/v1/pfs/usage?path=/pfs/dc/home/me HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
         authorization: Basic bWU6c2VjcmV0\r\npaddlecloud-alive: 1\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let begun = wait_until_read(&mut stream, |text| {
+    let started = wait_until_read(&mut stream, |text| {
         text.split_once("\r\n\r\n")
             .is_some_and(|(_, body)| body.contains(' '))
     })
     .await;
-    assert!(begun.starts_with("HTTP/1.1 200 "), "{begun}");
-    assert!(begun.contains("\r\npaddlecloud-alive: 1\r\n"), "{begun}");
-    assert!(!begun.contains("\"bytes\""), "it was not long: {begun}");
+    assert!(started.starts_with("HTTP/1.1 200 "), "{started}");
+    assert!(started.contains("\r\npaddlecloud-alive: 1\r\n"), "{started}");
+    assert!(!started.contains("\"bytes\""), "it was not long: {started}");
     drop(turns);
     let ended = wait_until_read(&mut stream, |text| text.ends_with("0\r\n\r\n")).await;
     assert!(ended.contains(r#"{"code":200,"msg":{"bytes":"#), "{ended}");

@@ -105,10 +105,10 @@ async fn the_servers_own_name_is_its_own_in_homes_only() {
         assert_eq!(there.unwrap(), ".paddlecloud/notes", "{remote}");
     }
     let refused = send("/pfs/dc/home/me").await;
-    let told = format!("{:?}", refused.failures);
+    let message = format!("{:?}", refused.failures);
     assert!(
-        told.contains("`/pfs/dc/home/me/.paddlecloud` is managed by the server"),
-        "{told}"
+        message.contains("`/pfs/dc/home/me/.paddlecloud` is managed by the server"),
+        "{message}"
     );
     stage.finish().await;
 }

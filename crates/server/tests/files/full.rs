@@ -250,15 +250,15 @@ async fn fsck_reports_changes_of_small_files_too() {
         .unwrap()
         .set_modified(std::time::SystemTime::now())
         .unwrap();
-    let told = async || {
+    let findings = async || {
         let reply = files.fsck().await.unwrap();
-        let mut told: Vec<_> = reply
+        let mut findings: Vec<_> = reply
             .findings
             .into_iter()
             .map(|one| (one.path, one.verdict))
             .collect();
-        told.sort_by(|one, other| one.0.cmp(&other.0));
-        told
+        findings.sort_by(|one, other| one.0.cmp(&other.0));
+        findings
     };
     let at = |name: &str| format!("home/me/d/{name}");
     let expected = [
@@ -266,7 +266,7 @@ async fn fsck_reports_changes_of_small_files_too() {
         (at("removed"), FsckVerdict::RemovedOutside),
         (at("sub/touched"), FsckVerdict::Touched),
     ];
-    assert_eq!(told().await, expected);
-    assert_eq!(told().await, [], "told once");
+    assert_eq!(findings().await, expected);
+    assert_eq!(findings().await, [], "reported once");
     stage.finish().await;
 }

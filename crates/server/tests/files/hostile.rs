@@ -285,10 +285,10 @@ fn pack() -> Vec<u8> {
 /// Begins uploads where they are let in, sends them and ends them.
 async fn complete(stage: &Stage, reply: &str) {
     let body = reply.split("\r\n\r\n").nth(1).unwrap_or_default();
-    let Ok(begun) = serde_json::from_str::<Value>(body) else {
+    let Ok(started) = serde_json::from_str::<Value>(body) else {
         return;
     };
-    let Some(id) = begun["msg"]["id"].as_str() else {
+    let Some(id) = started["msg"]["id"].as_str() else {
         return;
     };
     let at = format!("/api/v1/pfs/uploads/{id}");

@@ -102,8 +102,8 @@ fn long_reads_leave_threads_for_short_requests() {
 #[tokio::test]
 async fn a_repeated_commit_waits_without_a_thread() {
     let stage = Stage::new().await;
-    let begun = stage.app.upload_begin(&me(), begin("f", 3)).await.unwrap();
-    let id = begun.id;
+    let started = stage.app.upload_begin(&me(), begin("f", 3)).await.unwrap();
+    let id = started.id;
     let name = id.to_string();
     let mut taking = stage.app.upload_range(&me(), &name, 0, 3).await.unwrap();
     taking
@@ -160,8 +160,8 @@ async fn uploads_and_removals_do_not_wait_for_copies() {
     soon("a signature", app.file_signature(&caller, &path("f")))
         .await
         .unwrap();
-    let begun = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
-    let id = begun.id.to_string();
+    let started = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
+    let id = started.id.to_string();
     let ranges = ReuseRequest {
         ops: vec![Op::Copy {
             to: 0,
@@ -215,8 +215,8 @@ async fn a_pack_waiting_to_be_stored_sends_keep_alive_bytes() {
     )
     .await;
     let mut reply = vec![0; 4096];
-    let begun = soon("the beginning of a reply", stream.read(&mut reply)).await;
-    reply.truncate(begun.unwrap());
+    let len = soon("the beginning of a reply", stream.read(&mut reply)).await;
+    reply.truncate(len.unwrap());
     assert!(reply.starts_with(b"HTTP/1.1 200"), "{:?}", reply.escape_ascii());
     assert_eq!(stage.app.queue.free(Class::End), 0, "it still waits");
     drop(ends);
@@ -258,8 +258,8 @@ async fn measuring_a_home_waits_for_a_turn() {
         assert_eq!(app.queue.free(Class::End), 0);
         drop(ends);
     };
-    let (begun, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
-    assert!(begun.iter().all(Result::is_ok), "{begun:?}");
+    let (started, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
+    assert!(started.iter().all(Result::is_ok), "{started:?}");
     stage.finish().await;
 }
 

@@ -48,8 +48,8 @@ fn request(name: &str, key: &str) -> UploadRequest {
 }
 
 async fn begin(stage: &Stage, name: &str, key: &str) -> String {
-    let begun = stage.app.upload_begin(&me(), request(name, key)).await.unwrap();
-    begun.id.to_string()
+    let started = stage.app.upload_begin(&me(), request(name, key)).await.unwrap();
+    started.id.to_string()
 }
 
 async fn send_abc(stage: &Stage, id: &str) {
@@ -139,10 +139,10 @@ fn make_pipe(path: &Path) {
 }
 
 /// Begins an upload, sends all of it, lets somebody come in its way, and is refused; nothing of it stays.
-async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_in_its_way: impl FnOnce()) {
+async fn is_permanently_refused(stage: &Stage, name: &str, error: ErrorName, block_path: impl FnOnce()) {
     let id = begin(stage, name, "1").await;
     send_abc(stage, &id).await;
-    come_in_its_way();
+    block_path();
     let refused = stage.app.upload_commit(&me(), &id, commit_of(b"abc")).await;
     let refused = ErrorBody::from(refused.unwrap_err());
     assert_eq!(refused.error, error, "{name}: {refused:?}");
@@ -155,15 +155,15 @@ async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_i
 async fn a_permanently_refused_upload_holds_no_room() {
     let stage = Stage::with(USERS).await;
     let home = stage.home("me");
-    is_refused_for_good(&stage, "pipe", ErrorName::BadRequest, || {
+    is_permanently_refused(&stage, "pipe", ErrorName::BadRequest, || {
         make_pipe(&home.join("pipe"))
     })
     .await;
-    is_refused_for_good(&stage, "folder", ErrorName::BadRequest, || {
+    is_permanently_refused(&stage, "folder", ErrorName::BadRequest, || {
         std::fs::create_dir(home.join("folder")).unwrap();
     })
     .await;
-    is_refused_for_good(&stage, "file/f", ErrorName::BadRequest, || {
+    is_permanently_refused(&stage, "file/f", ErrorName::BadRequest, || {
         std::fs::write(home.join("file"), "").unwrap();
     })
     .await;
@@ -181,7 +181,7 @@ async fn an_upload_that_its_user_may_not_store_holds_no_room() {
     let ro = stage.home("me").join("ro");
     std::fs::set_permissions(&ro, Permissions::from_mode(0o555)).unwrap();
     for name in ["ro/x", "ro/new/x"] {
-        is_refused_for_good(&stage, name, ErrorName::Forbidden, || {}).await;
+        is_permanently_refused(&stage, name, ErrorName::Forbidden, || {}).await;
     }
     stage.finish().await;
 }

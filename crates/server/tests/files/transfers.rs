@@ -189,9 +189,9 @@ async fn checksums_find_changes_that_times_hide_and_no_overwrite_keeps_files() {
 
 /// Records what it receives.
 #[derive(Default)]
-struct Notes(Mutex<Vec<String>>);
+struct RecordedProgress(Mutex<Vec<String>>);
 
-impl Progress for Notes {
+impl Progress for RecordedProgress {
     fn finished(&self, path: &str, outcome: Outcome) {
         self.0
             .lock()
@@ -227,7 +227,7 @@ async fn one_bad_file_does_not_stop_the_others() {
     all.insert(3, link);
     std::fs::remove_file(local.path().join("gone")).unwrap();
     std::fs::create_dir_all(stage.home("me").join("d/in-the-way/x")).unwrap();
-    let notes = Notes::default();
+    let progress = RecordedProgress::default();
     let uploads = vec![Upload::Tree {
         local: local.path().to_owned(),
         remote: mine("d"),
@@ -236,12 +236,12 @@ async fn one_bad_file_does_not_stop_the_others() {
     let summary = stage
         .me
         .files()
-        .upload(uploads, &TransferOptions::default(), &notes)
+        .upload(uploads, &TransferOptions::default(), &progress)
         .await;
-    let mut told = notes.0.into_inner().unwrap();
-    told.sort();
+    let mut lines = progress.0.into_inner().unwrap();
+    lines.sort();
     assert_eq!(
-        told,
+        lines,
         [
             "a Transferred",
             "gone failed",

@@ -141,10 +141,10 @@ async fn bad_accounts_are_refused_with_what_is_wrong() {
         let reply = stage.post("/api/v1/admin/users", body.clone()).await;
         assert!((400..=404).contains(&reply.status), "{body}: {}", reply.text());
     }
-    let nobody = set(&stage, "nobody", json!({"admin": true})).await;
-    assert_eq!(nobody.status, 404);
-    let unsaid = delete(&stage, "nobody", "").await;
-    assert_eq!(unsaid.status, 400);
+    let unknown_user = set(&stage, "nobody", json!({"admin": true})).await;
+    assert_eq!(unknown_user.status, 404);
+    let without_dispose = delete(&stage, "nobody", "").await;
+    assert_eq!(without_dispose.status, 400);
     stage.finish().await;
 }
 

@@ -217,20 +217,26 @@ async fn listed(engine: &LocalEngine, key: &AttemptKey) -> Option<News> {
         .map(|report| report.news)
 }
 
-async fn wait_until_reported(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
-    let told = async {
+async fn wait_until_reported(
+    engine: &LocalEngine,
+    key: &AttemptKey,
+    is_expected: impl Fn(&News) -> bool,
+) -> News {
+    let reported = async {
         loop {
             for event in engine.next_events().await {
                 if let EngineEvent::Worker(report) = event
                     && report.attempt == *key
-                    && wanted(&report.news)
+                    && is_expected(&report.news)
                 {
                     return report.news;
                 }
             }
         }
     };
-    tokio::time::timeout(LIMIT, told).await.expect("within the limit")
+    tokio::time::timeout(LIMIT, reported)
+        .await
+        .expect("within the limit")
 }
 
 /// Orders the stop again and again, as a job does that waits for it.
@@ -242,15 +248,15 @@ async fn wait_until_stopped(engine: &LocalEngine, key: &AttemptKey) -> News {
         }
     };
     tokio::select! {
-        told = wait_until_reported(engine, key, News::is_end) => told,
+        reported = wait_until_reported(engine, key, News::is_end) => reported,
         () = order_again => unreachable!("orders have no end"),
     }
 }
 
 pub async fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < LIMIT, "{what}");
+        assert!(started_at.elapsed() < LIMIT, "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -344,8 +350,8 @@ async fn a_supervisor_that_starts_while_the_next_server_looks_is_adopted() {
     );
     assert!(folder.join(files::PLAN).exists());
     drop(place);
-    let told = wait_until_reported(&engine, &key, News::is_end).await;
-    assert!(matches!(told, News::Lost(_)), "{told:?}");
+    let reported = wait_until_reported(&engine, &key, News::is_end).await;
+    assert!(matches!(reported, News::Lost(_)), "{reported:?}");
     end(&engine, &key).await;
     gate.open();
 }
@@ -469,9 +475,9 @@ async fn a_supervisor_that_does_not_stop_its_worker_in_time_is_ended_with_it() {
     engine.go(&key).await;
     wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     kill_process(machine.supervisor_of(&key), Signal::STOP).unwrap();
-    let told = wait_until_stopped(&engine, &key).await;
+    let reported = wait_until_stopped(&engine, &key).await;
     let why = "its supervisor did not answer and was killed with its worker; captured output is kept";
-    assert_eq!(told, News::Lost(why.into()));
+    assert_eq!(reported, News::Lost(why.into()));
     end(&engine, &key).await;
 }
 
@@ -486,8 +492,8 @@ async fn an_attempt_whose_folder_is_removed_ends_and_is_lost() {
     wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     fs::remove_dir_all(machine.attempt(&key)).unwrap();
     engine.stop(&key, SignedDuration::from_secs(1)).await;
-    let told = wait_until_reported(&engine, &key, News::is_end).await;
+    let reported = wait_until_reported(&engine, &key, News::is_end).await;
     let why = "its folder was removed together with its log, so it was killed";
-    assert_eq!(told, News::Lost(why.into()));
+    assert_eq!(reported, News::Lost(why.into()));
     end(&engine, &key).await;
 }

@@ -464,19 +464,19 @@ async fn a_submit_waiting_for_the_home_to_be_measured_sends_keep_alive_bytes() {
     stage.app.files.home_changed(&me);
     let turns: Vec<_> =
         std::iter::from_fn(|| stage.app.queue.turn(Class::End, &me.user).now_or_never()).collect();
-    let mut asked = vec![
+    let mut streams = vec![
         post_lasting(&stage, "/api/v1/jobs", &request("second").to_string()).await,
         post_lasting(&stage, "/api/v1/jobs", &request("first").to_string()).await,
         post_lasting(&stage, "/api/v1/jobs/first/rerun?name=third", "{}").await,
     ];
-    let begun = join_all(asked.iter_mut().map(|stream| timeout(LIMIT, stream.read_u8()))).await;
-    for first in begun {
+    let first_bytes = join_all(streams.iter_mut().map(|stream| timeout(LIMIT, stream.read_u8()))).await;
+    for first in first_bytes {
         assert_eq!(first.expect("it is said before it is measured").unwrap(), b'H');
     }
     assert_eq!(stage.app.jobs.active().len(), 2, "nothing was stored yet");
     drop(turns);
     let mut replies = Vec::new();
-    for stream in &mut asked {
+    for stream in &mut streams {
         let mut text = String::new();
         let read = timeout(LIMIT, stream.read_to_string(&mut text)).await;
         read.expect("it comes to an end").unwrap();

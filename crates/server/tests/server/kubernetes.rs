@@ -231,7 +231,7 @@ impl Bench for ClusterBench {
 
     /// Its program says when it is ready.
     async fn settled(&self, attempt: &AttemptKey) {
-        self.wait_until_it_speaks(attempt).await;
+        self.wait_until_it_answers(attempt).await;
     }
 }
 
@@ -284,7 +284,7 @@ impl ClusterBench {
         assert!(!said.contains("would violate"), "{said}");
     }
 
-    async fn wait_until_it_speaks(&self, attempt: &AttemptKey) {
+    async fn wait_until_it_answers(&self, attempt: &AttemptKey) {
         let says_so = |piece: &Piece| match piece {
             Piece::Chunk(chunk) => String::from_utf8_lossy(&chunk.bytes).contains("ready\n"),
             Piece::Gap(_) => false,

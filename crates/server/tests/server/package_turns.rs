@@ -76,8 +76,8 @@ async fn a_package_waiting_to_be_stored_sends_keep_alive_bytes() {
     let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");
     assert_eq!(std::fs::read_dir(packages).unwrap().count(), 0);
     drop(turns);
-    let told = rest(&mut last).await;
-    assert!(told.contains(r#""stored":true"#), "{told}");
+    let reply = rest(&mut last).await;
+    assert!(reply.contains(r#""stored":true"#), "{reply}");
     stage.finish().await;
 }
 
@@ -91,8 +91,8 @@ async fn an_announcement_during_an_upload_is_asked_to_retry() {
     let early = announce(&stage, &manifest).await;
     assert_eq!(early["error"], "unavailable", "{early}");
     put.write_all(&pack[pack.len() / 2..]).await.unwrap();
-    let told = rest(&mut put).await;
-    assert!(told.contains("200 OK"), "{told}");
+    let reply = rest(&mut put).await;
+    assert!(reply.contains("200 OK"), "{reply}");
     assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     let late = Request::new("PUT", &pack_path(&manifest, pack.len())).body(pack);
     assert_eq!(

@@ -143,11 +143,11 @@ async fn a_large_file_of_a_package_is_an_upload_like_any_other() {
     let announced = announce(&stage, &manifest).await;
     let path = format!("{}/data/model", announced["msg"]["folder"].as_str().unwrap());
     let body = json!({"path": path, "size": content.len(), "executable": false, "mtime": 0, "key": "k"});
-    let begun = stage.post("/api/v1/pfs/uploads", body).await;
-    assert_eq!(begun.status, 200, "{}", begun.text());
+    let started = stage.post("/api/v1/pfs/uploads", body).await;
+    assert_eq!(started.status, 200, "{}", started.text());
     let upload = format!(
         "/api/v1/pfs/uploads/{}",
-        begun.json()["msg"]["id"].as_str().unwrap()
+        started.json()["msg"]["id"].as_str().unwrap()
     );
     let ranges = format!("{upload}/ranges?offset=0&len={}", content.len());
     let sent = stage

@@ -35,12 +35,12 @@ async fn audit(stage: &Stage) -> Vec<Value> {
     reply["msg"].as_array().unwrap().clone()
 }
 
-/// Asks until the reply is as wanted.
-async fn wait_until(stage: &Stage, user: &str, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+/// Asks until the reply is as expected.
+async fn wait_until(stage: &Stage, user: &str, path: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
     let asking = async {
         loop {
             let reply = get(stage, user, path).await.json();
-            if wanted(&reply["msg"]) {
+            if is_expected(&reply["msg"]) {
                 return reply["msg"].clone();
             }
             tokio::time::sleep(Duration::from_millis(50)).await;

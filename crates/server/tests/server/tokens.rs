@@ -121,8 +121,8 @@ async fn a_revoked_token_ends_its_streams_within_a_second() {
     let follow = Request::new("GET", "/api/v1/jobs/last/logs?follow=true");
     let mut stream = follow.header("authorization", &login).begin(&stage.address).await;
     let path = format!("/api/v1/tokens/{id}");
-    let stranger = call(&stage, "DELETE", &path, &basic("me"), json!({})).await;
-    assert_eq!(stranger.status, 404, "another user has no such token");
+    let other_user = call(&stage, "DELETE", &path, &basic("me"), json!({})).await;
+    assert_eq!(other_user.status, 404, "another user has no such token");
     assert_eq!(
         call(&stage, "DELETE", &path, &basic("you"), json!({}))
             .await
