@@ -18,7 +18,7 @@ const PAGE: usize = 100;
 const MOST: usize = 1000;
 
 /// Number of waiting jobs in a list that are explained; each explanation is a small search.
-const EXPLAINED: usize = 10;
+const MOST_EXPLAINED: usize = 10;
 
 /// Which jobs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl App {
             false => self.unfinished(caller, query, limit),
         };
         let mut msg: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
-        for (view, job) in msg.iter_mut().zip(&jobs).take(EXPLAINED) {
+        for (view, job) in msg.iter_mut().zip(&jobs).take(MOST_EXPLAINED) {
             self.add_waiting_reason(view, job).await;
         }
         let next = jobs.last().filter(|_| more).map(|job| job.id.to_string());

@@ -119,7 +119,7 @@ impl App {
         let condemned = condemned.await?;
         let owner = user.clone();
         let removed =
-            self.with_files_at_length(user, move |storage| storage.remove_condemned(&owner, &condemned));
+            self.with_files_queued(user, move |storage| storage.remove_condemned(&owner, &condemned));
         bytes += removed.await?.bytes;
         Ok(bytes)
     }
@@ -147,7 +147,7 @@ impl App {
                 continue;
             }
             let (owner, id) = (user.clone(), run.clone());
-            let pruned = self.with_files_at_length(user, move |storage| {
+            let pruned = self.with_files_queued(user, move |storage| {
                 storage.prune_run(&owner, &id, outputs, removal)
             });
             match pruned.await {
@@ -181,7 +181,7 @@ impl App {
     async fn sweep_leftovers(&self, user: &UserName) -> Result<(), AppError> {
         self.sweep_runs(user, Outputs::Stay, Removal::Real).await?;
         let owner = user.clone();
-        self.with_files_at_length(user, move |storage| storage.sweep_packages(&owner))
+        self.with_files_queued(user, move |storage| storage.sweep_packages(&owner))
             .await?;
         Ok(())
     }
@@ -196,7 +196,7 @@ impl App {
     ) -> Result<u64, AppError> {
         let kept = self.store.snapshots(&caller.user, &old).await;
         let (user, kept) = (caller.user.clone(), kept?);
-        self.with_files_at_length(&caller.user, move |storage| {
+        self.with_files_queued(&caller.user, move |storage| {
             let mut bytes = storage.unused_packages(&user, &kept, latest)?.bytes;
             for id in &old {
                 // Unreadable files cannot be removed either.
@@ -219,7 +219,7 @@ impl App {
         let logs = self.logs.occupied(std::slice::from_ref(id)).await;
         let (user, run) = (caller.user.clone(), id.clone());
         let pruned = self
-            .with_files_at_length(&caller.user, move |storage| {
+            .with_files_queued(&caller.user, move |storage| {
                 storage.prune_run(&user, &run, outputs, Removal::Real)
             })
             .await?;

@@ -19,7 +19,7 @@ impl Files {
     /// A sweep at a given time, for tests.
     pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> u64 {
         let age = KEEP_UNFINISHED;
-        self.0.uploads.put_down_idle(now);
+        self.0.uploads.close_idle(now);
         // Read the keys first: uploads that begin later are not among them.
         let mut gone = self.index().uploads().unwrap_or_default();
         let mut swept = 0;

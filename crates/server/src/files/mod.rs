@@ -254,7 +254,7 @@ impl Reached {
     }
 
     /// Refuses a folder that is the server's own, or a link to it.
-    fn not_into_ours(&self) -> Result<(), FilesError> {
+    fn refuse_own_folder(&self) -> Result<(), FilesError> {
         let real = self.root.real_folder(&self.place.path);
         match real.is_ok_and(|real| self.is_ours(&real)) {
             true => Err(FilesError::Ours(self.shown.clone())),

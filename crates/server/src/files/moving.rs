@@ -25,19 +25,19 @@ impl Files {
         let to = self.reach(caller, &request.to.0, Access::Write)?;
         from.not_the_space()?;
         to.not_the_space()?;
-        let moves_over = from.place.space != to.place.space;
+        let crosses_spaces = from.place.space != to.place.space;
         // A remote store has no owners of files.
         let has_owners = !self.0.remote && (self.is_system_users(&from) || self.is_system_users(&to));
-        if moves_over && has_owners {
+        if crosses_spaces && has_owners {
             return self.hand_over(caller, request, &from, &to);
         }
         let _acting = self.act_for_both(&from, &to)?;
         // A move inside one space changes no usage, so the folder need not be walked.
-        let usage = match moves_over {
+        let usage = match crosses_spaces {
             true => from.root.usage(&from.place.path).map_err(from.failed())?,
             false => Usage::default(),
         };
-        let room = match moves_over {
+        let room = match crosses_spaces {
             true => self.measured(|| self.reserve(&to.place.space, usage.into()))?,
             false => None,
         };
@@ -63,7 +63,7 @@ impl Files {
             Some(room) => room.settle(usage.into(), replaced),
             None => self.freed(&to.place.space, replaced),
         }
-        if moves_over {
+        if crosses_spaces {
             self.freed(&from.place.space, usage.into());
         }
         Ok(())
@@ -142,7 +142,7 @@ impl Files {
             _ => None,
         };
         if link.is_none() && from.stat()?.is_dir() {
-            to.not_into_ours()?;
+            to.refuse_own_folder()?;
         }
         let usage = match &link {
             Some(_) => from.root.usage(&from.place.path),
@@ -156,7 +156,7 @@ impl Files {
         let room = self.measured(|| self.reserve(&to.place.space, usage.into()))?;
         let acting = self.act_for_both(&from, &to)?;
         if link.is_none() {
-            self.sound_to_copy(&from)?;
+            self.refuse_damaged_copy(&from)?;
         }
         let copied = self.copy_node(&from, &to, link.as_ref(), request);
         if let (Err(_), Some(_)) = (&copied, &room) {

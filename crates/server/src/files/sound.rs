@@ -73,7 +73,7 @@ impl Files {
     }
 
     /// Refuses to copy a damaged small file, or a folder that contains one. Large files are not read.
-    pub(super) fn sound_to_copy(&self, from: &Reached) -> Result<(), FilesError> {
+    pub(super) fn refuse_damaged_copy(&self, from: &Reached) -> Result<(), FilesError> {
         // A remote store copies by itself, and reading from it is slow.
         let nodes = (!self.0.remote).then(|| files_in(from)).into_iter().flatten();
         let mut small = nodes

@@ -67,7 +67,7 @@ impl Live {
     }
 
     /// Notes a request.
-    fn come(&self) {
+    fn record_request(&self) {
         *self.seen() = Instant::now();
     }
 
@@ -106,7 +106,7 @@ impl Uploads {
     }
 
     /// Closes uploads that are idle at the given time, so that they hold no open files. Their reservations stay.
-    pub(super) fn put_down_idle(&self, then: Mtime) {
+    pub(super) fn close_idle(&self, then: Mtime) {
         let ahead = Mtime::from(SystemTime::now()).age(then);
         self.lock()
             .retain(|_, live| live.seen().elapsed().saturating_add(ahead) < IDLE);
@@ -249,7 +249,7 @@ impl Files {
             if live.reached.place.space != *space {
                 return Err(FilesError::NoUpload(id.to_string()));
             }
-            live.come();
+            live.record_request();
             return match live.found_full.get() {
                 Some(full) => Err(full.error_for(&live.reached.place)),
                 None => Ok(live),

@@ -24,7 +24,7 @@ use super::session::SessionSlot;
 use crate::nearest::nearest;
 
 /// How long a body that is not a stream may take. It is small; a client that sends it very slowly only holds a connection.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Larger bodies wait for each other: what they are parsed into takes many times their size.
 const SMALL: usize = 64 << 10;
@@ -50,7 +50,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refused> {
         let slot = request.extensions().get::<SessionSlot>().cloned();
         let body = request.with_limited_body().into_body();
-        let collected = tokio::time::timeout(PATIENCE, collect(body, slot)).await;
+        let collected = tokio::time::timeout(BODY_TIMEOUT, collect(body, slot)).await;
         collected.map_err(|_| Refused(too_slow()))?.map(Raw)
     }
 }
@@ -80,7 +80,10 @@ fn busy() -> ErrorBody {
 }
 
 fn too_slow() -> ErrorBody {
-    let problem = format!("the body did not arrive within {} seconds", PATIENCE.as_secs());
+    let problem = format!(
+        "the body did not arrive within {} seconds",
+        BODY_TIMEOUT.as_secs()
+    );
     ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("send the complete body again")
 }
 

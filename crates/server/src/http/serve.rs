@@ -30,11 +30,11 @@ use crate::refusals::{Limit, Refusals};
 use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake, and to send a request's head.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the next piece of a request's body may take.
 const SILENCE: Duration = Duration::from_secs(120);
 /// How long a client may leave its reply unread.
-const UNREAD: Duration = Duration::from_secs(120);
+const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a connection may be idle before its client is probed.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The most bytes a connection buffers in each direction. Many connections have many of these.
@@ -155,10 +155,10 @@ pub async fn serve(
     refusals: Arc<Refusals>,
     stop: CancellationToken,
 ) {
-    serve_patiently(sockets, tls, trusted, router, refusals, stop, LAST_REPLIES).await;
+    serve_with_limit(sockets, tls, trusted, router, refusals, stop, LAST_REPLIES).await;
 }
 
-async fn serve_patiently(
+async fn serve_with_limit(
     sockets: Vec<Bound>,
     tls: Option<Tls>,
     trusted: TrustedProxies,
@@ -207,7 +207,7 @@ async fn serve_patiently(
 }
 
 /// A connection that was admitted, and how to end it.
-struct Entrant {
+struct NewConnection {
     connection: Arc<Connection>,
     cut: CancellationToken,
 }
@@ -248,13 +248,13 @@ impl Front {
 
     async fn accept(&self, socket: &Socket) -> io::Result<()> {
         match socket {
-            Socket::Tcp(listener) => self.welcome_tcp(listener.accept().await?.0),
-            Socket::Unix(listener, _) => self.welcome_unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => self.accept_tcp(listener.accept().await?.0),
+            Socket::Unix(listener, _) => self.accept_unix(listener.accept().await?.0),
         }
     }
 
     /// Counts a connection. One above the limit gets an error reply, if it reads it, and is closed.
-    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<Entrant> {
+    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<NewConnection> {
         let cut = self.cut.child_token();
         let admitted = self.counted.begin(address, cut.clone());
         if admitted.is_none() {
@@ -269,12 +269,12 @@ impl Front {
             }
         }
         let connection = admitted?.connection;
-        Some(Entrant { connection, cut })
+        Some(NewConnection { connection, cut })
     }
 
-    fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
+    fn accept_unix(&self, stream: UnixStream) -> io::Result<()> {
         let refuse = |words: &[u8]| drop(stream.try_write(words));
-        let Some(Entrant { connection, cut }) = self.admit(None, refuse) else {
+        let Some(NewConnection { connection, cut }) = self.admit(None, refuse) else {
             return Ok(());
         };
         let peer = Peer {
@@ -293,7 +293,7 @@ impl Front {
         drop(self.connections.spawn(until_cut));
     }
 
-    fn welcome_tcp(&self, stream: TcpStream) -> io::Result<()> {
+    fn accept_tcp(&self, stream: TcpStream) -> io::Result<()> {
         // Replies are small and complete: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let address = stream.peer_addr().ok().map(|address| address.ip());
@@ -305,7 +305,7 @@ impl Front {
         };
         // A trusted proxy's connections count for its clients, see `client_address`.
         let counted = address.filter(|address| !self.trusted.contains(Some(*address)));
-        let Some(Entrant { connection, cut }) = self.admit(counted, refuse) else {
+        let Some(NewConnection { connection, cut }) = self.admit(counted, refuse) else {
             return Ok(());
         };
         keep_alive(&stream);
@@ -320,7 +320,7 @@ impl Front {
         match self.tls.clone() {
             None => self.spawn(cut, conversation.run(wire, lane)),
             Some(tls) => self.spawn(cut, async move {
-                match tokio::time::timeout(PATIENCE, tls.accept(wire)).await {
+                match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(wire)).await {
                     Ok(Ok(stream)) => {
                         conversation.peer.certificate = tls.certificate(stream.get_ref().1);
                         conversation.run(stream, lane).await;
@@ -347,7 +347,7 @@ impl Front {
 /// disconnected by the kernel.
 fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
-    let unread = u32::try_from(UNREAD.as_millis()).expect("minutes fit");
+    let unread = u32::try_from(SEND_TIMEOUT.as_millis()).expect("minutes fit");
     let set = sockopt::set_socket_keepalive(stream, true)
         .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_IDLE))
         .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_IDLE / 4))
@@ -388,7 +388,7 @@ impl Conversation {
         let mut settings = http1::Builder::new();
         settings
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(HANDSHAKE_TIMEOUT)
             .max_buf_size(BUFFER);
         let connection = settings.serve_connection(TokioIo::new(stream), service);
         let connection = self.watcher.watch(connection);
@@ -449,7 +449,7 @@ mod tests {
         let idle = rustix::net::sockopt::tcp_keepidle(&stream).unwrap();
         assert_eq!((is_set, idle), (true, KEEP_ALIVE_IDLE));
         let unread = rustix::net::sockopt::tcp_user_timeout(&stream).unwrap();
-        assert_eq!(u128::from(unread), UNREAD.as_millis());
+        assert_eq!(u128::from(unread), SEND_TIMEOUT.as_millis());
     }
 
     #[tokio::test]
@@ -462,15 +462,15 @@ mod tests {
             .route("/", get(endless))
             .with_state(Held(Arc::clone(&parts)));
         let stop = CancellationToken::new();
-        let patience = Duration::from_millis(50);
-        let served = tokio::spawn(serve_patiently(
+        let last_replies = Duration::from_millis(50);
+        let served = tokio::spawn(serve_with_limit(
             vec![bound],
             None,
             TrustedProxies::default(),
             router,
             Arc::default(),
             stop.clone(),
-            patience,
+            last_replies,
         ));
         let mut client = TcpStream::connect(&address).await.unwrap();
         client

@@ -18,7 +18,7 @@ use paddlecloud_supervisor::log::{self, LogWriter, StoredSegment, delete_segment
 use paddlecloud_supervisor::protocol::{LogLimits, UnixNanos, files};
 use tokio::sync::{Notify, watch};
 
-use crate::attempts::{ATTEMPTS, absent_is_fine, attempt_folder, job_folder};
+use crate::attempts::{ATTEMPTS, attempt_folder, ignore_not_found, job_folder};
 
 /// All logs of this server. Cheap to clone.
 #[derive(Clone)]
@@ -215,7 +215,7 @@ impl LogStore for SegmentLogs {
     fn discard(&self, job: &JobId) -> Result<(), LogError> {
         self.inner.growing().retain(|attempt, _| attempt.job != *job);
         let removed = std::fs::remove_dir_all(job_folder(&self.inner.data, job));
-        removed.or_else(absent_is_fine).map_err(|source| LogError {
+        removed.or_else(ignore_not_found).map_err(|source| LogError {
             what: "remove",
             job: job.clone(),
             source,

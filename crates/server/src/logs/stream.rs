@@ -110,7 +110,7 @@ impl LogStream {
     async fn gather(&mut self) -> Result<(), LogsError> {
         if self.is_unwatched {
             self.find_watch().await?;
-            self.look_around();
+            self.wake_sources();
         }
         loop {
             self.read_where_needed().await?;
@@ -303,10 +303,10 @@ impl LogStream {
         self.refresh_job();
         // The last notification was not final: the store has the final state.
         self.is_unwatched = !lives && self.changes.take().is_some();
-        self.look_around();
+        self.wake_sources();
     }
 
-    fn look_around(&mut self) {
+    fn wake_sources(&mut self) {
         self.add_sources();
         for source in &mut self.sources {
             source.wake();

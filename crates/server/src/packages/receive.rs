@@ -268,7 +268,7 @@ mod tests {
             fixture.fill(&missing);
             assert_eq!(fixture.announce().missing, []);
         }
-        assert!(fixture.has_it() && !fixture.staging().exists());
+        assert!(fixture.is_stored() && !fixture.staging().exists());
         (id, missing.len())
     }
 
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!((held.bytes, held.files), (3, 2));
         let again = fixture.announce();
         assert_eq!((again.missing.len(), again.copied.files), (1, 0));
-        assert!(!fixture.has_it());
+        assert!(!fixture.is_stored());
         assert_eq!(send(&fixture).1, 1);
     }
 
@@ -355,7 +355,7 @@ mod tests {
         let announced = fixture.storage.announce(&fixture.me, &manifest).unwrap();
         let refused = announced.complete().unwrap_err();
         assert!(refused.is_full(), "{refused}");
-        assert!(!fixture.has_it());
+        assert!(!fixture.is_stored());
         assert!(
             !fixture.stored(manifest.id()).exists(),
             "it would count, and be of no use"

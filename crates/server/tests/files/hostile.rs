@@ -163,7 +163,7 @@ fn outside(stage: &Stage) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Whether something of another's came into my home.
-fn is_stolen(stage: &Stage) -> bool {
+fn has_foreign_files(stage: &Stage) -> bool {
     let mine = snapshot(&stage.home("me"), Path::new(""));
     mine.values().any(|content| content == b"top secret")
 }
@@ -354,7 +354,11 @@ fn no_path_changes_files_outside_a_home() {
                 "{} {path} changed what is not mine: {reply}",
                 ask.target
             );
-            prop_assert!(!is_stolen(&stage), "{} {path} took what is not mine", ask.target);
+            prop_assert!(
+                !has_foreign_files(&stage),
+                "{} {path} took what is not mine",
+                ask.target
+            );
         }
         Ok(())
     });

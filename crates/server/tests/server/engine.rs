@@ -165,9 +165,9 @@ impl Bench for Machine {
         let log = self.attempt(attempt).join(files::LOG);
         let wrote = || {
             let pieces = LogReader::open(&log).read_at(0, usize::MAX).unwrap_or_default();
-            let is_last_word =
+            let is_last_line =
                 |piece: &Piece| matches!(piece, Piece::Chunk(chunk) if chunk.bytes.ends_with(b"settled\n"));
-            pieces.iter().any(is_last_word)
+            pieces.iter().any(is_last_line)
         };
         wait_until("the program is where it should be", wrote).await;
     }

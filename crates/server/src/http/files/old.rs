@@ -197,7 +197,7 @@ async fn read(
 }
 
 /// How much of a refused range is read: an old client reads the reply only after it sent everything.
-const READ_ANYWAY: usize = 33 << 20;
+const READ_AFTER_REFUSAL: usize = 33 << 20;
 
 /// Receives a range: the first part called `chunk`, whose file name contains its position.
 async fn write(
@@ -209,7 +209,7 @@ async fn write(
     let mut pieces = body.into_data_stream();
     let taken = take_range(&app, &caller, &headers, &mut pieces).await;
     if taken.is_err() {
-        let mut left = READ_ANYWAY;
+        let mut left = READ_AFTER_REFUSAL;
         while let Some(Ok(piece)) = pieces.next().await
             && piece.len() < left
         {
