@@ -335,7 +335,7 @@ impl Accounts {
     fn free_id(&self, state: &State, name: &UserName) -> Result<u64, AccountError> {
         let next = state.last_id + 1;
         let Some(range) = self.uids else { return Ok(next) };
-        let owners = self.homes.beside(name).map_err(AccountError::Homes)?;
+        let owners = self.homes.owners_except(name).map_err(AccountError::Homes)?;
         let is_free = |id: &u64| range.number(*id).is_none_or(|uid| !owners.contains(&uid));
         Ok((next..).find(is_free).unwrap_or(next))
     }

@@ -56,7 +56,7 @@ pub fn is_launched(data: &Path, attempt: &AttemptKey) -> bool {
 }
 
 /// Treats "not found" as success.
-pub fn absent_is_fine(error: io::Error) -> io::Result<()> {
+pub fn ignore_not_found(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),

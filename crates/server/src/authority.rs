@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_trusted_before_a_restart_is_trusted_after_it() {
+    fn the_certificate_authority_survives_a_restart() {
         let data = tempfile::tempdir().unwrap();
         let given = Authority::open(data.path()).unwrap().certificate().to_owned();
         let later = Authority::open(data.path()).unwrap();

@@ -51,13 +51,13 @@ pub fn back_up(config: &Config, file: &Path) -> Result<String, BackupCommandErro
 pub fn restore(config: &Config, file: &Path) -> Result<String, BackupCommandError> {
     let runtime = crate::start::runtime().map_err(BackupCommandError::Threads)?;
     let data = DataFolder::take(&config.data)?;
-    let restored = runtime.block_on(restore_there(config, file));
+    let restored = runtime.block_on(restore_database(config, file));
     data.release();
     let rows = restored?;
     Ok(format!("restored {rows} rows from {}", file.display()))
 }
 
-async fn restore_there(config: &Config, file: &Path) -> Result<u64, BackupCommandError> {
+async fn restore_database(config: &Config, file: &Path) -> Result<u64, BackupCommandError> {
     let rows = store::restore(&config.database, file, &config.data).await?;
     let store = Store::open(&config.database).await?;
     store.set_audit_key(Authenticator::audit_key(&Secret::open(&config.data)?));

@@ -56,7 +56,7 @@ struct Open {
     by_address: HashMap<IpAddr, usize>,
     by_user: HashMap<UserName, usize>,
     /// Connections without a login, the oldest first, and how to end them.
-    strangers: BTreeMap<u64, CancellationToken>,
+    without_login: BTreeMap<u64, CancellationToken>,
     next: u64,
 }
 
@@ -83,7 +83,7 @@ impl Connections {
             count(&mut open.by_address, address, self.limits.per_address)?;
         }
         let is_full = open.altogether >= self.limits.altogether;
-        if is_full && !open.end_a_stranger() {
+        if is_full && !open.end_oldest_without_login() {
             if let Some(address) = &address {
                 uncount(&mut open.by_address, address);
             }
@@ -92,7 +92,7 @@ impl Connections {
         open.altogether += 1;
         let number = open.next;
         open.next += 1;
-        open.strangers.insert(number, end);
+        open.without_login.insert(number, end);
         Some(Admitted {
             connection: Arc::new(Connection {
                 all: Arc::clone(self),
@@ -111,8 +111,8 @@ impl Connections {
 
 impl Open {
     /// Ends the oldest connection without a login, which leaves its place soon.
-    fn end_a_stranger(&mut self) -> bool {
-        let oldest = self.strangers.pop_first();
+    fn end_oldest_without_login(&mut self) -> bool {
+        let oldest = self.without_login.pop_first();
         oldest.map(|(_, end)| end.cancel()).is_some()
     }
 }
@@ -162,7 +162,7 @@ impl Connection {
         if count(&mut open.by_user, user.clone(), self.all.limits.per_user).is_none() {
             return false;
         }
-        open.strangers.remove(&self.number);
+        open.without_login.remove(&self.number);
         if let Some(before) = known.replace(user.clone()) {
             uncount(&mut open.by_user, &before);
         }
@@ -176,7 +176,7 @@ impl Drop for Connection {
         let address = self.address.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.all.open();
         open.altogether -= 1;
-        open.strangers.remove(&self.number);
+        open.without_login.remove(&self.number);
         if let Some(address) = address {
             uncount(&mut open.by_address, address);
         }
@@ -276,7 +276,7 @@ mod tests {
         }
         assert!(begin(5).is_none(), "everybody is logged in");
         drop(held);
-        assert!(connections.open().strangers.is_empty(), "nothing is kept");
+        assert!(connections.open().without_login.is_empty(), "nothing is kept");
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_few_and_a_connection_belongs_to_its_latest_user() {
+    fn a_users_connections_are_limited_and_count_for_the_latest_user() {
         let connections = small();
         let (ada, bob): (UserName, UserName) = ("ada".parse().unwrap(), "bob".parse().unwrap());
         let (first, second) = (

@@ -78,9 +78,9 @@ impl DataFolder {
     }
 
     /// Stops the server when the folder was removed or replaced.
-    pub async fn stop_when_gone(self: Arc<Self>, stop: CancellationToken) {
+    pub async fn stop_when_removed(self: Arc<Self>, stop: CancellationToken) {
         match self.watch() {
-            Ok(changes) => self.wait_until_gone(&changes, &stop).await,
+            Ok(changes) => self.wait_until_removed(&changes, &stop).await,
             Err(error) if self.is_ours() => {
                 return tracing::warn!(%error, "cannot watch the data folder; its removal would go unnoticed");
             }
@@ -93,7 +93,7 @@ impl DataFolder {
         stop.cancel();
     }
 
-    async fn wait_until_gone(&self, changes: &AsyncFd<OwnedFd>, stop: &CancellationToken) {
+    async fn wait_until_removed(&self, changes: &AsyncFd<OwnedFd>, stop: &CancellationToken) {
         while self.is_ours() {
             let changed = stop.run_until_cancelled(changes.readable()).await;
             let Some(Ok(mut ready)) = changed else { return };
@@ -147,7 +147,7 @@ mod tests {
             let path = around.path().join("data");
             let data = Arc::new(DataFolder::take(&path).unwrap());
             let stop = CancellationToken::new();
-            let watching = tokio::spawn(Arc::clone(&data).stop_when_gone(stop.clone()));
+            let watching = tokio::spawn(Arc::clone(&data).stop_when_removed(stop.clone()));
             match replace {
                 true => std::fs::rename(&path, around.path().join("elsewhere")).unwrap(),
                 false => std::fs::remove_dir_all(&path).unwrap(),

@@ -29,7 +29,7 @@ pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
 /// Replaces the content of a small file atomically. After a power cut, the file has the old content or the new one; once this has
 /// returned, the new one.
 pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let fresh = beside(path);
+    let fresh = temporary_name(path);
     let written = File::options()
         .write(true)
         .create_new(true)
@@ -48,7 +48,7 @@ pub fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// A unique name in the same folder.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_name(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     path.with_extension(format!("{}-{number}.new", std::process::id()))
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_made_with_its_mode_and_what_is_there_stays() {
+    fn missing_folders_get_the_mode_and_existing_ones_keep_theirs() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("a/b/c");
         make_folders(&deep, 0o700).unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_whole_with_its_mode_and_nothing_is_left_beside_it() {
+    fn write_whole_sets_the_mode_and_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         for content in ["old", "new"] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_no_folder() {
+    fn a_file_in_the_way_of_a_folder_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -3,13 +3,13 @@
 /// An error and everything that caused it, on one line.
 pub(crate) fn chain_of(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.fold(String::new(), |told, cause| {
+    causes.fold(String::new(), |text, cause| {
         let cause = cause.to_string();
         match () {
-            () if told.is_empty() => cause,
+            () if text.is_empty() => cause,
             // Some errors of other crates include their cause in their own message.
-            () if told.ends_with(&cause) => told,
-            () => format!("{told}: {cause}"),
+            () if text.ends_with(&cause) => text,
+            () => format!("{text}: {cause}"),
         }
     })
 }

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_of_the_finger_are_seen_through_and_strangers_are_not() {
+    fn typos_are_corrected_and_unrelated_words_are_not() {
         let words = ["parallelism", "memory", "cpu"];
         let near = |word| nearest(word, words.into_iter());
         assert_eq!(near("paralelism"), Some("parallelism"));

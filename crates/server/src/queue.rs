@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 
 /// How often a waiting client receives a byte. Clients treat a connection as dead after a minute of silence.
-pub const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The resource that a request occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_users_long_lists_keep_nobody_else_waiting() {
+    async fn one_users_long_lists_do_not_make_others_wait() {
         let queue = Queue::default();
         let turn = |name: &str| queue.turn(Class::List, &user(name)).now_or_never();
         let _mine = [turn("me").unwrap(), turn("me").unwrap()];
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_no_turn_any_more_is_forgotten() {
+    async fn users_without_a_turn_are_forgotten() {
         let queue = Queue::default();
         drop(queue.turn(Class::End, &user("me")).await);
         let _mine = queue.turn(Class::End, &user("you")).await;
@@ -260,10 +260,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_has_its_turn_to_its_end_also_when_nobody_waits_for_it() {
+    async fn work_keeps_its_turn_after_its_caller_is_gone() {
         let queue = Queue::default();
         let (release, held) = std::sync::mpsc::channel::<()>();
-        let (began, has_begun) = tokio::sync::oneshot::channel();
+        let (began, has_started) = tokio::sync::oneshot::channel();
         let working = tokio::spawn({
             let queue = queue.clone();
             async move {
@@ -274,7 +274,7 @@ mod tests {
                 queue.blocking(Class::Long, &user("me"), work).await
             }
         });
-        has_begun.await.unwrap();
+        has_started.await.unwrap();
         working.abort();
         assert!(working.await.is_err());
         let at_once = Class::Long.limit().at_once;

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_as_long_as_asked_is_enough() {
+    fn waiting_for_the_reported_time_is_enough() {
         let (buckets, mut now) = (Buckets::new(Some(7)), Instant::now());
         while buckets.take(&(), now).is_ok() {}
         for _ in 0..100 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_addresses_takes_bounded_memory_and_forgets_nobody_who_is_active() {
+    fn a_flood_of_addresses_takes_bounded_memory_and_forgets_no_active_one() {
         let (buckets, now) = (Buckets::new(Some(1)), Instant::now());
         for _ in 0..10 {
             buckets.take(&u32::MAX, now).unwrap();

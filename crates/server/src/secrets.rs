@@ -284,12 +284,13 @@ impl SecretSource for Secrets {
     ) -> Pin<Box<dyn Future<Output = Result<SecretEnv, PrepareError>> + Send + 'a>> {
         Box::pin(async move {
             let mut found = BTreeMap::new();
-            for wanted in &job.spec.secrets {
-                let value = self.reveal(&job.user, SecretKind::Secret, &wanted.name).await;
+            for requested in &job.spec.secrets {
+                let value = self.reveal(&job.user, SecretKind::Secret, &requested.name).await;
                 let value = value.map_err(not_opened)?;
-                let gone = || PrepareError::Failed(format!("the secret `{}` has been deleted", wanted.name));
+                let gone =
+                    || PrepareError::Failed(format!("the secret `{}` has been deleted", requested.name));
                 let value = value.ok_or_else(gone)?;
-                found.insert(wanted.env.clone(), value);
+                found.insert(requested.env.clone(), value);
             }
             let image = self.image_access(job).await.map_err(not_opened)?;
             Ok(SecretEnv::new(found, image))

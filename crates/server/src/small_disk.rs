@@ -34,17 +34,17 @@ impl Disk {
 
     /// Fills the disk.
     pub fn fill(&self) {
-        let mut file = File::create(self.stone()).unwrap();
+        let mut file = File::create(self.filler()).unwrap();
         while file.write_all(&[0; 1024]).is_ok() {}
     }
 
     /// Removes the file that fills the disk.
     pub fn make_room(&self) {
-        std::fs::remove_file(self.stone()).unwrap();
+        std::fs::remove_file(self.filler()).unwrap();
     }
 
-    fn stone(&self) -> PathBuf {
-        self.path().join("stone")
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
     }
 }
 

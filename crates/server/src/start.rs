@@ -240,7 +240,9 @@ impl Server {
             degraded,
         });
         let data = Arc::new(data);
-        drop(tokio::spawn(Arc::clone(&data).stop_when_gone(app.stop.clone())));
+        drop(tokio::spawn(
+            Arc::clone(&data).stop_when_removed(app.stop.clone()),
+        ));
         spawn_chores(&app);
         warn_without_accounts(&app);
         Ok(Server {

@@ -13,23 +13,23 @@ use paddlecloud_supervisor::protocol::RunAs;
 /// A home that belongs to a system user other than its user's.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the home `{path}` of user `{user}` belongs to system user number {found}, not to number {wanted}",
+    "the home `{path}` of user `{user}` belongs to system user number {found}, not to number {expected}",
     path = .path.display()
 )]
 pub struct ForeignHome {
     pub user: UserName,
     pub path: PathBuf,
     pub found: u32,
-    pub wanted: u32,
+    pub expected: u32,
     pub group: u32,
 }
 
 impl ForeignHome {
     /// The command that changes the owner of the home.
     pub fn command(&self) -> String {
-        let (wanted, group) = (self.wanted, self.group);
+        let (expected, group) = (self.expected, self.group);
         let path = shell_quote(&self.path.to_string_lossy());
-        format!("chown -R --no-dereference {wanted}:{group} {path}")
+        format!("chown -R --no-dereference {expected}:{group} {path}")
     }
 }
 
@@ -51,7 +51,7 @@ impl HomeOwners {
     }
 
     /// The numbers that own homes of others, including those that deleted users left.
-    pub fn beside(&self, user: &UserName) -> io::Result<BTreeSet<u32>> {
+    pub fn owners_except(&self, user: &UserName) -> io::Result<BTreeSet<u32>> {
         let homes = match std::fs::read_dir(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             other => other?,
@@ -91,7 +91,7 @@ pub fn claim_home(home: &Path, user: &UserName, owner: &RunAs) -> Result<(), For
         user: user.clone(),
         path: home.canonicalize().unwrap_or_else(|_| home.to_owned()),
         found,
-        wanted: owner.uid,
+        expected: owner.uid,
         group: owner.gid,
     })
 }

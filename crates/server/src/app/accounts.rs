@@ -79,8 +79,8 @@ impl App {
     }
 
     pub async fn user_add(&self, caller: &Caller, request: UserRequest) -> Result<UserView, AppError> {
-        let wanted = request.name.as_deref().unwrap_or_default();
-        let name: UserName = wanted.parse().map_err(UserRefusal::Name)?;
+        let requested = request.name.as_deref().unwrap_or_default();
+        let name: UserName = requested.parse().map_err(UserRefusal::Name)?;
         let provider = self.provider_of(None, &request)?;
         let hash = hashed(request.password.clone()).await?;
         let entry = audit(caller, "user.add", name.as_str(), &shown(&request));

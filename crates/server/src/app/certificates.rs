@@ -87,8 +87,8 @@ impl App {
     /// Revokes a certificate. Requests and streams that use it end.
     pub async fn certificate_revoke(self: &Arc<Self>, caller: &Caller, id: &str) -> Result<(), AppError> {
         let (records, _) = self.accounts.list().await;
-        let has_it = |record: &&Record| record.certificates.iter().any(|own| own.id == id);
-        let Some(record) = records.iter().find(has_it) else {
+        let has_certificate = |record: &&Record| record.certificates.iter().any(|own| own.id == id);
+        let Some(record) = records.iter().find(has_certificate) else {
             return Err(AppError::NoSuch {
                 what: What::Certificate,
                 name: id.to_owned(),

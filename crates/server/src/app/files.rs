@@ -18,8 +18,8 @@ use tokio::task::JoinError;
 use super::{App, AppError, Taking};
 use crate::auth::Caller;
 use crate::files::{
-    BytesAsked, ChunkIn, DigestWanted, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened,
-    PackIn, PackOut, RangeIn, RemovedPath, StatOf,
+    ChunkIn, DigestMode, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened, PackIn, PackOut,
+    RangeIn, RemovedPath, RequestedBytes, StatOf,
 };
 use crate::locks::Key;
 use crate::queue::Class;
@@ -46,7 +46,7 @@ impl App {
             return self.with_store(caller, work).await;
         };
         let (files, caller, user) = (self.files.clone(), caller.clone(), &caller.user);
-        told(
+        joined(
             self.queue
                 .blocking(class, user, move || work(&files, &caller))
                 .await,
@@ -92,10 +92,10 @@ impl App {
         caller: &Caller,
         path: &str,
         of: StatOf,
-        digest: DigestWanted,
+        digest: DigestMode,
     ) -> Result<FileMeta, AppError> {
         let path = parse(path)?;
-        let class = (digest == DigestWanted::Always).then_some(Class::Long);
+        let class = (digest == DigestMode::Always).then_some(Class::Long);
         self.in_turn(class, caller, move |files, caller| {
             files.stat(caller, &path, of, digest)
         })
@@ -202,11 +202,13 @@ impl App {
         &self,
         caller: &Caller,
         path: &str,
-        asked: BytesAsked,
+        requested: RequestedBytes,
     ) -> Result<Opened, AppError> {
         let path = parse(path)?;
-        self.with_store(caller, move |files, caller| files.content(caller, &path, &asked))
-            .await
+        self.with_store(caller, move |files, caller| {
+            files.content(caller, &path, &requested)
+        })
+        .await
     }
 
     pub async fn file_signature(&self, caller: &Caller, path: &str) -> Result<Vec<u8>, AppError> {
@@ -362,14 +364,18 @@ impl App {
     }
 
     /// The file of a link. No login is needed: anyone with the link may read the file, but does not learn its path.
-    pub async fn share_read(&self, token: String, asked: BytesAsked) -> Result<(Opened, String), AppError> {
+    pub async fn share_read(
+        &self,
+        token: String,
+        requested: RequestedBytes,
+    ) -> Result<(Opened, String), AppError> {
         let files = self.files.clone();
         blocking(move || {
             let share = files.share_open(&token)?;
             let name = share.place.path.name().map(String::from_utf8_lossy);
             let name = name.unwrap_or_default().into_owned();
-            let opened = files.shared(&share, &asked);
-            Ok((opened.map_err(|error| untold(&share, &name, error))?, name))
+            let opened = files.shared(&share, &requested);
+            Ok((opened.map_err(|error| without_path(&share, &name, error))?, name))
         })
         .await
     }
@@ -394,11 +400,11 @@ impl App {
 }
 
 /// Why a link does not work, without the path, which only the server's own log contains.
-fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
+fn without_path(share: &Share, name: &str, error: FilesError) -> FilesError {
     tracing::info!(link = %share.id, error = crate::error_chain::chain_of(&error), "a published file cannot be read");
     match error {
         // The file's name is sent with its bytes anyway.
-        FilesError::DamagedThere(_) => FilesError::DamagedShare(name.to_owned()),
+        FilesError::DamagedOnDisk(_) => FilesError::DamagedShare(name.to_owned()),
         _ => ShareError::Empty.into(),
     }
 }
@@ -406,11 +412,11 @@ fn untold(share: &Share, name: &str, error: FilesError) -> FilesError {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
 ) -> Result<T, AppError> {
-    told(crate::lane::blocking(work).await)
+    joined(crate::lane::blocking(work).await)
 }
 
 /// Converts the result of work on another thread for the caller.
-pub(super) fn told<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, AppError> {
+pub(super) fn joined<T>(done: Result<Result<T, FilesError>, JoinError>) -> Result<T, AppError> {
     Ok(done.map_err(|_| AppError::Internal)??)
 }
 

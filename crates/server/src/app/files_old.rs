@@ -6,7 +6,7 @@ use paddlecloud_pfs::PfsPath;
 use super::files::{blocking, parse};
 use super::{App, AppError};
 use crate::auth::Caller;
-use crate::files::{ByteRange, BytesAsked, Content, ListQuery, Opened, RangeSum};
+use crate::files::{ByteRange, Content, ListQuery, Opened, RangeSum, RequestedBytes};
 use crate::locks::Key;
 
 impl App {
@@ -101,11 +101,11 @@ impl App {
         len: u64,
     ) -> Result<Content, AppError> {
         let last = offset.saturating_add(len).saturating_sub(1);
-        let asked = BytesAsked {
+        let requested = RequestedBytes {
             range: ByteRange::From(offset, Some(last)),
-            ..BytesAsked::default()
+            ..RequestedBytes::default()
         };
-        match self.file_content(caller, path, asked).await? {
+        match self.file_content(caller, path, requested).await? {
             Opened::Content(content) => Ok(*content),
             Opened::Outside { .. } => Err(AppError::OutsideFile(path.to_owned())),
         }

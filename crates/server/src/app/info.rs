@@ -10,7 +10,7 @@ use crate::auth::{Action, Caller};
 /// Minimum time between two disk checks, however often clients ask.
 const DISKS_EVERY: Duration = Duration::from_secs(2);
 /// Time limit for a disk check.
-const DISK_PATIENCE: Duration = Duration::from_secs(10);
+const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// When the disks were last checked, and the result.
 pub type DisksChecked = tokio::sync::Mutex<Option<(Instant, Result<(), NotReady>)>>;
@@ -110,7 +110,7 @@ impl App {
                 let removed = std::fs::remove_file(&file);
                 written.and(removed)
             };
-            let written = tokio::time::timeout(DISK_PATIENCE, tokio::task::spawn_blocking(write)).await;
+            let written = tokio::time::timeout(DISK_TIMEOUT, tokio::task::spawn_blocking(write)).await;
             let problem = match written {
                 Ok(Ok(Ok(()))) => continue,
                 Ok(Ok(Err(error))) if error.kind() == std::io::ErrorKind::StorageFull => {

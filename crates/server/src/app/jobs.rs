@@ -19,7 +19,7 @@ const PAGE: usize = 100;
 const MOST: usize = 1000;
 
 /// Number of waiting jobs in a list that are explained; each explanation is a small search.
-const EXPLAINED: usize = 10;
+const MOST_EXPLAINED: usize = 10;
 
 /// Which jobs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -69,8 +69,8 @@ impl App {
             false => self.unfinished(caller, query, limit),
         };
         let mut views: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
-        for (view, job) in views.iter_mut().zip(&jobs).take(EXPLAINED) {
-            self.tell_why_it_waits(view, job).await;
+        for (view, job) in views.iter_mut().zip(&jobs).take(MOST_EXPLAINED) {
+            self.add_waiting_reason(view, job).await;
         }
         let next = jobs.last().filter(|_| more).map(|job| job.id.clone());
         Ok(JobList { jobs: views, next })
@@ -84,7 +84,7 @@ impl App {
 
     async fn job_detail_with_reason(&self, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
-        self.tell_why_it_waits(&mut detail.job, job).await;
+        self.add_waiting_reason(&mut detail.job, job).await;
         detail
     }
 
@@ -182,11 +182,13 @@ impl App {
     }
 
     fn unfinished(&self, caller: &Caller, query: &ListQuery, limit: usize) -> (Vec<Arc<Job>>, bool) {
-        let wanted = |job: &Job| {
+        let is_selected = |job: &Job| {
             (query.all_users || job.user == caller.user)
                 && query.name.as_ref().is_none_or(|name| job.spec.name == *name)
         };
-        let mut jobs = self.jobs.latest_active(query.after.as_ref(), limit + 1, wanted);
+        let mut jobs = self
+            .jobs
+            .latest_active(query.after.as_ref(), limit + 1, is_selected);
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         (jobs, more)

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_reads_few_logs_at_once_and_always_one() {
+    fn concurrent_log_readers_of_a_user_are_limited_but_one_is_always_allowed() {
         let readers = LogReaders::with(40, 10);
         let (ada, bob) = ("ada".parse().unwrap(), "bob".parse().unwrap());
         let large = readers.begin(&ada, 100).expect("the first one, however large");

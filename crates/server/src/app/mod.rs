@@ -145,7 +145,7 @@ impl App {
     }
 
     /// The same for long work: it is queued, so that threads remain for short work.
-    async fn with_files_at_length<T: Send + 'static>(
+    async fn with_files_queued<T: Send + 'static>(
         &self,
         user: &UserName,
         work: impl FnOnce(&Storage) -> Result<T, StorageError> + Send + 'static,

@@ -60,7 +60,7 @@ impl App {
             reply.bytes = logs + strays + self.foresee_prune(caller, old, latest, outputs).await?;
             return Ok(reply);
         }
-        let mut trouble = None;
+        let mut last_error = None;
         for id in &old {
             // One run that cannot be removed must not block the others.
             match self.prune_one(caller, id, outputs).await {
@@ -72,14 +72,14 @@ impl App {
                     tracing::warn!(%id, error = chain_of(&error), "a job could not be pruned");
                     reply.removed.retain(|removed| removed != id.as_str());
                     reply.jobs.retain(|job| job.id != id.as_str());
-                    trouble = Some(error);
+                    last_error = Some(error);
                 }
             }
         }
         let swept = self.sweep_home(&caller.user, latest, strays).await;
         self.files.home_changed(caller);
         reply.bytes += swept?;
-        match trouble {
+        match last_error {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
         }
@@ -119,7 +119,7 @@ impl App {
         let condemned = condemned.await?;
         let owner = user.clone();
         let removed =
-            self.with_files_at_length(user, move |storage| storage.remove_condemned(&owner, &condemned));
+            self.with_files_queued(user, move |storage| storage.remove_condemned(&owner, &condemned));
         bytes += removed.await?.bytes;
         Ok(bytes)
     }
@@ -147,7 +147,7 @@ impl App {
                 continue;
             }
             let (owner, id) = (user.clone(), run.clone());
-            let pruned = self.with_files_at_length(user, move |storage| {
+            let pruned = self.with_files_queued(user, move |storage| {
                 storage.prune_run(&owner, &id, outputs, removal)
             });
             match pruned.await {
@@ -181,7 +181,7 @@ impl App {
     async fn sweep_leftovers(&self, user: &UserName) -> Result<(), AppError> {
         self.sweep_runs(user, Outputs::Stay, Removal::Real).await?;
         let owner = user.clone();
-        self.with_files_at_length(user, move |storage| storage.sweep_packages(&owner))
+        self.with_files_queued(user, move |storage| storage.sweep_packages(&owner))
             .await?;
         Ok(())
     }
@@ -196,7 +196,7 @@ impl App {
     ) -> Result<u64, AppError> {
         let kept = self.store.snapshots(&caller.user, &old).await;
         let (user, kept) = (caller.user.clone(), kept?);
-        self.with_files_at_length(&caller.user, move |storage| {
+        self.with_files_queued(&caller.user, move |storage| {
             let mut bytes = storage.unused_packages(&user, &kept, latest)?.bytes;
             for id in &old {
                 // Unreadable files cannot be removed either.
@@ -219,7 +219,7 @@ impl App {
         let logs = self.logs.occupied(std::slice::from_ref(id)).await;
         let (user, run) = (caller.user.clone(), id.clone());
         let pruned = self
-            .with_files_at_length(&caller.user, move |storage| {
+            .with_files_queued(&caller.user, move |storage| {
                 storage.prune_run(&user, &run, outputs, Removal::Real)
             })
             .await?;

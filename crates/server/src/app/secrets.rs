@@ -74,10 +74,10 @@ impl App {
                 return Err(no_registry(name));
             }
         }
-        for wanted in &spec.secrets {
-            let there = self.secrets.has(user, SecretKind::Secret, &wanted.name).await;
+        for requested in &spec.secrets {
+            let there = self.secrets.has(user, SecretKind::Secret, &requested.name).await;
             if !there? {
-                return Err(no_secret(&wanted.name));
+                return Err(no_secret(&requested.name));
             }
         }
         Ok(())

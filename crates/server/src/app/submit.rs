@@ -95,7 +95,7 @@ impl App {
                 false => app.submit_nameless(new_job).await,
             }
         };
-        let submitted = self.to_its_end(caller, account, kept, storing).await?;
+        let submitted = self.run_to_completion(caller, account, kept, storing).await?;
         let in_the_way = self.in_the_way(&submitted.job).await;
         let python = self.programs_note(&submitted.job.spec).await;
         let mut outcome = self.outcome(submitted);
@@ -133,7 +133,7 @@ impl App {
 
     /// Stores a job even if the caller disconnects: the loop would store it anyway, and the package must be kept until then. If
     /// the caller's account is disabled or deleted first, no job is queued; see [`App::submits_ended`].
-    async fn to_its_end(
+    async fn run_to_completion(
         self: &Arc<Self>,
         caller: &Caller,
         account: u64,
@@ -200,7 +200,7 @@ impl App {
         self.secrets_check(&caller.user, &job.spec).await?;
         let kept = self.keep_packages(&caller.user).await;
         let checked = self.package_check(&caller.user, &job.spec).await;
-        checked.map_err(|error| files_are_gone(&job, error))?;
+        checked.map_err(|error| missing_package_error(&job, error))?;
         let mut spec = JobSpec::clone(&job.spec);
         spec.name = name.unwrap_or(spec.name);
         let new_job = NewJob {
@@ -210,7 +210,7 @@ impl App {
         };
         let app = Arc::clone(self);
         let storing = async move { Ok(app.jobs.submit(new_job).await?) };
-        let submitted = self.to_its_end(caller, account, kept, storing).await?;
+        let submitted = self.run_to_completion(caller, account, kept, storing).await?;
         Ok(self.outcome(submitted))
     }
 
@@ -363,7 +363,7 @@ impl App {
 }
 
 /// The error for a rerun whose package is gone: a rerun has no local folder to upload.
-fn files_are_gone(job: &Job, error: AppError) -> AppError {
+fn missing_package_error(job: &Job, error: AppError) -> AppError {
     match error {
         AppError::Storage(StorageError::NotUploaded(_)) => AppError::FilesGone {
             name: job.spec.name.clone(),

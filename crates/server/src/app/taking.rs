@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use paddlecloud_core::names::UserName;
 
-use super::files::{blocking, told};
+use super::files::{blocking, joined};
 use super::{App, AppError};
 use crate::auth::Caller;
 use crate::files::Takes;
@@ -54,7 +54,7 @@ impl<T: Takes> Taking<T> {
         };
         let turn = self.queue.turn(class, &self.user).await;
         let taker = self.kept.take()?;
-        told(turn.blocking(move || taker.finish()).await)
+        joined(turn.blocking(move || taker.finish()).await)
     }
 }
 

@@ -8,7 +8,7 @@ use paddlecloud_core::access::{Scopes, UnknownScope};
 
 use super::accounts::{audit, hashed, user_name};
 use super::{AdminOnly, App, AppError, FieldRule, What};
-use crate::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, TokenAsked};
+use crate::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, RequestedToken};
 use crate::store::TokenRow;
 use crate::users::{Account, Record};
 
@@ -69,13 +69,13 @@ impl App {
                 rule: FieldRule::AtLeast(1),
             });
         }
-        let asked = TokenAsked {
+        let requested = RequestedToken {
             name: name.to_owned(),
             scopes,
             lifetime: request.lifetime_seconds,
             address: None,
         };
-        let issued = self.auth.token_issue(&account, login, "token.create", asked);
+        let issued = self.auth.token_issue(&account, login, "token.create", requested);
         Ok(reply(issued.await?))
     }
 

@@ -82,14 +82,14 @@ impl App {
             answer.estimate_basis = why.estimate.map(|_| words::ESTIMATE_BASIS.to_owned());
             answer.change = why
                 .change
-                .filter(is_up_to_the_reader)
+                .filter(can_be_done_by_reader)
                 .map(|change| words::change(&change));
         }
         Ok(answer)
     }
 
     /// Adds the scheduler's reason, as the job's owner may read it, to the view of a waiting job.
-    pub(super) async fn tell_why_it_waits(&self, view: &mut JobView, job: &Job) {
+    pub(super) async fn add_waiting_reason(&self, view: &mut JobView, job: &Job) {
         if job.phase != Phase::Pending {
             return;
         }
@@ -121,7 +121,7 @@ impl App {
 }
 
 /// Whether the reader can make this change: killing a job is suggested only to a caller who may kill it.
-fn is_up_to_the_reader(change: &Change<Mention>) -> bool {
+fn can_be_done_by_reader(change: &Change<Mention>) -> bool {
     !matches!(change, Change::End(Mention::Hidden | Mention::Ended))
 }
 
@@ -134,10 +134,10 @@ fn with_history(job: &Job, reason: String) -> String {
 }
 
 fn reason(job: &Job) -> String {
-    let told = job.message_in_full().unwrap_or_else(|| "it runs".to_owned());
+    let message = job.message_in_full().unwrap_or_else(|| "it runs".to_owned());
     match waits_for(job) {
-        Some(waits) => format!("{told}; {waits}"),
-        None => told,
+        Some(waits) => format!("{message}; {waits}"),
+        None => message,
     }
 }
 
@@ -170,31 +170,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_owner_and_who_sees_all_know_a_job() {
+    fn a_job_is_named_only_to_its_owner_and_to_readers_of_all_jobs() {
         let job = Arc::new(samples::starting(1, samples::spec("secret", 0, 1)));
-        let stranger: UserName = "somebody-else".parse().unwrap();
+        let other_user: UserName = "somebody-else".parse().unwrap();
         let shown = |user: &UserName, sees_all| {
             let reader = Reader { user, sees_all };
             words::mention(&reader.mention(Some(Arc::clone(&job))))
         };
         let named = format!("secret ({})", job.id);
         assert_eq!(shown(&job.user, false), named);
-        assert_eq!(shown(&stranger, true), named);
-        assert_eq!(shown(&stranger, false), "another user's job");
+        assert_eq!(shown(&other_user, true), named);
+        assert_eq!(shown(&other_user, false), "another user's job");
     }
 
     #[test]
-    fn nobody_is_advised_to_end_another_users_job() {
+    fn a_user_is_not_advised_to_end_another_users_job() {
         let job = Arc::new(samples::starting(1, samples::spec("big", 0, 1)));
-        let stranger: UserName = "somebody-else".parse().unwrap();
+        let other_user: UserName = "somebody-else".parse().unwrap();
         let advised = |user: &UserName| {
             let reader = Reader {
                 user,
                 sees_all: false,
             };
-            is_up_to_the_reader(&Change::End(reader.mention(Some(Arc::clone(&job)))))
+            can_be_done_by_reader(&Change::End(reader.mention(Some(Arc::clone(&job)))))
         };
         assert!(advised(&job.user));
-        assert!(!advised(&stranger));
+        assert!(!advised(&other_user));
     }
 }

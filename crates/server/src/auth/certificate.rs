@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_without_one_has_none() {
+    fn a_certificate_without_a_common_name_has_none() {
         assert_eq!(
             common_name(&certificate(&[(DnType::OrganizationName, "Baidu")])),
             None

@@ -45,7 +45,7 @@ impl Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
     UserAt(Origin, [u8; 16]),
-    EverybodyAt(Origin),
+    AllUsersAt(Origin),
     UserAnywhere([u8; 16]),
 }
 
@@ -54,7 +54,7 @@ impl Key {
     fn pause(&self, wrong: u32) -> Duration {
         match self {
             Key::UserAt(..) => pause(wrong, FREE),
-            Key::EverybodyAt(_) => pause(wrong, FREE_FOR_ALL),
+            Key::AllUsersAt(_) => pause(wrong, FREE_FOR_ALL),
             Key::UserAnywhere(_) => pause(wrong, FREE_FROM_ANYWHERE).min(LONGEST_FROM_ANYWHERE),
         }
     }
@@ -62,7 +62,7 @@ impl Key {
     fn free(&self) -> u32 {
         match self {
             Key::UserAt(..) => FREE,
-            Key::EverybodyAt(_) => FREE_FOR_ALL,
+            Key::AllUsersAt(_) => FREE_FOR_ALL,
             Key::UserAnywhere(_) => FREE_FROM_ANYWHERE,
         }
     }
@@ -149,7 +149,7 @@ fn keys(origin: Origin, user: &str) -> [Key; 3] {
     let user = digest(user);
     [
         Key::UserAt(origin, user),
-        Key::EverybodyAt(origin),
+        Key::AllUsersAt(origin),
         Key::UserAnywhere(user),
     ]
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn others_need_not_wait_until_a_place_has_guessed_at_many() {
+    fn other_users_wait_only_after_an_address_has_guessed_at_many_accounts() {
         let (guesses, here, now) = (Guesses::default(), origin("192.0.2.1"), Instant::now());
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_password_and_time_forgive() {
+    fn a_right_password_or_enough_time_resets_the_delay() {
         let (guesses, here, now) = (Guesses::default(), origin("2001:db8::1"), Instant::now());
         for _ in 0..10 {
             guesses.wrong(here, "ada", now);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_at_one_user_from_many_places_wait_and_the_owners_place_does_not() {
+    fn guesses_at_one_user_from_many_addresses_wait_but_the_owners_address_does_not() {
         let (guesses, home, now) = (Guesses::default(), origin("198.51.100.1"), Instant::now());
         guesses.right(home, "ada", now);
         let mut let_through = 0;

@@ -31,7 +31,7 @@ pub use password::hash_password;
 pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
 pub use session::{Login, Session};
-pub use tokens::{LOGIN, NewToken, OldToken, TokenAsked};
+pub use tokens::{LOGIN, NewToken, OldToken, RequestedToken};
 
 use crate::config::{RateLimits, TokenLimits};
 use crate::connections::Connection;
@@ -178,7 +178,7 @@ impl Authenticator {
         let login = match self.known(peer, authorization) {
             Some(login) => login,
             None => {
-                self.count_stranger(peer)?;
+                self.count_unauthenticated(peer)?;
                 self.recognise(peer, authorization).await?
             }
         };
@@ -197,7 +197,7 @@ impl Authenticator {
     }
 
     /// Counts a request whose caller is not known yet against the rate of its address.
-    pub fn count_stranger(&self, peer: &Peer) -> Result<(), AuthError> {
+    pub fn count_unauthenticated(&self, peer: &Peer) -> Result<(), AuthError> {
         self.rates.before_login(peer.address).map_err(|wait| {
             self.refusals.count(Limit::RequestsBeforeLogin);
             AuthError::TooManyRequests(wait)
@@ -283,7 +283,7 @@ impl Authenticator {
     async fn check_token(&self, token: &str) -> Result<Login, AuthError> {
         let seen = self.remembered.key(&["token", token]);
         let version = self.users.version();
-        let note = self.in_use.note(digest(token));
+        let note = self.in_use.register(digest(token));
         let row = self.store.token_find(&note.digest).await?;
         let row = row.ok_or(AuthError::WrongToken)?;
         let left = row.expires - Timestamp::now().as_second();

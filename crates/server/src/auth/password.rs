@@ -14,7 +14,7 @@ use crate::config::Credential;
 const AT_ONCE: usize = 2;
 
 /// A hash that matches no password, so that an unknown user takes as long as a known one.
-const NOBODY: &str =
+const PLACEHOLDER_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// Hashes a password for the configuration file.
@@ -46,7 +46,7 @@ impl Passwords {
     pub async fn verify(&self, credential: Option<&Credential>, password: &str) -> bool {
         let hash = match credential {
             Some(Credential::Hash(hash)) => hash.as_str(),
-            Some(Credential::Plain(_)) | None => NOBODY,
+            Some(Credential::Plain(_)) | None => PLACEHOLDER_HASH,
         };
         let fits_hash = self.verify_hash(hash, password).await;
         match credential {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_fits_its_password_and_no_other() {
+    fn a_hash_matches_its_password_and_no_other() {
         let hash = hash_password("a secret").unwrap();
         assert!(hash.starts_with("$argon2id$"), "{hash}");
         assert_eq!(fits(&hash, "a secret"), Some(true));
@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_hash_is_a_real_one_that_nothing_fits() {
-        assert!(PasswordHash::new(NOBODY).is_ok());
-        assert_eq!(fits(NOBODY, ""), Some(false));
+    fn the_placeholder_hash_is_valid_and_matches_no_password() {
+        assert!(PasswordHash::new(PLACEHOLDER_HASH).is_ok());
+        assert_eq!(fits(PLACEHOLDER_HASH, ""), Some(false));
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_use_their_own_things_and_administrators_everybodys() {
+    fn users_access_their_own_resources_and_administrators_all() {
         let caller = |scopes| Caller {
             user: "ada".parse().unwrap(),
             scopes,

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_remembered_until_its_time_is_over() {
+    fn a_login_is_cached_until_it_expires() {
         let remembered = Remembered::default();
         let key = remembered.key(&["basic", "me", "secret"]);
         assert_eq!(remembered.get(&key, 0), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_cannot_be_shifted_into_each_other() {
+    fn keys_depend_on_where_their_parts_are_split() {
         let remembered = Remembered::default();
         assert_ne!(remembered.key(&["ab", "c"]), remembered.key(&["a", "bc"]));
     }

@@ -70,7 +70,7 @@ impl Session {
 /// A token is registered before the database lookup, and revoked in the database before it is revoked here. So a lookup that
 /// still found it valid holds an entry that is marked as revoked.
 pub(super) struct TokensInUse {
-    notes: Mutex<HashMap<String, Weak<AtomicBool>>>,
+    flags: Mutex<HashMap<String, Weak<AtomicBool>>>,
     changes: watch::Sender<u64>,
 }
 
@@ -98,7 +98,7 @@ impl TokenInUse {
 impl Default for TokensInUse {
     fn default() -> TokensInUse {
         TokensInUse {
-            notes: Mutex::default(),
+            flags: Mutex::default(),
             changes: watch::Sender::new(0),
         }
     }
@@ -106,15 +106,15 @@ impl Default for TokensInUse {
 
 impl TokensInUse {
     /// Registers a token before its lookup. Unused entries are evicted when the table would grow.
-    pub fn note(&self, digest: String) -> TokenInUse {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = notes.get(&digest).and_then(Weak::upgrade);
+    pub fn register(&self, digest: String) -> TokenInUse {
+        let mut flags = self.flags.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = flags.get(&digest).and_then(Weak::upgrade);
         let revoked = known.unwrap_or_else(|| {
-            if notes.len() == notes.capacity() {
-                notes.retain(|_, note| note.strong_count() > 0);
+            if flags.len() == flags.capacity() {
+                flags.retain(|_, flag| flag.strong_count() > 0);
             }
             let fresh = Arc::default();
-            notes.insert(digest.clone(), Arc::downgrade(&fresh));
+            flags.insert(digest.clone(), Arc::downgrade(&fresh));
             fresh
         });
         TokenInUse { digest, revoked }
@@ -122,11 +122,11 @@ impl TokensInUse {
 
     /// Ends all sessions of a token that was removed from the database.
     pub fn revoke(&self, digest: &str) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(note) = notes.remove(digest).and_then(|note| note.upgrade()) {
-            note.store(true, Ordering::Release);
+        let mut flags = self.flags.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(flag) = flags.remove(digest).and_then(|flag| flag.upgrade()) {
+            flag.store(true, Ordering::Release);
         }
-        drop(notes);
+        drop(flags);
         self.changes.send_modify(|version| *version += 1);
     }
 }
@@ -172,22 +172,22 @@ mod tests {
     #[test]
     fn only_lookups_before_the_revocation_are_notified() {
         let tokens = TokensInUse::default();
-        let (first, second) = (tokens.note("a".into()), tokens.note("a".into()));
-        let other = tokens.note("b".into());
+        let (first, second) = (tokens.register("a".into()), tokens.register("a".into()));
+        let other = tokens.register("b".into());
         tokens.revoke("a");
         assert!(first.is_revoked() && second.is_revoked() && !other.is_revoked());
-        assert!(!tokens.note("a".into()).is_revoked(), "the database knows");
+        assert!(!tokens.register("a".into()).is_revoked(), "the database knows");
     }
 
     #[test]
-    fn tokens_that_nobody_uses_are_forgotten() {
+    fn unused_tokens_are_forgotten() {
         let tokens = TokensInUse::default();
-        let used = tokens.note("used".into());
+        let used = tokens.register("used".into());
         for number in 0..100_000 {
-            drop(tokens.note(number.to_string()));
+            drop(tokens.register(number.to_string()));
         }
-        let notes = tokens.notes.lock().unwrap();
-        assert!(notes.len() < 1000, "{}", notes.len());
-        assert!(notes.contains_key(&used.digest));
+        let flags = tokens.flags.lock().unwrap();
+        assert!(flags.len() < 1000, "{}", flags.len());
+        assert!(flags.contains_key(&used.digest));
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 
 use super::{
-    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, Secret, TokenAsked, digest,
+    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, RequestedToken, Secret, digest,
     hash_password,
 };
 use crate::config::{Config, DatabaseUrl, SystemUsers, TokenLimits};
@@ -77,7 +77,7 @@ fn me() -> Caller {
 }
 
 #[tokio::test]
-async fn a_password_opens_by_basic_and_costs_one_hash() {
+async fn a_password_logs_in_by_basic_auth_and_costs_one_hash() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     for _ in 0..5 {
@@ -105,7 +105,7 @@ async fn a_wrong_login_is_refused_and_an_unknown_user_costs_the_same() {
 }
 
 #[tokio::test]
-async fn a_password_from_a_file_opens_too() {
+async fn a_password_from_a_file_logs_in() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     let caller = identify(&auth, &basic("filed", "open sesame")).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_password_from_a_file_opens_too() {
 }
 
 #[tokio::test]
-async fn a_token_opens_by_both_words_and_outlives_the_server() {
+async fn a_token_logs_in_by_both_schemes_and_survives_a_restart() {
     let stage = Stage::new().await;
     let config = stage.config("secret");
     let restarted = || {
@@ -184,7 +184,7 @@ fn certificate(name: &str) -> ClientCertificate {
 }
 
 #[tokio::test]
-async fn nothing_but_the_users_own_proof_counts() {
+async fn only_the_users_own_credentials_count() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     let root = Peer {
@@ -195,12 +195,12 @@ async fn nothing_but_the_users_own_proof_counts() {
         auth.identify(&root, None).await,
         Err(AuthError::Missing)
     ));
-    let stranger = Peer {
+    let unknown_peer = Peer {
         certificate: Some(certificate("stranger")),
         ..Peer::default()
     };
     assert!(matches!(
-        auth.identify(&stranger, None).await,
+        auth.identify(&unknown_peer, None).await,
         Err(AuthError::UnknownCertificate(_))
     ));
     let own = Peer {
@@ -215,7 +215,7 @@ async fn nothing_but_the_users_own_proof_counts() {
 }
 
 #[tokio::test]
-async fn the_embedded_user_is_known_by_the_socket_and_nobody_else_is() {
+async fn the_socket_identifies_only_the_embedded_user() {
     let stage = Stage::new().await;
     let config = crate::config::embedded(Path::new("/nowhere"));
     let auth = authenticator(
@@ -243,7 +243,7 @@ async fn the_embedded_user_is_known_by_the_socket_and_nobody_else_is() {
 }
 
 #[tokio::test]
-async fn who_guesses_has_to_wait_also_with_the_right_password_and_others_do_not() {
+async fn a_password_guesser_waits_even_with_the_right_password_and_others_do_not() {
     let stage = Stage::new().await;
     let auth = stage.authenticator("secret");
     let guesser = Peer {
@@ -352,14 +352,14 @@ async fn a_token_made_with_a_token_does_not_outlive_the_first_login() {
         .log_in(&Peer::default(), Some(b"Token pct_old"))
         .await
         .unwrap();
-    let asked = TokenAsked {
+    let requested = RequestedToken {
         name: "child".into(),
         scopes: Scopes::all(),
         lifetime: Some(100_000),
         address: None,
     };
     let child = auth
-        .token_issue(&account, &login, "token.create", asked)
+        .token_issue(&account, &login, "token.create", requested)
         .await
         .unwrap();
     assert_eq!(child.row.since, now - 900);
@@ -501,14 +501,14 @@ async fn a_token_of_a_providers_user_gives_no_token_that_outlives_it() {
         provider: Some(ProviderUser::new("https://login.example.org", "1001")),
         ..(*account).clone()
     };
-    let asked = TokenAsked {
+    let requested = RequestedToken {
         name: "child".into(),
         scopes: Scopes::all(),
         lifetime: Some(100_000),
         address: None,
     };
     let child = auth
-        .token_issue(&bound, &login, "token.create", asked)
+        .token_issue(&bound, &login, "token.create", requested)
         .await
         .unwrap();
     assert!(child.row.expires <= now + 101, "{:?}", child.row);

@@ -17,7 +17,7 @@ pub const LOGIN: &str = "login";
 
 /// A request for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenAsked {
+pub struct RequestedToken {
     pub name: String,
     /// The upper bound of its scopes.
     pub scopes: Scopes,
@@ -72,14 +72,14 @@ impl Authenticator {
                 return Err(error);
             }
         };
-        let asked = TokenAsked {
+        let requested = RequestedToken {
             name: LOGIN.to_owned(),
             scopes: scopes.within(account.scopes),
             lifetime: None,
             address: peer.address,
         };
         let login = self.login_with(&account, account.scopes);
-        let issued = self.token_issue(&account, &login, "login", asked).await?;
+        let issued = self.token_issue(&account, &login, "login", requested).await?;
         Ok(issued.secret)
     }
 
@@ -105,7 +105,7 @@ impl Authenticator {
         account: &Account,
         login: &Login,
         action: &str,
-        asked: TokenAsked,
+        requested: RequestedToken,
     ) -> Result<NewToken, AuthError> {
         let now = Timestamp::now().as_second();
         let since = login
@@ -124,11 +124,11 @@ impl Authenticator {
             return Err(AuthError::WrongToken);
         }
         let usual = seconds(self.token_limits.lifetime);
-        let lifetime = asked.lifetime.unwrap_or(usual).clamp(1, most);
+        let lifetime = requested.lifetime.unwrap_or(usual).clamp(1, most);
         let actor = &login.caller.user;
-        let replaces = self.make_room(account, &asked.name, None).await?;
+        let replaces = self.make_room(account, &requested.name, None).await?;
         self.store_token(
-            account, actor, action, now, since, lifetime, asked, None, replaces,
+            account, actor, action, now, since, lifetime, requested, None, replaces,
         )
         .await
     }
@@ -160,14 +160,14 @@ impl Authenticator {
 
     /// Issues a token to a user whom the login provider has authenticated.
     pub async fn token_create_for(&self, peer: &Peer, account: &Account) -> Result<NewToken, AuthError> {
-        let asked = TokenAsked {
+        let requested = RequestedToken {
             name: LOGIN.to_owned(),
             scopes: account.scopes,
             lifetime: None,
             address: peer.address,
         };
         let login = self.login_with(account, account.scopes);
-        self.token_issue(account, &login, "login", asked).await
+        self.token_issue(account, &login, "login", requested).await
     }
 
     /// The longest lifetime of one token of this account, in seconds. The login provider is asked at renewals, so tokens of its users
@@ -204,7 +204,7 @@ impl Authenticator {
             return Ok(None);
         }
         let lifetime = (row.expires - row.created).clamp(1, left.min(self.longest(&account)).max(1));
-        let asked = TokenAsked {
+        let requested = RequestedToken {
             name: row.name.clone(),
             scopes: row.scopes().within(account.scopes),
             lifetime: None,
@@ -232,7 +232,7 @@ impl Authenticator {
             now,
             row.since,
             lifetime,
-            asked,
+            requested,
             Some(old),
             replaces,
         );
@@ -248,13 +248,13 @@ impl Authenticator {
         now: i64,
         since: i64,
         lifetime: i64,
-        asked: TokenAsked,
+        requested: RequestedToken,
         old: Option<Renewed>,
         replaces: Replaced,
     ) -> Result<NewToken, AuthError> {
-        let mut more = asked
+        let mut more = requested
             .address
-            .map_or_else(String::new, |_| format!(", {}", from(asked.address)));
+            .map_or_else(String::new, |_| format!(", {}", from(requested.address)));
         if !replaces.oldest_logins.is_empty() {
             more.push_str(&format!(
                 ", ends the {} oldest logins",
@@ -266,11 +266,11 @@ impl Authenticator {
         let row = TokenRow {
             digest: digest(&token),
             id: id.clone(),
-            name: asked.name,
+            name: requested.name,
             owner: account.name.to_string(),
             account: i64::try_from(account.id).unwrap_or(i64::MAX),
             credential: self.fingerprint(account),
-            scopes: asked.scopes.to_string(),
+            scopes: requested.scopes.to_string(),
             created: now,
             since,
             expires: now + lifetime,

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_off_only_when_it_says_so() {
+    fn only_0_off_and_false_turn_a_switch_off() {
         let off = |text: &str| is_off(Some(OsStr::new(text)));
         assert!(off("0") && off("Off") && off("false"));
         assert!(!off("") && !off("1") && !is_off(None));

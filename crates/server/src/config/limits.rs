@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_limit_is_read_as_it_is_shown_and_can_be_taken_away() {
+    fn every_limit_parses_as_shown_and_can_be_removed() {
         let mut limits = Limits::default();
         for (number, name) in NAMES.into_iter().enumerate() {
             let value = match name {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_guaranteed_more_than_they_may_have() {
+    fn a_guarantee_never_exceeds_the_users_limit() {
         let mut limits = Limits::default();
         limits.set("guaranteed_cpu", "8").unwrap();
         limits.set("guaranteed_gpu", "1").unwrap();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_named() {
+    fn an_invalid_network_is_refused_with_an_example() {
         for wrong in ["10.0.0.0/33", "proxy.example.org", "10.0.0.0/x", "::1/129", ""] {
             let error = TrustedProxies::parse(&[wrong.to_owned()], ProxyHeader::default()).unwrap_err();
             assert!(error.contains("is not a network: write `10.0.0.0/8`"), "{error}");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_mapped_to_another_account_acts_as_one() {
+    fn only_users_mapped_to_another_account_run_as_it() {
         let two = users("{name: a, system_user: ann}, {name: b, system_user: bob}");
         let found = find_with(&two, 0, machine).unwrap();
         assert_eq!(found.get(&two[0].name).unwrap().uid, 1001);

@@ -22,7 +22,7 @@ fn refused(lines: &str) -> String {
 }
 
 #[test]
-fn two_lines_are_enough() {
+fn two_lines_are_a_complete_configuration() {
     let config = parse(LEAST).unwrap();
     assert_eq!(config.listen, [Listen::default()]);
     assert_eq!(config.storage, Path::new("/var/lib/paddlecloud/storage"));
@@ -35,7 +35,7 @@ fn two_lines_are_enough() {
 }
 
 #[test]
-fn everything_can_be_said() {
+fn a_detailed_configuration_is_parsed() {
     let config = parse(
         "listen: [127.0.0.1:0, 'unix:/run/p.sock', '[::1]:80']\n\
          tls: {cert: c.pem, key: k.pem, client_ca: ca.pem}\n\
@@ -173,7 +173,7 @@ fn missing_files_and_folders_are_distinguished() {
 }
 
 #[test]
-fn files_may_lie_in_a_store_of_another_kind() {
+fn other_kinds_of_storage_can_be_configured() {
     let said = |lines: &str| parse(&format!("{LEAST}{lines}")).unwrap();
     let ceph = said("storage: {kind: cephfs, path: /mnt/ceph}\n");
     assert_eq!(
@@ -191,7 +191,7 @@ fn files_may_lie_in_a_store_of_another_kind() {
 }
 
 #[test]
-fn a_store_that_cannot_be_is_refused_in_words() {
+fn an_invalid_storage_is_refused_with_a_reason() {
     insta::assert_snapshot!(refused("storage: {kind: hfds, url: 'hdfs://nn/p'}\n"), @r"
     /etc/paddlecloud/server.yaml: there is no `storage` of kind `hfds`
       hint: did you mean `hdfs`?

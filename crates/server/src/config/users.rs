@@ -62,7 +62,7 @@ impl fmt::Debug for Credential {
 
 /// Reads a password (or its argon2id hash) from the first line of a file. A world-readable file is used with a warning.
 pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
-    if let Some(warning) = open_to_everybody(path) {
+    if let Some(warning) = world_readable_warning(path) {
         tracing::warn!("{warning}");
     }
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError::unreadable(path, &error))?;
@@ -76,7 +76,7 @@ pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
     Ok(Credential::Plain(line.to_owned()))
 }
 
-fn open_to_everybody(path: &Path) -> Option<String> {
+fn world_readable_warning(path: &Path) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
     let shown = path.display();
     (mode & READ_BY_OTHERS != 0).then(|| {
@@ -131,19 +131,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_that_everybody_can_read_is_reported_and_a_private_one_is_not() {
+    fn a_world_readable_password_file_is_reported_and_a_private_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("word");
         write(&file, "secret\n").unwrap();
-        for (mode, is_told) in [(0o644, true), (0o604, true), (0o640, false), (0o600, false)] {
+        for (mode, is_reported) in [(0o644, true), (0o604, true), (0o640, false), (0o600, false)] {
             set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(open_to_everybody(&file).is_some(), is_told, "{mode:o}");
+            assert_eq!(world_readable_warning(&file).is_some(), is_reported, "{mode:o}");
         }
         set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-        let told = open_to_everybody(&file).unwrap();
+        let warning = world_readable_warning(&file).unwrap();
         assert!(
-            told.contains("mode 0644") && told.contains("chmod 600") && !told.contains("secret"),
-            "{told}"
+            warning.contains("mode 0644") && warning.contains("chmod 600") && !warning.contains("secret"),
+            "{warning}"
         );
     }
 }

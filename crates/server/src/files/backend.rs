@@ -21,7 +21,7 @@ pub enum FileStoreError {
     #[error(transparent)]
     Remote(#[from] OpenError),
     #[error("the file index cannot be opened")]
-    Notes(#[from] io::Error),
+    Index(#[from] io::Error),
     #[error(transparent)]
     Shares(#[from] SharesError),
 }

@@ -68,7 +68,7 @@ fn number(text: &str) -> Option<u64> {
 
 /// The bytes that a request asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BytesAsked {
+pub struct RequestedBytes {
     pub range: ByteRange,
     /// The version the file must have.
     pub version: Option<String>,
@@ -130,14 +130,19 @@ fn read_piece(file: &dyn ReadAt, offset: u64, left: u64) -> std::io::Result<Buff
 
 impl Files {
     /// Opens a file for reading.
-    pub fn content(&self, caller: &Caller, path: &PfsPath, asked: &BytesAsked) -> Result<Opened, FilesError> {
+    pub fn content(
+        &self,
+        caller: &Caller,
+        path: &PfsPath,
+        requested: &RequestedBytes,
+    ) -> Result<Opened, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
-        self.open_content(&reached, asked)
+        self.open_content(&reached, requested)
     }
 
     /// Opens the file that a link was published for.
-    pub fn shared(&self, share: &Share, asked: &BytesAsked) -> Result<Opened, FilesError> {
+    pub fn shared(&self, share: &Share, requested: &RequestedBytes) -> Result<Opened, FilesError> {
         let shown = self.name_of(&share.place.space);
         let space = Reached {
             root: self.space(&share.place.space)?,
@@ -148,20 +153,20 @@ impl Files {
             shown,
         };
         let _acting = self.act(&share.place.space)?;
-        let mut opened = self.open_content(&space.below(&share.place.path)?, asked)?;
+        let mut opened = self.open_content(&space.below(&share.place.path)?, requested)?;
         if let Opened::Content(content) = &mut opened {
             content.link = Some(Box::new(self.link(share)));
         }
         Ok(opened)
     }
 
-    fn open_content(&self, reached: &Reached, asked: &BytesAsked) -> Result<Opened, FilesError> {
+    fn open_content(&self, reached: &Reached, requested: &RequestedBytes) -> Result<Opened, FilesError> {
         let file = reached.open_file()?;
         let meta = file.meta().clone();
-        let version = checked_version(reached, &meta, asked.version.as_deref())?;
-        let range = match &asked.range_of {
+        let version = checked_version(reached, &meta, requested.version.as_deref())?;
+        let range = match &requested.range_of {
             Some(other) if *other != version => ByteRange::All,
-            _ => asked.range,
+            _ => requested.range,
         };
         let Some((offset, len)) = range.within(meta.size) else {
             return Ok(Opened::Outside { size: meta.size });
@@ -195,10 +200,10 @@ impl Files {
     }
 }
 
-fn checked_version(reached: &Reached, meta: &Meta, wanted: Option<&str>) -> Result<String, FilesError> {
+fn checked_version(reached: &Reached, meta: &Meta, expected: Option<&str>) -> Result<String, FilesError> {
     let found = version_of(&meta.stamp);
-    match wanted {
-        Some(wanted) if wanted != found => Err(FilesError::OtherVersion(reached.shown.clone())),
+    match expected {
+        Some(expected) if expected != found => Err(FilesError::OtherVersion(reached.shown.clone())),
         _ => Ok(found),
     }
 }

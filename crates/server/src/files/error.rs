@@ -22,7 +22,7 @@ pub enum FilesError {
     InUse(PfsPath),
     #[error("`{0}` itself cannot be changed, only what is in it")]
     SpaceItself(PfsPath),
-    #[error("{}", told(path, source))]
+    #[error("{}", with_full_path(path, source))]
     Storage { path: Box<PfsPath>, source: RootError },
     #[error("the folder of {space} cannot be opened")]
     Space { space: Space, source: RootError },
@@ -44,7 +44,7 @@ pub enum FilesError {
     #[error("`{0}` has changed since it was read")]
     OtherVersion(PfsPath),
     #[error("{}", damaged(.0))]
-    DamagedThere(Box<PfsPath>),
+    DamagedOnDisk(Box<PfsPath>),
     /// The same for a published link, whose target path must not be revealed.
     #[error("{}", damaged(.0))]
     DamagedShare(String),
@@ -69,7 +69,7 @@ pub enum FilesError {
 }
 
 /// Replaces the path inside a space, which the storage reports, by the full path that users know.
-fn told(path: &PfsPath, source: &RootError) -> String {
+fn with_full_path(path: &PfsPath, source: &RootError) -> String {
     let inside = format!("`{}`", path.place().path);
     source.to_string().replacen(&inside, &format!("`{path}`"), 1)
 }
@@ -90,10 +90,10 @@ fn over_quota(error: &QuotaError) -> String {
     else {
         return error.to_string();
     };
-    let [wanted, used, limit] = [asked, used, limit].map(|bytes| Bytes::new(*bytes).readable());
+    let [requested, used, limit] = [asked, used, limit].map(|bytes| Bytes::new(*bytes).readable());
     let refused = match asked {
         0 => "nothing can be written until something is removed".to_owned(),
-        _ => format!("there is no room for {wanted}"),
+        _ => format!("there is no room for {requested}"),
     };
     format!("{refused}: {used} of {limit} are used in {}", space.in_words())
 }
@@ -171,8 +171,8 @@ mod tests {
 
     /// The reason may also contain the last part of the path.
     #[test]
-    fn the_whole_path_stands_where_the_path_stood_and_nowhere_else() {
-        let told = FilesError::Storage {
+    fn the_full_path_replaces_only_the_relative_path() {
+        let error = FilesError::Storage {
             path: Box::new("/pfs/dc/public/.own".parse().unwrap()),
             source: RootError::Unsupported {
                 path: ".own".parse().unwrap(),
@@ -180,7 +180,7 @@ mod tests {
             },
         };
         assert_eq!(
-            told.to_string(),
+            error.to_string(),
             "`/pfs/dc/public/.own` cannot be kept in this storage: it uses the name `.own`"
         );
     }

@@ -12,7 +12,7 @@ use paddlecloud_pfs::store::OpenSpace;
 use super::digests::logged;
 use super::{Files, FilesError};
 use crate::auth::{Action, Caller};
-use crate::queue::SIGN_OF_LIFE;
+use crate::queue::KEEP_ALIVE_INTERVAL;
 
 /// Bytes of text that are buffered before they are sent.
 const LINES: usize = 64 << 10;
@@ -38,7 +38,7 @@ impl Files {
         Ok(Fsck {
             files: self.clone(),
             checker: Some(checker),
-            pause: SIGN_OF_LIFE,
+            pause: KEEP_ALIVE_INTERVAL,
             checked: 0,
             found: Vec::new(),
         })
@@ -76,7 +76,7 @@ impl Fsck {
 
     fn note(&mut self, finding: Finding, lines: &mut Vec<u8>) {
         self.checked += 1;
-        let Some(verdict) = told(finding.verdict) else {
+        let Some(verdict) = reported_verdict(finding.verdict) else {
             return;
         };
         let place = &finding.indexed.place;
@@ -103,7 +103,7 @@ fn write(line: &FsckLine, lines: &mut Vec<u8>) {
     lines.push(b'\n');
 }
 
-fn told(verdict: Verdict) -> Option<FsckVerdict> {
+fn reported_verdict(verdict: Verdict) -> Option<FsckVerdict> {
     match verdict {
         Verdict::Sound => None,
         Verdict::Touched => Some(FsckVerdict::Touched),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_found_again_until_a_check_ends() {
+    fn findings_are_reported_again_until_a_check_completes() {
         let fixture = Fixture::knowing(b"content");
         std::fs::write(fixture.home().join("f"), "another").unwrap();
         let mut broken = fixture.fsck();

@@ -19,7 +19,7 @@ impl Files {
     /// A sweep at a given time, for tests.
     pub fn sweep_at(&self, spaces: &[Space], now: Mtime) -> u64 {
         let age = KEEP_UNFINISHED;
-        self.0.uploads.put_down_idle(now);
+        self.0.uploads.close_idle(now);
         // Read the keys first: uploads that begin later are not among them.
         let mut gone = self.index().uploads().unwrap_or_default();
         let mut swept = 0;
@@ -29,13 +29,13 @@ impl Files {
             let expired = self.space(space).and_then(|root| {
                 let _acting = self.act(space)?;
                 let cleared = staging::clear_abandoned(root.staging()).map_err(FilesError::of_space(space))?;
-                tell_stuck(space, &cleared);
+                log_stuck(space, &cleared);
                 let abandoned = cleared.gone;
                 if !abandoned.is_empty() {
                     tracing::info!(%space, count = abandoned.len(), "removed unfinished work of a killed server");
                 }
                 let cleared = staging::expire(root.staging(), age, now).map_err(FilesError::of_space(space))?;
-                tell_stuck(space, &cleared);
+                log_stuck(space, &cleared);
                 if cleared.strange > 0 {
                     tracing::info!(%space, count = cleared.strange, "removed files in the staging folder that belong to no upload");
                 }
@@ -72,7 +72,7 @@ impl Files {
 }
 
 /// Logs what could not be removed. The next sweep tries again, and the rest is removed regardless.
-fn tell_stuck(space: &Space, cleared: &Cleared) {
+fn log_stuck(space: &Space, cleared: &Cleared) {
     for (name, error) in &cleared.stuck {
         tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "an unfinished upload cannot be removed");
     }

@@ -11,7 +11,7 @@ use paddlecloud_pfs::{Access, Digest, PfsPath, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
-use crate::queue::SIGN_OF_LIFE;
+use crate::queue::KEEP_ALIVE_INTERVAL;
 
 /// Entries per index lookup.
 const PAGE: usize = 1000;
@@ -101,7 +101,7 @@ impl Lister {
                 return true;
             }
         };
-        let until = Instant::now() + SIGN_OF_LIFE;
+        let until = Instant::now() + KEEP_ALIVE_INTERVAL;
         while !self.ended && Instant::now() < until {
             // `None`: skipped, or removed after it was listed.
             let Some(listed) = self.next_listed() else {
@@ -216,7 +216,7 @@ impl Lister {
 fn about_one(error: &FilesError) -> Option<PfsPath> {
     match error {
         FilesError::Storage { path, source } if is_about_one(source) => Some((**path).clone()),
-        FilesError::DamagedThere(path) => Some((**path).clone()),
+        FilesError::DamagedOnDisk(path) => Some((**path).clone()),
         _ => None,
     }
 }
@@ -266,7 +266,7 @@ mod tests {
         let listed = listed(&files, true);
         let [
             Listed::Entry(a),
-            Listed::Unread(b, FilesError::DamagedThere(_)),
+            Listed::Unread(b, FilesError::DamagedOnDisk(_)),
             Listed::Entry(c),
             Listed::End(2),
         ] = &listed[..]

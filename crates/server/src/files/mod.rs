@@ -39,7 +39,7 @@ use paddlecloud_pfs::{
 };
 
 pub use backend::FileStoreError;
-pub use content::{ByteRange, BytesAsked, Content, Opened, PIECE};
+pub use content::{ByteRange, Content, Opened, PIECE, RequestedBytes};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::KEEP_UNFINISHED;
@@ -48,7 +48,7 @@ pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
 pub use space_usage::MEASURED_AGAIN;
 pub use takes::Takes;
-pub use tree::{DigestWanted, RemovedPath, StatOf};
+pub use tree::{DigestMode, RemovedPath, StatOf};
 pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::{Action, Caller};
@@ -252,7 +252,7 @@ impl Reached {
     }
 
     /// Refuses a folder that is the server's own, or a link to it.
-    fn not_into_ours(&self) -> Result<(), FilesError> {
+    fn refuse_own_folder(&self) -> Result<(), FilesError> {
         let real = self.root.real_folder(&self.place.path);
         match real.is_ok_and(|real| self.is_ours(&real)) {
             true => Err(FilesError::Ours(self.shown.clone())),
@@ -295,7 +295,7 @@ impl Reached {
     }
 
     /// The metadata of what exists here; `None` if nothing does.
-    fn stat_if_there(&self) -> Result<Option<Meta>, FilesError> {
+    fn stat_if_exists(&self) -> Result<Option<Meta>, FilesError> {
         match self.root.stat_link(&self.place.path) {
             Ok(meta) => Ok(Some(meta)),
             Err(RootError::NotFound(_) | RootError::NotAFolder(_)) => Ok(None),

@@ -25,25 +25,25 @@ impl Files {
         let to = self.reach(caller, &request.to.0, Access::Write)?;
         from.not_the_space()?;
         to.not_the_space()?;
-        let moves_over = from.place.space != to.place.space;
+        let crosses_spaces = from.place.space != to.place.space;
         // A remote store has no owners of files.
         let has_owners = !self.0.remote && (self.is_system_users(&from) || self.is_system_users(&to));
-        if moves_over && has_owners {
+        if crosses_spaces && has_owners {
             return self.hand_over(caller, request, &from, &to);
         }
         let _acting = self.act_for_both(&from, &to)?;
         // A move inside one space changes no usage, so the folder need not be walked.
-        let usage = match moves_over {
+        let usage = match crosses_spaces {
             true => from.root.usage(&from.place.path).map_err(from.failed())?,
             false => Usage::default(),
         };
-        let room = match moves_over {
+        let room = match crosses_spaces {
             true => self.measured(|| self.reserve(&to.place.space, usage.into()))?,
             false => None,
         };
         let (replaced, before) = match self.is_one_node(&from, &to)? {
             true => (Amount::default(), None),
-            false => (to.replaced()?, from.stat_if_there()?),
+            false => (to.replaced()?, from.stat_if_exists()?),
         };
         let moved = self.rename_node(&from, &to, existing(request.no_overwrite));
         let may_be_half_done = moved.is_err() && !self.0.store.limits().moves_whole;
@@ -57,13 +57,13 @@ impl Files {
         }
         moved.map_err(|error| match error {
             RootError::Changing(_) if may_be_half_done => partly_moved(&from, &to),
-            error => told_of(&from, &to)(error),
+            error => attribute_error(&from, &to)(error),
         })?;
         match room {
             Some(room) => room.settle(usage.into(), replaced),
             None => self.freed(&to.place.space, replaced),
         }
-        if moves_over {
+        if crosses_spaces {
             self.freed(&from.place.space, usage.into());
         }
         Ok(())
@@ -94,7 +94,7 @@ impl Files {
             return Ok(false);
         }
         let number = |meta: Meta| (meta.stamp.device, meta.stamp.inode);
-        Ok(to.stat_if_there()?.map(number) == from.stat_if_there()?.map(number))
+        Ok(to.stat_if_exists()?.map(number) == from.stat_if_exists()?.map(number))
     }
 
     /// Moves a node to a space of another system user. A rename would keep the old owner, so the node is copied and then removed.
@@ -108,7 +108,7 @@ impl Files {
     ) -> Result<(), FilesError> {
         {
             let _acting = self.act(&to.place.space)?;
-            if to.stat_if_there()?.is_some_and(|there| there.is_dir()) {
+            if to.stat_if_exists()?.is_some_and(|there| there.is_dir()) {
                 return Err(to.failed()(RootError::Exists(to.place.path.clone())));
             }
         }
@@ -125,7 +125,7 @@ impl Files {
         let gone = remove_unchanged(from, &before);
         self.forget(&from.place);
         self.freed(&from.place.space, gone.into());
-        match from.stat_if_there()? {
+        match from.stat_if_exists()? {
             None => Ok(()),
             Some(_) => Err(partly_moved(from, to)),
         }
@@ -142,7 +142,7 @@ impl Files {
             _ => None,
         };
         if link.is_none() && from.stat()?.is_dir() {
-            to.not_into_ours()?;
+            to.refuse_own_folder()?;
         }
         let usage = match &link {
             Some(_) => from.root.usage(&from.place.path),
@@ -156,7 +156,7 @@ impl Files {
         let room = self.measured(|| self.reserve(&to.place.space, usage.into()))?;
         let acting = self.act_for_both(&from, &to)?;
         if link.is_none() {
-            self.sound_to_copy(&from)?;
+            self.refuse_damaged_copy(&from)?;
         }
         let copied = self.copy_node(&from, &to, link.as_ref(), request);
         if let (Err(_), Some(_)) = (&copied, &room) {
@@ -196,7 +196,7 @@ impl Files {
                 }
                 _ => self.0.store.copy(&from.place, &to.place, existing),
             };
-            return copied.map_err(told_of(from, to));
+            return copied.map_err(attribute_error(from, to));
         };
         let staging = to.root.staging();
         staging
@@ -231,7 +231,7 @@ fn partly_moved(from: &Reached, to: &Reached) -> FilesError {
 }
 
 /// Attributes an error to one of the two paths.
-fn told_of(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
+fn attribute_error(from: &Reached, to: &Reached) -> impl Fn(RootError) -> FilesError {
     let (source, from_failed, to_failed) = (from.place.path.clone(), from.failed(), to.failed());
     move |error| match &error {
         RootError::NotFound(path) if *path == source => from_failed(error),
@@ -278,7 +278,7 @@ mod tests {
 
     /// What a move between owners does after its copy, with a folder that was written to meanwhile.
     #[test]
-    fn only_what_was_copied_and_stayed_as_it_was_is_removed() {
+    fn only_copied_and_unchanged_nodes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = folder.path().join(name);

@@ -54,7 +54,7 @@ impl Files {
             key: KEY.to_owned(),
             no_overwrite: false,
         };
-        let begun = self.upload_begin(caller, &request).map_err(|error| match error {
+        let started = self.upload_begin(caller, &request).map_err(|error| match error {
             FilesError::Storage {
                 source: RootError::IsAFolder(_),
                 ..
@@ -62,7 +62,7 @@ impl Files {
             error => error,
         })?;
         match size {
-            0 => self.end_upload(caller, &begun.id, None, false).map(drop),
+            0 => self.end_upload(caller, &started.id, None, false).map(drop),
             _ => Ok(()),
         }
     }

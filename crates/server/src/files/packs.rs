@@ -64,7 +64,7 @@ impl Files {
         match in_package(&folder.place.path) {
             None => {
                 let _acting = self.act(&folder.place.space)?;
-                folder.not_into_ours()?;
+                folder.refuse_own_folder()?;
             }
             Some((_, inside)) if inside.is_root() => {}
             Some(_) => return Err(FilesError::BadRequest("a pack is for a whole package".to_owned())),
@@ -155,7 +155,7 @@ impl Takes for PackIn {
             ..
         } = self;
         let _acting = files.act(&folder.place.space)?;
-        let checked = match holds_ours(&staged, &folder) {
+        let checked = match contains_own_folder(&staged, &folder) {
             Ok(true) => Err(folder
                 .below(&super::ours())
                 .map_or_else(|error| error, |ours| FilesError::Ours(ours.shown))),
@@ -230,13 +230,13 @@ impl PackIn {
 }
 
 /// Whether a pack for the home itself contains the server's own folder. Elsewhere that name has no meaning.
-fn holds_ours(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> {
-    let would_be_ours = folder
+fn contains_own_folder(staged: &StagedTree, folder: &Reached) -> Result<bool, RootError> {
+    let is_own_folder = folder
         .place
         .path
         .join(&super::ours())
         .is_ok_and(|path| folder.is_ours(&path));
-    Ok(would_be_ours && staged.tree().exists(&super::ours())?)
+    Ok(is_own_folder && staged.tree().exists(&super::ours())?)
 }
 
 impl Files {

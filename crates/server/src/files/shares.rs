@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::files::testing::{self, me};
-    use crate::files::{BytesAsked, Content, Opened, PIECE};
+    use crate::files::{Content, Opened, PIECE, RequestedBytes};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -306,7 +306,7 @@ mod tests {
         }
 
         fn open(&self, share: &Share) -> Content {
-            match self.files.shared(share, &BytesAsked::default()).unwrap() {
+            match self.files.shared(share, &RequestedBytes::default()).unwrap() {
                 Opened::Content(content) => *content,
                 Opened::Outside { .. } => panic!("all of it was asked for"),
             }
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_ends_where_its_link_is_taken_back_or_over() {
+    fn a_download_ends_when_its_link_is_revoked_or_expires() {
         let fixture = Fixture::new();
         let (first, second) = (fixture.publish().unwrap(), fixture.publish().unwrap());
         let share = |view| fixture.files.share_open(&Fixture::token(view)).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_a_user_who_was_removed_work_no_more() {
+    fn links_of_a_removed_user_stop_working() {
         let fixture = Fixture::new();
         let token = Fixture::token(&fixture.publish().unwrap());
         assert!(fixture.files.share_open(&token).is_ok());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_has_no_more_links_than_agreed() {
+    fn the_number_of_links_per_user_is_limited() {
         let fixture = Fixture::new();
         fixture.publish().unwrap();
         let mut given = fixture.files.0.shares.lock();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_key_or_list_of_links_is_named_with_a_way_out() {
+    fn a_damaged_key_or_list_of_links_is_reported_with_a_hint() {
         for (name, content) in [("share.key", "short"), ("shares.json", "[{")] {
             let folder = tempfile::tempdir().unwrap();
             drop(testing::files(folder.path()));

@@ -49,7 +49,7 @@ impl Files {
         match reached.stat()?.stamp == *stamp {
             true => {
                 tracing::error!(path = %reached.shown, "the bytes of a file are not what was stored: the disk is damaged");
-                Err(FilesError::DamagedThere(Box::new(reached.shown.clone())))
+                Err(FilesError::DamagedOnDisk(Box::new(reached.shown.clone())))
             }
             false => Ok(false),
         }
@@ -73,7 +73,7 @@ impl Files {
     }
 
     /// Refuses to copy a damaged small file, or a folder that contains one. Large files are not read.
-    pub(super) fn sound_to_copy(&self, from: &Reached) -> Result<(), FilesError> {
+    pub(super) fn refuse_damaged_copy(&self, from: &Reached) -> Result<(), FilesError> {
         // A remote store copies by itself, and reading from it is slow.
         let nodes = (!self.0.remote).then(|| files_in(from)).into_iter().flatten();
         let mut small = nodes
@@ -92,7 +92,7 @@ impl Files {
             let indexed = self.indexed(&from.place.space, &paths);
             for (file, indexed) in files.iter().zip(indexed).filter(|(_, indexed)| indexed.is_some()) {
                 // The copy itself reports unreadable files.
-                if let Err(damaged @ FilesError::DamagedThere(_)) = self.digest(file, indexed) {
+                if let Err(damaged @ FilesError::DamagedOnDisk(_)) = self.digest(file, indexed) {
                     return Err(damaged);
                 }
             }
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::auth::Caller;
-    use crate::files::{BytesAsked, DigestWanted, ListQuery, Listed, StatOf, testing};
+    use crate::files::{DigestMode, ListQuery, Listed, RequestedBytes, StatOf, testing};
 
     struct Fixture {
         folder: tempfile::TempDir,
@@ -181,12 +181,12 @@ mod tests {
         }
 
         /// The result of each way to request a single file.
-        fn asked_for(&self, name: &str) -> [Option<FilesError>; 2] {
+        fn read_errors(&self, name: &str) -> [Option<FilesError>; 2] {
             let path = path(name);
-            let content = self.files.content(&self.me, &path, &BytesAsked::default());
+            let content = self.files.content(&self.me, &path, &RequestedBytes::default());
             let digest = self
                 .files
-                .stat(&self.me, &path, StatOf::Target, DigestWanted::Always);
+                .stat(&self.me, &path, StatOf::Target, DigestMode::Always);
             [content.err(), digest.err()]
         }
 
@@ -216,18 +216,18 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_small_file_is_refused_by_every_way_and_named() {
+    fn a_damaged_small_file_is_refused_and_named_by_every_kind_of_read() {
         let fixture = Fixture::new();
         fixture.damaged("bad", "right", "wrong");
         fixture.damaged("good", "right", "right");
-        for error in fixture.asked_for("bad") {
+        for error in fixture.read_errors("bad") {
             let error = error.unwrap();
-            assert!(matches!(error, FilesError::DamagedThere(_)), "{error:?}");
-            let told = error.to_string();
-            assert!(told.contains("`/pfs/dc/home/me/bad`"), "{told}");
-            assert!(told.contains("the disk is damaged"), "{told}");
+            assert!(matches!(error, FilesError::DamagedOnDisk(_)), "{error:?}");
+            let message = error.to_string();
+            assert!(message.contains("`/pfs/dc/home/me/bad`"), "{message}");
+            assert!(message.contains("the disk is damaged"), "{message}");
         }
-        assert!(fixture.asked_for("good").iter().all(Option::is_none));
+        assert!(fixture.read_errors("good").iter().all(Option::is_none));
         assert_eq!(fixture.in_a_pack(&["bad", "good"]), ["good"]);
         let (home, mut all) = (path(""), Vec::new());
         let query = ListQuery {
@@ -249,8 +249,8 @@ mod tests {
         let fixture = Fixture::new();
         let [right, wrong] = ["r", "w"].map(|byte| byte.repeat(2 << 20));
         fixture.damaged("large", &right, &wrong);
-        let [_, digest] = fixture.asked_for("large");
-        assert!(matches!(digest.unwrap(), FilesError::DamagedThere(_)));
+        let [_, digest] = fixture.read_errors("large");
+        assert!(matches!(digest.unwrap(), FilesError::DamagedOnDisk(_)));
         let request = paddlecloud_api::files::StatsRequest {
             path: path("").into(),
             files: vec!["large".parse().unwrap()],
@@ -261,16 +261,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_of_damage_where_somebody_wrote_to_the_file() {
+    fn a_file_that_was_written_to_is_not_reported_as_damaged() {
         let fixture = Fixture::new();
         fixture.damaged("f", "right", "wrong");
         std::fs::write(fixture.home().join("f"), "newer").unwrap();
-        assert!(fixture.asked_for("f").iter().all(Option::is_none));
+        assert!(fixture.read_errors("f").iter().all(Option::is_none));
         assert_eq!(fixture.in_a_pack(&["f"]), ["f"]);
     }
 
     #[test]
-    fn a_damaged_file_stays_one_when_it_or_its_folder_moves() {
+    fn a_damaged_file_stays_damaged_when_it_or_its_folder_moves() {
         let fixture = Fixture::new();
         fixture.damaged("f", "right", "wrong");
         std::fs::create_dir(fixture.home().join("d")).unwrap();
@@ -286,22 +286,25 @@ mod tests {
                 .rename(&fixture.me, &request, &Default::default())
                 .unwrap();
         }
-        assert!(fixture.asked_for("e/g").iter().all(Option::is_some));
+        assert!(fixture.read_errors("e/g").iter().all(Option::is_some));
         assert_eq!(fixture.in_a_pack(&["e/g"]), [] as [&str; 0]);
     }
 
     #[test]
-    fn asking_for_a_digest_does_not_make_damage_the_truth() {
+    fn asking_for_a_digest_does_not_hide_damage_from_fsck() {
         let fixture = Fixture::new();
         fixture.damaged("f", "right", "wrong");
-        drop(fixture.asked_for("f"));
+        drop(fixture.read_errors("f"));
         let admin = Caller {
             scopes: paddlecloud_core::access::Scopes::all(),
             ..fixture.me.clone()
         };
         let mut fsck = fixture.files.fsck(&admin).unwrap();
         let lines: Vec<u8> = std::iter::from_fn(|| fsck.next_lines()).flatten().collect();
-        let told = String::from_utf8(lines).unwrap();
-        assert!(told.contains("damaged") && told.contains("home/me/f"), "{told}");
+        let report = String::from_utf8(lines).unwrap();
+        assert!(
+            report.contains("damaged") && report.contains("home/me/f"),
+            "{report}"
+        );
     }
 }

@@ -20,7 +20,7 @@ const MOST_MATCHES: usize = 100_000;
 
 /// Whether the caller wants the digest of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DigestWanted {
+pub enum DigestMode {
     Never,
     /// Only if the index has it.
     IfKnown,
@@ -50,7 +50,7 @@ impl Files {
         caller: &Caller,
         path: &PfsPath,
         of: StatOf,
-        digest: DigestWanted,
+        digest: DigestMode,
     ) -> Result<FileMeta, FilesError> {
         let reached = self.reach(caller, path, Access::Read)?;
         let _acting = self.act(&reached.place.space)?;
@@ -62,9 +62,9 @@ impl Files {
         if found.is_file() {
             meta.version = Some(version_of(&found.stamp));
             meta.digest = match digest {
-                DigestWanted::Never => None,
-                DigestWanted::IfKnown => self.indexed_digest(&reached.place, &found.stamp),
-                DigestWanted::Always => self.digest(&reached, self.indexed_file(&reached.place))?,
+                DigestMode::Never => None,
+                DigestMode::IfKnown => self.indexed_digest(&reached.place, &found.stamp),
+                DigestMode::Always => self.digest(&reached, self.indexed_file(&reached.place))?,
             };
         }
         Ok(meta)
@@ -90,7 +90,7 @@ impl Files {
             true => self.indexed(&base.place.space, &paths),
             false => vec![None; paths.len()],
         };
-        let told = reached
+        let metas = reached
             .iter()
             .zip(found)
             .zip(indexed)
@@ -103,7 +103,7 @@ impl Files {
                 }
                 Some(meta)
             });
-        Ok(told.collect())
+        Ok(metas.collect())
     }
 
     /// Everything that matches a pattern. The pattern is expanded inside the caller's root.
@@ -140,7 +140,7 @@ impl Files {
         let _acting = self.act(&reached.place.space)?;
         if !request.parents {
             let path = &reached.place.path;
-            if reached.stat_if_there()?.is_some() {
+            if reached.stat_if_exists()?.is_some() {
                 return Err(reached.failed()(RootError::Exists(path.clone())));
             }
             let parent = path.parent().unwrap_or_default();
@@ -267,7 +267,7 @@ fn usage_view(usage: Usage) -> UsageView {
 impl Reached {
     /// The size of the file that a write to this path would replace.
     pub(super) fn replaced(&self) -> Result<Amount, FilesError> {
-        let old = self.stat_if_there()?;
+        let old = self.stat_if_exists()?;
         Ok(old
             .filter(|meta| !meta.is_dir())
             .map_or(Amount::default(), |meta| Amount {

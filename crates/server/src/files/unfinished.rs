@@ -111,8 +111,8 @@ impl Files {
 
     /// The total of unfinished uploads to a folder.
     pub(super) fn begun_in(&self, space: &Space, folder: &RelPath) -> Result<Amount, FilesError> {
-        let begun = self.outlines(space, &self.space(space)?)?;
-        let plans = begun.iter().map(|(_, outline)| &outline.plan);
+        let outlines = self.outlines(space, &self.space(space)?)?;
+        let plans = outlines.iter().map(|(_, outline)| &outline.plan);
         let inside = plans.filter(|plan| plan.path.is_within(folder));
         Ok(inside.fold(Amount::default(), |all, plan| all.plus(amount(plan))))
     }
@@ -150,8 +150,8 @@ impl Files {
                 touched: time_of(unfinished.touched),
             })
         };
-        let begun = self.outlines(space, &root)?.into_iter().filter_map(view);
-        Ok(begun.collect())
+        let views = self.outlines(space, &root)?.into_iter().filter_map(view);
+        Ok(views.collect())
     }
 
     /// The resumable uploads of a space, read under its lock.

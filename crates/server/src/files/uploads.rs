@@ -67,7 +67,7 @@ impl Live {
     }
 
     /// Notes a request.
-    fn come(&self) {
+    fn record_request(&self) {
         *self.seen() = Instant::now();
     }
 
@@ -86,7 +86,7 @@ impl Live {
             FilesError::Assembly(AssemblyError::Finished(_) | AssemblyError::Ending(_))
         );
         if let (true, Some(full)) = (is_over, self.found_full.get()) {
-            return Err(full.told(&self.reached.place));
+            return Err(full.error_for(&self.reached.place));
         }
         if let Some(full) = Full::of(&error)
             && self.found_full.set(full).is_ok()
@@ -106,7 +106,7 @@ impl Uploads {
     }
 
     /// Closes uploads that are idle at the given time, so that they hold no open files. Their reservations stay.
-    pub(super) fn put_down_idle(&self, then: Mtime) {
+    pub(super) fn close_idle(&self, then: Mtime) {
         let ahead = Mtime::from(SystemTime::now()).age(then);
         self.lock()
             .retain(|_, live| live.seen().elapsed().saturating_add(ahead) < IDLE);
@@ -141,7 +141,7 @@ impl Files {
         };
         let key = upload_key(&reached.place, &request.key);
         let known = self.keyed_upload(&reached.place, &request.key);
-        let reply = self.begin_or_go_on(reached, plan, known.as_ref(), request)?;
+        let reply = self.begin_or_resume(reached, plan, known.as_ref(), request)?;
         if known.as_ref() != Some(&reply.id)
             && let Err(error) = self.index().record_upload(&key, &reply.id)
         {
@@ -157,7 +157,7 @@ impl Files {
         self.index().upload(&upload_key(place, key)).ok().flatten()
     }
 
-    fn begin_or_go_on(
+    fn begin_or_resume(
         &self,
         reached: Reached,
         plan: AssemblyPlan,
@@ -166,7 +166,7 @@ impl Files {
     ) -> Result<UploadReply, FilesError> {
         let _acting = self.act(&reached.place.space)?;
         drop(reached.package_tree()?);
-        let old = reached.stat_if_there()?;
+        let old = reached.stat_if_exists()?;
         let taken = |error: fn(RelPath) -> RootError| reached.failed()(error(plan.path.clone()));
         match &old {
             Some(old) if old.is_dir() => return Err(taken(RootError::IsAFolder)),
@@ -249,9 +249,9 @@ impl Files {
             if live.reached.place.space != *space {
                 return Err(FilesError::NoUpload(id.to_string()));
             }
-            live.come();
+            live.record_request();
             return match live.found_full.get() {
-                Some(full) => Err(full.told(&live.reached.place)),
+                Some(full) => Err(full.error_for(&live.reached.place)),
                 None => Ok(live),
             };
         }

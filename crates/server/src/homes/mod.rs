@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_outside_of_the_own_home_is_answered_with_that_home() {
+    fn a_path_outside_the_users_home_is_refused_with_that_home() {
         let (_folder, storage, me) = storage();
         let refused = |path: &str| storage.place(&me, path).unwrap_err().to_string();
         assert_eq!(

@@ -112,7 +112,7 @@ impl Deref for Home {
 
 /// Renames whatever blocks one of the server's own folders. A job may have put a link or a file there, and its user could no
 /// longer submit.
-fn put_aside_what_is_no_folder(root: &Root, user: &UserName) -> Result<(), StorageError> {
+fn move_non_folder_aside(root: &Root, user: &UserName) -> Result<(), StorageError> {
     for folder in OWN_FOLDERS.iter().rev() {
         let folder: RelPath = folder.parse().expect("plain names");
         let is_in_the_way = match root.stat_link(&folder) {
@@ -209,7 +209,7 @@ impl Storage {
         self.make_home(user).map_err(unusable)?;
         let root = Root::open(self.home_path(user))?;
         let acting = self.acting_as(user)?;
-        put_aside_what_is_no_folder(&root, user)?;
+        move_non_folder_aside(&root, user)?;
         root.make_dirs(&ours(&[]))?;
         Ok(Home {
             root,

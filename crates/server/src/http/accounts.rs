@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, Named};
 use super::{Shared, scope};
@@ -101,7 +101,7 @@ pub(super) async fn user_delete(
     State(app): Shared,
     scope::Admin(caller): scope::Admin,
     Named(name): Named<String>,
-    Asked(params): Asked<DeleteParams>,
+    QueryParams(params): QueryParams<DeleteParams>,
 ) -> Reply<Envelope<UserDeleted>> {
     let Some(dispose) = params.dispose else {
         let problem =
@@ -200,7 +200,7 @@ pub(super) struct AuditParams {
 pub(super) async fn audit_list(
     State(app): Shared,
     _: scope::Admin,
-    Asked(params): Asked<AuditParams>,
+    QueryParams(params): QueryParams<AuditParams>,
 ) -> Reply<Envelope<Vec<AuditView>>> {
     Ok(envelope(app.audit_list(params.before, params.limit).await?))
 }
@@ -229,7 +229,7 @@ pub(super) struct UsageParams {
 pub(super) async fn usage_list(
     State(app): Shared,
     _: scope::Admin,
-    Asked(params): Asked<UsageParams>,
+    QueryParams(params): QueryParams<UsageParams>,
 ) -> Reply<Envelope<Vec<UsageView>>> {
     let since = params.since.as_deref().map(str::parse::<Timestamp>).transpose();
     let since = since.map_err(|_| {

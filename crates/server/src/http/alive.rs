@@ -16,23 +16,25 @@ use futures_util::stream;
 use paddlecloud_api::ALIVE_HEADER;
 use tokio::time::timeout;
 
-use crate::queue::SIGN_OF_LIFE;
+use crate::queue::KEEP_ALIVE_INTERVAL;
 
 /// A reply that is not ready in time starts before its result is known, if the request allows that.
-pub(in crate::http) async fn say_so(request: Request, next: Next) -> Response {
-    if !is_asked(request.headers()) {
+pub(in crate::http) async fn send_keep_alive(request: Request, next: Next) -> Response {
+    if !is_requested(request.headers()) {
         return next.run(request).await;
     }
-    reply_beside(next.run(request)).await
+    reply_to_blocking(next.run(request)).await
 }
 
 /// Whether the client asked for keep-alive bytes.
-pub(in crate::http) fn is_asked(headers: &HeaderMap) -> bool {
+pub(in crate::http) fn is_requested(headers: &HeaderMap) -> bool {
     headers.contains_key(ALIVE_HEADER)
 }
 
 /// The reply to blocking work, started early if it takes long.
-pub(in crate::http) async fn reply_beside(work: impl Future<Output = Response> + Send + 'static) -> Response {
+pub(in crate::http) async fn reply_to_blocking(
+    work: impl Future<Output = Response> + Send + 'static,
+) -> Response {
     // Not on a thread that the work would block: the connection must continue meanwhile (see `crate::lane`).
     tokio::task::yield_now().await;
     reply(work).await
@@ -41,25 +43,25 @@ pub(in crate::http) async fn reply_beside(work: impl Future<Output = Response> +
 /// The same for work that never blocks the connection's own thread.
 pub(in crate::http) async fn reply(work: impl Future<Output = Response> + Send + 'static) -> Response {
     let mut work: Work = Box::pin(work);
-    match timeout(SIGN_OF_LIFE, work.as_mut()).await {
+    match timeout(KEEP_ALIVE_INTERVAL, work.as_mut()).await {
         Ok(reply) => reply,
-        Err(_) => begun(work),
+        Err(_) => early_reply(work),
     }
 }
 
 type Work = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A space means nothing before JSON.
-const STILL: Bytes = Bytes::from_static(b" ");
+const KEEP_ALIVE_BYTE: Bytes = Bytes::from_static(b" ");
 
-fn begun(work: Work) -> Response {
+fn early_reply(work: Work) -> Response {
     let pieces = stream::unfold((Some(work), true), |(work, is_first)| async move {
         let mut work = work?;
         if is_first {
-            return Some((Ok(STILL), (Some(work), false)));
+            return Some((Ok(KEEP_ALIVE_BYTE), (Some(work), false)));
         }
-        match timeout(SIGN_OF_LIFE, work.as_mut()).await {
-            Err(_) => Some((Ok(STILL), (Some(work), false))),
+        match timeout(KEEP_ALIVE_INTERVAL, work.as_mut()).await {
+            Err(_) => Some((Ok(KEEP_ALIVE_BYTE), (Some(work), false))),
             Ok(reply) => Some((to_bytes(reply.into_body(), usize::MAX).await, (None, false))),
         }
     });
@@ -96,7 +98,7 @@ mod tests {
         };
         let router: Router = Router::new()
             .route("/", get(refuse))
-            .layer(axum::middleware::from_fn(say_so));
+            .layer(axum::middleware::from_fn(send_keep_alive));
         let mut request = Request::builder().uri("/");
         for name in headers {
             request = request.header(*name, "1");
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_wants_to_hears_of_work_that_lasts_and_then_how_it_ended() {
+    async fn long_requests_send_keep_alive_bytes_and_then_the_result() {
         let reply = ask(3600, &[ALIVE_HEADER]).await;
         assert_eq!(reply.status(), StatusCode::OK);
         assert!(reply.headers().contains_key(ALIVE_HEADER));
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_soon_ready_and_what_nobody_asked_for_is_replied_as_ever() {
+    async fn short_requests_and_those_without_the_header_get_a_plain_reply() {
         for (seconds, headers) in [(1, [ALIVE_HEADER].as_slice()), (3600, &[])] {
             let reply = ask(seconds, headers).await;
             assert_eq!(reply.status(), StatusCode::CONFLICT);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_writes_hides_no_later_entry() {
+    fn an_undecodable_entry_hides_no_later_entry() {
         let words = ["10.0.0.0/8".to_owned()];
         let trusted = TrustedProxies::parse(&words, ProxyHeader::XForwardedFor).unwrap();
         let mut headers = HeaderMap::new();

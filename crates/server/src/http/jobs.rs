@@ -17,7 +17,7 @@ use paddlecloud_core::names::{JobName, NameError};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{OK, Refused, Reply, envelope};
 use super::request::{Body, Target, flag, job_ref};
 use super::{Shared, scope};
@@ -65,7 +65,7 @@ impl ListParams {
 pub(super) async fn job_list(
     State(app): Shared,
     scope::Read(caller): scope::Read,
-    Asked(params): Asked<ListParams>,
+    QueryParams(params): QueryParams<ListParams>,
 ) -> Reply<JobPage> {
     Ok(Json(app.job_list(&caller, &params.query()?).await?.into()))
 }
@@ -152,7 +152,7 @@ pub(super) async fn job_kill(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
     Target(target): Target,
-    Asked(params): Asked<KillParams>,
+    QueryParams(params): QueryParams<KillParams>,
 ) -> Reply<KillReply> {
     let options = KillOptions {
         remove: params.rm,
@@ -191,7 +191,7 @@ pub(super) async fn job_wait(
     State(app): Shared,
     scope::Read(caller): scope::Read,
     Target(target): Target,
-    Asked(params): Asked<WaitParams>,
+    QueryParams(params): QueryParams<WaitParams>,
 ) -> Reply<Envelope<JobDetail>> {
     let limit = params
         .timeout
@@ -224,7 +224,7 @@ pub(super) async fn job_rerun(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
     Target(target): Target,
-    Asked(params): Asked<RerunParams>,
+    QueryParams(params): QueryParams<RerunParams>,
     headers: HeaderMap,
 ) -> Reply<SubmitReply> {
     let key = idempotency_key(&headers)?;

@@ -9,7 +9,7 @@ use paddlecloud_api::logs::{self, LogQuery};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Target, flag, job_ref};
 use super::{Shared, scope};
@@ -59,7 +59,7 @@ pub(super) async fn log_stream(
     State(app): Shared,
     scope::Read(caller): scope::Read,
     Target(target): Target,
-    Asked(params): Asked<LogParams>,
+    QueryParams(params): QueryParams<LogParams>,
 ) -> Result<Response, Refused> {
     let frames = app.log_stream(&caller, &target, params.query()).await?;
     Ok(([(CONTENT_TYPE, logs::CONTENT_TYPE)], Stream::from_stream(frames)).into_response())
@@ -84,7 +84,7 @@ pub(super) struct TextParams {
 pub(super) async fn log_show(
     State(app): Shared,
     scope::Read(caller): scope::Read,
-    Asked(params): Asked<TextParams>,
+    QueryParams(params): QueryParams<TextParams>,
 ) -> Reply<Envelope<String>> {
     let target = job_ref(
         params

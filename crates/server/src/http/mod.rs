@@ -52,7 +52,7 @@ use reply::Refused;
 /// Largest body that is not a stream: a request with ten thousand environment variables fits.
 const MOST_BODY: usize = 4 << 20;
 /// Largest body of a request that needs no login: a user name and a password.
-const MOST_BODY_OF_STRANGERS: usize = 16 << 10;
+const MOST_BODY_BEFORE_LOGIN: usize = 16 << 10;
 
 type Shared = State<Arc<App>>;
 
@@ -104,7 +104,7 @@ fn login() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tokens::token_create))
         .routes(routes!(tokens::device_login))
         .routes(routes!(tokens::device_login_poll))
-        .layer(DefaultBodyLimit::max(MOST_BODY_OF_STRANGERS))
+        .layer(DefaultBodyLimit::max(MOST_BODY_BEFORE_LOGIN))
 }
 
 /// Routes that walk through homes, or have one measured first, and may wait for their turn.
@@ -115,7 +115,7 @@ fn lasting() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(jobs::job_prune))
         .routes(routes!(quota::quota_show))
         .routes(routes!(accounts::user_delete))
-        .layer(middleware::from_fn(alive::say_so))
+        .layer(middleware::from_fn(alive::send_keep_alive))
 }
 
 /// The client design versions the API by the kind of job; here they are the same jobs.

@@ -51,7 +51,7 @@ pub(super) async fn package_announce(
         announced.map(envelope).map_err(Refused::from).into_response()
     };
     // Whole packages are read and synced.
-    match alive::is_asked(&headers) {
+    match alive::is_requested(&headers) {
         true => alive::reply(work).await,
         false => work.await,
     }
@@ -120,7 +120,7 @@ mod tests {
     use crate::packages::MOST_LIST;
 
     #[tokio::test]
-    async fn who_sends_a_long_list_slowly_keeps_nobody_else_from_sending_theirs() {
+    async fn a_slow_long_list_does_not_block_other_users() {
         let (queue, me, you) = (Queue::default(), "me".parse().unwrap(), "you".parse().unwrap());
         let first = stream::once(async { Bytes::from(vec![b' '; SHORT_LIST + 1]) });
         let slow = Stream::from_stream(first.chain(stream::pending()).map(Ok::<_, Infallible>));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_list_that_has_come_has_its_turn() {
+    async fn a_received_long_list_holds_a_turn() {
         let (queue, me) = (Queue::default(), "me".parse().unwrap());
         let whole = Stream::from(vec![b' '; SHORT_LIST + 1]);
         let (list, turn) = list_of(&queue, &me, MOST_LIST, whole).await.unwrap();

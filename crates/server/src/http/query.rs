@@ -11,9 +11,9 @@ use super::reply::Refused;
 use crate::nearest::nearest;
 
 /// The query of a request.
-pub(super) struct Asked<T>(pub T);
+pub(super) struct QueryParams<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for QueryParams<T> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
@@ -22,7 +22,7 @@ impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for A
         check_names(&sent, &names_of::<T>()).map_err(Refused)?;
         let query = Query::<T>::from_request_parts(parts, state).await;
         let Query(query) = query.map_err(|error| Refused(unreadable(&error.body_text(), &sent)))?;
-        Ok(Asked(query))
+        Ok(QueryParams(query))
     }
 }
 
@@ -41,10 +41,10 @@ fn check_names(sent: &[(String, String)], known: &[String]) -> Result<(), ErrorB
 
 /// The parser says `…: limit: invalid digit found in string`.
 fn unreadable(words: &str, sent: &[(String, String)]) -> ErrorBody {
-    let told = sent
+    let named = sent
         .iter()
         .find(|(name, _)| words.contains(&format!(": {name}: ")));
-    let Some((name, value)) = told else {
+    let Some((name, value)) = named else {
         let problem = words.rsplit(": ").next().unwrap_or(words);
         return ErrorBody::new(
             ErrorName::BadRequest,
@@ -88,15 +88,15 @@ mod tests {
     async fn read(query: &str) -> Result<Params, String> {
         let request = Request::builder().uri(format!("/?{query}")).body(()).unwrap();
         let (mut parts, ()) = request.into_parts();
-        let asked = Asked::<Params>::from_request_parts(&mut parts, &()).await;
+        let parsed = QueryParams::<Params>::from_request_parts(&mut parts, &()).await;
         let words = |Refused(body): Refused| [vec![body.msg], body.hints].concat().join("; ");
-        asked.map(|Asked(params)| params).map_err(words)
+        parsed.map(|QueryParams(params)| params).map_err(words)
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_a_query_is_named() {
+    async fn query_errors_name_the_parameter() {
         assert_eq!(read("limit=7").await.unwrap().limit, Some(7));
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         for query in [
             "limt=7",
             "colour=red",
@@ -105,9 +105,9 @@ mod tests {
             "limit=99999999999999999999999",
             "all=maybe",
         ] {
-            told.push(read(query).await.err().unwrap());
+            messages.push(read(query).await.err().unwrap());
         }
-        insta::assert_snapshot!(told.join("\n"), @"
+        insta::assert_snapshot!(messages.join("\n"), @"
         unknown parameter `limt`; did you mean `limit`?
         unknown parameter `colour`; the parameters are all, limit
         `limit`: `-1` is not a whole number, 0 or more

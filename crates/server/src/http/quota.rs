@@ -6,7 +6,7 @@ use paddlecloud_api::jobs::QuotaRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{Reply, envelope};
 use super::request::flag;
 use super::{Shared, scope};
@@ -28,7 +28,7 @@ pub(super) struct QuotaParams {
 pub(super) async fn quota_show(
     State(app): Shared,
     scope::Read(caller): scope::Read,
-    Asked(params): Asked<QuotaParams>,
+    QueryParams(params): QueryParams<QuotaParams>,
 ) -> Reply<Envelope<Vec<QuotaRow>>> {
     let rows = match params.all_users {
         true => app.quota_list(&caller).await?,

@@ -6,7 +6,7 @@ use paddlecloud_api::admin::{RegistryRequest, RegistryView};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{Reply, envelope};
 use super::request::Body;
 use super::{Shared, scope};
@@ -59,7 +59,7 @@ pub(super) struct DeleteRequest {
 pub(super) async fn registry_delete(
     State(app): Shared,
     scope::Submit(caller): scope::Submit,
-    Asked(params): Asked<DeleteParams>,
+    QueryParams(params): QueryParams<DeleteParams>,
     Body(request): Body<DeleteRequest>,
 ) -> Reply<Envelope<String>> {
     let name = params.name.or(request.name);

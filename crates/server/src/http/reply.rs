@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_refusal_says_when_to_come_back() {
+    fn a_temporary_refusal_has_a_retry_after_header() {
         let busy = || ErrorBody::new(ErrorName::TooManyRequests, "busy");
         assert_eq!(header(busy().after(Duration::from_millis(1))).unwrap(), "1");
         assert_eq!(header(busy().after(Duration::from_millis(2001))).unwrap(), "3");

@@ -24,7 +24,7 @@ use super::session::SessionSlot;
 use crate::nearest::nearest;
 
 /// How long a body that is not a stream may take. It is small; a client that sends it very slowly only holds a connection.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Larger bodies wait for each other: what they are parsed into takes many times their size.
 const SMALL: usize = 64 << 10;
@@ -50,7 +50,7 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refused> {
         let slot = request.extensions().get::<SessionSlot>().cloned();
         let body = request.with_limited_body().into_body();
-        let collected = tokio::time::timeout(PATIENCE, collect(body, slot)).await;
+        let collected = tokio::time::timeout(BODY_TIMEOUT, collect(body, slot)).await;
         collected.map_err(|_| Refused(too_slow()))?.map(Raw)
     }
 }
@@ -80,7 +80,10 @@ fn busy() -> ErrorBody {
 }
 
 fn too_slow() -> ErrorBody {
-    let problem = format!("the body did not arrive within {} seconds", PATIENCE.as_secs());
+    let problem = format!(
+        "the body did not arrive within {} seconds",
+        BODY_TIMEOUT.as_secs()
+    );
     ErrorBody::new(ErrorName::RequestTimeout, problem).with_hint("send the complete body again")
 }
 
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_never_comes_is_not_waited_for_for_ever() {
+    async fn a_body_that_never_arrives_times_out() {
         let silent =
             axum::body::Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
         let Err(Refused(error)) = Raw::from_request(Request::new(silent), &()).await else {
@@ -321,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_other_versions_are_let_through() {
+    fn fields_of_other_versions_are_ignored() {
         let request: JobRequest = parse_body(br#"{"colour":"red"}"#).unwrap();
         assert_eq!(request, JobRequest::default());
         assert_eq!(parse_body::<JobRequest>(b" ").unwrap(), JobRequest::default());
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn body_errors_name_the_field() {
         insta::assert_snapshot!(
             [
                 refused(r#"{"paralelism":3}"#),

@@ -76,7 +76,7 @@ impl FromRequestParts<Arc<App>> for Public {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
         let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
-        app.auth.count_stranger(&peer).map_err(refused)?;
+        app.auth.count_unauthenticated(&peer).map_err(refused)?;
         Ok(Public)
     }
 }

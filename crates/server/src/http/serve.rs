@@ -30,25 +30,25 @@ use crate::refusals::{Limit, Refusals};
 use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake, and to send a request's head.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the next piece of a request's body may take.
 const SILENCE: Duration = Duration::from_secs(120);
 /// How long a client may leave its reply unread.
-const UNREAD: Duration = Duration::from_secs(120);
+const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a connection may be idle before its client is probed.
-const STILL_THERE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The most bytes a connection buffers in each direction. Many connections have many of these.
 const BUFFER: usize = 128 << 10;
 /// How long replies in flight may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
-const BREATH: Duration = Duration::from_millis(200);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// The reply to a connection above the limit.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nconnection: close\r\n\
 retry-after: 5\r\n\r\n{\"code\":429,\"error\":\"too-many-requests\",\"msg\":\"too many connections\"}";
 /// How often such refusals are logged.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
+const LOG_REFUSALS_EVERY: Duration = Duration::from_secs(10);
 /// Longest path the kernel accepts for a Unix socket, without the final zero.
 const LONGEST_SOCKET_PATH: usize = 107;
 
@@ -155,10 +155,10 @@ pub async fn serve(
     refusals: Arc<Refusals>,
     stop: CancellationToken,
 ) {
-    serve_patiently(sockets, tls, trusted, router, refusals, stop, LAST_REPLIES).await;
+    serve_with_limit(sockets, tls, trusted, router, refusals, stop, LAST_REPLIES).await;
 }
 
-async fn serve_patiently(
+async fn serve_with_limit(
     sockets: Vec<Bound>,
     tls: Option<Tls>,
     trusted: TrustedProxies,
@@ -182,7 +182,7 @@ async fn serve_patiently(
             counted: Arc::clone(&counted),
             refusals: Arc::clone(&refusals),
             trusted: Arc::clone(&trusted),
-            complained: Mutex::default(),
+            last_logged: Mutex::default(),
         };
         tokio::spawn(front.accept_all(bound.socket))
     });
@@ -207,7 +207,7 @@ async fn serve_patiently(
 }
 
 /// A connection that was admitted, and how to end it.
-struct Entrant {
+struct NewConnection {
     connection: Arc<Connection>,
     cut: CancellationToken,
 }
@@ -225,7 +225,7 @@ struct Front {
     refusals: Arc<Refusals>,
     trusted: Arc<TrustedProxies>,
     /// When a refusal was last logged.
-    complained: Mutex<Option<Instant>>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 impl Front {
@@ -237,7 +237,7 @@ impl Front {
             };
             if let Err(error) = accepted {
                 tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
         if let Socket::Unix(listener, path) = socket {
@@ -248,13 +248,13 @@ impl Front {
 
     async fn accept(&self, socket: &Socket) -> io::Result<()> {
         match socket {
-            Socket::Tcp(listener) => self.welcome_tcp(listener.accept().await?.0),
-            Socket::Unix(listener, _) => self.welcome_unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => self.accept_tcp(listener.accept().await?.0),
+            Socket::Unix(listener, _) => self.accept_unix(listener.accept().await?.0),
         }
     }
 
     /// Counts a connection. One above the limit gets an error reply, if it reads it, and is closed.
-    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<Entrant> {
+    fn admit(&self, address: Option<IpAddr>, refuse: impl FnOnce(&[u8])) -> Option<NewConnection> {
         let cut = self.cut.child_token();
         let admitted = self.counted.begin(address, cut.clone());
         if admitted.is_none() {
@@ -262,19 +262,19 @@ impl Front {
         }
         if admitted.as_ref().is_none_or(|admitted| admitted.replaced) {
             self.refusals.count(Limit::Connections);
-            let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
-            if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
-                *complained = Some(Instant::now());
+            let mut last_logged = self.last_logged.lock().unwrap_or_else(PoisonError::into_inner);
+            if last_logged.is_none_or(|at| at.elapsed() >= LOG_REFUSALS_EVERY) {
+                *last_logged = Some(Instant::now());
                 tracing::warn!(?address, "connections are refused: too many are open");
             }
         }
         let connection = admitted?.connection;
-        Some(Entrant { connection, cut })
+        Some(NewConnection { connection, cut })
     }
 
-    fn welcome_unix(&self, stream: UnixStream) -> io::Result<()> {
-        let tell = |words: &[u8]| drop(stream.try_write(words));
-        let Some(Entrant { connection, cut }) = self.admit(None, tell) else {
+    fn accept_unix(&self, stream: UnixStream) -> io::Result<()> {
+        let refuse = |words: &[u8]| drop(stream.try_write(words));
+        let Some(NewConnection { connection, cut }) = self.admit(None, refuse) else {
             return Ok(());
         };
         let peer = Peer {
@@ -293,19 +293,19 @@ impl Front {
         drop(self.connections.spawn(until_cut));
     }
 
-    fn welcome_tcp(&self, stream: TcpStream) -> io::Result<()> {
+    fn accept_tcp(&self, stream: TcpStream) -> io::Result<()> {
         // Replies are small and complete: waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
         let address = stream.peer_addr().ok().map(|address| address.ip());
         let has_tls = self.tls.is_some();
-        let tell = |words: &[u8]| {
+        let refuse = |words: &[u8]| {
             if !has_tls {
                 drop(stream.try_write(words));
             }
         };
         // A trusted proxy's connections count for its clients, see `client_address`.
         let counted = address.filter(|address| !self.trusted.contains(Some(*address)));
-        let Some(Entrant { connection, cut }) = self.admit(counted, tell) else {
+        let Some(NewConnection { connection, cut }) = self.admit(counted, refuse) else {
             return Ok(());
         };
         keep_alive(&stream);
@@ -320,7 +320,7 @@ impl Front {
         match self.tls.clone() {
             None => self.spawn(cut, conversation.run(wire, lane)),
             Some(tls) => self.spawn(cut, async move {
-                match tokio::time::timeout(PATIENCE, tls.accept(wire)).await {
+                match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(wire)).await {
                     Ok(Ok(stream)) => {
                         conversation.peer.certificate = tls.certificate(stream.get_ref().1);
                         conversation.run(stream, lane).await;
@@ -347,10 +347,10 @@ impl Front {
 /// disconnected by the kernel.
 fn keep_alive(stream: &TcpStream) {
     use rustix::net::sockopt;
-    let unread = u32::try_from(UNREAD.as_millis()).expect("minutes fit");
+    let unread = u32::try_from(SEND_TIMEOUT.as_millis()).expect("minutes fit");
     let set = sockopt::set_socket_keepalive(stream, true)
-        .and_then(|()| sockopt::set_tcp_keepidle(stream, STILL_THERE))
-        .and_then(|()| sockopt::set_tcp_keepintvl(stream, STILL_THERE / 4))
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_IDLE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_IDLE / 4))
         .and_then(|()| sockopt::set_tcp_keepcnt(stream, 4))
         .and_then(|()| sockopt::set_tcp_user_timeout(stream, unread));
     if let Err(error) = set {
@@ -388,7 +388,7 @@ impl Conversation {
         let mut settings = http1::Builder::new();
         settings
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(HANDSHAKE_TIMEOUT)
             .max_buf_size(BUFFER);
         let connection = settings.serve_connection(TokioIo::new(stream), service);
         let connection = self.watcher.watch(connection);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_quiet_client_is_asked_whether_it_is_there_and_one_that_reads_nothing_is_cut_off() {
+    async fn connections_have_tcp_keep_alive_and_a_send_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (accepted, _client) = tokio::join!(listener.accept(), client);
@@ -447,13 +447,13 @@ mod tests {
         keep_alive(&stream);
         let is_set = rustix::net::sockopt::socket_keepalive(&stream).unwrap();
         let idle = rustix::net::sockopt::tcp_keepidle(&stream).unwrap();
-        assert_eq!((is_set, idle), (true, STILL_THERE));
+        assert_eq!((is_set, idle), (true, KEEP_ALIVE_IDLE));
         let unread = rustix::net::sockopt::tcp_user_timeout(&stream).unwrap();
-        assert_eq!(u128::from(unread), UNREAD.as_millis());
+        assert_eq!(u128::from(unread), SEND_TIMEOUT.as_millis());
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_cannot_hold_a_stop_up() {
+    async fn a_client_that_does_not_read_cannot_delay_shutdown() {
         let listen: Listen = "127.0.0.1:0".parse().unwrap();
         let bound = bind(&listen).await.unwrap();
         let address = bound.address.clone();
@@ -462,15 +462,15 @@ mod tests {
             .route("/", get(endless))
             .with_state(Held(Arc::clone(&parts)));
         let stop = CancellationToken::new();
-        let patience = Duration::from_millis(50);
-        let served = tokio::spawn(serve_patiently(
+        let last_replies = Duration::from_millis(50);
+        let served = tokio::spawn(serve_with_limit(
             vec![bound],
             None,
             TrustedProxies::default(),
             router,
             Arc::default(),
             stop.clone(),
-            patience,
+            last_replies,
         ));
         let mut client = TcpStream::connect(&address).await.unwrap();
         client

@@ -10,7 +10,7 @@ use paddlecloud_core::access::Scopes;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{Reply, envelope};
 use super::request::{Body, Named};
 use super::scope::refused;
@@ -83,7 +83,7 @@ pub(super) struct UserParams {
 pub(super) async fn token_list(
     State(app): Shared,
     scope::Any(caller): scope::Any,
-    Asked(params): Asked<UserParams>,
+    QueryParams(params): QueryParams<UserParams>,
 ) -> Reply<Envelope<Vec<TokenView>>> {
     Ok(envelope(app.token_list(&caller, params.user.as_deref()).await?))
 }
@@ -110,7 +110,7 @@ pub(super) async fn token_revoke(
     State(app): Shared,
     scope::Any(caller): scope::Any,
     Named(id): Named<String>,
-    Asked(params): Asked<UserParams>,
+    QueryParams(params): QueryParams<UserParams>,
 ) -> Reply<Envelope<String>> {
     app.token_revoke(&caller, &id, params.user.as_deref()).await?;
     Ok(envelope("OK".to_owned()))
@@ -133,7 +133,7 @@ pub(super) struct RenewParams {
 pub(super) async fn token_renew(
     State(app): Shared,
     scope::EndingLogin(login): scope::EndingLogin,
-    Asked(params): Asked<RenewParams>,
+    QueryParams(params): QueryParams<RenewParams>,
 ) -> Reply<Envelope<NewTokenReply>> {
     let old_token = match params.keep_old {
         true => OldToken::Kept,

@@ -6,7 +6,7 @@ use paddlecloud_api::jobs::WorkerView;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::reply::{Reply, envelope};
 use super::request::{flag, job_ref};
 use super::{Shared, scope};
@@ -30,7 +30,7 @@ pub(super) struct WorkerParams {
 pub(super) async fn worker_list(
     State(app): Shared,
     scope::Read(caller): scope::Read,
-    Asked(params): Asked<WorkerParams>,
+    QueryParams(params): QueryParams<WorkerParams>,
 ) -> Reply<Envelope<Vec<WorkerView>>> {
     let named = params.jobname.filter(|name| !name.is_empty());
     let target = named.as_deref().map(job_ref).transpose()?;

@@ -48,14 +48,14 @@ impl LogSelection {
             .map(parse_cursors)
             .transpose()?
             .unwrap_or_default();
-        let wanted = LogSelection {
+        let selection = LogSelection {
             worker: query.w.clone(),
             role,
             begin,
             cursors,
         };
-        wanted.check_worker(job)?;
-        Ok(wanted)
+        selection.check_worker(job)?;
+        Ok(selection)
     }
 
     /// Checks that the requested worker exists, once the job has workers.
@@ -105,7 +105,7 @@ impl LogSelection {
     }
 
     /// Reads attempts that join from now on completely: the selection applies only to existing logs.
-    pub fn take_all_that_joins(&mut self) {
+    pub fn take_all_of_new_attempts(&mut self) {
         self.begin = Begin::Start;
     }
 
@@ -153,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_with_cursors_is_not_given_what_came_before_them() {
+    fn a_follower_with_cursors_resumes_after_them() {
         let job = samples::starting(1, samples::spec("a", 0, 2));
         let [named, other] = [0, 1].map(|index| job.worker(WorkerKey::trainer(index)).unwrap().clone());
-        let wanted = |n| {
+        let selection = |n| {
             let query = LogQuery {
                 n,
                 from: Some(format!("{}:2:40", named.name)),
@@ -164,7 +164,7 @@ mod tests {
             };
             LogSelection::parse(&query, &job).unwrap()
         };
-        let follow = wanted(None);
+        let follow = selection(None);
         assert_eq!(follow.first_attempt(&named, |_| true), 2);
         assert_eq!(follow.begin(&named.name, 2), Begin::Offset(40));
         assert_eq!(follow.begin(&named.name, 3), Begin::Start);
@@ -175,7 +175,7 @@ mod tests {
             ),
             (1, Begin::Start)
         );
-        let mut tail = wanted(Some(5));
+        let mut tail = selection(Some(5));
         let restarted = Worker { attempt: 4, ..other };
         assert_eq!(tail.first_attempt(&restarted, |_| true), 4);
         assert_eq!(tail.first_attempt(&restarted, |attempt| attempt < 3), 2);
@@ -184,12 +184,12 @@ mod tests {
             Begin::Tail(5),
             "a cut tail is asked for again"
         );
-        tail.take_all_that_joins();
+        tail.take_all_of_new_attempts();
         assert_eq!(tail.begin(&restarted.name, 5), Begin::Start);
     }
 
     #[test]
-    fn a_time_that_is_none_is_refused() {
+    fn an_invalid_time_is_refused() {
         assert!(matches!(parse_since("yesterday"), Err(LogsError::NotATime(_))));
         assert_eq!(parse_since("1970-01-01T00:00:01Z").unwrap(), 1_000_000_000);
     }

@@ -18,7 +18,7 @@ use paddlecloud_supervisor::log::{self, LogWriter, StoredSegment, delete_segment
 use paddlecloud_supervisor::protocol::{LogLimits, UnixNanos, files};
 use tokio::sync::{Notify, watch};
 
-use crate::attempts::{ATTEMPTS, absent_is_fine, attempt_folder, job_folder};
+use crate::attempts::{ATTEMPTS, attempt_folder, ignore_not_found, job_folder};
 
 /// All logs of this server. Cheap to clone.
 #[derive(Clone)]
@@ -99,13 +99,13 @@ impl SegmentLogs {
         }
     }
 
-    fn begun(&self, attempt: &AttemptKey) -> Result<Growing, LogError> {
+    fn writable(&self, attempt: &AttemptKey) -> Result<Growing, LogError> {
         if let Some(growing) = self.find(attempt).filter(|growing| growing.writer.is_some()) {
             return Ok(growing);
         }
-        let begun = std::fs::create_dir_all(attempt_folder(&self.inner.data, attempt))
+        let created = std::fs::create_dir_all(attempt_folder(&self.inner.data, attempt))
             .and_then(|()| self.appended(attempt));
-        begun.map_err(|source| problem("write", attempt, source))
+        created.map_err(|source| problem("write", attempt, source))
     }
 }
 
@@ -129,14 +129,14 @@ fn problem(what: &'static str, attempt: &AttemptKey, source: io::Error) -> LogEr
 
 impl LogStore for SegmentLogs {
     fn begin(&self, attempt: &AttemptKey) -> Result<u64, LogError> {
-        let mark = *self.begun(attempt)?.mark.borrow();
+        let mark = *self.writable(attempt)?.mark.borrow();
         Ok(mark.length)
     }
 
     fn append(&self, attempt: &AttemptKey, chunk: &Chunk) -> Result<u64, LogError> {
-        let growing = self.begun(attempt)?;
+        let growing = self.writable(attempt)?;
         let mut writer = growing.writer.iter().map(|writer| lock(writer));
-        let mut writer = writer.next().expect("a log that was begun has a writer");
+        let mut writer = writer.next().expect("a writable log has a writer");
         let Some(writer) = writer.as_mut() else {
             let closed = io::Error::other("it is closed");
             return Err(problem("write", attempt, closed));
@@ -148,7 +148,7 @@ impl LogStore for SegmentLogs {
     }
 
     fn close(&self, attempt: &AttemptKey, end: u64) -> Result<(), LogError> {
-        let growing = self.begun(attempt)?;
+        let growing = self.writable(attempt)?;
         let writer = growing.writer.iter().find_map(|writer| lock(writer).take());
         let closed = match writer {
             Some(mut writer) => {
@@ -215,7 +215,7 @@ impl LogStore for SegmentLogs {
     fn discard(&self, job: &JobId) -> Result<(), LogError> {
         self.inner.growing().retain(|attempt, _| attempt.job != *job);
         let removed = std::fs::remove_dir_all(job_folder(&self.inner.data, job));
-        removed.or_else(absent_is_fine).map_err(|source| LogError {
+        removed.or_else(ignore_not_found).map_err(|source| LogError {
             what: "remove",
             job: job.clone(),
             source,

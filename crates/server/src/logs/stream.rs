@@ -23,7 +23,7 @@ const PORTION: usize = 64 << 10;
 pub struct LogStream {
     logs: Logs,
     job: Arc<Job>,
-    wanted: LogSelection,
+    selection: LogSelection,
     follow: bool,
     /// Changes of the job; `None` once it is final.
     changes: Option<watch::Receiver<Arc<Job>>>,
@@ -37,11 +37,11 @@ pub struct LogStream {
 
 impl LogStream {
     pub(super) async fn open(logs: Logs, job: Arc<Job>, query: &LogQuery) -> Result<LogStream, LogsError> {
-        let wanted = LogSelection::parse(query, &job)?;
+        let selection = LogSelection::parse(query, &job)?;
         let mut stream = LogStream {
             logs,
             job,
-            wanted,
+            selection,
             follow: query.follow,
             changes: None,
             is_unwatched: query.follow,
@@ -58,7 +58,7 @@ impl LogStream {
     /// Reads what exists now. Blocks on the disk.
     fn begin(mut self) -> Result<LogStream, LogsError> {
         self.add_sources();
-        self.wanted.take_all_that_joins();
+        self.selection.take_all_of_new_attempts();
         if !self.follow {
             for source in &mut self.sources {
                 source.stop_at_present_end().map_err(unreadable)?;
@@ -110,7 +110,7 @@ impl LogStream {
     async fn gather(&mut self) -> Result<(), LogsError> {
         if self.is_unwatched {
             self.find_watch().await?;
-            self.look_around();
+            self.wake_sources();
         }
         loop {
             self.read_where_needed().await?;
@@ -202,7 +202,7 @@ impl LogStream {
     fn add_sources(&mut self) {
         let job = Arc::clone(&self.job);
         for worker in job.workers_with_logs().iter() {
-            if !self.wanted.takes(worker) {
+            if !self.selection.takes(worker) {
                 continue;
             }
             let known = self
@@ -212,7 +212,7 @@ impl LogStream {
             let first = known.map(|source| source.attempt.attempt).min();
             let first = first.unwrap_or_else(|| {
                 let has_log = |attempt| self.has_log(worker, attempt);
-                self.wanted.first_attempt(worker, has_log)
+                self.selection.first_attempt(worker, has_log)
             });
             for attempt in first..=worker.attempt {
                 self.add_source(worker, attempt);
@@ -237,7 +237,7 @@ impl LogStream {
         let key = self.attempt_key(worker, attempt);
         let known = self.sources.iter().position(|source| source.attempt == key);
         let at = known.unwrap_or_else(|| {
-            let begin = self.wanted.begin(&worker.name, attempt);
+            let begin = self.selection.begin(&worker.name, attempt);
             self.sources
                 .push(LogSource::new(&*self.logs.store, key.clone(), begin));
             self.sources.len() - 1
@@ -303,10 +303,10 @@ impl LogStream {
         self.refresh_job();
         // The last notification was not final: the store has the final state.
         self.is_unwatched = !lives && self.changes.take().is_some();
-        self.look_around();
+        self.wake_sources();
     }
 
-    fn look_around(&mut self) {
+    fn wake_sources(&mut self) {
         self.add_sources();
         for source in &mut self.sources {
             source.wake();

@@ -20,7 +20,7 @@ use crate::config::is_safe_address;
 use crate::error_chain::chain_of;
 
 /// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest reply that is read.
 const MOST_REPLY: usize = 256 << 10;
 
@@ -49,7 +49,7 @@ impl Fetch {
                 .map_err(|error| failed(error.to_string()))?,
         };
         let mut tcp = HttpConnector::new();
-        tcp.set_connect_timeout(Some(PATIENCE));
+        tcp.set_connect_timeout(Some(REPLY_TIMEOUT));
         tcp.enforce_http(false);
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls.with_no_client_auth())
@@ -110,8 +110,8 @@ impl Fetch {
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        let replied = tokio::time::timeout(PATIENCE, self.reply(request)).await;
-        let late = || format!("no reply within {} seconds", PATIENCE.as_secs());
+        let replied = tokio::time::timeout(REPLY_TIMEOUT, self.reply(request)).await;
+        let late = || format!("no reply within {} seconds", REPLY_TIMEOUT.as_secs());
         let (status, bytes) = replied
             .map_err(|_| unreachable(address, late()))?
             .map_err(|problem| unreachable(address, problem))?;

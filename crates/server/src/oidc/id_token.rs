@@ -309,12 +309,12 @@ mod tests {
     #[test]
     fn a_token_that_is_not_signed_by_the_provider_is_refused() {
         let (pair, keys) = es256();
-        let (stranger, _) = es256();
+        let (other_key, _) = es256();
         let header = json!({"alg": "ES256", "kid": "two"});
         let good = signed(&pair, &header, &claims(json!({})));
         let refused = |token: &str| verify(token, &keys, EXPECTED).unwrap_err();
         assert_eq!(
-            refused(&signed(&stranger, &header, &claims(json!({})))),
+            refused(&signed(&other_key, &header, &claims(json!({})))),
             TokenError::Signature
         );
         let (text, signature) = good.rsplit_once('.').unwrap();

@@ -202,20 +202,20 @@ impl Sources {
         manifest: &Manifest,
         absent: &[&Entry],
     ) -> Result<Sources, StorageError> {
-        let wanted: HashSet<Digest> = absent.iter().filter_map(|entry| entry.digest()).collect();
+        let needed: HashSet<Digest> = absent.iter().filter_map(|entry| entry.digest()).collect();
         let absent: HashSet<&RelPath> = absent.iter().map(|entry| &entry.path).collect();
         let mut staging = HashMap::new();
         let here = staged.place();
         // The same content under another name.
         for entry in manifest.entries() {
-            if let Some(digest) = entry.digest().filter(|digest| wanted.contains(digest))
+            if let Some(digest) = entry.digest().filter(|digest| needed.contains(digest))
                 && !absent.contains(&entry.path)
             {
                 let place = here.join(&entry.path).map_err(RootError::from)?;
                 staging.entry(digest).or_insert(place);
             }
         }
-        Ok(Sources([staging, known_files(home, &wanted)?]))
+        Ok(Sources([staging, known_files(home, &needed)?]))
     }
 
     fn of(&self, digest: Digest) -> impl Iterator<Item = &RelPath> {
@@ -233,17 +233,17 @@ fn written_list(home: &Root, manifest: &Manifest) -> Result<StagedFile, RootErro
 }
 
 /// Where the user's latest packages have these contents.
-fn known_files(home: &Root, wanted: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, StorageError> {
+fn known_files(home: &Root, needed: &HashSet<Digest>) -> Result<HashMap<Digest, RelPath>, StorageError> {
     let mut known = HashMap::new();
     for id in stored_packages(home)?.into_iter().take(SEARCHED_PACKAGES) {
-        if known.len() == wanted.len() {
+        if known.len() == needed.len() {
             break;
         }
         let Ok(manifest) = read_list(home, &list_path(id)) else {
             continue;
         };
         for entry in manifest.entries() {
-            if let Some(digest) = entry.digest().filter(|digest| wanted.contains(digest)) {
+            if let Some(digest) = entry.digest().filter(|digest| needed.contains(digest)) {
                 known
                     .entry(digest)
                     .or_insert(tree_path(id).join(&entry.path).map_err(RootError::from)?);
@@ -270,12 +270,12 @@ mod tests {
             fixture.fill(&missing);
             assert_eq!(fixture.announce().missing, []);
         }
-        assert!(fixture.has_it() && !fixture.staging().exists());
+        assert!(fixture.is_stored() && !fixture.staging().exists());
         (id, missing.len())
     }
 
     #[test]
-    fn only_what_changed_is_asked_for() {
+    fn only_changed_files_are_requested() {
         let fixture = Fixture::new();
         fixture.write("train.py", "one");
         fixture.write("data.bin", "big");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_copied_and_what_came_counts_as_held() {
+    fn copied_and_received_files_count_as_held() {
         let fixture = Fixture::new();
         fixture.write("known", "1");
         send(&fixture);
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!((held.bytes, held.files), (3, 2));
         let again = fixture.announce();
         assert_eq!((again.missing.len(), again.copied.files), (1, 0));
-        assert!(!fixture.has_it());
+        assert!(!fixture.is_stored());
         assert_eq!(send(&fixture).1, 1);
     }
 
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_announces_a_package_while_files_are_uploaded_into_it() {
+    fn a_package_cannot_be_announced_while_files_are_uploaded_into_it() {
         let fixture = Fixture::new();
         fixture.write("a", "1");
         let (missing, manifest) = (fixture.announce().missing, fixture.manifest());
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_when_all_has_come_keeps_nothing_of_a_package_without_its_list() {
+    fn a_disk_that_is_full_at_the_end_keeps_nothing_of_the_package() {
         let Some(disk) = Disk::mount() else { return };
         let fixture = Fixture::on(&disk.path().join("storage"));
         for number in 0..2000 {
@@ -357,7 +357,7 @@ mod tests {
         let announced = fixture.storage.announce(&fixture.me, &manifest).unwrap();
         let refused = announced.complete().unwrap_err();
         assert!(refused.is_full(), "{refused}");
-        assert!(!fixture.has_it());
+        assert!(!fixture.is_stored());
         assert!(
             !fixture.stored(manifest.id()).exists(),
             "it would count, and be of no use"
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_file_that_was_changed_is_asked_for_again() {
+    fn a_changed_stored_file_is_requested_again() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
         let (id, _) = send(&fixture);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_changes_or_adds_while_files_come_is_not_published() {
+    fn staged_files_changed_or_added_by_a_job_are_not_published() {
         let fixture = Fixture::new();
         fixture.write("t.sh", "good");
         fixture.write("more", "x");

@@ -75,7 +75,7 @@ impl Fixture {
         tree.unpack(pack.as_slice(), PackLimits::default()).unwrap();
     }
 
-    pub fn has_it(&self) -> bool {
+    pub fn is_stored(&self) -> bool {
         self.storage.has_package(&self.me, self.manifest().id()).unwrap()
     }
 

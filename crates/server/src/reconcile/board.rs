@@ -67,18 +67,18 @@ impl Board {
         self.jobs().get(id).map(|sender| Arc::clone(&sender.borrow()))
     }
 
-    /// The latest jobs that `wanted` accepts, at most `limit`; with `before`, only older ones.
+    /// The latest jobs that `is_selected` accepts, at most `limit`; with `before`, only older ones.
     pub fn latest(
         &self,
         before: Option<&JobId>,
         limit: usize,
-        wanted: impl Fn(&Job) -> bool,
+        is_selected: impl Fn(&Job) -> bool,
     ) -> Vec<Arc<Job>> {
         let upper = before.map_or(Bound::Unbounded, Bound::Excluded);
         let board = self.jobs();
         let newest_first = board.range::<JobId, _>((Bound::Unbounded, upper)).rev();
         let jobs = newest_first.map(|(_, sender)| Arc::clone(&sender.borrow()));
-        jobs.filter(|job| wanted(job)).take(limit).collect()
+        jobs.filter(|job| is_selected(job)).take(limit).collect()
     }
 
     pub fn all(&self) -> Vec<Arc<Job>> {

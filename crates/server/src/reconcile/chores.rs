@@ -18,7 +18,7 @@ enum OrderLine {
 }
 
 /// Fewer orders than this are kept without a check.
-const CROWDED: usize = 1024;
+const KEPT_UNCHECKED: usize = 1024;
 
 /// Orders in flight.
 pub struct Chores<E> {
@@ -28,7 +28,7 @@ pub struct Chores<E> {
     /// Resolves when the latest order of a line has been carried out.
     latest: HashMap<OrderLine, oneshot::Receiver<()>>,
     /// The size of `latest` at which done orders are removed from it.
-    crowded: usize,
+    cleanup_size: usize,
     /// Attempts whose launch was ordered but has not been carried out.
     launches: Arc<Mutex<HashSet<AttemptKey>>>,
 }
@@ -39,7 +39,7 @@ impl<E: Engine + 'static> Chores<E> {
             orders,
             reports,
             latest: HashMap::new(),
-            crowded: CROWDED,
+            cleanup_size: KEPT_UNCHECKED,
             launches: Arc::default(),
         }
     }
@@ -86,16 +86,16 @@ impl<E: Engine + 'static> Chores<E> {
             return lines.iter().filter_map(|line| self.latest.remove(line)).collect();
         }
         let earlier = line_of(command).and_then(|line| self.latest.remove(&line));
-        self.forget_what_is_done();
+        self.forget_finished();
         earlier.into_iter().collect()
     }
 
     /// Bounds the table by twice the number of orders in flight.
-    fn forget_what_is_done(&mut self) {
-        if self.latest.len() > self.crowded {
+    fn forget_finished(&mut self) {
+        if self.latest.len() > self.cleanup_size {
             self.latest
                 .retain(|_, done| matches!(done.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
-            self.crowded = CROWDED.max(2 * self.latest.len());
+            self.cleanup_size = KEPT_UNCHECKED.max(2 * self.latest.len());
         }
     }
 }

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 /// The largest difference to the elapsed time that does not count as a jump.
 const TOLERANCE: Duration = Duration::from_secs(5);
 /// A clock being slewed runs faster or slower by less than one part in this many.
-const GENTLY: u32 = 1000;
+const SLEW_DIVISOR: u32 = 1000;
 
 /// The source of time: the machine, or a test that sets it.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl Watch {
 
 fn jump(by_clock: SignedDuration, passed: Duration) -> Option<SignedDuration> {
     let set = by_clock - SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);
-    (set.unsigned_abs() > TOLERANCE + passed / GENTLY).then_some(set)
+    (set.unsigned_abs() > TOLERANCE + passed / SLEW_DIVISOR).then_some(set)
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cannot_be_a_gentle_correction_is_a_jump() {
+    fn a_gradual_clock_correction_is_not_a_jump() {
         let seconds = SignedDuration::from_secs;
         let hour = Duration::from_secs(3600);
         assert_eq!(jump(seconds(3600), hour), None);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_server_goes_on_where_the_last_one_stopped() {
+    fn ids_of_a_restarted_server_continue_after_the_latest() {
         let latest = JobId::new(u64::MAX >> 24, 7);
         assert!(Ids::after(Some(latest.clone()), Clock::machine()).fresh() > latest);
     }

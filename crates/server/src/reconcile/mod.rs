@@ -172,7 +172,7 @@ where
         clock,
     } = parts;
     let orders = Arc::new(Orders::new(engine.clone(), runs, logs, secrets));
-    let (reports, unheard) = mpsc::unbounded_channel();
+    let (reports, incoming_reports) = mpsc::unbounded_channel();
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
     let mut keeper = Keeper {
@@ -183,7 +183,7 @@ where
         sharing,
         board: Arc::clone(&board),
         chores: Chores::new(Arc::clone(&orders), reports),
-        unheard,
+        incoming_reports,
         watch: Watch::new(clock.clone()),
         unrecorded: Unrecorded::default(),
     };
@@ -229,7 +229,7 @@ struct Keeper<E, S> {
     board: Arc<Board>,
     chores: Chores<E>,
     /// Reports about attempts that never reached an engine.
-    unheard: mpsc::UnboundedReceiver<Report>,
+    incoming_reports: mpsc::UnboundedReceiver<Report>,
     watch: Watch,
     unrecorded: Unrecorded,
 }
@@ -282,7 +282,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
             tokio::select! {
                 count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return },
                 events = engine.next_events() => inputs.extend(events.into_iter().map(input_of)),
-                Some(report) = self.unheard.recv() => inputs.push(Input::Report(report)),
+                Some(report) = self.incoming_reports.recv() => inputs.push(Input::Report(report)),
                 () = until(wake_at, &self.watch) => inputs.push(Input::Tick),
                 Ok(()) = self.accounts.changed() => inputs.extend(self.sharing.quotas()),
             }

@@ -178,9 +178,12 @@ impl Stage {
     }
 
     async fn wait_until_its_run_is_gone(&self, job: &Job) {
-        let begun = std::time::Instant::now();
+        let started_at = std::time::Instant::now();
         while self.runs.prepared(&job.id).is_some() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "its folders are left");
+            assert!(
+                started_at.elapsed() < Duration::from_secs(60),
+                "its folders are left"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -244,8 +247,8 @@ async fn a_refused_write_is_reported_and_ends_no_job() {
     stage.wait_until_it_runs(&job).await;
     let mut changes = stage.jobs.watch(&job.id).unwrap();
     stage.refused.store(1, Ordering::SeqCst);
-    let told = stage.try_submit("refused", "true").await.unwrap_err();
-    assert!(told.to_string().contains("no space left"), "{told:?}");
+    let error = stage.try_submit("refused", "true").await.unwrap_err();
+    assert!(error.to_string().contains("no space left"), "{error:?}");
     let next = stage.submit("next").await;
     stage.wait_until_it_runs(&next).await;
     assert_eq!(changes.borrow_and_update().phase, Phase::Running);
@@ -319,7 +322,7 @@ async fn a_job_that_is_over_is_removed_while_the_store_refuses_and_leaves_the_hi
 }
 
 #[tokio::test]
-async fn a_loop_whose_store_refuses_ends_when_nobody_asks_any_more() {
+async fn the_loop_ends_with_its_last_handle_even_if_the_store_refuses() {
     let stage = Stage::new().await;
     let job = stage.submit("left").await;
     stage.wait_until_it_runs(&job).await;
@@ -336,7 +339,7 @@ async fn a_loop_whose_store_refuses_ends_when_nobody_asks_any_more() {
 }
 
 #[tokio::test]
-async fn who_watches_a_job_that_ends_while_the_loop_starts_over_learns_its_end() {
+async fn a_watcher_sees_the_end_of_a_job_across_a_loop_restart() {
     let stage = Stage::new().await;
     let job = stage.submit("ends").await;
     stage.wait_until_it_runs(&job).await;
@@ -365,7 +368,7 @@ async fn who_watches_a_job_that_ends_while_the_loop_starts_over_learns_its_end()
 }
 
 #[tokio::test]
-async fn a_run_is_prepared_before_its_worker_starts_and_goes_with_its_job() {
+async fn a_run_is_prepared_before_its_worker_starts_and_removed_with_its_job() {
     let stage = Stage::new().await;
     let job = stage.submit("tidy").await;
     stage.wait_until_it_runs(&job).await;

@@ -10,7 +10,7 @@ impl Storage {
     pub fn check_folder(&self, user: &UserName, path: &str) -> Result<PackageLocation, StorageError> {
         let place = self.place(user, path)?;
         if let PackageLocation::Home(below) = &place
-            && self.leads_to_ours(user, below)?
+            && self.is_in_own_folder(user, below)?
             && self.run_behind(user, path)?.is_none()
         {
             return Err(StorageError::Ours(path.to_owned()));
@@ -28,7 +28,7 @@ impl Storage {
     }
 
     /// Whether a folder of the home is, after following links, inside the server's own folder.
-    fn leads_to_ours(&self, user: &UserName, below: &RelPath) -> Result<bool, StorageError> {
+    fn is_in_own_folder(&self, user: &UserName, below: &RelPath) -> Result<bool, StorageError> {
         let real = self.home(user)?.real_folder(below);
         // A link that cannot be resolved is reported where it is used.
         Ok(real.unwrap_or_else(|_| below.clone()).is_within(&ours(&[])))
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_makes_a_package_of_what_the_server_keeps() {
+    fn no_link_makes_a_package_of_the_servers_own_files() {
         let (_folder, storage, me) = storage();
         storage.home(&me).unwrap();
         let home = storage.home_path(&me);

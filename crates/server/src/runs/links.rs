@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_replaced_without_anything_else_being_seen_beside_it() {
+    fn replacing_a_link_shows_no_temporary_name() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("d")).unwrap();
         let home = Root::open(folder.path())

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_called_as_a_run_calls_its_own_has_its_files_and_its_output() {
+    fn a_job_named_like_a_folder_of_its_run_keeps_its_files_and_output() {
         let fixture = Fixture::new();
         for (number, name) in (0..).zip(OWN) {
             let mut job = fixture.job(number, Some(fixture.snapshot("one")));
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_the_users_own_and_a_run_keep_apart_but_for_the_way_to_the_output() {
+    fn a_run_adds_only_the_output_link_to_a_folder_of_the_users_own() {
         let fixture = Fixture::new();
         let own = fixture.home.join("job_word_emb");
         fs::create_dir_all(own.join("data")).unwrap();
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_package_prepared_at_once_do_not_meet() {
+    fn concurrent_preparations_of_one_package_do_not_conflict() {
         let fixture = Fixture::new();
         let snapshot = fixture.snapshot("one");
         let jobs: Vec<Job> = (1..=16)
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_an_uploaded_package_tells_its_run() {
+    fn the_path_of_an_uploaded_package_identifies_its_run() {
         let fixture = Fixture::new();
         let job = fixture.job(1, Some(fixture.snapshot("one")));
         fixture.storage.prepare_run(&job, "boot").unwrap();

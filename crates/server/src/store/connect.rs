@@ -16,7 +16,7 @@ use crate::durable;
 /// Read connections. Few suffice: a page takes well under a millisecond.
 const READERS: u32 = 4;
 /// How long a read waits for a free connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Durable commits (`FULL` syncs the log at each one) that do not block readers, and a small cache.
 const SQLITE_SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 10000; \
@@ -25,7 +25,7 @@ const SQLITE_SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = F
 /// The advisory lock of the only server that may write to a PostgreSQL database; `PaddleCl` in ASCII.
 const POSTGRES_LOCK: i64 = 0x5061_6464_6c65_436c;
 /// How long to wait for the lock: PostgreSQL may need a moment to notice that a dead server's connection is closed.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 /// PostgreSQL frees the lock of a server whose machine vanished after about a minute, not after hours.
 const POSTGRES_SETTINGS: &str =
@@ -96,7 +96,7 @@ impl DatabaseTarget {
             .max_connections(READERS)
             .idle_timeout(None)
             .max_lifetime(None)
-            .acquire_timeout(PATIENCE)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
             .test_before_acquire(!is_file)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
@@ -116,7 +116,7 @@ impl DatabaseTarget {
 }
 
 async fn lock(connection: &mut AnyConnection) -> Result<(), ConnectError> {
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         let query = sqlx::query("SELECT CASE WHEN pg_try_advisory_lock($1) THEN 1 ELSE 0 END");
         let row = query.bind(POSTGRES_LOCK).fetch_one(&mut *connection).await?;

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_conforms_and_survives_a_restart() {
+    fn the_index_conforms_and_survives_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("index.db");
         conformance::check(&SqliteIndex::open(&file).unwrap());

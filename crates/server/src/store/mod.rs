@@ -156,11 +156,11 @@ impl Store {
 
     /// The same, but refuses an empty database if traces of `jobs` earlier jobs exist: it was emptied or replaced.
     pub async fn open_knowing(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
-        let opened = Store::open_there(url, jobs).await;
+        let opened = Store::open_target(url, jobs).await;
         opened.map_err(|error| error.at(url))
     }
 
-    async fn open_there(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
+    async fn open_target(url: &DatabaseUrl, jobs: usize) -> Result<Store, OpenError> {
         let place = connect::DatabaseTarget::new(url)?;
         let mut connection = place.connect_to_write().await?;
         schema::migrate(&mut connection, jobs).await?;
@@ -235,11 +235,11 @@ pub fn is_full(error: &StoreError) -> bool {
     let StoreError::Write(source) = error else {
         return false;
     };
-    matches!(source.downcast_ref(), Some(WriteError::Sql(error)) if says_full(error))
+    matches!(source.downcast_ref(), Some(WriteError::Sql(error)) if is_full_error(error))
 }
 
 /// Whether the database reports a full disk.
-fn says_full(error: &sqlx::Error) -> bool {
+fn is_full_error(error: &sqlx::Error) -> bool {
     const SQLITE_FULL: &str = "13";
     const SQLITE_NO_ROOM_FOR_ITS_INDEX: &str = "4874";
     const POSTGRES_DISK_FULL: &str = "53100";

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_without_names_for_files_is_full() {
+    fn a_disk_without_free_inodes_is_full() {
         let mut disk = disk_of(Path::new("/file")).unwrap();
         (disk.f_bavail, disk.f_frsize) = (LEAST, 1);
         for (files, free, enough) in [(0, 0, true), (1000, LEAST_FILES, true), (1000, 3, false)] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_has_its_blocks_and_comes_back_when_it_was_given_up() {
+    fn the_reserve_is_allocated_and_taken_again_after_its_release() {
         use std::os::unix::fs::MetadataExt;
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("server.db");

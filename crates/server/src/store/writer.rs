@@ -16,7 +16,7 @@ use super::jobs::JobRow;
 use super::reserve::Reserve;
 use super::secrets::SecretRow;
 use super::tokens::{Renewed, TokenRow};
-use super::{WriteError, says_full, usage};
+use super::{WriteError, is_full_error, usage};
 
 /// Limit on the rows of one transaction, so that no caller waits long behind a flood.
 const MOST_ROWS: usize = 4096;
@@ -206,21 +206,21 @@ impl Task {
             && error.as_database_error().is_none()
         {
             tracing::warn!(%error, "connecting to the database again");
-            self.hang_up().await;
+            self.disconnect().await;
             result = self.try_transact(&rows).await;
         }
         if let Err(WriteError::Sql(error)) = &result
-            && says_full(error)
+            && is_full_error(error)
             && self.reserve.as_ref().is_some_and(|reserve| reserve.give_up())
         {
-            self.hang_up().await;
+            self.disconnect().await;
             result = self.try_transact(&rows).await;
         }
         if result.is_err() {
-            self.hang_up().await;
+            self.disconnect().await;
         }
         if result.is_ok() {
-            self.spare_the_disk().await;
+            self.checkpoint_if_full().await;
         }
         self.counters
             .commits
@@ -233,7 +233,7 @@ impl Task {
 
     /// Drops the connection. A failed commit can leave its transaction open (a full disk does), and the next one would be nested
     /// in it, acknowledged and never written.
-    async fn hang_up(&mut self) {
+    async fn disconnect(&mut self) {
         if let Some(connection) = self.connection.take()
             && let Err(error) = connection.close_hard().await
         {
@@ -242,7 +242,7 @@ impl Task {
     }
 
     /// On a full disk, checkpoints the write-ahead log immediately, so that it does not use up the remaining space.
-    async fn spare_the_disk(&mut self) {
+    async fn checkpoint_if_full(&mut self) {
         let is_full = self.reserve.as_ref().is_some_and(|reserve| reserve.is_given_up());
         if let (true, Some(connection)) = (is_full, &mut self.connection) {
             // Readers may prevent it; the next commit tries again.

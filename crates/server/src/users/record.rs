@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deleted_account_leaves_its_name_and_keeps_one_of_its_own() {
+    fn a_deleted_account_frees_its_name_and_gets_a_unique_one() {
         let mut record = Record::new(7, "Ann@Example.com".parse().unwrap());
         assert_eq!(record.folded(), "ann@example.com");
         record.deleted = true;

@@ -22,7 +22,7 @@ fn make_deep(folder: &Path) {
 }
 
 #[tokio::test]
-async fn a_tree_too_deep_to_be_named_keeps_nobody_from_the_rest() {
+async fn a_path_that_is_too_long_does_not_hide_the_rest_of_a_tree() {
     let stage = Stage::with(
         "users:\n\
          - {name: me, password_file: word, system_user: a, quota: {storage: 4Mi, files: 10}}\n\
@@ -77,7 +77,7 @@ async fn a_tree_too_deep_to_be_named_keeps_nobody_from_the_rest() {
 }
 
 #[tokio::test]
-async fn only_what_lies_in_a_locked_folder_is_left_out_of_an_upload() {
+async fn an_upload_leaves_out_only_files_in_a_locked_folder() {
     use std::os::unix::fs::PermissionsExt;
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root works in other users' names");
@@ -119,8 +119,8 @@ async fn only_what_lies_in_a_locked_folder_is_left_out_of_an_upload() {
             .map(|name| local.path().join(name).display().to_string());
         assert_eq!(lost, expected, "{:?}", sent.failures);
         for failure in &sent.failures {
-            let told = failure.error.to_string();
-            assert!(told.contains("/pfs/dc/home/me/d/locked"), "{told}");
+            let message = failure.error.to_string();
+            assert!(message.contains("/pfs/dc/home/me/d/locked"), "{message}");
         }
         for name in ["a/1", "z/4"] {
             let found = std::fs::read_to_string(there.join(name)).unwrap();

@@ -79,7 +79,7 @@ fn assert_moved_once(summary: &Summary) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_link_that_breaks_is_not_given_up_while_bytes_move() {
+async fn transfers_over_a_slow_breaking_link_continue_while_bytes_move() {
     let stage = Stage::new().await;
     let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (file, fetched) = (local.path().join("large"), back.path().join("large"));
@@ -150,7 +150,7 @@ async fn pass_slowly(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, bytes_per_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_over_a_slow_link_is_not_given_up_while_bytes_move() {
+async fn an_upload_over_a_slow_link_continues_while_bytes_move() {
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     let file = local.path().join("large");
@@ -178,7 +178,7 @@ async fn an_upload_over_a_slow_link_is_not_given_up_while_bytes_move() {
 }
 
 #[tokio::test]
-async fn a_socket_or_pipe_is_replaced_by_no_file_on_either_side() {
+async fn transfers_replace_no_socket_or_pipe_on_either_side() {
     let stage = Stage::new().await;
     let files = stage.me.files();
     let local = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn assert_not_replaced(summary: &Summary, transferred: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tree_gets_there_through_connections_that_are_cut() {
+async fn a_tree_is_transferred_despite_cut_connections() {
     let stage = Stage::new().await;
     let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir(local.path().join("d")).unwrap();
@@ -303,7 +303,7 @@ async fn a_tree_gets_there_through_connections_that_are_cut() {
 }
 
 #[tokio::test]
-async fn an_upload_goes_on_after_the_server_was_started_again() {
+async fn an_upload_resumes_after_a_server_restart() {
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     let path = local.path().join("large");
@@ -323,8 +323,8 @@ async fn an_upload_goes_on_after_the_server_was_started_again() {
         ..begin("large", meta.size)
     };
     let caller = me();
-    let begun = stage.app.upload_begin(&caller, request).await.unwrap();
-    let id = begun.id.to_string();
+    let started = stage.app.upload_begin(&caller, request).await.unwrap();
+    let id = started.id.to_string();
     let layout = paddlecloud_pfs::content::Layout::of(meta.size);
     for index in 0..2 {
         let (offset, len) = layout.range(index).unwrap();
@@ -411,7 +411,7 @@ async fn wait_until_read(stream: &mut TcpStream, says: impl Fn(&str) -> bool) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_for_long_work_hears_that_the_server_is_there() {
+async fn long_requests_send_keep_alive_bytes() {
     let stage = Stage::new().await;
     let user = "me".parse().unwrap();
     let turns = [
@@ -425,14 +425,14 @@ async fn who_waits_for_long_work_hears_that_the_server_is_there() {
     let head = "GET /api/v1/pfs/usage?path=/pfs/dc/home/me HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
         authorization: Basic bWU6c2VjcmV0\r\npaddlecloud-alive: 1\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let begun = wait_until_read(&mut stream, |text| {
+    let started = wait_until_read(&mut stream, |text| {
         text.split_once("\r\n\r\n")
             .is_some_and(|(_, body)| body.contains(' '))
     })
     .await;
-    assert!(begun.starts_with("HTTP/1.1 200 "), "{begun}");
-    assert!(begun.contains("\r\npaddlecloud-alive: 1\r\n"), "{begun}");
-    assert!(!begun.contains("\"bytes\""), "it was not long: {begun}");
+    assert!(started.starts_with("HTTP/1.1 200 "), "{started}");
+    assert!(started.contains("\r\npaddlecloud-alive: 1\r\n"), "{started}");
+    assert!(!started.contains("\"bytes\""), "it was not long: {started}");
     drop(turns);
     let ended = wait_until_read(&mut stream, |text| text.ends_with("0\r\n\r\n")).await;
     assert!(ended.contains(r#"{"code":200,"msg":{"bytes":"#), "{ended}");

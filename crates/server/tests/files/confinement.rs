@@ -105,10 +105,10 @@ async fn the_servers_own_name_is_its_own_in_homes_only() {
         assert_eq!(there.unwrap(), ".paddlecloud/notes", "{remote}");
     }
     let refused = send("/pfs/dc/home/me").await;
-    let told = format!("{:?}", refused.failures);
+    let message = format!("{:?}", refused.failures);
     assert!(
-        told.contains("`/pfs/dc/home/me/.paddlecloud` is managed by the server"),
-        "{told}"
+        message.contains("`/pfs/dc/home/me/.paddlecloud` is managed by the server"),
+        "{message}"
     );
     stage.finish().await;
 }
@@ -166,7 +166,7 @@ async fn a_link_swapped_in_by_a_job_leads_nowhere() {
 }
 
 #[tokio::test]
-async fn what_is_uploaded_belongs_to_the_homes_system_user() {
+async fn uploaded_files_belong_to_the_homes_system_user() {
     use std::os::unix::fs::MetadataExt;
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root works in other users' names");

@@ -13,13 +13,13 @@ async fn unfinished_uploads_expire_while_others_are_on_their_way() {
     let content = noise(9, 5 << 20);
     let begin = async |name: &str| {
         let request = stage::begin(name, content.len() as u64);
-        let begun = stage.app.upload_begin(&caller, request).await.unwrap();
-        begun.id.to_string()
+        let started = stage.app.upload_begin(&caller, request).await.unwrap();
+        started.id.to_string()
     };
     let touched = async |id: &str| -> SystemTime {
         let all = stage.app.upload_list(&caller).await.unwrap();
         let found = all.iter().find(|one| one.id.to_string() == id);
-        found.expect("it is begun").touched.into()
+        found.expect("it has started").touched.into()
     };
     let (old, left, sent) = (begin("old").await, begin("left").await, begin("sent").await);
 

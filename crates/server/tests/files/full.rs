@@ -122,7 +122,7 @@ async fn a_pack_that_cannot_be_merged_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_job_hides_among_unfinished_uploads_counts() {
+async fn files_hidden_among_unfinished_uploads_count() {
     let stage = Stage::with(USERS).await;
     let local = tempfile::tempdir().unwrap();
     let staging = stage.home("me").join(".pfs-staging");
@@ -143,7 +143,7 @@ async fn what_a_job_hides_among_unfinished_uploads_counts() {
 }
 
 #[tokio::test]
-async fn an_unfinished_upload_counts_once_beside_what_it_replaces() {
+async fn an_unfinished_upload_counts_once_in_addition_to_the_file_it_replaces() {
     let stage = Stage::with(USERS).await;
     let local = tempfile::tempdir().unwrap();
     assert_sent(&send(&stage, local.path(), "there", &noise(1, 2 * MIB)).await);
@@ -170,7 +170,7 @@ async fn an_unfinished_upload_counts_once_beside_what_it_replaces() {
 }
 
 #[tokio::test]
-async fn what_a_job_plants_among_unfinished_uploads_keeps_nobody_waiting() {
+async fn pipes_planted_among_unfinished_uploads_block_no_requests() {
     let stage = Stage::with(USERS).await;
     let local = tempfile::tempdir().unwrap();
     let staging = stage.home("me").join(".pfs-staging");
@@ -203,7 +203,7 @@ async fn what_a_job_plants_among_unfinished_uploads_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn fsck_knows_small_files_too_and_whatever_became_of_them() {
+async fn fsck_reports_changes_of_small_files_too() {
     let stage = Stage::with(USERS).await;
     let local = tempfile::tempdir().unwrap();
     let names = [
@@ -250,15 +250,15 @@ async fn fsck_knows_small_files_too_and_whatever_became_of_them() {
         .unwrap()
         .set_modified(std::time::SystemTime::now())
         .unwrap();
-    let told = async || {
+    let findings = async || {
         let reply = files.fsck().await.unwrap();
-        let mut told: Vec<_> = reply
+        let mut findings: Vec<_> = reply
             .findings
             .into_iter()
             .map(|one| (one.path, one.verdict))
             .collect();
-        told.sort_by(|one, other| one.0.cmp(&other.0));
-        told
+        findings.sort_by(|one, other| one.0.cmp(&other.0));
+        findings
     };
     let at = |name: &str| format!("home/me/d/{name}");
     let expected = [
@@ -266,7 +266,7 @@ async fn fsck_knows_small_files_too_and_whatever_became_of_them() {
         (at("removed"), FsckVerdict::RemovedOutside),
         (at("sub/touched"), FsckVerdict::Touched),
     ];
-    assert_eq!(told().await, expected);
-    assert_eq!(told().await, [], "told once");
+    assert_eq!(findings().await, expected);
+    assert_eq!(findings().await, [], "reported once");
     stage.finish().await;
 }

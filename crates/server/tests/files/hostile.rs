@@ -163,7 +163,7 @@ fn outside(stage: &Stage) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 /// Whether something of another's came into my home.
-fn is_stolen(stage: &Stage) -> bool {
+fn has_foreign_files(stage: &Stage) -> bool {
     let mine = snapshot(&stage.home("me"), Path::new(""));
     mine.values().any(|content| content == b"top secret")
 }
@@ -285,10 +285,10 @@ fn pack() -> Vec<u8> {
 /// Begins uploads where they are let in, sends them and ends them.
 async fn complete(stage: &Stage, reply: &str) {
     let body = reply.split("\r\n\r\n").nth(1).unwrap_or_default();
-    let Ok(begun) = serde_json::from_str::<Value>(body) else {
+    let Ok(started) = serde_json::from_str::<Value>(body) else {
         return;
     };
-    let Some(id) = begun["msg"]["id"].as_str() else {
+    let Some(id) = started["msg"]["id"].as_str() else {
         return;
     };
     let at = format!("/api/v1/pfs/uploads/{id}");
@@ -315,7 +315,7 @@ fn runner(cases: u32) -> TestRunner {
 }
 
 #[test]
-fn no_text_reads_what_lies_outside_of_a_home() {
+fn no_path_reads_files_outside_a_home() {
     let runtime = Runtime::new().unwrap();
     let stage = runtime.block_on(Stage::with(USERS));
     plant(&stage);
@@ -336,7 +336,7 @@ fn no_text_reads_what_lies_outside_of_a_home() {
 }
 
 #[test]
-fn no_text_changes_what_lies_outside_of_a_home() {
+fn no_path_changes_files_outside_a_home() {
     let runtime = Runtime::new().unwrap();
     let stage = runtime.block_on(Stage::with(USERS));
     plant(&stage);
@@ -354,7 +354,11 @@ fn no_text_changes_what_lies_outside_of_a_home() {
                 "{} {path} changed what is not mine: {reply}",
                 ask.target
             );
-            prop_assert!(!is_stolen(&stage), "{} {path} took what is not mine", ask.target);
+            prop_assert!(
+                !has_foreign_files(&stage),
+                "{} {path} took what is not mine",
+                ask.target
+            );
         }
         Ok(())
     });

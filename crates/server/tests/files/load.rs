@@ -64,7 +64,7 @@ impl Drop for Endless {
 }
 
 #[test]
-fn who_reads_for_long_leaves_threads_to_who_looks() {
+fn long_reads_leave_threads_for_short_requests() {
     // With the threads of a real server: a test's own are many more.
     let runtime = paddlecloud_server::start::runtime().unwrap();
     runtime.block_on(async {
@@ -100,10 +100,10 @@ fn who_reads_for_long_leaves_threads_to_who_looks() {
 }
 
 #[tokio::test]
-async fn a_commit_that_is_asked_for_again_waits_without_a_thread() {
+async fn a_repeated_commit_waits_without_a_thread() {
     let stage = Stage::new().await;
-    let begun = stage.app.upload_begin(&me(), begin("f", 3)).await.unwrap();
-    let id = begun.id;
+    let started = stage.app.upload_begin(&me(), begin("f", 3)).await.unwrap();
+    let id = started.id;
     let name = id.to_string();
     let mut taking = stage.app.upload_range(&me(), &name, 0, 3).await.unwrap();
     taking
@@ -148,7 +148,7 @@ async fn turns(stage: &Stage, class: Class) -> Vec<Turn> {
 }
 
 #[tokio::test]
-async fn who_sends_or_makes_room_does_not_wait_for_copies() {
+async fn uploads_and_removals_do_not_wait_for_copies() {
     let stage = Stage::new().await;
     let (app, caller, home) = (&stage.app, me(), stage.home("me"));
     let path = |name: &str| mine(name).to_string();
@@ -160,8 +160,8 @@ async fn who_sends_or_makes_room_does_not_wait_for_copies() {
     soon("a signature", app.file_signature(&caller, &path("f")))
         .await
         .unwrap();
-    let begun = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
-    let id = begun.id.to_string();
+    let started = app.upload_begin(&caller, begin("f", 3)).await.unwrap();
+    let id = started.id.to_string();
     let ranges = ReuseRequest {
         ops: vec![Op::Copy {
             to: 0,
@@ -201,7 +201,7 @@ fn empty_pack() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_end_of_a_pack_hears_that_the_server_is_there() {
+async fn a_pack_waiting_to_be_stored_sends_keep_alive_bytes() {
     let stage = Stage::new().await;
     let ends = turns(&stage, Class::End).await;
     let target = "/api/v1/pfs/pack?path=/pfs/dc/home/me&bytes=0&entries=0";
@@ -215,8 +215,8 @@ async fn who_waits_for_the_end_of_a_pack_hears_that_the_server_is_there() {
     )
     .await;
     let mut reply = vec![0; 4096];
-    let begun = soon("the beginning of a reply", stream.read(&mut reply)).await;
-    reply.truncate(begun.unwrap());
+    let len = soon("the beginning of a reply", stream.read(&mut reply)).await;
+    reply.truncate(len.unwrap());
     assert!(reply.starts_with(b"HTTP/1.1 200"), "{:?}", reply.escape_ascii());
     assert_eq!(stage.app.queue.free(Class::End), 0, "it still waits");
     drop(ends);
@@ -227,7 +227,7 @@ async fn who_waits_for_the_end_of_a_pack_hears_that_the_server_is_there() {
 }
 
 #[tokio::test]
-async fn who_has_sent_all_waits_for_a_turn_to_end_it() {
+async fn finishing_a_pack_waits_for_a_turn() {
     let stage = Stage::new().await;
     let (app, caller) = (&stage.app, me());
     let announced = PackTotals { entries: 0, bytes: 0 };
@@ -244,7 +244,7 @@ async fn who_has_sent_all_waits_for_a_turn_to_end_it() {
 }
 
 #[tokio::test]
-async fn who_needs_a_home_measured_waits_for_a_turn() {
+async fn measuring_a_home_waits_for_a_turn() {
     let stage =
         Stage::with("users:\n- {name: me, password_file: word, system_user: a, quota: {files: 9}}\n").await;
     let (app, caller) = (&stage.app, me());
@@ -258,13 +258,13 @@ async fn who_needs_a_home_measured_waits_for_a_turn() {
         assert_eq!(app.queue.free(Class::End), 0);
         drop(ends);
     };
-    let (begun, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
-    assert!(begun.iter().all(Result::is_ok), "{begun:?}");
+    let (started, ()) = soon("room", async { tokio::join!(begins, waiting) }).await;
+    assert!(started.iter().all(Result::is_ok), "{started:?}");
     stage.finish().await;
 }
 
 #[tokio::test]
-async fn one_run_that_cannot_be_cleared_keeps_no_other() {
+async fn one_run_that_cannot_be_removed_does_not_keep_others() {
     let users = "users:\n- {name: me, password_file: word, system_user: a}\n";
     let folder = Stage::with(users).await.finish().await;
     let runs = folder.path().join("data/storage/home/me/.paddlecloud/runs");

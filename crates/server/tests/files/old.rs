@@ -32,12 +32,12 @@ async fn upload(stage: &Stage, content: &[u8]) -> usize {
     assert_eq!(call(stage, "POST", "/api/v1/pfs/files", touch).await["err"], "");
     let mut sent = 0;
     for (index, range) in content.chunks(RANGE).enumerate() {
-        let told = ask(stage, "me", FILE, index).await;
+        let checksum = ask(stage, "me", FILE, index).await;
         let own: String = Md5::digest(range)
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        if told == own {
+        if checksum == own {
             continue;
         }
         post(stage, FILE, index * RANGE, range).await;
@@ -109,15 +109,15 @@ fn part(offset: usize, range: &[u8]) -> Vec<u8> {
 
 /// Asks about every range, as a client does that fetches the file.
 async fn ask_all(stage: &Stage, user: &str, file: &str, ranges: usize) -> Vec<Value> {
-    let mut told = Vec::new();
+    let mut checksums = Vec::new();
     for index in 0..ranges {
-        told.push(ask(stage, user, file, index).await);
+        checksums.push(ask(stage, user, file, index).await);
     }
-    told
+    checksums
 }
 
 #[tokio::test]
-async fn who_fetches_a_public_file_neither_completes_it_nor_keeps_it_from_appearing() {
+async fn reading_a_public_file_neither_completes_nor_blocks_its_upload() {
     let stage = Stage::new().await;
     let file = stage.public().join("data");
     let old = noise(1, 3 * RANGE);
@@ -127,13 +127,13 @@ async fn who_fetches_a_public_file_neither_completes_it_nor_keeps_it_from_appear
     let name = "%2Fpfs%2Fdc%2Fpublic%2Fdata";
     let touch = json!({"method": "touch", "path": "/pfs/dc/public/data", "filesize": new.len()});
     assert_eq!(call(&stage, "POST", "/api/v1/pfs/files", touch).await["err"], "");
-    let told = ask_all(&stage, "you", name, 3).await;
+    let checksums = ask_all(&stage, "you", name, 3).await;
     for (index, range) in new.chunks(RANGE).enumerate() {
         assert!(std::fs::read(&file).unwrap() == old, "nobody sees a part");
         assert_eq!(ask(&stage, "me", name, index).await, "", "it sends all");
         post(&stage, name, index * RANGE, range).await;
         if index < 2 {
-            assert_eq!(ask_all(&stage, "you", name, 3).await, told);
+            assert_eq!(ask_all(&stage, "you", name, 3).await, checksums);
         }
     }
     assert!(std::fs::read(&file).unwrap() == new);
@@ -141,7 +141,7 @@ async fn who_fetches_a_public_file_neither_completes_it_nor_keeps_it_from_appear
 }
 
 #[tokio::test]
-async fn an_old_client_sends_a_file_twice_and_nobody_sees_a_part() {
+async fn an_old_client_sends_a_file_twice_and_it_appears_only_complete() {
     let stage = Stage::new().await;
     let file = stage.home("me").join("data");
     let mut content = noise(1, 3 * RANGE + 100);

@@ -70,7 +70,7 @@ async fn bytes_beyond_the_limit_are_refused_with_limit_and_use() {
 }
 
 #[tokio::test]
-async fn too_many_files_are_refused_as_a_whole_pack() {
+async fn a_pack_with_too_many_files_is_refused_entirely() {
     let stage = Stage::with(USERS).await;
     let files = stage.me.files();
     let local = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ async fn too_many_files_are_refused_as_a_whole_pack() {
 }
 
 #[tokio::test]
-async fn what_a_job_wrote_counts() {
+async fn files_written_by_a_job_count() {
     let stage = Stage::with(USERS).await;
     std::fs::create_dir_all(stage.home("me")).unwrap();
     std::fs::write(stage.home("me").join("output"), noise(1, 5 << 20)).unwrap();
@@ -113,7 +113,7 @@ async fn what_a_job_wrote_counts() {
 }
 
 #[tokio::test]
-async fn a_copy_takes_what_it_copies_also_through_a_link() {
+async fn a_copy_through_a_link_needs_room_for_the_target() {
     let stage = Stage::with(USERS).await;
     let files = stage.me.files();
     std::fs::create_dir_all(stage.home("me").join("d")).unwrap();
@@ -172,7 +172,7 @@ async fn moving_a_file_onto_itself_makes_no_room() {
 
 /// By a clock that advances as soon as every task waits.
 #[tokio::test(start_paused = true)]
-async fn who_asks_what_is_used_waits_until_all_of_it_is_measured() {
+async fn quota_and_du_requests_have_a_longer_timeout() {
     // Takes the request and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());

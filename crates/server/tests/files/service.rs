@@ -200,7 +200,7 @@ async fn a_home_that_cannot_be_opened_does_not_end_a_check() {
 }
 
 #[tokio::test]
-async fn a_check_tells_damage_from_changes() {
+async fn a_check_distinguishes_damage_from_changes() {
     use paddlecloud_transfer::{TransferOptions, Upload};
     use std::os::unix::fs::FileExt;
     let stage = Stage::new().await;

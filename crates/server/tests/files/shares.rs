@@ -18,7 +18,7 @@ async fn get(address: &str, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_link_works_without_a_login_until_it_is_taken_back() {
+async fn a_link_works_without_a_login_until_revoked() {
     let stage = Stage::new().await;
     std::fs::create_dir_all(stage.home("me")).unwrap();
     std::fs::write(stage.home("me").join("model.bin"), "weights").unwrap();

@@ -48,8 +48,8 @@ fn request(name: &str, key: &str) -> UploadRequest {
 }
 
 async fn begin(stage: &Stage, name: &str, key: &str) -> String {
-    let begun = stage.app.upload_begin(&me(), request(name, key)).await.unwrap();
-    begun.id.to_string()
+    let started = stage.app.upload_begin(&me(), request(name, key)).await.unwrap();
+    started.id.to_string()
 }
 
 async fn send_abc(stage: &Stage, id: &str) {
@@ -88,7 +88,7 @@ async fn a_file_sent_again_may_use_the_space_of_its_unfinished_upload() {
 }
 
 #[tokio::test]
-async fn a_published_file_ends_older_uploads_of_it_but_none_that_somebody_sends_to() {
+async fn a_published_file_ends_other_uploads_of_it_except_active_ones() {
     let stage = Stage::with(USERS).await;
     let second = begin(&stage, "f", "2").await;
     let mut taking = stage.app.upload_range(&me(), &second, 0, 3).await.unwrap();
@@ -139,10 +139,10 @@ fn make_pipe(path: &Path) {
 }
 
 /// Begins an upload, sends all of it, lets somebody come in its way, and is refused; nothing of it stays.
-async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_in_its_way: impl FnOnce()) {
+async fn is_permanently_refused(stage: &Stage, name: &str, error: ErrorName, block_path: impl FnOnce()) {
     let id = begin(stage, name, "1").await;
     send_abc(stage, &id).await;
-    come_in_its_way();
+    block_path();
     let refused = stage.app.upload_commit(&me(), &id, commit_of(b"abc")).await;
     let refused = ErrorBody::from(refused.unwrap_err());
     assert_eq!(refused.error, error, "{name}: {refused:?}");
@@ -152,18 +152,18 @@ async fn is_refused_for_good(stage: &Stage, name: &str, error: ErrorName, come_i
 }
 
 #[tokio::test]
-async fn an_upload_that_is_refused_for_good_holds_no_room() {
+async fn a_permanently_refused_upload_holds_no_room() {
     let stage = Stage::with(USERS).await;
     let home = stage.home("me");
-    is_refused_for_good(&stage, "pipe", ErrorName::BadRequest, || {
+    is_permanently_refused(&stage, "pipe", ErrorName::BadRequest, || {
         make_pipe(&home.join("pipe"))
     })
     .await;
-    is_refused_for_good(&stage, "folder", ErrorName::BadRequest, || {
+    is_permanently_refused(&stage, "folder", ErrorName::BadRequest, || {
         std::fs::create_dir(home.join("folder")).unwrap();
     })
     .await;
-    is_refused_for_good(&stage, "file/f", ErrorName::BadRequest, || {
+    is_permanently_refused(&stage, "file/f", ErrorName::BadRequest, || {
         std::fs::write(home.join("file"), "").unwrap();
     })
     .await;
@@ -181,13 +181,13 @@ async fn an_upload_that_its_user_may_not_store_holds_no_room() {
     let ro = stage.home("me").join("ro");
     std::fs::set_permissions(&ro, Permissions::from_mode(0o555)).unwrap();
     for name in ["ro/x", "ro/new/x"] {
-        is_refused_for_good(&stage, name, ErrorName::Forbidden, || {}).await;
+        is_permanently_refused(&stage, name, ErrorName::Forbidden, || {}).await;
     }
     stage.finish().await;
 }
 
 #[tokio::test]
-async fn what_would_replace_a_pipe_is_refused_before_it_is_sent() {
+async fn a_file_that_would_replace_a_pipe_is_refused_before_it_is_sent() {
     let stage = Stage::with(USERS).await;
     let home = stage.home("me");
     std::fs::create_dir_all(&home).unwrap();
@@ -276,7 +276,7 @@ async fn small_files_that_fill_the_disk_here_are_not_blamed_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_download_clears_away_what_one_that_was_killed_left() {
+async fn a_download_removes_leftovers_of_a_killed_one() {
     let stage = Stage::new().await;
     let home = stage.home("me");
     std::fs::create_dir_all(&home).unwrap();
@@ -306,7 +306,7 @@ async fn a_download_clears_away_what_one_that_was_killed_left() {
 }
 
 #[tokio::test]
-async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
+async fn an_upload_with_extra_staged_bytes_ends_and_holds_no_room() {
     use std::io::Write as _;
     let stage = Stage::with(USERS).await;
     let id = begin(&stage, "f", "one").await;
@@ -329,7 +329,7 @@ async fn an_upload_that_somebody_lengthened_ends_and_holds_no_room() {
 }
 
 #[tokio::test]
-async fn an_old_clients_file_that_meets_a_full_disk_is_given_up_at_once() {
+async fn an_old_clients_upload_is_discarded_when_the_disk_is_full() {
     let Some(disk) = SmallDisk::new("8m") else {
         eprintln!("skipped: mounting is not permitted here");
         return;

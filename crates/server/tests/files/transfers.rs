@@ -57,7 +57,7 @@ fn clean(summary: &Summary) {
 }
 
 #[tokio::test]
-async fn a_tree_goes_up_and_comes_down_the_same() {
+async fn a_tree_is_the_same_after_upload_and_download() {
     let stage = Stage::new().await;
     let (local, back) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fill(local.path());
@@ -128,7 +128,7 @@ async fn a_change_in_a_large_file_sends_little() {
 }
 
 #[tokio::test]
-async fn checksums_find_what_times_hide_and_no_overwrite_keeps() {
+async fn checksums_find_changes_that_times_hide_and_no_overwrite_keeps_files() {
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     for (name, text) in [("a", "one"), ("b", "two")] {
@@ -189,9 +189,9 @@ async fn checksums_find_what_times_hide_and_no_overwrite_keeps() {
 
 /// Records what it receives.
 #[derive(Default)]
-struct Notes(Mutex<Vec<String>>);
+struct RecordedProgress(Mutex<Vec<String>>);
 
-impl Progress for Notes {
+impl Progress for RecordedProgress {
     fn finished(&self, path: &str, outcome: Outcome) {
         self.0
             .lock()
@@ -206,7 +206,7 @@ impl Progress for Notes {
 }
 
 #[tokio::test]
-async fn one_bad_file_stops_nobody() {
+async fn one_bad_file_does_not_stop_the_others() {
     let stage = Stage::new().await;
     let local = tempfile::tempdir().unwrap();
     for name in ["a", "gone", "in-the-way", "z"] {
@@ -227,7 +227,7 @@ async fn one_bad_file_stops_nobody() {
     all.insert(3, link);
     std::fs::remove_file(local.path().join("gone")).unwrap();
     std::fs::create_dir_all(stage.home("me").join("d/in-the-way/x")).unwrap();
-    let notes = Notes::default();
+    let progress = RecordedProgress::default();
     let uploads = vec![Upload::Tree {
         local: local.path().to_owned(),
         remote: mine("d"),
@@ -236,12 +236,12 @@ async fn one_bad_file_stops_nobody() {
     let summary = stage
         .me
         .files()
-        .upload(uploads, &TransferOptions::default(), &notes)
+        .upload(uploads, &TransferOptions::default(), &progress)
         .await;
-    let mut told = notes.0.into_inner().unwrap();
-    told.sort();
+    let mut lines = progress.0.into_inner().unwrap();
+    lines.sort();
     assert_eq!(
-        told,
+        lines,
         [
             "a Transferred",
             "gone failed",
@@ -256,7 +256,7 @@ async fn one_bad_file_stops_nobody() {
 }
 
 #[tokio::test]
-async fn a_file_without_a_name_gets_one_there() {
+async fn an_unnamed_file_is_uploaded_under_the_remote_name() {
     let stage = Stage::new().await;
     let files = stage.me.files();
     for size in [0, 10, 9_000_000] {

@@ -58,7 +58,7 @@ fn is_root() -> bool {
 }
 
 #[tokio::test]
-async fn an_account_is_added_changed_and_known_by_any_letters() {
+async fn an_account_is_added_changed_and_found_in_any_letter_case() {
     let stage = Stage::new().await;
     let added = add(&stage, "Ann@Example.com", json!({"limits": {"cpu": "4"}})).await;
     assert_eq!(added["effective"], json!({"cpu": "4"}));
@@ -105,7 +105,7 @@ async fn an_account_is_added_changed_and_known_by_any_letters() {
 }
 
 #[tokio::test]
-async fn accounts_survive_a_restart_and_users_of_the_configuration_change_only_there() {
+async fn accounts_survive_a_restart_and_configured_users_cannot_be_changed() {
     let stage = Stage::new().await;
     add(&stage, "ann", json!({})).await;
     for (method, path) in [
@@ -141,10 +141,10 @@ async fn bad_accounts_are_refused_with_what_is_wrong() {
         let reply = stage.post("/api/v1/admin/users", body.clone()).await;
         assert!((400..=404).contains(&reply.status), "{body}: {}", reply.text());
     }
-    let nobody = set(&stage, "nobody", json!({"admin": true})).await;
-    assert_eq!(nobody.status, 404);
-    let unsaid = delete(&stage, "nobody", "").await;
-    assert_eq!(unsaid.status, 400);
+    let unknown_user = set(&stage, "nobody", json!({"admin": true})).await;
+    assert_eq!(unknown_user.status, 404);
+    let without_dispose = delete(&stage, "nobody", "").await;
+    assert_eq!(without_dispose.status, 400);
     stage.finish().await;
 }
 
@@ -400,7 +400,7 @@ async fn a_reused_name_inherits_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_user_leaves_is_given_away_or_removed() {
+async fn a_deleted_users_files_and_jobs_are_given_away_or_removed() {
     let stage = Stage::with(UIDS).await;
     for name in ["ann", "bob"] {
         add(&stage, name, json!({})).await;
@@ -510,7 +510,7 @@ async fn wait_until_disabled(stage: &Stage, user: &str) {
 }
 
 #[tokio::test]
-async fn a_change_counts_also_if_the_request_was_cut_off() {
+async fn a_change_completes_even_if_the_request_is_cut_off() {
     use futures_util::FutureExt as _;
     let stage = Stage::with(UIDS).await;
     add(&stage, "ann", json!({})).await;

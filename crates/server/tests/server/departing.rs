@@ -25,7 +25,7 @@ fn me() -> Caller {
 }
 
 /// What comes of a request whose client goes after this many polls; `None` when that was too early.
-async fn gone_after<F: Future>(steps: usize, request: F) -> Option<F::Output> {
+async fn dropped_after<F: Future>(steps: usize, request: F) -> Option<F::Output> {
     let mut request = Box::pin(request);
     let mut done = 0;
     poll_fn(move |context| {
@@ -41,7 +41,7 @@ async fn gone_after<F: Future>(steps: usize, request: F) -> Option<F::Output> {
 
 /// The server shares the only thread with this test: between two of its steps it does nothing.
 #[tokio::test]
-async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit() {
+async fn a_disconnect_after_a_submit_stores_no_job_while_packages_are_removed() {
     let users = "users:\n- {name: me, password_file: word, system_user: a}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
@@ -64,7 +64,7 @@ async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit
             ..JobRequest::default()
         };
         let (caller, steps) = (me(), 1 + round % 6);
-        let submitted = gone_after(steps, stage.app.job_submit(&caller, request, None)).await;
+        let submitted = dropped_after(steps, stage.app.job_submit(&caller, request, None)).await;
         if let Some(submitted) = submitted {
             submitted.unwrap();
             continue;
@@ -84,19 +84,19 @@ async fn no_job_is_stored_while_packages_are_removed_whoever_goes_after_a_submit
 }
 
 #[tokio::test]
-async fn who_removes_packages_is_alone_until_it_is_done_whoever_asked_for_it_is_gone() {
+async fn removing_packages_keeps_its_lock_after_the_client_disconnects() {
     let stage = Stage::new().await;
     let package = upload(&stage).await.id();
     let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");
     let list = packages.join(format!("{package}.json"));
     let locks = stage.app.storage.locks(&me().user);
-    let (let_go, waits) = channel::<()>();
-    let (tell, is_held) = channel();
+    let (release, waits) = channel::<()>();
+    let (report_held, is_held) = channel();
     let publishing = std::sync::Arc::clone(&locks);
     // Who removes packages waits in the middle for who gives one its place.
     let holder = std::thread::spawn(move || {
         let _held = publishing.publishing.lock().unwrap();
-        tell.send(()).unwrap();
+        report_held.send(()).unwrap();
         let _ = waits.recv_timeout(LIMIT);
     });
     is_held.recv_timeout(LIMIT).unwrap();
@@ -109,7 +109,7 @@ async fn who_removes_packages_is_alone_until_it_is_done_whoever_asked_for_it_is_
         () = wait_until("the package's list goes", || !list.exists()) => {}
     }
     assert!(locks.packages.try_read().is_err(), "it is still being removed");
-    let_go.send(()).unwrap();
+    release.send(()).unwrap();
     drop(timeout(LIMIT, locks.packages.read()).await.expect("it ends"));
     holder.join().unwrap();
     stage.finish().await;

@@ -165,9 +165,9 @@ impl Bench for Machine {
         let log = self.attempt(attempt).join(files::LOG);
         let wrote = || {
             let pieces = LogReader::open(&log).read_at(0, usize::MAX).unwrap_or_default();
-            let is_last_word =
+            let is_last_line =
                 |piece: &Piece| matches!(piece, Piece::Chunk(chunk) if chunk.bytes.ends_with(b"settled\n"));
-            pieces.iter().any(is_last_word)
+            pieces.iter().any(is_last_line)
         };
         wait_until("the program is where it should be", wrote).await;
     }
@@ -217,20 +217,26 @@ async fn listed(engine: &LocalEngine, key: &AttemptKey) -> Option<News> {
         .map(|report| report.news)
 }
 
-async fn wait_until_reported(engine: &LocalEngine, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
-    let told = async {
+async fn wait_until_reported(
+    engine: &LocalEngine,
+    key: &AttemptKey,
+    is_expected: impl Fn(&News) -> bool,
+) -> News {
+    let reported = async {
         loop {
             for event in engine.next_events().await {
                 if let EngineEvent::Worker(report) = event
                     && report.attempt == *key
-                    && wanted(&report.news)
+                    && is_expected(&report.news)
                 {
                     return report.news;
                 }
             }
         }
     };
-    tokio::time::timeout(LIMIT, told).await.expect("within the limit")
+    tokio::time::timeout(LIMIT, reported)
+        .await
+        .expect("within the limit")
 }
 
 /// Orders the stop again and again, as a job does that waits for it.
@@ -242,15 +248,15 @@ async fn wait_until_stopped(engine: &LocalEngine, key: &AttemptKey) -> News {
         }
     };
     tokio::select! {
-        told = wait_until_reported(engine, key, News::is_end) => told,
+        reported = wait_until_reported(engine, key, News::is_end) => reported,
         () = order_again => unreachable!("orders have no end"),
     }
 }
 
 pub async fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
+    let started_at = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < LIMIT, "{what}");
+        assert!(started_at.elapsed() < LIMIT, "{what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -309,7 +315,7 @@ async fn the_local_engine_passes_the_suite_of_its_port() {
 }
 
 #[tokio::test]
-async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
+async fn a_launch_in_flight_is_left_alone_when_the_server_reads_the_state() {
     let mut machine = Machine::new();
     let gate = Gate::before(&mut machine);
     let engine = machine.start();
@@ -325,7 +331,7 @@ async fn a_launch_under_way_is_left_alone_when_the_server_starts_over() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
+async fn a_supervisor_that_starts_while_the_next_server_looks_is_adopted() {
     let mut machine = Machine::new();
     let gate = Gate::before(&mut machine);
     let job = machine.job_of("exec sleep 1000");
@@ -344,14 +350,14 @@ async fn a_supervisor_that_begins_while_the_next_server_looks_is_adopted() {
     );
     assert!(folder.join(files::PLAN).exists());
     drop(place);
-    let told = wait_until_reported(&engine, &key, News::is_end).await;
-    assert!(matches!(told, News::Lost(_)), "{told:?}");
+    let reported = wait_until_reported(&engine, &key, News::is_end).await;
+    assert!(matches!(reported, News::Lost(_)), "{reported:?}");
     end(&engine, &key).await;
     gate.open();
 }
 
 #[tokio::test]
-async fn a_supervisor_that_comes_too_late_does_not_begin() {
+async fn a_supervisor_that_starts_too_late_does_not_run() {
     let mut machine = Machine::new();
     let gate = Gate::before(&mut machine);
     let job = machine.job_of("exec sleep 1000");
@@ -374,7 +380,7 @@ async fn a_supervisor_that_comes_too_late_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_clean_that_was_cut_short_is_finished_and_keeps_the_log() {
+async fn an_interrupted_clean_is_finished_and_keeps_the_log() {
     let machine = Machine::new();
     let engine = machine.start();
     let job = machine.job_of("echo precious");
@@ -413,7 +419,7 @@ async fn an_order_for_a_silent_supervisor_reaches_it_when_it_listens_again() {
 }
 
 #[tokio::test]
-async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
+async fn a_live_but_unreachable_supervisor_keeps_its_worker() {
     let machine = Machine::new();
     let job = machine.job_of("exec sleep 1000");
     let key = key(&job);
@@ -433,7 +439,7 @@ async fn a_supervisor_that_lives_and_cannot_be_reached_keeps_its_worker() {
 }
 
 #[tokio::test]
-async fn a_boot_that_could_not_be_remembered_ends_nothing_that_began_in_it() {
+async fn a_boot_id_that_could_not_be_stored_ends_no_attempt_of_that_boot() {
     let machine = Machine::new();
     let engine = machine.start();
     let (known, draft) = (machine.data().join("boot_id"), machine.data().join("boot_id.new"));
@@ -469,9 +475,9 @@ async fn a_supervisor_that_does_not_stop_its_worker_in_time_is_ended_with_it() {
     engine.go(&key).await;
     wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     kill_process(machine.supervisor_of(&key), Signal::STOP).unwrap();
-    let told = wait_until_stopped(&engine, &key).await;
+    let reported = wait_until_stopped(&engine, &key).await;
     let why = "its supervisor did not answer and was killed with its worker; captured output is kept";
-    assert_eq!(told, News::Lost(why.into()));
+    assert_eq!(reported, News::Lost(why.into()));
     end(&engine, &key).await;
 }
 
@@ -486,8 +492,8 @@ async fn an_attempt_whose_folder_is_removed_ends_and_is_lost() {
     wait_until_reported(&engine, &key, |news| *news == News::Started).await;
     fs::remove_dir_all(machine.attempt(&key)).unwrap();
     engine.stop(&key, SignedDuration::from_secs(1)).await;
-    let told = wait_until_reported(&engine, &key, News::is_end).await;
+    let reported = wait_until_reported(&engine, &key, News::is_end).await;
     let why = "its folder was removed together with its log, so it was killed";
-    assert_eq!(told, News::Lost(why.into()));
+    assert_eq!(reported, News::Lost(why.into()));
     end(&engine, &key).await;
 }

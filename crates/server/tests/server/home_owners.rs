@@ -75,13 +75,13 @@ fn copied_by_hand(stage: &Stage, user: &str) -> PathBuf {
 }
 
 /// Asserts that an administrator gets the number that owns the home and the command that changes it.
-fn assert_refused(reply: &Reply, home: &std::path::Path, found: u32, wanted: u32) {
+fn assert_refused(reply: &Reply, home: &std::path::Path, found: u32, expected: u32) {
     assert_eq!(reply.status, 409, "{}", reply.text());
     let text = reply.text();
-    let problem = format!("belongs to system user number {found}, not to number {wanted}");
+    let problem = format!("belongs to system user number {found}, not to number {expected}");
     assert!(text.contains(&problem), "{text}");
     let command = format!(
-        "chown -R --no-dereference {wanted}:{wanted} {}",
+        "chown -R --no-dereference {expected}:{expected} {}",
         home.canonicalize().unwrap().display()
     );
     assert!(text.contains(&command), "{text}");

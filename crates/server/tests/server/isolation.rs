@@ -192,7 +192,7 @@ async fn dead_logins(stage: &Stage) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn every_route_of_the_router_refuses_every_login_that_must_not_pass() {
+async fn every_route_refuses_missing_invalid_and_insufficient_logins() {
     let stage = Stage::with("limits: {requests_before_login: 0}\n").await;
     let paths = paths(&stage);
     let listed: BTreeSet<String> = ROUTES.iter().map(|(_, path, _)| (*path).to_owned()).collect();
@@ -255,7 +255,7 @@ fn plain(reply: &Reply, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_things_of_another_user_are_not_there() {
+async fn resources_of_another_user_are_not_found() {
     let stage = Stage::new().await;
     let job = stage.submit("hidden").await;
     let home = crate::stage::home(stage.folder.path(), "me");

@@ -100,7 +100,7 @@ async fn a_repeated_submit_makes_one_job() {
 }
 
 #[tokio::test]
-async fn a_name_is_made_from_the_package_and_taken_again_when_it_is_free() {
+async fn a_name_is_derived_from_the_package_and_reused_when_free() {
     let stage = Stage::new().await;
     let mut body = request("x");
     body.as_object_mut().unwrap().remove("name");
@@ -118,7 +118,7 @@ async fn a_name_is_made_from_the_package_and_taken_again_when_it_is_free() {
 }
 
 #[tokio::test]
-async fn a_taken_name_says_so_and_is_free_after_a_kill() {
+async fn a_taken_name_is_refused_and_is_free_after_a_kill() {
     let stage = Stage::new().await;
     let first = stage.submit("a").await;
     let taken = stage.post("/api/v1/jobs", request("a")).await;
@@ -175,7 +175,7 @@ async fn a_removed_job_is_gone_from_the_history() {
 }
 
 #[tokio::test]
-async fn jobs_of_others_are_not_there() {
+async fn jobs_of_other_users_are_not_found() {
     let stage = Stage::new().await;
     let id = stage.submit("mine").await;
     let as_you = |method, path: &str| Request::new(method, path).header("authorization", &basic("you"));
@@ -299,7 +299,7 @@ async fn pages_follow_each_other_until_the_end() {
 }
 
 #[tokio::test]
-async fn the_name_that_is_offered_to_a_rerun_can_be_used() {
+async fn the_name_suggested_for_a_rerun_can_be_used() {
     let stage = Stage::new().await;
     stage.submit("a").await;
     let taken = stage.post("/api/v1/jobs/a/rerun", json!({})).await.json();
@@ -360,7 +360,7 @@ async fn a_job_can_be_run_again_and_the_past_pruned() {
 }
 
 #[tokio::test]
-async fn workers_logs_and_quota_of_a_waiting_job_are_empty_but_there() {
+async fn workers_logs_and_quota_of_a_waiting_job_are_empty() {
     let stage = Stage::new().await;
     stage.submit("a").await;
     assert_eq!(
@@ -387,7 +387,7 @@ async fn workers_logs_and_quota_of_a_waiting_job_are_empty_but_there() {
 }
 
 #[tokio::test]
-async fn who_follows_a_job_that_ended_just_before_learns_how() {
+async fn following_a_job_that_just_ended_reports_its_end() {
     let stage = Stage::new().await;
     let id: JobId = stage.submit("short").await.parse().unwrap();
     let looked_up = stage.app.jobs.get(&id).unwrap();
@@ -412,7 +412,7 @@ async fn who_follows_a_job_that_ended_just_before_learns_how() {
 }
 
 #[tokio::test]
-async fn a_job_of_paddle_train_is_taken_without_a_note() {
+async fn a_paddle_train_job_is_accepted_without_a_note() {
     let stage = Stage::new().await;
     let topology = json!({"name": "v1", "image": "i", "topology": "conf.py", "dry_run": true});
     let own = json!({"name": "v2", "image": "i", "entry": "sh train.sh", "dry_run": true});
@@ -452,7 +452,7 @@ async fn post_lasting(stage: &Stage, path: &str, body: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn who_submits_hears_that_the_home_is_measured_first_and_then_how_it_was() {
+async fn a_submit_waiting_for_the_home_to_be_measured_sends_keep_alive_bytes() {
     let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;
@@ -464,19 +464,19 @@ async fn who_submits_hears_that_the_home_is_measured_first_and_then_how_it_was()
     stage.app.files.home_changed(&me);
     let turns: Vec<_> =
         std::iter::from_fn(|| stage.app.queue.turn(Class::End, &me.user).now_or_never()).collect();
-    let mut asked = vec![
+    let mut streams = vec![
         post_lasting(&stage, "/api/v1/jobs", &request("second").to_string()).await,
         post_lasting(&stage, "/api/v1/jobs", &request("first").to_string()).await,
         post_lasting(&stage, "/api/v1/jobs/first/rerun?name=third", "{}").await,
     ];
-    let begun = join_all(asked.iter_mut().map(|stream| timeout(LIMIT, stream.read_u8()))).await;
-    for first in begun {
+    let first_bytes = join_all(streams.iter_mut().map(|stream| timeout(LIMIT, stream.read_u8()))).await;
+    for first in first_bytes {
         assert_eq!(first.expect("it is said before it is measured").unwrap(), b'H');
     }
     assert_eq!(stage.app.jobs.active().len(), 2, "nothing was stored yet");
     drop(turns);
     let mut replies = Vec::new();
-    for stream in &mut asked {
+    for stream in &mut streams {
         let mut text = String::new();
         let read = timeout(LIMIT, stream.read_to_string(&mut text)).await;
         read.expect("it comes to an end").unwrap();
@@ -490,7 +490,7 @@ async fn who_submits_hears_that_the_home_is_measured_first_and_then_how_it_was()
 }
 
 #[tokio::test]
-async fn a_submit_that_is_refused_soon_says_so_by_its_status() {
+async fn a_quickly_refused_submit_has_an_error_status() {
     let stage = Stage::new().await;
     let refused = stage
         .send(

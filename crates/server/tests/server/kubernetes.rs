@@ -231,7 +231,7 @@ impl Bench for ClusterBench {
 
     /// Its program says when it is ready.
     async fn settled(&self, attempt: &AttemptKey) {
-        self.wait_until_it_speaks(attempt).await;
+        self.wait_until_it_logs_ready(attempt).await;
     }
 }
 
@@ -284,14 +284,14 @@ impl ClusterBench {
         assert!(!said.contains("would violate"), "{said}");
     }
 
-    async fn wait_until_it_speaks(&self, attempt: &AttemptKey) {
-        let says_so = |piece: &Piece| match piece {
+    async fn wait_until_it_logs_ready(&self, attempt: &AttemptKey) {
+        let is_ready_line = |piece: &Piece| match piece {
             Piece::Chunk(chunk) => String::from_utf8_lossy(&chunk.bytes).contains("ready\n"),
             Piece::Gap(_) => false,
         };
         let ready = || {
             let pieces = self.logs.reader(attempt).read(0, 1 << 20).unwrap();
-            pieces.iter().any(says_so)
+            pieces.iter().any(is_ready_line)
         };
         while !ready() {
             tokio::time::sleep(Duration::from_millis(20)).await;

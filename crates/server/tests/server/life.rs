@@ -10,7 +10,7 @@ use crate::client::Request;
 use crate::stage::{Stage, basic, config};
 
 #[tokio::test]
-async fn what_was_accepted_is_there_after_a_restart() {
+async fn accepted_jobs_survive_a_restart() {
     let stage = Stage::new().await;
     let waiting = stage.submit("waiting").await;
     stage.submit("killed").await;
@@ -133,7 +133,7 @@ async fn a_unix_socket_is_private_and_a_stale_one_is_replaced() {
 }
 
 #[tokio::test]
-async fn the_embedded_server_knows_its_user_by_the_socket() {
+async fn the_embedded_server_identifies_its_user_by_the_socket() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("local");
     let config = paddlecloud_server::config::embedded(&data);

@@ -45,7 +45,7 @@ async fn requests_without_a_login_have_a_rate_and_logged_in_users_do_not_notice(
         (wait, refused.json()["error"].as_str()),
         (1, Some("too-many-requests"))
     );
-    let strangers = [
+    let before_login = [
         ("POST", "/api-token-auth"),
         ("GET", "/metrics"),
         ("GET", "/api/v1/pfs/shared/1"),
@@ -60,7 +60,7 @@ async fn requests_without_a_login_have_a_rate_and_logged_in_users_do_not_notice(
             "probes are not counted"
         );
     }
-    for (method, path) in strangers {
+    for (method, path) in before_login {
         let (passed, _) = until_refused(&Request::new(method, path), &stage.address).await;
         assert!(passed <= 1 + began.elapsed().as_secs(), "{path}: {passed}");
         let wrong = Request::new(method, path).header("authorization", "Token wrong");
@@ -69,7 +69,7 @@ async fn requests_without_a_login_have_a_rate_and_logged_in_users_do_not_notice(
     }
     assert_eq!(stage.get("/api/v1/whoami").await.status, 200);
     let refusals = &stage.app.metrics.refusals;
-    assert!(refusals.of(Limit::RequestsBeforeLogin) > 2 * strangers.len() as u64);
+    assert!(refusals.of(Limit::RequestsBeforeLogin) > 2 * before_login.len() as u64);
     assert_eq!(refusals.of(Limit::RequestsPerUser), 0);
     stage.finish().await;
 }
@@ -94,7 +94,7 @@ async fn one_users_rate_is_not_anothers() {
 
 /// As the command line and Python send requests.
 #[tokio::test]
-async fn our_client_waits_as_long_as_it_is_asked_to() {
+async fn the_client_waits_as_long_as_the_server_asks() {
     let stage = Stage::with(STRICT).await;
     let token = json!({"username": "me", "password": "secret"});
     let token = Request::new("POST", "/api-token-auth")

@@ -43,7 +43,7 @@ async fn every_request_without_a_login_is_refused_with_a_hint() {
 }
 
 #[tokio::test]
-async fn a_token_is_had_for_a_password_and_opens_the_door() {
+async fn a_password_can_be_exchanged_for_a_token() {
     let stage = Stage::new().await;
     let login = |password: &str| {
         let body = json!({"username": "you", "password": password});
@@ -157,7 +157,7 @@ async fn behind_a_trusted_proxy_every_client_has_its_own_delay() {
 }
 
 #[tokio::test]
-async fn who_is_no_trusted_proxy_speaks_only_for_itself() {
+async fn forwarded_headers_of_untrusted_peers_are_ignored() {
     let stage = Stage::with("trusted_proxies: [192.0.2.0/24]\n").await;
     for last in 0..5 {
         let body = json!({"username": "you", "password": "wrong"});

@@ -57,7 +57,7 @@ async fn rest(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
+async fn a_package_waiting_to_be_stored_sends_keep_alive_bytes() {
     let stage = Stage::new().await;
     let (manifest, pack) = package();
     announce(&stage, &manifest).await;
@@ -76,8 +76,8 @@ async fn who_has_sent_a_package_hears_that_its_end_lasts_and_then_how_it_was() {
     let packages = home(stage.folder.path(), "me").join(".paddlecloud/packages");
     assert_eq!(std::fs::read_dir(packages).unwrap().count(), 0);
     drop(turns);
-    let told = rest(&mut last).await;
-    assert!(told.contains(r#""stored":true"#), "{told}");
+    let reply = rest(&mut last).await;
+    assert!(reply.contains(r#""stored":true"#), "{reply}");
     stage.finish().await;
 }
 
@@ -91,8 +91,8 @@ async fn an_announcement_during_an_upload_is_asked_to_retry() {
     let early = announce(&stage, &manifest).await;
     assert_eq!(early["error"], "unavailable", "{early}");
     put.write_all(&pack[pack.len() / 2..]).await.unwrap();
-    let told = rest(&mut put).await;
-    assert!(told.contains("200 OK"), "{told}");
+    let reply = rest(&mut put).await;
+    assert!(reply.contains("200 OK"), "{reply}");
     assert_eq!(announce(&stage, &manifest).await["msg"]["stored"], true);
     let late = Request::new("PUT", &pack_path(&manifest, pack.len())).body(pack);
     assert_eq!(
@@ -104,7 +104,7 @@ async fn an_announcement_during_an_upload_is_asked_to_retry() {
 }
 
 #[tokio::test]
-async fn what_came_of_a_package_counts_once() {
+async fn received_files_of_a_package_count_once() {
     let users = "users:\n- {name: me, password_file: word, system_user: a, quota: {storage: 5Ki}}\n\
                  - {name: you, password_file: word, system_user: b}\n";
     let stage = Stage::with(users).await;

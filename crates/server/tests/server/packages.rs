@@ -143,11 +143,11 @@ async fn a_large_file_of_a_package_is_an_upload_like_any_other() {
     let announced = announce(&stage, &manifest).await;
     let path = format!("{}/data/model", announced["msg"]["folder"].as_str().unwrap());
     let body = json!({"path": path, "size": content.len(), "executable": false, "mtime": 0, "key": "k"});
-    let begun = stage.post("/api/v1/pfs/uploads", body).await;
-    assert_eq!(begun.status, 200, "{}", begun.text());
+    let started = stage.post("/api/v1/pfs/uploads", body).await;
+    assert_eq!(started.status, 200, "{}", started.text());
     let upload = format!(
         "/api/v1/pfs/uploads/{}",
-        begun.json()["msg"]["id"].as_str().unwrap()
+        started.json()["msg"]["id"].as_str().unwrap()
     );
     let ranges = format!("{upload}/ranges?offset=0&len={}", content.len());
     let sent = stage
@@ -249,7 +249,7 @@ async fn links_and_other_homes_are_no_way_out_of_a_package() {
 
 /// A package that is already here is submitted without copies or checks of its own.
 #[tokio::test]
-async fn a_package_that_is_here_needs_no_turn_of_long_work() {
+async fn a_stored_package_needs_no_turn_for_long_work() {
     let stage = Stage::new().await;
     let (manifest, stream) = package();
     announce(&stage, &manifest).await;
@@ -267,7 +267,7 @@ async fn a_package_that_is_here_needs_no_turn_of_long_work() {
 }
 
 #[tokio::test]
-async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_with_what_to_do() {
+async fn a_long_file_list_is_accepted_and_one_over_the_limit_is_refused_with_a_hint() {
     let stage = Stage::new().await;
     let entry = |number| photo("images/", number);
     let folder = Entry {
@@ -315,7 +315,7 @@ async fn a_list_of_very_many_files_is_taken_and_one_that_is_too_long_refused_wit
 }
 
 #[tokio::test]
-async fn a_job_cannot_use_a_package_that_is_not_there() {
+async fn a_job_cannot_use_a_missing_package() {
     let stage = Stage::new().await;
     let (manifest, _) = package();
     let body = json!({"package_id": manifest.id().to_string(), "package_name": "p", "pservers": 0, "parallelism": 6});
@@ -334,7 +334,7 @@ async fn a_job_cannot_use_a_package_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn whatever_else_is_wrong_is_said_before_a_package_is_asked_for() {
+async fn other_errors_are_reported_before_a_missing_package() {
     let stage = Stage::new().await;
     stage.submit("taken").await;
     let id = package().0.id().to_string();
@@ -399,7 +399,7 @@ async fn a_package_that_a_submit_has_found_is_not_removed_before_the_job_is_stor
 }
 
 #[tokio::test]
-async fn what_a_removed_run_left_goes_when_a_later_one_took_its_place_and_its_output_stays() {
+async fn leftovers_of_a_removed_run_are_swept_but_its_output_stays() {
     let stage = Stage::new().await;
     let ours = home(stage.folder.path(), "me").join(".paddlecloud");
     let [removed, latest] = [1, 2].map(|number| JobId::new(1, number));

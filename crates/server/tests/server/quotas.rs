@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::client::{Reply, Request};
 use crate::stage::{Stage, basic};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 async fn send(stage: &Stage, user: &str, request: Request) -> Reply {
     request
@@ -35,25 +35,25 @@ async fn audit(stage: &Stage) -> Vec<Value> {
     reply["msg"].as_array().unwrap().clone()
 }
 
-/// Asks until the reply is as wanted.
-async fn wait_until(stage: &Stage, user: &str, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+/// Asks until the reply is as expected.
+async fn wait_until(stage: &Stage, user: &str, path: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
     let asking = async {
         loop {
             let reply = get(stage, user, path).await.json();
-            if wanted(&reply["msg"]) {
+            if is_expected(&reply["msg"]) {
                 return reply["msg"].clone();
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    match tokio::time::timeout(PATIENCE, asking).await {
+    match tokio::time::timeout(LIMIT, asking).await {
         Ok(found) => found,
         Err(_) => panic!("{path}: {}", get(stage, user, path).await.text()),
     }
 }
 
 #[tokio::test]
-async fn an_administrator_sees_everybody_and_leaves_a_trace() {
+async fn an_administrator_sees_all_users_and_is_audited() {
     let stage = Stage::new().await;
     let own = stage.get("/api/v1/jobs").await.json();
     assert_eq!(own["msg"], json!([]));
@@ -159,7 +159,7 @@ const RECLAIM: &str = "reclaim: 1s\n\
 async fn withdrawn_job(stage: &Stage) -> (String, String) {
     let long = submit(stage, "me", "long", 5, "echo a lap; sleep 300").await;
     let of_long = format!("/api/v1/jobs/{long}");
-    wait_until(stage, "me", &log_of(&of_long), says_a_lap).await;
+    wait_until(stage, "me", &log_of(&of_long), has_logged_a_lap).await;
     let short = submit(stage, "you", "short", 3, "sleep 300").await;
     let of_short = format!("/api/v1/jobs/{short}");
     wait_until(stage, "you", &of_short, |msg| msg["job"]["status"] == "Running").await;
@@ -170,7 +170,7 @@ fn log_of(job: &str) -> String {
     job.replace("/api/v1/jobs/", "/api/v1/logs?jobname=")
 }
 
-fn says_a_lap(log: &Value) -> bool {
+fn has_logged_a_lap(log: &Value) -> bool {
     log.as_str().is_some_and(|text| text.contains("a lap\n"))
 }
 
@@ -211,7 +211,7 @@ async fn the_log_of_a_withdrawn_job_remains_while_it_waits_and_after_it_is_kille
             let log = get(&stage, "me", &format!("{}{rest}", log_of(&of_long)))
                 .await
                 .json();
-            assert!(says_a_lap(&log["msg"]), "{when}, `{rest}`: {log}");
+            assert!(has_logged_a_lap(&log["msg"]), "{when}, `{rest}`: {log}");
         }
         let other = get(&stage, "me", &format!("{}&w=trainer-1", log_of(&of_long))).await;
         assert_eq!(other.status, 404, "{when}: {}", other.text());

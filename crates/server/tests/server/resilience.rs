@@ -83,7 +83,7 @@ async fn a_job_that_replaces_the_servers_folder_by_a_link_does_not_lock_its_user
 }
 
 #[tokio::test]
-async fn a_storage_folder_that_is_missing_is_not_made_again_when_there_were_jobs() {
+async fn a_missing_storage_folder_is_not_recreated_if_there_were_jobs() {
     let stage = Stage::new().await;
     stage.submit("known").await;
     let folder = stage.finish().await;

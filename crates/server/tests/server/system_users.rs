@@ -316,7 +316,7 @@ async fn a_run_is_not_prepared_through_a_planted_link() {
 }
 
 #[tokio::test]
-async fn a_home_that_belongs_to_somebody_else_is_not_taken_over() {
+async fn a_home_of_another_owner_is_not_taken_over() {
     if skipped() {
         return;
     }
@@ -376,7 +376,7 @@ async fn a_storage_that_users_may_not_enter_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn without_a_private_view_nobody_is_mapped() {
+async fn users_cannot_be_mapped_without_a_private_view() {
     if skipped() {
         return;
     }

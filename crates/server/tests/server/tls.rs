@@ -286,7 +286,7 @@ async fn with_own_authority(stage: impl Future<Output = Stage>) -> Stage {
 }
 
 #[tokio::test]
-async fn what_cannot_be_signed_is_refused() {
+async fn invalid_certificate_requests_are_refused() {
     let stage = with_own_authority(Stage::with(
         "tls: {names: [localhost]}\nsystem_uids: 30000-39999\n",
     ))

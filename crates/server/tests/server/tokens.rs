@@ -55,7 +55,7 @@ async fn a_token_never_exceeds_its_maker() {
 }
 
 #[tokio::test]
-async fn a_user_has_so_many_tokens_and_a_login_ends_the_oldest_login() {
+async fn the_number_of_tokens_per_user_is_limited_and_a_login_ends_the_oldest_login() {
     let stage = Stage::with("tokens: {per_user: 2}\n").await;
     let (id, _) = create(&stage, &basic("you"), json!({"name": "one"})).await;
     create(&stage, &basic("you"), json!({"name": "two"})).await;
@@ -121,8 +121,8 @@ async fn a_revoked_token_ends_its_streams_within_a_second() {
     let follow = Request::new("GET", "/api/v1/jobs/last/logs?follow=true");
     let mut stream = follow.header("authorization", &login).begin(&stage.address).await;
     let path = format!("/api/v1/tokens/{id}");
-    let stranger = call(&stage, "DELETE", &path, &basic("me"), json!({})).await;
-    assert_eq!(stranger.status, 404, "another user has no such token");
+    let other_user = call(&stage, "DELETE", &path, &basic("me"), json!({})).await;
+    assert_eq!(other_user.status, 404, "another user has no such token");
     assert_eq!(
         call(&stage, "DELETE", &path, &basic("you"), json!({}))
             .await

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_may_not_be_used_are_counted_where_room_is_lacking() {
+    fn unusable_nodes_are_counted_when_resources_are_lacking() {
         let with = |reason, closed_nodes| {
             waiting(&Why {
                 reason,
@@ -357,9 +357,9 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_cores_is_named_only_to_their_owner() {
+    fn jobs_holding_cores_are_named_only_to_permitted_readers() {
         let seen = || Mention::Seen(job());
-        let beside = |amount, jobs| Holders {
+        let with_outside = |amount, jobs| Holders {
             outside: Some(Outside {
                 kind: ResourceKind::Cpu,
                 amount,
@@ -376,8 +376,8 @@ mod tests {
             holders(vec![seen(), seen()], 2),
             holders(vec![Mention::Ended], 1),
             holders(Vec::new(), 0),
-            beside(1500, holders(Vec::new(), 0)),
-            beside(250, holders(vec![Mention::Hidden], 1)),
+            with_outside(1500, holders(Vec::new(), 0)),
+            with_outside(250, holders(vec![Mention::Hidden], 1)),
         ];
         let shown: Vec<String> = held.map(|held| shown(reason(&cores(held)))).into();
         insta::assert_snapshot!(shown.join("\n"), @r"

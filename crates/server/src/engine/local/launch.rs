@@ -123,14 +123,14 @@ async fn start(
     let mut secrets = assignment.secrets.reveal().clone();
     secrets.insert(RUN_SECRET.to_owned(), inner.secret.of_run(&assignment.job.id));
     let started = run_supervisor(inner, folder, &secrets).await;
-    let lives = || paddlecloud_supervisor::is_alive(&folder.path);
+    let is_alive = || paddlecloud_supervisor::is_alive(&folder.path);
     // A supervisor started by an earlier server may have won the race.
-    if started.is_err() && !lives() {
+    if started.is_err() && !is_alive() {
         return started.map(|()| None);
     }
     match link::connect(inner, attempt, folder.path.clone()).await {
         Ok(state) => Ok(Some(state)),
-        Err(ConnectError::Broken(error)) if !lives() => {
+        Err(ConnectError::Broken(error)) if !is_alive() => {
             Err(format!("its supervisor cannot be reached: {error}").into())
         }
         Err(error) => {

@@ -27,7 +27,7 @@ use crate::logs::Tail;
 const LONGEST_LINE: usize = 1 << 20;
 
 /// Time limit for a supervisor's first message. A supervisor that is stopped, or waits for a full disk, sends nothing.
-const FIRST_WORDS: Duration = Duration::from_secs(3);
+const INTRODUCTION_LIMIT: Duration = Duration::from_secs(3);
 
 /// Pause before retrying a live supervisor that refuses connections.
 const NEXT_TRY: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ pub struct SupervisorLink {
 }
 
 impl SupervisorLink {
-    pub fn tell(&self, command: Command) {
+    pub fn send_command(&self, command: Command) {
         // A link whose task has ended belongs to an attempt that has ended.
         let _ = self.orders.send(command);
     }
@@ -56,7 +56,7 @@ impl SupervisorLink {
         let overdue = self.stop_due.is_some_and(|due| due <= now);
         let due = now.checked_add(grace.saturating_add(STOP_MARGIN));
         self.stop_due = [self.stop_due, due].into_iter().flatten().min();
-        self.tell(Command::Stop {
+        self.send_command(Command::Stop {
             grace_ms: u64::try_from(grace.as_millis()).ok(),
         });
         overdue
@@ -122,11 +122,11 @@ struct Wire {
 }
 
 async fn introduce(folder: &Path) -> Result<(State, Wire), ConnectError> {
-    let introduced = tokio::time::timeout(FIRST_WORDS, first_words(folder)).await;
+    let introduced = tokio::time::timeout(INTRODUCTION_LIMIT, read_introduction(folder)).await;
     Ok(introduced.map_err(|_| ConnectError::Silent)??)
 }
 
-async fn first_words(folder: &Path) -> io::Result<(State, Wire)> {
+async fn read_introduction(folder: &Path) -> io::Result<(State, Wire)> {
     let (read, write) = open(folder).await?.into_split();
     let mut lines = Lines {
         stream: BufReader::new(read),
@@ -217,7 +217,7 @@ enum Ended {
     /// The connection is closed.
     Cut,
     /// The engine was dropped; the worker keeps running.
-    NobodyListens,
+    EngineDropped,
 }
 
 struct Task {
@@ -269,10 +269,10 @@ impl Task {
             }) else {
                 return self.ended().await;
             };
-            if let Ended::NobodyListens = self.converse(connected, &mut orders).await {
+            if let Ended::EngineDropped = self.converse(connected, &mut orders).await {
                 return;
             }
-            if !lives(&self.folder).await {
+            if !is_alive(&self.folder).await {
                 return self.ended().await;
             }
         }
@@ -281,14 +281,14 @@ impl Task {
     /// Waits for a silent supervisor on one connection. Returns `None` if the supervisor no longer exists.
     async fn reconnect(&mut self) -> Option<Wire> {
         loop {
-            match first_words(&self.folder).await {
+            match read_introduction(&self.folder).await {
                 Ok((state, wire)) => {
                     self.watching = false;
                     self.log.grown(state.log_offset);
-                    self.tell(news_of_state(&state));
+                    self.report(news_of_state(&state));
                     return Some(wire);
                 }
-                Err(_) if lives(&self.folder).await => tokio::time::sleep(NEXT_TRY).await,
+                Err(_) if is_alive(&self.folder).await => tokio::time::sleep(NEXT_TRY).await,
                 Err(_) => return None,
             }
         }
@@ -300,7 +300,7 @@ impl Task {
         loop {
             tokio::select! {
                 report = lines.next_report() => match report {
-                    Ok(Some(report)) => self.heard(report, &mut write).await,
+                    Ok(Some(report)) => self.handle_report(report, &mut write).await,
                     Ok(None) => return Ended::Cut,
                     // The supervisor exited with an unread order of ours, as in every exit with followers.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ended::Cut,
@@ -311,18 +311,18 @@ impl Task {
                 },
                 order = orders.recv() => match order {
                     Some(command) => self.send(&command, &mut write).await,
-                    None => return Ended::NobodyListens,
+                    None => return Ended::EngineDropped,
                 },
                 () = self.log.followed() => self.watch(&mut write).await,
             }
         }
     }
 
-    async fn heard(&mut self, report: Report, write: &mut OwnedWriteHalf) {
+    async fn handle_report(&mut self, report: Report, write: &mut OwnedWriteHalf) {
         match report {
             Report::State(_) => {}
-            Report::Started { .. } => self.tell(News::Started),
-            Report::Ready => self.tell(News::Ready),
+            Report::Started { .. } => self.report(News::Started),
+            Report::Ready => self.report(News::Ready),
             Report::Grown { offset } => {
                 self.watching = false;
                 self.log.grown(offset);
@@ -336,7 +336,7 @@ impl Task {
         }
     }
 
-    fn tell(&self, news: News) {
+    fn report(&self, news: News) {
         self.news.send_replace(news.clone());
         self.inner.report(&self.attempt, news);
     }
@@ -370,7 +370,7 @@ impl Task {
 }
 
 /// Whether the attempt has a live supervisor and no recorded exit.
-async fn lives(folder: &Path) -> bool {
+async fn is_alive(folder: &Path) -> bool {
     let folder = folder.to_owned();
     let look = move || !folder.join(files::EXIT).exists() && paddlecloud_supervisor::is_alive(&folder);
     tokio::task::spawn_blocking(look).await.unwrap_or(false)

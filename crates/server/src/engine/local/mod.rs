@@ -78,7 +78,7 @@ struct Inner {
     forced: Mutex<HashSet<AttemptKey>>,
     starts: Semaphore,
     /// Whether this boot is not recorded yet: the exits it caused may not be stored.
-    boot_is_news: AtomicBool,
+    boot_is_unrecorded: AtomicBool,
     reports: mpsc::UnboundedSender<Report>,
     incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<Report>>,
 }
@@ -99,7 +99,7 @@ impl LocalEngine {
                 launching: Mutex::default(),
                 forced: Mutex::default(),
                 starts: Semaphore::new(STARTS_AT_ONCE),
-                boot_is_news: AtomicBool::new(true),
+                boot_is_unrecorded: AtomicBool::new(true),
                 reports,
                 incoming: tokio::sync::Mutex::new(incoming),
             }),
@@ -128,9 +128,9 @@ impl Inner {
         });
     }
 
-    fn tell(&self, attempt: &AttemptKey, command: Command) {
+    fn send_command(&self, attempt: &AttemptKey, command: Command) {
         if let Some(link) = self.links().get(attempt) {
-            link.tell(command);
+            link.send_command(command);
         }
     }
 
@@ -143,7 +143,7 @@ impl Inner {
     ///
     /// If the write fails, for example on a full disk, the next order retries it.
     async fn remember_boot(self: &Arc<Self>) {
-        if !self.boot_is_news.swap(false, Ordering::Relaxed) {
+        if !self.boot_is_unrecorded.swap(false, Ordering::Relaxed) {
             return;
         }
         let inner = Arc::clone(self);
@@ -152,7 +152,7 @@ impl Inner {
             .await
             .unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
         if let Err(error) = written {
-            self.boot_is_news.store(true, Ordering::Relaxed);
+            self.boot_is_unrecorded.store(true, Ordering::Relaxed);
             tracing::warn!(%error, "the boot id cannot be written; the next order tries again");
         }
     }
@@ -170,7 +170,7 @@ impl Engine for LocalEngine {
 
     async fn go(&self, attempt: &AttemptKey) {
         let lines = launch::preamble(&self.inner, attempt).await;
-        self.inner.tell(attempt, Command::Go { lines });
+        self.inner.send_command(attempt, Command::Go { lines });
     }
 
     async fn stop(&self, attempt: &AttemptKey, grace: SignedDuration) {

@@ -18,13 +18,13 @@ use super::link;
 use crate::attempts;
 
 /// Supervisors adopted concurrently.
-const LOOKS_AT_ONCE: usize = 32;
+const CONCURRENT_ADOPTIONS: usize = 32;
 
 /// How long a supervisor may take to exit when asked, before its worker is killed without it.
-const LEAVING: Duration = Duration::from_secs(30);
+const EXIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Pause before rereading a recorded exit that could not be read because of a shortage.
-const NEXT_LOOK: Duration = Duration::from_secs(1);
+const REREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// All attempts that were launched and not cleaned. Reconnects to those that are alive.
 pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
@@ -39,7 +39,7 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         .await
         .unwrap_or_else(|panic| Err(std::io::Error::other(panic)))
         .map_err(|error| EngineError(Box::new(error)))?;
-    inner.boot_is_news.store(true, Ordering::Relaxed);
+    inner.boot_is_unrecorded.store(true, Ordering::Relaxed);
     // Attempts being launched may have no plan yet.
     let mut all = found.keys;
     all.extend(under_way);
@@ -48,7 +48,7 @@ pub async fn read(inner: &Arc<Inner>) -> Result<EngineState, EngineError> {
         Some(Report { attempt, news })
     });
     let looked: Vec<Option<Report>> = stream::iter(looks)
-        .buffer_unordered(LOOKS_AT_ONCE)
+        .buffer_unordered(CONCURRENT_ADOPTIONS)
         .collect()
         .await;
     let attempts = looked.into_iter().flatten().collect();
@@ -182,7 +182,7 @@ pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News 
             // The exit is on disk and can be read once the server has file descriptors again.
             Err(error) if paddlecloud_supervisor::is_shortage(&error) => {
                 tracing::warn!(?attempt, %error, "a recorded end cannot be read now");
-                tokio::time::sleep(NEXT_LOOK).await;
+                tokio::time::sleep(REREAD_PAUSE).await;
             }
             Err(error) => {
                 tracing::error!(?attempt, %error, "a recorded end cannot be read");
@@ -191,10 +191,10 @@ pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News 
         }
     }
     sweep(inner.folder(attempt).marker).await;
-    News::Lost(how_it_was_lost(inner, attempt, folder).into())
+    News::Lost(loss_reason(inner, attempt, folder).into())
 }
 
-fn how_it_was_lost(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> &'static str {
+fn loss_reason(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> &'static str {
     let is_of_another_boot =
         || WorkerPlan::load(folder).is_ok_and(|plan| plan.boot_id != inner.settings.boot.as_str());
     if inner.forced().remove(attempt) {
@@ -243,11 +243,11 @@ async fn sweep(marker: String) {
 /// Removes all files of an attempt except its log.
 pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     let running = inner.links().get(attempt).map(|link| {
-        link.tell(Command::Stop { grace_ms: Some(0) });
+        link.send_command(Command::Stop { grace_ms: Some(0) });
         link.ended()
     });
     if let Some(ended) = running
-        && tokio::time::timeout(LEAVING, ended).await.is_err()
+        && tokio::time::timeout(EXIT_LIMIT, ended).await.is_err()
     {
         tracing::warn!(
             ?attempt,
@@ -271,7 +271,7 @@ pub async fn clean(inner: &Arc<Inner>, attempt: &AttemptKey) {
     ] {
         if let Err(error) = tokio::fs::remove_file(path.join(name))
             .await
-            .or_else(attempts::absent_is_fine)
+            .or_else(attempts::ignore_not_found)
         {
             tracing::warn!(?attempt, name, %error, "cannot clean up");
         }
@@ -288,8 +288,8 @@ async fn drop_if_empty(file: PathBuf) {
 /// Removes an attempt's folder, the plan first: without a plan, the rest is not taken for an attempt.
 pub fn remove_folder(folder: &Path) {
     let removed = std::fs::remove_file(folder.join(files::PLAN))
-        .or_else(attempts::absent_is_fine)
-        .and_then(|()| std::fs::remove_dir_all(folder).or_else(attempts::absent_is_fine));
+        .or_else(attempts::ignore_not_found)
+        .and_then(|()| std::fs::remove_dir_all(folder).or_else(attempts::ignore_not_found));
     if let Err(error) = removed {
         tracing::warn!(folder = %folder.display(), %error, "cannot remove");
     }

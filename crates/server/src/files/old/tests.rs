@@ -56,13 +56,13 @@ impl Fixture {
         self.files.old_touch(&self.me, &self.path, size).unwrap();
     }
 
-    fn begun(&self) -> usize {
+    fn unfinished(&self) -> usize {
         self.files.upload_list(&self.me).unwrap().len()
     }
 
     fn ask(&self, offset: u64) -> RangeSum {
-        let told = self.files.old_range_sum(&self.me, &self.path, offset, RANGE);
-        told.unwrap()
+        let sum = self.files.old_range_sum(&self.me, &self.path, offset, RANGE);
+        sum.unwrap()
     }
 
     fn send(&self, offset: u64, range: &[u8]) {
@@ -85,7 +85,7 @@ fn pattern(seed: u8, len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_file_appears_when_its_last_range_has_come_and_not_before() {
+fn a_file_appears_only_after_its_last_range_arrived() {
     let (old, new) = (pattern(1, 2 * RANGE), pattern(2, 2 * RANGE));
     let all = Fixture::new(&old);
     all.announce(2 * RANGE);
@@ -94,11 +94,11 @@ fn a_file_appears_when_its_last_range_has_come_and_not_before() {
     assert!(all.content() == old, "no mixture of two versions");
     all.send(0, &new[..RANGE as usize]);
     assert!(all.content() == new);
-    assert_eq!(all.begun(), 0);
+    assert_eq!(all.unfinished(), 0);
 }
 
 #[test]
-fn a_file_that_is_announced_again_starts_over() {
+fn announcing_a_file_again_restarts_its_upload() {
     let (older, newer) = (pattern(2, 2 * RANGE), pattern(3, 2 * RANGE));
     let all = Fixture::with(", quota: {storage: 20Ki}", b"old");
     all.announce(2 * RANGE);
@@ -106,7 +106,7 @@ fn a_file_that_is_announced_again_starts_over() {
     let earlier = all.files.old_upload(&all.me, &all.path).unwrap();
     all.announce(2 * RANGE);
     all.announce(2 * RANGE);
-    assert_eq!(all.begun(), 1);
+    assert_eq!(all.unfinished(), 1);
     let late = (&all.path, &earlier);
     let late = all.files.old_post(&all.me, late, 0, &older[..RANGE as usize]);
     assert!(matches!(late, Err(FilesError::NotFound(_))), "it began before");
@@ -144,19 +144,19 @@ fn a_file_that_grew_or_shrank_appears() {
             all.send(index as u64 * RANGE, range);
         }
         assert!(all.content() == new, "{size}");
-        assert_eq!(all.begun(), 0, "{size}");
+        assert_eq!(all.unfinished(), 0, "{size}");
     }
 }
 
 #[test]
-fn sums_are_told_of_a_file_that_nobody_writes() {
+fn checksums_are_empty_while_a_file_is_uploaded() {
     let old = pattern(1, 2 * RANGE);
     let all = Fixture::new(&old);
     assert_eq!(all.ask(RANGE).checksum, md5(&old[RANGE as usize..]));
     all.announce(2 * RANGE);
-    let told = all.ask(RANGE);
+    let sum = all.ask(RANGE);
     assert_eq!(
-        (told.checksum.as_str(), told.len),
+        (sum.checksum.as_str(), sum.len),
         ("", RANGE),
         "the client sends all"
     );
@@ -164,7 +164,7 @@ fn sums_are_told_of_a_file_that_nobody_writes() {
 }
 
 #[test]
-fn who_may_only_read_a_file_is_told_of_it_and_changes_nothing() {
+fn a_reader_gets_the_published_checksum_and_changes_nothing() {
     let (old, new) = (pattern(1, RANGE), pattern(2, RANGE));
     let mut all = Fixture::new(&old);
     all.me.scopes = paddlecloud_core::access::Scopes::all();
@@ -177,15 +177,15 @@ fn who_may_only_read_a_file_is_told_of_it_and_changes_nothing() {
         scopes: paddlecloud_core::access::Scopes::user(),
     };
     all.announce(RANGE);
-    let told = all.files.old_range_sum(&you, &all.path, 0, RANGE).unwrap();
-    assert_eq!(told.checksum, md5(&old));
+    let sum = all.files.old_range_sum(&you, &all.path, 0, RANGE).unwrap();
+    assert_eq!(sum.checksum, md5(&old));
     assert!(std::fs::read(&file).unwrap() == old);
     all.send(0, &new);
     assert!(std::fs::read(&file).unwrap() == new);
 }
 
 #[test]
-fn an_empty_file_counts_and_gives_back_what_it_replaces() {
+fn an_empty_file_counts_and_frees_what_it_replaces() {
     let all = Fixture::with(", quota: {storage: 8Ki, files: 3}", &pattern(1, 6 << 10));
     let at = |name: &str| -> PfsPath { format!("/pfs/dc/home/me/{name}").parse().unwrap() };
     all.files.old_touch(&all.me, &at("a"), 0).unwrap();
@@ -203,14 +203,14 @@ fn an_empty_file_counts_and_gives_back_what_it_replaces() {
 }
 
 #[test]
-fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
+fn an_old_clients_unfinished_upload_is_listed_and_can_be_discarded() {
     let all = Fixture::with(", quota: {storage: 100Ki}", b"old");
     all.announce(3 * RANGE);
     all.send(0, &pattern(2, RANGE));
-    let begun = all.files.upload_list(&all.me).unwrap();
-    assert_eq!(begun.len(), 1);
-    assert_eq!(begun[0].path.0, all.path);
-    assert_eq!((begun[0].size, begun[0].arrived), (3 * RANGE, RANGE));
+    let listed = all.files.upload_list(&all.me).unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].path.0, all.path);
+    assert_eq!((listed[0].size, listed[0].arrived), (3 * RANGE, RANGE));
     let view = all.stored();
     assert_eq!((view.unfinished_uploads, view.unfinished_bytes), (1, 3 * RANGE));
 
@@ -220,12 +220,12 @@ fn what_an_old_client_began_is_shown_among_the_uploads_and_can_be_given_up() {
     };
     assert!(all.files.upload_list(&you).unwrap().is_empty());
     assert!(
-        all.files.upload_discard(&you, &begun[0].id).is_err(),
+        all.files.upload_discard(&you, &listed[0].id).is_err(),
         "it is not theirs"
     );
-    assert_eq!(all.begun(), 1);
+    assert_eq!(all.unfinished(), 1);
 
-    all.files.upload_discard(&all.me, &begun[0].id).unwrap();
+    all.files.upload_discard(&all.me, &listed[0].id).unwrap();
     assert!(all.files.upload_list(&all.me).unwrap().is_empty());
     assert!(all.post(RANGE, b"more").is_err());
     assert_eq!(all.content(), b"old");

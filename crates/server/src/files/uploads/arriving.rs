@@ -28,7 +28,7 @@ impl Takes for ChunkIn {
     fn finish(self) -> Result<(), FilesError> {
         let _acting = self.files.act(self.live.space())?;
         let finished = self.writer.finish(Some(self.name));
-        self.live.come();
+        self.live.record_request();
         self.live.checked(&self.files, finished)
     }
 }
@@ -59,7 +59,7 @@ impl Takes for RangeIn {
     fn finish(self) -> Result<(), FilesError> {
         match self.left {
             0 => {
-                self.live.come();
+                self.live.record_request();
                 Ok(())
             }
             left => Err(FilesError::BadRequest(format!("{left} bytes are missing"))),

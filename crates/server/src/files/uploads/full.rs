@@ -23,7 +23,7 @@ impl Full {
     }
 
     /// The same error for a later request.
-    pub(super) fn told(self, place: &Place) -> FilesError {
+    pub(super) fn error_for(self, place: &Place) -> FilesError {
         let path = place.path.clone();
         let error = match self {
             Full::Disk => RootError::NoSpace(path),
@@ -40,21 +40,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_later_is_told_the_same() {
+    fn later_writes_get_the_same_error() {
         let place = Place {
             space: Space::Public,
             path: "f".parse().unwrap(),
         };
-        let told = |source: RootError| {
+        let errors = |source: RootError| {
             let first = FilesError::from(AssemblyError::Storage(source));
-            let later = Full::of(&first).map(|full| full.told(&place).to_string());
+            let later = Full::of(&first).map(|full| full.error_for(&place).to_string());
             (first.to_string(), later)
         };
         let path = || place.path.clone();
         for source in [RootError::NoSpace(path()), RootError::FsQuota(path())] {
-            let (first, later) = told(source);
+            let (first, later) = errors(source);
             assert_eq!(later, Some(first));
         }
-        assert!(told(RootError::Denied(path())).1.is_none());
+        assert!(errors(RootError::Denied(path())).1.is_none());
     }
 }

@@ -15,9 +15,9 @@ use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::DIGEST_HEADER;
 
 use super::PathQuery;
-use crate::files::{ByteRange, BytesAsked, Content, Opened};
+use crate::files::{ByteRange, Content, Opened, RequestedBytes};
 use crate::http::Shared;
-use crate::http::query::Asked;
+use crate::http::query::QueryParams;
 use crate::http::reply::Refused;
 use crate::http::scope;
 use crate::lane::{self, LaneRequest};
@@ -37,14 +37,14 @@ const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream")
 pub(in crate::http) async fn file_content(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Asked(query): Asked<PathQuery>,
+    QueryParams(query): QueryParams<PathQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    let asked = BytesAsked {
+    let requested = RequestedBytes {
         version: version(&headers),
-        ..asked(&headers)
+        ..requested(&headers)
     };
-    Ok(reply(app.file_content(&caller, &query.path, asked).await?))
+    Ok(reply(app.file_content(&caller, &query.path, requested).await?))
 }
 
 /// Returns checksums of a file's blocks, with which a client finds the parts that a new version shares with it.
@@ -55,7 +55,7 @@ pub(in crate::http) async fn file_content(
 pub(in crate::http) async fn file_signature(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Asked(query): Asked<PathQuery>,
+    QueryParams(query): QueryParams<PathQuery>,
 ) -> Result<Response, Refused> {
     let signature = app.file_signature(&caller, &query.path).await?;
     Ok(([(CONTENT_TYPE, OCTETS)], signature).into_response())
@@ -109,8 +109,8 @@ pub(super) fn stream<T: Send + 'static>(
     source: T,
     next: fn(&mut T) -> io::Result<Option<Bytes>>,
 ) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send {
-    stream::unfold(Some((source, None)), move |begun| async move {
-        let (mut source, thread) = begun?;
+    stream::unfold(Some((source, None)), move |state| async move {
+        let (mut source, thread) = state?;
         let thread = thread.unwrap_or_else(LaneRequest::take);
         thread.reach().await;
         let made = lane::blocking(move || {
@@ -127,13 +127,13 @@ pub(super) fn stream<T: Send + 'static>(
 }
 
 /// The requested bytes, of any version.
-pub(super) fn asked(headers: &HeaderMap) -> BytesAsked {
+pub(super) fn requested(headers: &HeaderMap) -> RequestedBytes {
     let text = |name| {
         headers
             .get(name)
             .map(|value| value.to_str().unwrap_or_default().trim())
     };
-    BytesAsked {
+    RequestedBytes {
         range: text(RANGE).map(ByteRange::parse).unwrap_or_default(),
         // A date, a weak tag or anything else is not a version of ours.
         range_of: text(IF_RANGE).map(|tag| unquoted(tag).unwrap_or_default().to_owned()),

@@ -8,7 +8,7 @@ use futures_util::stream;
 use paddlecloud_core::names::UserName;
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
-use crate::queue::{Class, Queue, SIGN_OF_LIFE};
+use crate::queue::{Class, KEEP_ALIVE_INTERVAL, Queue};
 
 /// A blocking producer of lines.
 pub(super) trait Lines: Send + 'static {
@@ -49,7 +49,7 @@ impl<T: Lines> Waiting<T> {
             At::Rest(source) => make(source, self.turns.clone()),
             At::Work(making) => making,
         };
-        let Ok(made) = tokio::time::timeout(SIGN_OF_LIFE, making.join_next()).await else {
+        let Ok(made) = tokio::time::timeout(KEEP_ALIVE_INTERVAL, making.join_next()).await else {
             self.at = At::Work(making);
             return Ok(Some((Bytes::from_static(b" "), self)));
         };
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_turn_hears_something_meanwhile() {
+    async fn a_request_waiting_for_a_turn_sends_keep_alive_bytes() {
         let queue = Queue::default();
         let others = all_turns(&queue).await;
         let reply = reply(Numbers(1..3), Some((queue.clone(), "me".parse().unwrap())));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_stops_reading_keeps_no_turn() {
+    async fn a_client_that_stops_reading_holds_no_turn() {
         let queue = Queue::default();
         let others = all_turns(&queue).await;
         let reply = reply(Numbers(1..3), Some((queue.clone(), "me".parse().unwrap())));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_goes_away_leaves_the_queue() {
+    async fn a_disconnected_client_leaves_the_queue() {
         let queue = Queue::default();
         let others = all_turns(&queue).await;
         let reply = reply(Numbers(1..3), Some((queue.clone(), "me".parse().unwrap())));

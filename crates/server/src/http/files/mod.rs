@@ -21,13 +21,13 @@ use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::query::Asked;
+use super::query::QueryParams;
 use super::refusal::{mkdir_refused, removal_refused};
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use super::{Shared, alive, scope};
 use crate::app::App;
-use crate::files::{self, DigestWanted, Listed, Lister, RemovedPath, StatOf};
+use crate::files::{self, DigestMode, Listed, Lister, RemovedPath, StatOf};
 
 /// Bytes of a listing that are buffered before they are sent.
 const LINES: usize = 64 << 10;
@@ -65,7 +65,7 @@ fn lasting() -> OpenApiRouter<std::sync::Arc<App>> {
         .routes(routes!(uploads::upload_show, uploads::upload_discard))
         .routes(routes!(uploads::upload_reuse))
         .routes(routes!(uploads::upload_commit))
-        .layer(middleware::from_fn(alive::say_so))
+        .layer(middleware::from_fn(alive::send_keep_alive))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -91,12 +91,12 @@ pub(super) struct StatQuery {
 pub(super) async fn file_stat(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Asked(query): Asked<StatQuery>,
+    QueryParams(query): QueryParams<StatQuery>,
 ) -> Reply<Envelope<FileMeta>> {
     let digest = match (query.digest, query.known) {
-        (true, _) => DigestWanted::Always,
-        (false, true) => DigestWanted::IfKnown,
-        (false, false) => DigestWanted::Never,
+        (true, _) => DigestMode::Always,
+        (false, true) => DigestMode::IfKnown,
+        (false, false) => DigestMode::Never,
     };
     let of = match query.link {
         true => StatOf::Link,
@@ -142,7 +142,7 @@ pub(super) struct ListQuery {
 pub(super) async fn file_list(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Asked(query): Asked<ListQuery>,
+    QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, Refused> {
     let asked = files::ListQuery {
         recursive: query.recursive,
@@ -197,7 +197,7 @@ pub(super) struct GlobQuery {
 pub(super) async fn file_glob(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Asked(query): Asked<GlobQuery>,
+    QueryParams(query): QueryParams<GlobQuery>,
 ) -> Reply<Envelope<Vec<FileView>>> {
     Ok(envelope(app.file_glob(&caller, query.pattern).await?))
 }
@@ -283,7 +283,7 @@ pub(super) struct PathQuery {
 pub(super) async fn file_usage(
     State(app): Shared,
     scope::Files(caller): scope::Files,
-    Asked(query): Asked<PathQuery>,
+    QueryParams(query): QueryParams<PathQuery>,
 ) -> Reply<Envelope<UsageView>> {
     Ok(envelope(app.file_usage(&caller, &query.path).await?))
 }

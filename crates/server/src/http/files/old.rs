@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::content::stream;
 use crate::app::{App, AppError};
 use crate::auth::Caller;
-use crate::files::{DigestWanted, OLD_RANGES, StatOf};
+use crate::files::{DigestMode, OLD_RANGES, StatOf};
 use crate::http::Shared;
 use crate::http::request::Raw;
 use crate::http::scope;
@@ -101,7 +101,7 @@ async fn look(
         Some("stat") => {
             let path = one("path").ok_or_else(|| bad("not enough arguments"))?;
             let of = StatOf::Target;
-            let meta = app.file_stat(&caller, path, of, DigestWanted::Never).await?;
+            let meta = app.file_stat(&caller, path, of, DigestMode::Never).await?;
             results(shown(path, &meta))
         }
         _ => Err(bad("Method Not Allowed")),
@@ -198,7 +198,7 @@ async fn read(
 }
 
 /// How much of a refused range is read: an old client reads the reply only after it sent everything.
-const READ_ANYWAY: usize = 33 << 20;
+const READ_AFTER_REFUSAL: usize = 33 << 20;
 
 /// Receives a range: the first part called `chunk`, whose file name contains its position.
 async fn write(
@@ -210,7 +210,7 @@ async fn write(
     let mut pieces = body.into_data_stream();
     let taken = take_range(&app, &caller, &headers, &mut pieces).await;
     if taken.is_err() {
-        let mut left = READ_ANYWAY;
+        let mut left = READ_AFTER_REFUSAL;
         while let Some(Ok(piece)) = pieces.next().await
             && piece.len() < left
         {

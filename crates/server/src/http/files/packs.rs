@@ -19,7 +19,7 @@ use super::content::stream;
 use crate::app::Taking;
 use crate::files::{PackStored, Takes};
 use crate::http::gather::Gathered;
-use crate::http::query::Asked;
+use crate::http::query::QueryParams;
 use crate::http::reply::{Refused, envelope};
 use crate::http::request::{Body, flag};
 use crate::http::scope;
@@ -50,7 +50,7 @@ pub(in crate::http) async fn pack_receive(
     State(app): Shared,
     scope::Upload(caller): scope::Upload,
     headers: HeaderMap,
-    Asked(query): Asked<PackQuery>,
+    QueryParams(query): QueryParams<PackQuery>,
     body: Stream,
 ) -> Result<Response, Refused> {
     let announced = PackTotals {
@@ -70,8 +70,8 @@ pub(in crate::http) async fn pack_receive(
         ended.into_response()
     };
     // Not before all of it has arrived: a client that gets a reply may stop sending.
-    Ok(match alive::is_asked(&headers) {
-        true => alive::reply_beside(ending).await,
+    Ok(match alive::is_requested(&headers) {
+        true => alive::reply_to_blocking(ending).await,
         false => ending.await,
     })
 }

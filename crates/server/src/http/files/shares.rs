@@ -65,7 +65,7 @@ pub(in crate::http) async fn share_read(
     Named(token): Named<String>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    let (opened, name) = app.share_read(token, content::asked(&headers)).await?;
+    let (opened, name) = app.share_read(token, content::requested(&headers)).await?;
     let mut response = content::reply(opened);
     // Browsers save it under its name; characters with a meaning in a header are replaced.
     let plain: String = name

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::packs::take_all;
 use crate::http::Shared;
-use crate::http::query::Asked;
+use crate::http::query::QueryParams;
 use crate::http::reply::{Refused, Reply, envelope};
 use crate::http::request::{Body, Named};
 use crate::http::scope;
@@ -86,7 +86,7 @@ pub(in crate::http) async fn upload_chunk(
     State(app): Shared,
     scope::Upload(caller): scope::Upload,
     Named((id, index)): Named<(String, u64)>,
-    Asked(query): Asked<ChunkQuery>,
+    QueryParams(query): QueryParams<ChunkQuery>,
     body: Stream,
 ) -> Reply<Envelope<String>> {
     let name = query.name.parse().map_err(|_| bad_name())?;
@@ -112,7 +112,7 @@ pub(in crate::http) async fn upload_range(
     State(app): Shared,
     scope::Upload(caller): scope::Upload,
     Named(id): Named<String>,
-    Asked(query): Asked<RangeQuery>,
+    QueryParams(query): QueryParams<RangeQuery>,
     body: Stream,
 ) -> Reply<Envelope<String>> {
     let taking = app.upload_range(&caller, &id, query.offset, query.len).await?;

@@ -29,7 +29,7 @@ impl From<FilesError> for ErrorBody {
             (_, ErrorName::QuotaExceeded) => body.with_hint(
                 "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
             ),
-            (FilesError::DamagedThere(_), _) => {
+            (FilesError::DamagedOnDisk(_), _) => {
                 body.with_hint("if you have the file, upload it again with `paddlectl cp --checksum`, and inform an administrator")
             }
             (FilesError::TooManyLinks(_), _) => {
@@ -94,7 +94,7 @@ fn name_of(error: &FilesError) -> ErrorName {
         FilesError::Assembly(error) => assembly_name(error),
         FilesError::PartlyMoved { .. } => ErrorName::Changing,
         FilesError::OtherVersion(_) => ErrorName::Conflict,
-        FilesError::DamagedThere(_) | FilesError::DamagedShare(_) => ErrorName::Damaged,
+        FilesError::DamagedOnDisk(_) | FilesError::DamagedShare(_) => ErrorName::Damaged,
         FilesError::Share(_) => ErrorName::NotFound,
         FilesError::Disk(..) if error.is_full() => ErrorName::StorageFull,
         FilesError::Disk(..) | FilesError::Owner(_) => ErrorName::Internal,
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_exists_is_reported_as_a_conflict() {
+    fn only_an_existing_file_is_reported_as_a_conflict() {
         let path = || "f".parse().unwrap();
         assert_eq!(storage_name(&RootError::Exists(path())), ErrorName::Conflict);
         assert_eq!(storage_name(&RootError::Changing(path())), ErrorName::Changing);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_a_folder_kept_by_somebody_else_tries_again() {
+    fn a_busy_folder_is_reported_as_unavailable() {
         let error = || RootError::Busy("f".parse().unwrap());
         assert_eq!(storage_name(&error()), ErrorName::Unavailable);
         assert_eq!(assembly_name(&error().into()), ErrorName::Unavailable);

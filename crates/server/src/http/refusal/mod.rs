@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_log_reader_hears_when_to_come_back() {
+    fn a_refused_log_reader_gets_a_retry_time() {
         let body = ErrorBody::from(AppError::TooManyLogReaders);
         assert_eq!(body.error, ErrorName::TooManyRequests);
         assert_eq!(body.retry_after, Some(READERS_END));

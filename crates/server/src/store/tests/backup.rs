@@ -116,7 +116,7 @@ async fn both_databases_have_the_same_backups() {
 }
 
 #[tokio::test]
-async fn what_is_newer_than_the_backup_stays() {
+async fn records_newer_than_the_backup_stay() {
     let place = Place::new();
     let url = place.sqlite("a.db");
     let store = opened(&url).await;
@@ -218,7 +218,7 @@ async fn a_damaged_backup_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_removed_jobs_used_is_still_counted_and_a_new_account_does_not_inherit_it() {
+async fn usage_of_removed_jobs_still_counts_and_a_new_account_does_not_inherit_it() {
     let place = Place::new();
     let store = opened(&place.sqlite("a.db")).await;
     let mut done = over(job(1, "ann", "done"), 5);

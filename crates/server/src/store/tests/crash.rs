@@ -132,12 +132,12 @@ fn check_order(calls: &str) -> Result<usize, String> {
         let thread = call.split_whitespace().next().unwrap_or_default();
         let on_log = call.contains("-wal");
         let begins_sync = on_log && (call.contains("fsync(") || call.contains("fdatasync("));
-        let goes_on = call.contains("sync resumed>") && syncing.remove(thread);
+        let resumes_sync = call.contains("sync resumed>") && syncing.remove(thread);
         if call.contains("pwrite64(") && on_log {
             (written, synced) = (true, false);
         } else if begins_sync && call.ends_with("<unfinished ...>") {
             syncing.insert(thread);
-        } else if begins_sync || goes_on {
+        } else if begins_sync || resumes_sync {
             synced |= call.ends_with("= 0");
         } else if call.contains(ACK) {
             if !(written && synced) {

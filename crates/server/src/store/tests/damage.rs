@@ -34,7 +34,7 @@ async fn filled(folder: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused_in_words() {
+async fn a_file_that_is_not_a_database_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
         file(folder.path()),
@@ -48,7 +48,7 @@ async fn what_is_no_database_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_folder_in_the_databases_place_is_refused_in_words() {
+async fn a_folder_in_place_of_the_database_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(file(folder.path())).unwrap();
     insta::assert_snapshot!(refused(folder.path(), 0).await, @"
@@ -58,7 +58,7 @@ async fn a_folder_in_the_databases_place_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn an_emptied_database_is_no_new_server_where_jobs_were() {
+async fn an_emptied_database_is_refused_if_there_were_jobs() {
     let folder = tempfile::tempdir().unwrap();
     filled(folder.path()).await;
     for number in 0..3 {
@@ -103,9 +103,9 @@ async fn a_damaged_inner_page_is_reported_with_the_file_when_it_is_read() {
     fs::write(file(folder.path()), bytes).unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     let error = store.load_active().await.unwrap_err();
-    let told = chain_of(&error).replace(&folder.path().display().to_string(), "DATA");
+    let message = chain_of(&error).replace(&folder.path().display().to_string(), "DATA");
     insta::assert_snapshot!(
-        told,
+        message,
         @"cannot read from the job store: the database `DATA/server.db` is damaged: error returned from database: (code: 11) database disk image is malformed"
     );
     assert!(
@@ -126,7 +126,7 @@ async fn page_of(folder: &Path, table: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_torn_record_of_a_job_is_named_with_a_way_out() {
+async fn a_damaged_job_record_is_reported_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&url(folder.path())).await.unwrap();
     let torn = job(1, "me", "torn");
@@ -136,8 +136,8 @@ async fn a_torn_record_of_a_job_is_named_with_a_way_out() {
         .await
         .unwrap();
     let error = store.load_active().await.unwrap_err();
-    let told = format!("{error}\nhint: {}", hint(&error).unwrap()).replace(torn.id.as_str(), "j_1");
-    insta::assert_snapshot!(told, @r"
+    let message = format!("{error}\nhint: {}", hint(&error).unwrap()).replace(torn.id.as_str(), "j_1");
+    insta::assert_snapshot!(message, @r"
     the record of job j_1 cannot be parsed
     hint: restore the database from a backup; without one, remove this record with `DELETE FROM jobs WHERE id = 'j_1'`: the job is then forgotten, its files stay
     ");

@@ -10,7 +10,7 @@ use crate::small_disk::Disk;
 use crate::store::is_full;
 
 #[tokio::test]
-async fn jobs_can_be_ended_and_removed_on_a_full_disk_and_no_more_come() {
+async fn a_full_disk_allows_ending_and_removing_jobs_but_has_no_room_for_new_ones() {
     let Some(disk) = Disk::mount() else { return };
     let store = open(disk.path()).await;
     let jobs: Vec<_> = (0..60).map(|number| job(number, "me", "kept")).collect();

@@ -164,7 +164,7 @@ async fn a_closed_store_can_be_opened_again_with_everything_in_it() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_program_is_refused_in_words() {
+async fn a_database_of_a_newer_program_is_refused_with_both_versions() {
     let folder = tempfile::tempdir().unwrap();
     let url = DatabaseUrl::sqlite_file(&folder.path().join("new.db"));
     let store = Store::open(&url).await.unwrap();
