@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_behind_a_link_is_not_missed_when_the_link_leads_elsewhere() {
+    fn a_file_recorded_behind_a_link_is_not_reported_missing() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("run/f", "1"), ("link -> run", "")]);
         let index = MemoryIndex::default();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_outside_and_damaged_are_told_apart_until_somebody_has_heard_of_it() {
+    fn changed_outside_and_damaged_files_are_distinguished_until_settled() {
         let (folder, root) = scratch();
         let index = MemoryIndex::default();
         for name in ["sound", "touched", "changed", "removed", "damaged"] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_known_anew_is_not_mended_by_what_was_found_before() {
+    fn settling_an_old_finding_keeps_a_newer_record() {
         let (folder, root) = scratch();
         let index = MemoryIndex::default();
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_the_place_of_a_file_keeps_its_files() {
+    fn files_in_a_folder_that_replaced_a_file_stay_indexed() {
         let (folder, root) = scratch();
         let index = MemoryIndex::default();
         root.write_file(&rel("x"), b"old", Existing::Keep).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_has_its_verdict_and_the_others_theirs() {
+    fn an_unreadable_file_does_not_affect_other_verdicts() {
         as_ordinary_user(|folder, root| {
             let index = MemoryIndex::default();
             for name in ["a", "b", "c"] {

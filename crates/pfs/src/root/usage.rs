@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_may_not_be_read_are_told() {
+    fn unreadable_folders_are_reported() {
         as_ordinary_user(|folder, root| {
             plant(
                 folder,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn of_folders_that_moved_all_the_way_only_what_was_not_seen_is_missed() {
+    fn after_moves_only_unseen_folders_are_missed() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("a/x/inner/deep/f", "1"), ("b/d/f", "333")]);
         fs::create_dir(folder.path().join("c")).unwrap();

@@ -40,20 +40,17 @@ pub fn check(store: &dyn FileStore) {
             files_and_folders_are_not_mixed_up,
         ),
         ("strange names", strange_names),
-        ("what reaches a limit is kept", what_reaches_a_limit_is_kept),
+        ("values at a limit are kept", values_at_a_limit_are_kept),
         (
-            "what is beyond a limit is refused",
-            what_is_beyond_a_limit_is_refused,
+            "values beyond a limit are refused",
+            values_beyond_a_limit_are_refused,
         ),
         ("many writers at once", many_writers_at_once),
         (
-            "writers of one file learn of their own",
-            writers_of_one_file_are_told_of_their_own,
+            "concurrent writers of one file get their own metadata",
+            concurrent_writers_of_one_file_get_their_own_metadata,
         ),
-        (
-            "what somebody is at is not swept",
-            what_somebody_is_at_is_not_swept,
-        ),
+        ("open uploads are not swept", open_uploads_are_not_swept),
     ];
     for (name, part) in parts {
         part(&suite);
@@ -393,7 +390,7 @@ fn strange_names(suite: &Suite<'_>) {
 }
 
 /// A path that is exactly as deep or long as the store allows works like any other.
-fn what_reaches_a_limit_is_kept(suite: &Suite<'_>) {
+fn values_at_a_limit_are_kept(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deepest = vec!["d"; limits.depth].join("/");
     for path in [
@@ -437,7 +434,7 @@ fn as_long_as(bytes: usize, longest_name: usize) -> String {
 }
 
 /// A path one beyond a limit is refused, and the error names the limit.
-fn what_is_beyond_a_limit_is_refused(suite: &Suite<'_>) {
+fn values_beyond_a_limit_are_refused(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deep = vec!["d"; limits.depth + 1].join("/");
     let name = "n".repeat(limits.name + 1);
@@ -475,7 +472,7 @@ fn many_writers_at_once(suite: &Suite<'_>) {
     suite.clear("many");
 }
 
-fn writers_of_one_file_are_told_of_their_own(suite: &Suite<'_>) {
+fn concurrent_writers_of_one_file_get_their_own_metadata(suite: &Suite<'_>) {
     const ROUNDS: usize = 8;
     let publish = |size: usize| {
         let begun = suite.store.begin(&suite.at("one"), FileAttributes::default());
@@ -496,7 +493,7 @@ fn writers_of_one_file_are_told_of_their_own(suite: &Suite<'_>) {
 }
 
 /// Abandoned files need a process that has exited; each store has its own tests for that.
-fn what_somebody_is_at_is_not_swept(suite: &Suite<'_>) {
+fn open_uploads_are_not_swept(suite: &Suite<'_>) {
     let home = suite.at("");
     let sweep = || {
         let swept = suite.store.sweep(&home.space, std::time::Duration::ZERO);

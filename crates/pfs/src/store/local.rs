@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_in_a_sentence_and_by_the_path_that_breaks_one() {
+    fn limits_are_described_and_a_violation_names_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let mut limits = LocalStore::open(folder.path()).unwrap().limits();
         assert_eq!(

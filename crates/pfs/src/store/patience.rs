@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_nothing_answers_and_not_before() {
+    fn patience_ends_only_after_consecutive_failures() {
         let patience = Patience::new(2);
         let with = |work: fn() -> Result<(), RootError>| patience.with(|| rel("later"), work);
         assert!(with(refused).is_err());

@@ -145,7 +145,7 @@ impl Stage {
 }
 
 #[test]
-fn a_file_is_gathered_here_and_published_there_even_at_the_second_try() {
+fn a_file_is_staged_locally_and_published_even_after_a_retry() {
     let stage = stage();
     let plan = AssemblyPlan {
         path: rel("f"),
@@ -182,7 +182,7 @@ fn a_file_is_gathered_here_and_published_there_even_at_the_second_try() {
 }
 
 #[test]
-fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
+fn a_tree_is_merged_and_conflicts_are_reported() {
     let stage = stage();
     stage.put("d/old", "old");
     stage.put("d/wall", "a file where a folder comes");
@@ -214,7 +214,7 @@ fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
 }
 
 #[test]
-fn who_merges_into_a_store_that_does_not_answer_waits_for_few_files() {
+fn a_merge_into_an_unresponsive_store_stops_after_a_few_files() {
     let stage = stage();
     let merge = |last: usize| {
         let tree = StagedTree::create(stage.space.staging()).unwrap();
@@ -251,7 +251,7 @@ fn who_merges_into_a_store_that_does_not_answer_waits_for_few_files() {
 }
 
 #[test]
-fn what_cannot_be_merged_at_all_does_not_stay_in_the_spool() {
+fn a_failed_merge_leaves_nothing_in_the_spool() {
     let stage = stage();
     stage.put("wall", "a file where the folder should be");
     let tree = StagedTree::create(stage.space.staging()).unwrap();
@@ -261,7 +261,7 @@ fn what_cannot_be_merged_at_all_does_not_stay_in_the_spool() {
 }
 
 #[test]
-fn what_is_to_stay_stays() {
+fn existing_files_are_kept() {
     let stage = stage();
     stage.put("a", "old");
     let tree = StagedTree::create(stage.space.staging()).unwrap();
@@ -272,7 +272,7 @@ fn what_is_to_stay_stays() {
 }
 
 #[test]
-fn looking_at_many_is_looking_at_each() {
+fn stat_many_agrees_with_stat() {
     let stage = stage();
     let names: Vec<String> = (0..9).map(|index| format!("d/{index}")).collect();
     names.iter().for_each(|name| stage.put(name, name));
@@ -291,7 +291,7 @@ fn looking_at_many_is_looking_at_each() {
 
 /// A folder with many files is queried a few files at a time; listing all of it each time would cost too much.
 #[test]
-fn where_listings_are_dear_no_more_is_asked_for_than_was_wanted() {
+fn expensive_listings_are_avoided() {
     let stage = stage();
     for index in 0..100 {
         stage.put(&format!("d/{index}"), "");
@@ -310,7 +310,7 @@ fn where_listings_are_dear_no_more_is_asked_for_than_was_wanted() {
 }
 
 #[test]
-fn a_walk_goes_as_in_a_folder() {
+fn a_walk_has_the_same_order_as_in_a_folder() {
     let stage = stage();
     for name in ["a/b/c", "a.txt", "a/b.txt", "z"] {
         stage.put(name, "");

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_place_of_a_file_makes_nobody_wait() {
+    fn a_pipe_in_place_of_a_file_does_not_block() {
         for name in ["state", "journal", "data"] {
             let (folder, root) = scratch();
             let (id, place) = begun(folder.path(), &root);

@@ -131,7 +131,7 @@ mod tests {
 
     /// Each of these records would take hours if its length or the order mattered.
     #[test]
-    fn records_that_somebody_made_up_cost_no_more_than_others() {
+    fn forged_records_cost_no_more_than_others() {
         let layout = Layout::of(1 << 62);
         let (end, step) = (layout.size(), 1 << 20);
         let all = Record::Range { offset: 0, len: end };

@@ -29,7 +29,7 @@ fn home() -> (tempfile::TempDir, Root) {
 }
 
 #[test]
-fn a_path_is_told_without_its_links() {
+fn a_path_is_resolved_without_links() {
     let (_folder, root) = home();
     let real = |path: &str| root.real_place(&rel(path)).map(|path| path.to_string());
     for (path, place) in [
@@ -55,7 +55,7 @@ fn a_path_is_told_without_its_links() {
 }
 
 #[test]
-fn what_is_spared_is_not_changed_by_any_path() {
+fn protected_paths_cannot_be_changed_through_any_path() {
     let (folder, root) = home();
     let guarded = root.sparing(vec![rel(".kept")]);
     let before = picture(folder.path());
@@ -100,7 +100,7 @@ fn what_is_spared_is_not_changed_by_any_path() {
 }
 
 #[test]
-fn what_may_be_read_or_belongs_to_the_user_goes_on_to_work() {
+fn reading_protected_paths_and_writing_own_files_still_works() {
     let (folder, root) = home();
     let guarded = root.sparing(vec![rel(".kept")]);
     guarded
@@ -124,7 +124,7 @@ fn what_may_be_read_or_belongs_to_the_user_goes_on_to_work() {
 }
 
 #[test]
-fn a_tree_is_not_merged_through_a_link_into_what_is_spared() {
+fn a_merge_does_not_follow_a_link_into_protected_paths() {
     let (folder, root) = home();
     let guarded = root.sparing(vec![rel(".kept")]);
     let staged = StagedTree::create(&guarded).unwrap();
@@ -144,7 +144,7 @@ fn a_tree_is_not_merged_through_a_link_into_what_is_spared() {
 }
 
 #[test]
-fn a_link_that_is_flipped_meanwhile_leads_nothing_into_what_is_spared() {
+fn a_link_changed_concurrently_does_not_reach_protected_paths() {
     let (folder, root) = home();
     let guarded = root.sparing(vec![rel(".kept")]);
     let (link, fresh) = (folder.path().join("d"), folder.path().join("fresh"));
@@ -205,7 +205,7 @@ fn a_folder_is_not_put_into_itself_behind_a_link() {
 }
 
 #[test]
-fn what_is_staged_is_hidden_behind_a_link_too() {
+fn the_staging_folder_is_hidden_behind_a_link_too() {
     let (_folder, root) = home();
     let _staged = StagedTree::create(&root).unwrap();
     let names = |folder: &str| {
