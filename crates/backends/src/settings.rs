@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_apart() {
+    fn addresses_are_parsed() {
         let url: HdfsUrl = "hdfs://nn:8020//a/b/".parse().unwrap();
         assert_eq!((url.cluster(), url.folder()), ("hdfs://nn:8020", "/a/b"));
         assert_eq!("hdfs://ha".parse::<HdfsUrl>().unwrap().folder(), "");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
+    fn an_invalid_address_is_explained() {
         let told = |url: &str| url.parse::<HdfsUrl>().unwrap_err().to_string();
         assert_eq!(
             told("http://nn"),

@@ -31,7 +31,7 @@ fn hdfs_passes_the_suite() {
 
 #[cfg(feature = "hdfs")]
 #[test]
-fn drafts_in_hdfs_count_for_nobody_and_only_the_next_server_sweeps_them() {
+fn hdfs_drafts_are_not_counted_and_only_the_next_server_sweeps_them() {
     let Some(url) = service("PADDLECLOUD_TEST_HDFS") else {
         return;
     };
@@ -81,7 +81,7 @@ fn s3_passes_the_suite() {
 
 #[cfg(feature = "s3")]
 #[test]
-fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
+fn s3_uploads_of_a_killed_server_are_aborted_by_the_next() {
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };
@@ -113,7 +113,7 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
 /// A concurrent writer writes into a folder while it moves: what it wrote stays or moves, and is never lost.
 #[cfg(feature = "s3")]
 #[test]
-fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
+fn files_written_to_an_s3_folder_during_its_move_are_not_lost() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
@@ -181,7 +181,7 @@ fn s3_with_a_wrong_secret_is_refused() {
 
 #[cfg(any(feature = "hdfs", feature = "s3"))]
 #[test]
-fn a_service_that_is_not_there_is_reported() {
+fn an_unreachable_service_is_reported() {
     use std::net::TcpListener;
     // A port that was free a moment ago and that nobody listens on.
     let port = TcpListener::bind("127.0.0.1:0")
@@ -269,7 +269,7 @@ fn is_refused_by_the_backends_quota(store: &dyn FileStore) {
 }
 
 #[test]
-fn cephfs_tells_and_enforces_its_own_quota() {
+fn cephfs_reports_and_enforces_its_own_quota() {
     let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
         return;
     };
@@ -311,7 +311,7 @@ fn wait_until_full(store: &dyn FileStore) {
 
 #[cfg(feature = "hdfs")]
 #[test]
-fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
+fn hdfs_reports_its_own_quota_without_replicas_and_enforces_it() {
     let (Some(url), Some(classes)) = (
         service("PADDLECLOUD_TEST_HDFS"),
         service("PADDLECLOUD_TEST_HDFS_CLASSES"),

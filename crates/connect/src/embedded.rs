@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_when_it_is_ready_and_why_it_is_not() {
+    fn a_server_reports_that_it_is_ready_or_why_it_is_not() {
         assert_eq!(heard("{\"ready\":true}\n").unwrap(), Heard::Ready);
         assert_eq!(heard("").unwrap(), Heard::Nothing);
         let refused = heard("{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n");
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_words_of_an_earlier_server_are_not_this_ones() {
+    async fn the_log_of_an_earlier_server_is_not_quoted() {
         let (error, _folder) = told_of("exit 1").await;
         let hints = error.hints("paddlectl");
         assert_eq!(hints.len(), 1, "{hints:?}");
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_still_leaves_is_waited_for() {
+    async fn an_exiting_server_is_waited_for() {
         let (_folder, place) = place();
         assert!(!is_served(&place).await.unwrap(), "nobody was ever there");
         let mut server = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_shell_stay_behind() {
+    fn secrets_of_the_shell_are_not_passed_on() {
         let env = [
             ("PATH", "/bin"),
             ("LC_ALL", "C"),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_one_folder_share_a_tree_whatever_lies_between_them() {
+    fn files_of_one_folder_share_a_tree() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut gathering = Gathering::default();
         for (folder, remote, name) in [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_opened_once_and_only_so_many_are_open() {
+    fn a_folder_is_opened_once_and_the_number_of_open_folders_is_bounded() {
         let above = tempfile::tempdir().unwrap();
         let mut gathering = Gathering::default();
         let mut folders = 0;

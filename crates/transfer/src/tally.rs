@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_counted_once_however_often_it_goes() {
+    fn content_is_counted_once_however_often_it_is_sent() {
         let tally = Tally::new(&());
         let mut broken = tally.flow(100);
         broken.passed(30);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_is_at_is_left_over() {
+    fn only_uploads_of_earlier_processes_are_left_over() {
         let folder = tempfile::tempdir().unwrap();
         let begun = Begun::open(folder.path()).unwrap();
         let key = Key::from("top/home/ann/a b");
@@ -133,7 +133,7 @@ mod tests {
 
     /// A dangling link is listed and cannot be read, like a record that is removed at that moment.
     #[test]
-    fn a_note_that_goes_while_notes_are_read_hides_no_other() {
+    fn a_record_removed_during_reading_hides_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let begun = Begun::open(folder.path()).unwrap();
         drop(begun.note(&Key::from("k"), "id").unwrap());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_note_stands_for_nothing() {
+    fn a_torn_record_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("0"), "an id without a k").unwrap();
         let begun = Begun::open(folder.path()).unwrap();

@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unfinished_file_is_gone_on_with_unless_another_process_is_at_it() {
+    fn an_unfinished_download_is_resumed_unless_another_process_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let plan = AssemblyPlan {

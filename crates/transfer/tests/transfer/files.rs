@@ -95,7 +95,7 @@ async fn contents_of_a_tree_are_compared_with_one_request_not_one_for_each_file(
 }
 
 #[tokio::test]
-async fn nothing_stays_here_of_a_file_that_keeps_changing_there() {
+async fn a_file_that_keeps_changing_leaves_nothing_behind() {
     let (endpoint, _) = serve(|number, seen| {
         if seen.line.contains("/pfs/stat?") {
             let meta = format!(r#"{{"kind":"file","size":5000000,"mtime":{number},"version":"v{number}"}}"#);
@@ -196,7 +196,7 @@ async fn cat_all(client: &Client) -> Result<Vec<u8>, ClientError> {
 }
 
 #[tokio::test]
-async fn a_whole_file_is_verified_at_its_end() {
+async fn a_complete_file_is_verified_at_its_end() {
     let (right, wrong) = (Digest::of(b"content"), Digest::of(b"another"));
     for (stored, version, expected) in [
         (None, "one", None),
@@ -232,7 +232,7 @@ fn cut_after(seen: &Seen, bytes: &[u8], most: usize) -> Reply {
 }
 
 #[tokio::test]
-async fn a_stretch_that_is_cut_goes_on_where_it_was_in_the_same_version() {
+async fn an_interrupted_range_resumes_in_the_same_version() {
     let bytes: Vec<u8> = (0..100_u8).collect();
     let there = bytes.clone();
     let (endpoint, log) = serve(move |_, seen| cut_after(seen, &there, 30)).await;
@@ -261,7 +261,7 @@ async fn a_stretch_that_is_cut_goes_on_where_it_was_in_the_same_version() {
 }
 
 #[tokio::test]
-async fn other_bytes_than_were_asked_for_are_no_part_of_a_stretch() {
+async fn a_reply_with_the_wrong_range_is_requested_again() {
     let bytes: Vec<u8> = (0..100_u8).collect();
     let there = bytes.clone();
     let (endpoint, log) = serve(move |index, seen| match index {
@@ -281,7 +281,7 @@ async fn other_bytes_than_were_asked_for_are_no_part_of_a_stretch() {
 }
 
 #[tokio::test]
-async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
+async fn a_range_of_a_changed_file_fails() {
     let (endpoint, _) = serve(|_, seen| match seen.header("if-match") {
         Some(_) => Reply::Keep(json(409, CHANGED)),
         None => cut_after(seen, &[7; 100], 30),
@@ -306,7 +306,7 @@ async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
 const DAMAGED: &str = r#"{"code":400,"msg":"cannot read `f`: the disk is damaged","error":"damaged"}"#;
 
 #[tokio::test]
-async fn a_stretch_of_a_file_that_the_disk_has_damaged_is_asked_for_once() {
+async fn a_range_of_a_damaged_file_is_requested_once() {
     let (endpoint, log) = serve(|_, seen| match seen.line.contains("/pfs/content?") {
         true => Reply::Keep(json(400, DAMAGED)),
         false => cut_after(seen, &[7; 100], 30),
@@ -319,7 +319,7 @@ async fn a_stretch_of_a_file_that_the_disk_has_damaged_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn a_small_file_that_the_disk_has_damaged_is_told_and_what_is_here_stays() {
+async fn a_damaged_small_file_is_reported_and_the_local_file_is_kept() {
     let (endpoint, log) = serve(|_, seen| {
         Reply::Keep(match &seen.line {
             line if line.contains("/pfs/content?") => json(400, DAMAGED),
@@ -438,7 +438,7 @@ async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_package_is_waited_for_and_told_as_it_was() {
+async fn the_result_of_a_package_is_awaited_and_reported() {
     let (endpoint, log) = serve(|number, _| match number {
         0 => {
             begun_early(r#"{"code":200,"msg":{"id":"abc","folder":"/pfs/dc/x","missing":[],"stored":true}}"#)
@@ -456,7 +456,7 @@ async fn the_end_of_a_package_is_waited_for_and_told_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_say_whether_it_is_still_at_work_is_not_called_idle() {
+async fn a_server_that_does_not_report_its_state_is_not_called_idle() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let silent = tokio::spawn(async move {
@@ -536,7 +536,7 @@ async fn a_file_that_arrives_damaged_is_fetched_again_and_a_damaged_disk_is_name
 
 /// It took the request, died before it replied, and nobody listens while it is restarted.
 #[tokio::test]
-async fn a_server_that_is_restarted_during_the_first_request_is_waited_for() {
+async fn a_server_restart_during_the_first_request_is_waited_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let died = tokio::spawn(async move {

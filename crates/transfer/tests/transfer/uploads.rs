@@ -69,7 +69,7 @@ async fn pipe_to(is_gone: fn(usize, &str) -> bool) -> (Result<u64, TransferError
 }
 
 #[tokio::test]
-async fn an_upload_that_is_gone_is_begun_anew_whatever_it_is_gone_for() {
+async fn a_lost_upload_is_restarted() {
     for late in [
         |begun: usize, target: &str| begun == 1 && target.contains("/chunks/"),
         |begun: usize, target: &str| begun == 1 && target.ends_with("/commit"),
@@ -81,7 +81,7 @@ async fn an_upload_that_is_gone_is_begun_anew_whatever_it_is_gone_for() {
 }
 
 #[tokio::test]
-async fn an_upload_that_is_gone_each_time_is_given_up() {
+async fn an_upload_lost_three_times_fails() {
     let (sent, begun) = pipe_to(|_, target| target.ends_with("/commit")).await;
     assert!(matches!(sent, Err(TransferError::UploadGone)), "{sent:?}");
     assert_eq!(begun, 3);
@@ -123,7 +123,7 @@ async fn after_a_lost_reply_the_server_is_asked_what_it_knows_before_it_has_to_r
 }
 
 #[tokio::test]
-async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits() {
+async fn one_request_makes_the_server_read_a_bounded_amount() {
     let (endpoint, log) = serve(|_, seen| {
         let request: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();
         let nothing = vec![serde_json::Value::Null; request["files"].as_array().unwrap().len()];
@@ -237,7 +237,7 @@ async fn a_token_that_is_refused_while_a_file_is_sent_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_file_that_could_not_take_its_place_is_not_called_kept() {
+async fn a_file_that_could_not_be_published_is_not_reported_as_kept() {
     for (refused, name) in [
         (
             r#"{"code":409,"msg":"it changed","error":"changing"}"#,
