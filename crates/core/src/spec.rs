@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_an_open_quote_is_refused_and_nothing_that_a_shell_takes() {
+    fn a_command_with_an_open_quote_is_refused_and_valid_shell_commands_are_not() {
         for open in ["sh -c 'x", "python \"a b", "echo \\\\'", "echo \"it's"] {
             let mut spec = spec();
             spec.entry = open.into();
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_program_can_be_started_with_is_refused() {
+    fn values_no_program_can_be_started_with_are_refused() {
         let refused = |change: fn(&mut JobSpec)| {
             let mut spec = spec();
             change(&mut spec);

@@ -104,7 +104,7 @@ fn a_program_that_fails_is_explained_and_its_code_passed_on() {
 }
 
 #[test]
-fn peers_that_do_not_come_are_named() {
+fn missing_peers_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let port = format!("--launch-port={}", free_port());
     let words = [

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_told_from_what_is_refused() {
+    fn temporary_refusals_are_distinguished_from_permanent_ones() {
         for message in [
             "pods \"a\" is forbidden: exceeded quota: full, requested: pods=1, used: pods=0, limited: pods=0",
             "pods \"a\" is forbidden: status unknown for quota: full, resources: pods",
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_api_server_that_is_away_or_busy_is_waited_for() {
+    fn only_an_unavailable_api_server_is_waited_for() {
         let answered = |code: u16| {
             let status = kube::core::Status::failure("words", "Reason").with_code(code);
             CallError::from(kube::Error::Api(status.boxed()))

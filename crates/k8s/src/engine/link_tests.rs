@@ -450,7 +450,7 @@ async fn many_silent_connections_are_bounded_and_keep_no_launcher_out() {
 }
 
 #[tokio::test]
-async fn peers_hear_of_a_launcher_only_if_it_has_moved() {
+async fn peers_are_notified_of_a_launcher_only_if_its_address_changed() {
     let server = Server::start().await;
     let attempts = server.launch(2);
     let mut first = server.launcher(&attempts[0], Standing::New).await;

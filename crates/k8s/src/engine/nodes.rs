@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_cluster_places_pods_there_is_always_room() {
+    fn a_cluster_that_places_pods_itself_always_has_room() {
         let mut room = Room::boundless();
         assert_eq!(room.set_node(&node("n1", "True", json!([]))), None);
         assert_eq!(room.set_foreign(&pod("u", "n1", "Running")), None);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_our_pods_cannot_use_is_none() {
+    fn an_unusable_node_is_not_counted() {
         let taint = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
         let mut room = Room::default();
         assert_eq!(room.set_node(&node("n1", "False", json!([]))), None);

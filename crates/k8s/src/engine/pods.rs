@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_seat_gives_the_schedulers_numbers() {
+    fn an_unschedulable_pod_reports_the_schedulers_message() {
         let words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.";
         let pending = seen(json!({
             "phase": "Pending",
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_there_is_hopeless_and_a_registry_that_is_not_may_come_back() {
+    fn a_missing_image_is_permanent_and_an_unreachable_registry_is_not() {
         let pulling = |message: &str| {
             seen(json!({
                 "phase": "Pending",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_fault_an_end_is_stands_in_the_reason() {
+    fn the_reason_says_whether_the_node_is_to_blame() {
         let evicted = ended(json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}));
         let disruption = evicted.disruption.unwrap();
         assert_eq!(disruption.words, "Evicted: low on memory");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_silent_node_is_out_of_sight() {
+    fn a_running_pod_that_is_not_ready_is_out_of_sight() {
         let on_node = |ready: &str, state: Value| {
             is_out_of_sight(&pod(json!({
                 "phase": "Running",

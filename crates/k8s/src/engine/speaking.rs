@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_clock_is_told_from_a_late_report() {
+    fn a_wrong_clock_is_distinguished_from_a_late_report() {
         let at = |seconds: u64| UnixNanos(seconds * 1_000_000_000);
         assert_eq!(skew(at(1000), at(1000)), None);
         assert_eq!(skew(at(1000), at(1029)), None);

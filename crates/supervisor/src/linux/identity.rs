@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_reached_and_made_as_the_user_until_the_guard_goes() {
+    fn files_are_accessed_as_the_user_until_the_guard_is_dropped() {
         if !is_root() {
             return;
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inner_guard_gives_back_what_the_outer_one_set() {
+    fn an_inner_guard_restores_the_outer_identity() {
         if !is_root() {
             return;
         }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_rights_back() {
+    fn a_panic_restores_the_rights() {
         if !is_root() {
             return;
         }

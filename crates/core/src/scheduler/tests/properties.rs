@@ -404,7 +404,7 @@ proptest! {
     }
 
     #[test]
-    fn those_who_pass_never_delay_the_first_that_waits(inventory in inventory(), steps in steps(1)) {
+    fn backfilled_jobs_never_delay_the_first_waiting_job(inventory in inventory(), steps in steps(1)) {
         let mut pair = Pair::new(inventory, false);
         for step in steps {
             pair.apply(step);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trainers_begin_when_the_server_is_ready_and_their_leaving_is_seen() {
+    async fn trainers_start_when_the_server_is_ready_and_their_exit_is_seen() {
         let (mut host, address) = host(2).await;
         let mut seats = Vec::new();
         let mut waiting: Vec<_> = (0..2)
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_did_not_come_is_named() {
+    async fn missing_trainers_are_named() {
         let (mut host, address) = host(3).await;
         host.set_ready();
         let _attendance = join_all(vec![address], 1, soon(), LIMIT).await.unwrap();

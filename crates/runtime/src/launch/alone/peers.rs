@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_nobody_has_is_reported_at_the_limit() {
+    async fn an_unresolvable_name_is_reported_at_the_limit() {
         let names = Names {
             trainers: vec!["127.0.0.1".into(), "nobody.invalid".into()],
             pservers: vec![],
