@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_spoken_of_as_they_were_typed() {
+    fn flags_are_quoted_as_they_were_typed() {
         assert!(refused("submit -parallelism many x").contains("for `-parallelism <NUMBER>`"));
         assert!(refused("submit --parallelism many x").contains("for `--parallelism <NUMBER>`"));
         assert!(refused("submit --cpu 1 -gpu many x").contains("for `-gpu <NUMBER>`"));

@@ -36,7 +36,7 @@ mod tests {
     const KNOWN: [&str; 6] = ["submit", "top", "jobs", "kill", "completion", "logs"];
 
     #[test]
-    fn a_slip_finds_its_word() {
+    fn a_typo_finds_the_nearest_word() {
         for (typed, meant) in [
             ("submt", "submit"),
             ("kil", "kill"),

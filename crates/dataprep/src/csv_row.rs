@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_as_on_any_system_and_the_last_as_it_likes() {
+    fn any_line_ending_is_accepted_and_the_last_may_be_missing() {
         for table in [
             "a,b\n1,2\n",
             "a,b\r\n1,2\r\n",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_the_end_of_a_row_is_named_with_its_line() {
+    fn an_unclosed_quote_is_reported_with_its_line() {
         let problem = |table: &str| read(table).unwrap_err();
         assert_eq!(
             problem("a,b\n1,\"x\n2,3\n"),

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_the_other_side_ended_can_be_read() {
+    fn bytes_written_before_the_peer_closed_can_be_read() {
         let (mut server, mut client) = pair(NO_LIMIT);
         server.write_all(b"last words").unwrap();
         drop(server);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_that_cannot_be_is_refused() {
+    fn an_impossible_position_is_refused() {
         let (mut server, client) = pair(NO_LIMIT);
         let written = &client.head(client.outgoing).written.0;
         written.store(RING as u64 + 1, Ordering::Release);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_nobody_reads_ends() {
+    fn a_write_without_a_reader_times_out() {
         let (mut server, _client) = pair(Duration::from_millis(1));
         let error = server.write_all(&vec![0; RING + 1]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

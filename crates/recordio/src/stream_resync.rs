@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_is_read_in_vain_again_and_again_is_given_up() {
+    fn a_stream_search_stops_after_repeated_failures() {
         let mut resync = StreamResync::new(Limits::default());
         let mut input = Lookahead::new(&b"no chunk at all"[..]);
         let damage = Damaged {

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_folders_go_at_once() {
+    fn complete_folders_are_deleted_at_once() {
         assert_eq!(
             deleted(&Selection::default(), &["a/", "a/b/", "a/b/c", "d"], &[]),
             ["a", "d"]
@@ -337,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_part_is_not_deleted_with_its_folder() {
+    fn excluded_files_are_not_deleted_with_their_folder() {
         let target = ["a/", "a/b/", "a/b/c", "a/keep.log", "d/", "d/e", "x.log"];
         assert_eq!(deleted(&excluding("*.log"), &target, &[]), ["a/b", "d"]);
     }
 
     #[test]
-    fn nor_is_what_a_listing_does_not_tell() {
+    fn unlisted_entries_are_not_deleted_with_their_folder() {
         let target = ["a/", "a/b", "c/", "c/d/", "c/d/e", "f/"];
         assert_eq!(
             deleted(&excluding("*.log"), &target, &["a/closed", "c/d/x.sock"]),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_goes_first_and_the_rest_last() {
+    fn conflicting_entries_are_deleted_first_and_extra_ones_last() {
         let source = tree(&["a", "b/", "b/c", "d/", "d/e", "f"]);
         let held = Held {
             entries: tree(&[

@@ -300,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_list_cannot_lead_out_of_the_source() {
+    fn a_list_with_a_path_outside_the_source_is_refused() {
         for (list, line) in [
             (&b"../x"[..], 1),
             (b"a\n# remark\n/etc/passwd\nb\n", 3),
@@ -318,7 +318,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_broken_pattern_is_a_matter_of_usage() {
+    fn a_broken_pattern_is_a_usage_error() {
         let error = args(&["--exclude", "["]).selection().unwrap_err();
         assert!(matches!(error, CliError::Usage { .. }), "{error}");
     }

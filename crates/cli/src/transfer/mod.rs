@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_follows_from_where_the_ends_lie() {
+    fn the_direction_follows_from_the_locations() {
         const THERE: &str = "/pfs/dc/home/me/a";
         assert_eq!(way(&["a", "b"], THERE).unwrap(), "up");
         assert_eq!(way(&[THERE, THERE], ".").unwrap(), "down");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_sources_have_lines_of_their_own_and_many_share_one() {
+    fn a_few_sources_have_their_own_lines_and_many_share_one() {
         let work = |count: usize| (0..count).map(|at| (at.to_string(), at)).collect();
         assert_eq!(in_lines::<usize>(work(2)).len(), 2);
         let shared = in_lines::<usize>(work(1000));

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_amounts_count_what_was_there_already_as_done() {
+    fn bytes_already_present_count_as_done() {
         let watch = Watch::default();
         watch.planned(2, 3000);
         watch.spared(1000);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_again_is_not_counted_twice_and_there_is_never_more_than_all() {
+    fn bytes_sent_again_are_not_counted_twice() {
         let watch = Watch::default();
         watch.planned(1, 2000);
         watch.moved(1500);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_fits_whatever_the_width() {
+    fn the_line_fits_any_width() {
         let what = "Uploading a/very/long/folder/of/训练数据/part-00000-of-00010.rio";
         let tails = ["1.5 GB of 3.0 GB, 3 of 80 files", "12.0 MB/s", "2m left"].map(str::to_owned);
         for columns in [0, 5, 20, 40, 59, 79, 200] {

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_name_only_what_happened() {
+    fn the_summary_names_only_what_happened() {
         let tally = TransferTotals {
             transferred: 1,
             moved: 12_300,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_into_or_removed_is_not_called_a_copy() {
+    fn failed_listings_and_removals_are_not_reported_as_copies() {
         let mut tally = TransferTotals {
             transferred: 1,
             ..TransferTotals::default()

@@ -62,7 +62,7 @@ fn recordio_that_lost_its_start_is_still_found_by_what_follows() {
 }
 
 #[test]
-fn a_fault_is_placed_once_and_the_file_is_called_not_whole() {
+fn an_error_is_located_once_and_the_file_is_reported_as_invalid() {
     let shell = Shell::new();
     let file = shell.write("bad.jsonl", "{}\n{x}\n").display().to_string();
     let verified = shell.run(&["data", "verify", &file]);

@@ -49,7 +49,7 @@ fn a_submit_says_what_it_does_and_what_to_type_next() {
 }
 
 #[test]
-fn a_virtual_environment_in_the_package_stays_here() {
+fn a_virtual_environment_in_the_package_is_not_sent() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     shell.write("pkg/train.py", "print()");
@@ -131,7 +131,7 @@ fn the_server_is_asked_before_anything_is_sent() {
 }
 
 #[test]
-fn only_what_the_server_lacks_travels() {
+fn only_missing_files_are_sent() {
     let server = server_without_package();
     let (shell, folder) = shell_with_package(&server.endpoint);
     assert_eq!(
@@ -191,7 +191,7 @@ fn a_run_again_can_be_followed_too() {
 }
 
 #[test]
-fn a_topology_beside_an_entry_says_which_one_runs() {
+fn a_topology_given_with_an_entry_says_which_one_runs() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     let words = [
@@ -243,7 +243,7 @@ fn bare_paddle_train_needs_its_configuration_in_the_package() {
 }
 
 #[test]
-fn a_name_that_was_left_out_is_not_made_up() {
+fn a_missing_name_is_not_invented() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     let outcome = shell.line("submit -entry ./train /pfs/dc1/home/me/pkg");

@@ -10,7 +10,7 @@ fn scattered(len: u64) -> Vec<u64> {
 }
 
 #[test]
-fn records_come_in_the_order_asked_for_whatever_the_cache() {
+fn records_come_in_the_requested_order_with_any_cache_size() {
     let all = records(100);
     for compressor in Compressor::ALL {
         let file = open(&write(&all, options(compressor, 500)), Policy::Strict).unwrap();
@@ -29,7 +29,7 @@ fn records_come_in_the_order_asked_for_whatever_the_cache() {
 }
 
 #[test]
-fn a_batch_is_filled_as_a_whole_or_not_at_all() {
+fn a_batch_is_filled_completely_or_not_at_all() {
     let file = open(
         &write(&records(10), options(Compressor::None, 100)),
         Policy::Strict,

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end_there_is_nothing() {
+    fn reading_beyond_the_end_fails() {
         let fetch = |_: Range<u64>| panic!("nothing is asked for");
         let error = Window::default()
             .read(&mut [0; 2], LEN - 1, LEN, fetch)
