@@ -183,7 +183,7 @@ mod tests {
         std::iter::from_fn(|| checker.next(index)).collect()
     }
 
-    fn told(findings: &[Finding]) -> Vec<(String, Verdict)> {
+    fn verdicts(findings: &[Finding]) -> Vec<(String, Verdict)> {
         let one = |finding: &Finding| (finding.indexed.place.path.to_string(), finding.verdict);
         findings.iter().map(one).collect()
     }
@@ -221,12 +221,12 @@ mod tests {
             ("touched", Verdict::Touched),
         ];
         let expected = expected.map(|(name, verdict)| (name.to_owned(), verdict));
-        assert_eq!(told(&findings(&index, Some(&root))), expected);
+        assert_eq!(verdicts(&findings(&index, Some(&root))), expected);
         let again = findings(&index, Some(&root));
-        assert_eq!(told(&again), expected, "looking alone changes nothing");
+        assert_eq!(verdicts(&again), expected, "looking alone changes nothing");
 
         again.iter().for_each(|finding| finding.settle(&index).unwrap());
-        let mut unsound = told(&findings(&index, Some(&root)));
+        let mut unsound = verdicts(&findings(&index, Some(&root)));
         unsound.retain(|(_, verdict)| *verdict != Verdict::Sound);
         let damaged = ("damaged".to_owned(), Verdict::Damaged);
         assert_eq!(unsound, [damaged], "damage stays reported, the rest is mended");
@@ -288,6 +288,6 @@ mod tests {
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
         known(&index, &root, "f", b"content");
         let found = findings(&index, None);
-        assert_eq!(told(&found), [("f".to_owned(), Verdict::Unreadable)]);
+        assert_eq!(verdicts(&found), [("f".to_owned(), Verdict::Unreadable)]);
     }
 }

@@ -201,8 +201,8 @@ mod tests {
         ];
         let entries: Vec<Entry> = tree.iter().map(entry).collect();
         let outside = links_outside(&entries);
-        let told: Vec<String> = outside.iter().map(|link| link.path.to_string()).collect();
-        assert_eq!(told, ["a", "d/e", "f", "z"]);
+        let reported: Vec<String> = outside.iter().map(|link| link.path.to_string()).collect();
+        assert_eq!(reported, ["a", "d/e", "f", "z"]);
         assert!(outside.iter().all(|link| !link.tangled));
     }
 

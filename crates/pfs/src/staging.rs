@@ -109,7 +109,7 @@ pub fn unfinished_packages(root: &Root) -> Result<Vec<UnfinishedPackage>, RootEr
 fn look_at_all<K, T>(
     root: &Root,
     kind: impl Fn(&[u8]) -> Option<K>,
-    told: impl Fn(K, Mtime, Usage) -> T,
+    describe: impl Fn(K, Mtime, Usage) -> T,
 ) -> Result<Vec<T>, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Vec::new());
@@ -117,7 +117,7 @@ fn look_at_all<K, T>(
     let found = staging.names()?.into_iter().filter_map(|name| {
         let key = kind(&name)?;
         let (touched, usage) = look_at(&staging, &name)?;
-        Some(told(key, touched, usage))
+        Some(describe(key, touched, usage))
     });
     Ok(found.collect())
 }

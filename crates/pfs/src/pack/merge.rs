@@ -134,7 +134,7 @@ impl Merge {
             for entry in self.source.list(&path)? {
                 match self
                     .target
-                    .refuse_spared(&lying_in(&real, &entry.path)?, &entry.path)
+                    .refuse_protected(&lying_in(&real, &entry.path)?, &entry.path)
                 {
                     Ok(()) => self.place(&source, &target, &entry.path, &entry.meta),
                     Err(error) => self.merged.failed.push((entry.path, error)),
@@ -326,8 +326,12 @@ mod tests {
             assert_eq!(settled, [], "something else lay there when it was looked at");
         }
         let settled = merged.settled(files);
-        let told: Vec<String> = settled.iter().map(|file| file.path.to_string()).collect();
-        assert_eq!(told, ["a", "sub/deep/e"], "neither what was kept nor what failed");
+        let reported: Vec<String> = settled.iter().map(|file| file.path.to_string()).collect();
+        assert_eq!(
+            reported,
+            ["a", "sub/deep/e"],
+            "neither what was kept nor what failed"
+        );
         for file in settled {
             let place = "d".parse::<RelPath>().unwrap().join(&file.path).unwrap();
             assert_eq!(file.stamp, fixture.root.stat(&place).unwrap().stamp, "{place}");

@@ -109,12 +109,21 @@ fn staged_bytes_count_only_beyond_reservations() {
         ledger.reserve(&space(), amount(10, 1)).unwrap(),
     );
     let measuring = ledger.measure(&space());
-    assert_eq!(ledger.nobodys(&space(), &measuring, amount(50, 2)), amount(0, 0));
-    assert_eq!(ledger.nobodys(&space(), &measuring, amount(70, 5)), amount(20, 3));
+    assert_eq!(
+        ledger.unreserved(&space(), &measuring, amount(50, 2)),
+        amount(0, 0)
+    );
+    assert_eq!(
+        ledger.unreserved(&space(), &measuring, amount(70, 5)),
+        amount(20, 3)
+    );
     // A write that started and ended during the measurement may have been seen.
     let brief = ledger.reserve(&space(), amount(15, 1)).unwrap();
     brief.settle(amount(15, 1), amount(0, 0));
-    assert_eq!(ledger.nobodys(&space(), &measuring, amount(65, 3)), amount(0, 0));
+    assert_eq!(
+        ledger.unreserved(&space(), &measuring, amount(65, 3)),
+        amount(0, 0)
+    );
 }
 
 #[test]

@@ -248,11 +248,11 @@ mod tests {
     fn count_until<'a>(shown: &'a RelPath, root: &Root, inner: &[u8]) -> Count<'a> {
         let top = root.open_dir(shown).unwrap();
         let mut count = Count::begin(shown, top, None).unwrap();
-        let is_there = |count: &Count<'_>| {
+        let is_reached = |count: &Count<'_>| {
             let level = count.levels.last().unwrap();
             level.left.iter().any(|name| name == inner)
         };
-        while !is_there(&count) {
+        while !is_reached(&count) {
             assert!(count.step(), "it comes by there");
         }
         count

@@ -440,7 +440,7 @@ fn values_beyond_a_limit_are_refused(suite: &Suite<'_>) {
     let name = "n".repeat(limits.name + 1);
     let long = as_long_as(limits.path + 1, limits.name);
     for (path, limit) in [(deep, limits.depth), (name, limits.name), (long, limits.path)] {
-        let told = match path.parse::<RelPath>() {
+        let message = match path.parse::<RelPath>() {
             Ok(path) => {
                 let place = Place { path, ..suite.at("") };
                 suite.refuses(&place);
@@ -454,7 +454,7 @@ fn values_beyond_a_limit_are_refused(suite: &Suite<'_>) {
         };
         // If a path this deep is also too long, the error may name that limit.
         let known = [limit, limits.path].map(|limit| format!("{limit} "));
-        assert!(known.iter().any(|limit| told.contains(limit)), "{told}");
+        assert!(known.iter().any(|limit| message.contains(limit)), "{message}");
     }
 }
 
@@ -475,20 +475,23 @@ fn many_writers_at_once(suite: &Suite<'_>) {
 fn concurrent_writers_of_one_file_get_their_own_metadata(suite: &Suite<'_>) {
     const ROUNDS: usize = 8;
     let publish = |size: usize| {
-        let begun = suite.store.begin(&suite.at("one"), FileAttributes::default());
-        let mut file = begun.expect("begun");
+        let created = suite.store.begin(&suite.at("one"), FileAttributes::default());
+        let mut file = created.expect("begun");
         file.append(&vec![7; size]).expect("appended");
-        let told = file.publish(Existing::Replace).expect("published");
-        assert_eq!(told.size, size as u64, "another writer's file is reported");
-        told
+        let published = file.publish(Existing::Replace).expect("published");
+        assert_eq!(published.size, size as u64, "another writer's file is reported");
+        published
     };
     std::thread::scope(|scope| {
         for writer in 1..=4 {
             scope.spawn(move || (0..ROUNDS).for_each(|_| drop(publish(writer))));
         }
     });
-    let told = publish(5);
-    assert_eq!(suite.store.stat(&suite.at("one")).expect("it is there"), told);
+    let published = publish(5);
+    assert_eq!(
+        suite.store.stat(&suite.at("one")).expect("it is there"),
+        published
+    );
     suite.clear("one");
 }
 
@@ -500,8 +503,8 @@ fn open_uploads_are_not_swept(suite: &Suite<'_>) {
         swept.expect("swept")
     };
     let begin = || {
-        let begun = suite.store.begin(&suite.at("f"), FileAttributes::default());
-        let mut file = begun.expect("begun");
+        let created = suite.store.begin(&suite.at("f"), FileAttributes::default());
+        let mut file = created.expect("begun");
         file.append(b"on its way").expect("appended");
         file
     };

@@ -22,7 +22,7 @@ struct Elsewhere {
     /// Whether each entry of a listing costs a request of its own.
     lists_dearly: AtomicBool,
     /// Number of files begun, including failed attempts.
-    begun: AtomicUsize,
+    started: AtomicUsize,
     /// Number of requests: entries of listings, and single places.
     asked: AtomicUsize,
 }
@@ -77,7 +77,7 @@ impl FileStore for Elsewhere {
     }
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.started.fetch_add(1, Ordering::Relaxed);
         // Some stores also fail like this for a single file.
         if self.is_down.load(Ordering::Relaxed) || place.path.name() == Some(b"unlucky") {
             return Err(RootError::Unreachable {
@@ -114,7 +114,7 @@ fn stage() -> Stage {
         store: LocalStore::open(there.path()).unwrap(),
         is_down: AtomicBool::new(false),
         lists_dearly: AtomicBool::new(false),
-        begun: AtomicUsize::new(0),
+        started: AtomicUsize::new(0),
         asked: AtomicUsize::new(0),
     });
     let spool = LocalStore::open(here.path()).unwrap();
@@ -203,8 +203,8 @@ fn a_tree_is_merged_and_conflicts_are_reported() {
     assert_eq!((merged.replaced.files, merged.replaced.bytes), (1, 3));
     let mut placed = merged.placed;
     placed.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let told: Vec<String> = placed.iter().map(|(path, _)| path.to_string()).collect();
-    assert_eq!(told, ["old", "sub/deep/x", "z"]);
+    let reported: Vec<String> = placed.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(reported, ["old", "sub/deep/x", "z"]);
     assert_eq!(placed[2].1, stage.space.stat(&rel("d/z")).unwrap().stamp);
     assert_eq!(
         (stage.read("d/old"), stage.read("d/sub/deep/x"), stage.read("d/z")),
@@ -233,20 +233,20 @@ fn a_merge_into_an_unresponsive_store_stops_after_a_few_files() {
     );
 
     stage.store.is_down.store(true, Ordering::Relaxed);
-    stage.store.begun.store(0, Ordering::Relaxed);
+    stage.store.started.store(0, Ordering::Relaxed);
     let merged = merge(100);
-    let begun = stage.store.begun.load(Ordering::Relaxed);
+    let started = stage.store.started.load(Ordering::Relaxed);
     let writers = stage.store.limits().writers;
     assert!(
-        begun < 2 * writers,
-        "each writer at most had begun the next: {begun}"
+        started < 2 * writers,
+        "each writer at most had begun the next: {started}"
     );
     assert_eq!(merged.failed.len(), 101);
     for (path, error) in merged.failed {
-        let RootError::Unreachable { path: told, .. } = error else {
+        let RootError::Unreachable { path: reported, .. } = error else {
             panic!("{path}: {error}");
         };
-        assert_eq!(told, rel("d").join(&path).unwrap());
+        assert_eq!(reported, rel("d").join(&path).unwrap());
     }
 }
 

@@ -234,7 +234,7 @@ impl Files {
         let look = accounts.begin_look(space);
         let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
         // A job can write to staging too: anything beyond the reservations counts as published.
-        let nobodys = accounts.ledger.nobodys(space, &look.measuring, staged);
+        let nobodys = accounts.ledger.unreserved(space, &look.measuring, staged);
         let used = self.published(space)?.plus(nobodys);
         accounts.put_in(space, look, used);
         Ok(())

@@ -135,11 +135,11 @@ mod tests {
         let layout = Layout::of(1 << 62);
         let (end, step) = (layout.size(), 1 << 20);
         let all = Record::Range { offset: 0, len: end };
-        let apart = (0..200_000).map(|at| Record::Range {
+        let scattered = (0..200_000).map(|at| Record::Range {
             offset: end - (at + 1) * step,
             len: 1,
         });
-        let received = replayed(layout, apart);
+        let received = replayed(layout, scattered);
         assert_eq!(received.missing(layout).len(), 200_001);
         let received = replayed(layout, std::iter::repeat_n(all, 200_000));
         assert!(received.missing(layout).is_empty());

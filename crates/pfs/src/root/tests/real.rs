@@ -1,4 +1,4 @@
-//! Resolves paths through links, and refuses spared paths however they are reached.
+//! Resolves paths through links, and refuses protected paths however they are reached.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -57,7 +57,7 @@ fn a_path_is_resolved_without_links() {
 #[test]
 fn protected_paths_cannot_be_changed_through_any_path() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     let before = picture(folder.path());
     for path in [
         "pkg/new",
@@ -78,7 +78,7 @@ fn protected_paths_cannot_be_changed_through_any_path() {
                 .map(drop),
         ];
         for tried in tries {
-            assert!(matches!(tried, Err(RootError::Spared(_))), "{path}: {tried:?}");
+            assert!(matches!(tried, Err(RootError::Protected(_))), "{path}: {tried:?}");
         }
     }
     for path in ["pkg/train.py", "all/.kept", "all/.kept/runs/one", "own/up/latest"] {
@@ -87,22 +87,25 @@ fn protected_paths_cannot_be_changed_through_any_path() {
             guarded.remove_all(&path),
             guarded.rename(&path, &rel("taken"), Existing::Keep),
         ] {
-            assert!(matches!(tried, Err(RootError::Spared(_))), "{path}: {tried:?}");
+            assert!(matches!(tried, Err(RootError::Protected(_))), "{path}: {tried:?}");
         }
     }
     for path in ["pkg", "pkg/new", "own/up/runs"] {
         let copied = guarded.copy_all(&rel("own"), &guarded, &rel(path), Existing::Replace);
-        assert!(matches!(copied, Err(RootError::Spared(_))), "{path}: {copied:?}");
+        assert!(
+            matches!(copied, Err(RootError::Protected(_))),
+            "{path}: {copied:?}"
+        );
     }
     let made = guarded.make_dirs(&rel("pkg/output"));
-    assert!(matches!(made, Err(RootError::Spared(_))), "{made:?}");
+    assert!(matches!(made, Err(RootError::Protected(_))), "{made:?}");
     assert_eq!(picture(folder.path()), before);
 }
 
 #[test]
 fn reading_protected_paths_and_writing_own_files_still_works() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     guarded
         .copy_all(&rel("pkg"), &guarded, &rel("copy"), Existing::Keep)
         .unwrap();
@@ -117,16 +120,16 @@ fn reading_protected_paths_and_writing_own_files_still_works() {
         .unwrap();
     guarded.remove_all(&rel("other")).unwrap();
     assert!(folder.path().join(".kept/runs/one/pkg/train.py").exists());
-    let ended = guarded.sparing_all_but(rel(".kept/runs/one"));
+    let ended = guarded.protecting_all_but(rel(".kept/runs/one"));
     ended.remove_all(&rel("all/.kept/runs/one/pkg")).unwrap();
     let other = ended.remove_all(&rel("own/up/runs/two"));
-    assert!(matches!(other, Err(RootError::Spared(_))), "{other:?}");
+    assert!(matches!(other, Err(RootError::Protected(_))), "{other:?}");
 }
 
 #[test]
 fn a_merge_does_not_follow_a_link_into_protected_paths() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     let staged = StagedTree::create(&guarded).unwrap();
     let tree = staged.tree().clone().with_durability(Durability::Relaxed);
     for path in ["pkg/train.py", "all/.kept/new", "all/own/new"] {
@@ -146,7 +149,7 @@ fn a_merge_does_not_follow_a_link_into_protected_paths() {
 #[test]
 fn a_link_changed_concurrently_does_not_reach_protected_paths() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     let (link, fresh) = (folder.path().join("d"), folder.path().join("fresh"));
     symlink("own", &link).unwrap();
     std::thread::scope(|scope| {

@@ -192,10 +192,13 @@ fn a_pattern_enters_only_folders_that_match_so_far_and_a_locked_one_hides_only_i
             entered.sort();
             (found, entered)
         };
-        let told = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
-        let both = told(&["t/d1/x", "t/d2/x"]);
-        assert_eq!(entered("t/d*/x"), (both.clone(), told(&["t", "t/d1", "t/d2"])));
-        assert_eq!(entered("t/d[12]/*"), (both.clone(), told(&["t", "t/d1", "t/d2"])));
+        let strings = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
+        let both = strings(&["t/d1/x", "t/d2/x"]);
+        assert_eq!(entered("t/d*/x"), (both.clone(), strings(&["t", "t/d1", "t/d2"])));
+        assert_eq!(
+            entered("t/d[12]/*"),
+            (both.clone(), strings(&["t", "t/d1", "t/d2"]))
+        );
         assert_eq!(entered("t/{d1,other/deep}/x").0, ["t/d1/x", "t/other/deep/x"]);
         assert_eq!(entered("t/o*/**/x").1, ["t", "t/other", "t/other/deep"]);
         assert_eq!(entered("t/d*/.*/x").0, ["t/d2/.hidden/x"]);
