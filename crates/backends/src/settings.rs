@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn an_invalid_address_is_explained() {
-        let told = |url: &str| url.parse::<HdfsUrl>().unwrap_err().to_string();
+        let message = |url: &str| url.parse::<HdfsUrl>().unwrap_err().to_string();
         assert_eq!(
-            told("http://nn"),
+            message("http://nn"),
             "`http://nn` is not an HDFS address: it must begin with `hdfs://`"
         );
-        assert!(told("hdfs:///x").contains("names no host"));
-        assert!(told("hdfs://nn/a/../b").contains("without `.` and `..`"));
+        assert!(message("hdfs:///x").contains("names no host"));
+        assert!(message("hdfs://nn/a/../b").contains("without `.` and `..`"));
         assert!(S3Settings::from_url("s3:///x").is_err());
     }
 

@@ -94,10 +94,10 @@ fn s3_uploads_of_a_killed_server_are_aborted_by_the_next() {
         path: "large".parse().unwrap(),
     };
     let before = open();
-    let mut begun = before.begin(&place, FileAttributes::default()).unwrap();
-    begun.append(&vec![7; 20 << 20]).unwrap();
+    let mut file = before.begin(&place, FileAttributes::default()).unwrap();
+    file.append(&vec![7; 20 << 20]).unwrap();
     // As a process does that is killed: nothing is cleaned up.
-    std::mem::forget(begun);
+    std::mem::forget(file);
     assert_eq!(
         before.sweep(&space, Default::default()).unwrap(),
         0,
@@ -141,17 +141,17 @@ fn files_written_to_an_s3_folder_during_its_move_are_not_lost() {
         let renamed = store.rename(&at("top/from"), &at("top/to"), Existing::Keep);
         moved.store(true, Ordering::Relaxed);
         // What arrives after the second look at the folder stays, too; nobody can tell that any more.
-        let is_told = matches!(renamed, Ok(()) | Err(paddlecloud_pfs::RootError::Changing(_)));
-        assert!(is_told, "{renamed:?}");
+        let is_expected = matches!(renamed, Ok(()) | Err(paddlecloud_pfs::RootError::Changing(_)));
+        assert!(is_expected, "{renamed:?}");
         writer.join().unwrap()
     });
     assert!(!arrived.is_empty(), "somebody wrote meanwhile");
-    let is_there = |path: String| store.stat(&at(&path)).is_ok();
+    let exists = |path: String| store.stat(&at(&path)).is_ok();
     for name in arrived {
-        let found = is_there(format!("top/from/{name}")) || is_there(format!("top/to/{name}"));
+        let found = exists(format!("top/from/{name}")) || exists(format!("top/to/{name}"));
         assert!(found, "{name} is lost");
     }
-    assert!((0..100).all(|number| is_there(format!("top/to/{number}"))));
+    assert!((0..100).all(|number| exists(format!("top/to/{number}"))));
     store.remove_all(&at("top")).unwrap();
 }
 
@@ -301,9 +301,9 @@ fn cephfs_reports_and_enforces_its_own_quota() {
 
 /// CephFS counts what is written some seconds later, and refuses writes from then on.
 fn wait_until_full(store: &dyn FileStore) {
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while write(store, &anns("probe"), &[7; 1000]).is_ok() {
-        assert!(begun.elapsed().as_secs() < 120, "it is full in the end");
+        assert!(started.elapsed().as_secs() < 120, "it is full in the end");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     drop(store.remove(&anns("probe")));

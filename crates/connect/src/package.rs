@@ -259,7 +259,7 @@ impl Progress for Arrived {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn spared(&self, bytes: u64) {
+    fn reused(&self, bytes: u64) {
         self.moved(bytes);
     }
 }
@@ -366,13 +366,13 @@ mod tests {
         let (home, environment) = home();
         let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
         let refused = ErrorBody::new(ErrorName::PayloadTooLarge, "the list is longer than 64 MiB");
-        let told = too_many_files(&package, &ClientError::Refused(refused));
-        let text = told.to_string();
+        let error = too_many_files(&package, &ClientError::Refused(refused));
+        let text = error.to_string();
         assert!(
             text.contains("has too many files, 1: the list is longer than 64 MiB"),
             "{text}"
         );
-        assert!(told.hints("paddlectl")[0].contains("`.paddleignore`"));
+        assert!(error.hints("paddlectl")[0].contains("`.paddleignore`"));
     }
 
     #[tokio::test]

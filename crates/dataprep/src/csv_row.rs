@@ -18,7 +18,7 @@ pub(crate) struct Rows<R> {
     /// Where each cell ends.
     ends: Vec<usize>,
     state: State,
-    is_begun: bool,
+    is_started: bool,
     /// The line in which the next row begins, from 1.
     line: u64,
     /// Line ends inside quotes of the current row.
@@ -97,7 +97,7 @@ impl<R: BufRead> Rows<R> {
             cells: Vec::new(),
             ends: Vec::new(),
             state: State::CellStart,
-            is_begun: false,
+            is_started: false,
             line: 1,
             inner_lines: 0,
             quote_line: 1,
@@ -107,8 +107,8 @@ impl<R: BufRead> Rows<R> {
     /// The next row; `None` at the end. Empty lines are not rows.
     pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>, RowError> {
         self.raw.clear();
-        if !self.is_begun {
-            self.is_begun = true;
+        if !self.is_started {
+            self.is_started = true;
             self.take_mark().map_err(RowError::Io)?;
         }
         let mark_len = self.raw.len();

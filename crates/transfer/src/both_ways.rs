@@ -103,7 +103,7 @@ impl Mover<'_> {
             }
         };
         if !item.is_dir() {
-            self.tally.spared(item.size());
+            self.tally.reused(item.size());
             self.tally.finished(&way.source(&item), outcome, item.size());
         }
         None

@@ -303,9 +303,9 @@ mod tests {
         let throttle = Arc::new(Throttle::new(1000));
         assert_eq!(throttle.delay(100), Duration::ZERO);
         for _ in 0..1000 {
-            let mut given_up = PacedBody::whole(Bytes::from(vec![7; 1000]), Some(throttle.clone()));
+            let mut abandoned = PacedBody::whole(Bytes::from(vec![7; 1000]), Some(throttle.clone()));
             let soon = Duration::from_millis(0);
-            tokio::time::timeout(soon, given_up.frame()).await.unwrap_err();
+            tokio::time::timeout(soon, abandoned.frame()).await.unwrap_err();
         }
         assert!(throttle.delay(100) <= Duration::from_millis(100));
     }

@@ -15,7 +15,7 @@ use paddlecloud_api::jobs::{JobRequest, KillOptions};
 use paddlecloud_api::{ALIVE_HEADER, RENEW_HEADER};
 use tokio::net::TcpListener;
 
-use crate::scripted::{Log, Reply, Seen, begun_early, connection, json, serve};
+use crate::scripted::{Log, Reply, Seen, connection, early_reply, json, serve};
 
 const PAGE: &str = r#"{"code":200,"msg":[]}"#;
 const TOKEN: &str = r#"{"token":"fresh"}"#;
@@ -97,8 +97,8 @@ async fn a_submit_whose_reply_is_lost_is_sent_again_with_the_same_key() {
 #[tokio::test]
 async fn a_slow_submit_is_awaited_and_its_result_reported() {
     let (endpoint, log) = serve(|number, _| match number {
-        0 | 1 => begun_early(&submit_reply()),
-        _ => begun_early(r#"{"code":409,"msg":"send it first","error":"package-missing"}"#),
+        0 | 1 => early_reply(&submit_reply()),
+        _ => early_reply(r#"{"code":409,"msg":"send it first","error":"package-missing"}"#),
     })
     .await;
     let client = client(&endpoint);
@@ -122,8 +122,8 @@ async fn a_submit_to_a_silent_server_fails_soon() {
         ..Limits::default()
     });
     let submit = client.job_submit(&JobRequest::default(), "key-1").await;
-    let told = submit.unwrap_err().to_string();
-    assert!(told.contains("did not reply"), "{told}");
+    let message = submit.unwrap_err().to_string();
+    assert!(message.contains("did not reply"), "{message}");
 }
 
 #[tokio::test]

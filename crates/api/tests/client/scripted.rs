@@ -121,7 +121,7 @@ async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
 }
 
 /// A reply that began before the work was done.
-pub fn begun_early(end: &str) -> Reply {
+pub fn early_reply(end: &str) -> Reply {
     let text = format!("      {end}");
     let head = format!(
         "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\n{ALIVE_HEADER}: 1\r\ncontent-length: {}\r\n\r\n",

@@ -226,15 +226,15 @@ fn concurrent_writers_get_their_own_metadata() {
         };
         let mut alone = begin();
         let tag = alone.send(Existing::Replace).unwrap();
-        let told = alone.published(tag.as_deref()).unwrap();
-        assert_eq!(told, stage.store.stat(&place).unwrap(), "{size} bytes");
+        let meta = alone.published(tag.as_deref()).unwrap();
+        assert_eq!(meta, stage.store.stat(&place).unwrap(), "{size} bytes");
 
         let mut first = begin();
         let tag = first.send(Existing::Replace).unwrap();
         stage.put("f", "another");
-        let told = first.published(tag.as_deref()).unwrap();
-        assert_eq!(told.size, size as u64);
-        assert_ne!(told.stamp, stage.store.stat(&place).unwrap().stamp);
+        let meta = first.published(tag.as_deref()).unwrap();
+        assert_eq!(meta.size, size as u64);
+        assert_ne!(meta.stamp, stage.store.stat(&place).unwrap().stamp);
         stage.store.remove(&place).unwrap();
         assert_eq!(first.published(tag.as_deref()).unwrap().size, size as u64);
     }

@@ -158,12 +158,12 @@ mod own {
     /// A command that still follows a job starts the server again; mention it.
     fn tell_stopped(running: u64, context: &mut Context<'_>) {
         let messages = &mut context.world.err;
-        let go_on = match running {
+        let adopted = match running {
             0 => return messages.line("stopped"),
             1 => "1 running job continues and is",
             _ => &format!("{running} running jobs continue and are"),
         };
-        messages.line(format!("stopped; {go_on} adopted at the next start"));
+        messages.line(format!("stopped; {adopted} adopted at the next start"));
         messages.hint(
             "the next command that needs it starts it again; a command that follows a job does so immediately",
         );

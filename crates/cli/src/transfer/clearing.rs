@@ -17,7 +17,7 @@ use crate::error::{CliError, chain};
 
 const SPECIAL: &str = "a socket, pipe or device is in the way";
 
-const SPARED: &str =
+const PROTECTED_HINT: &str =
     "excluded files and the folders that contain them are never deleted: move them away first";
 
 /// The folder that is changed.
@@ -80,17 +80,17 @@ pub(super) struct Clearings {
     /// Special files where the source has another entry. They are never replaced.
     special: Vec<RelPath>,
     /// What not even `--delete` removes, sorted.
-    spared: Vec<RelPath>,
+    protected: Vec<RelPath>,
 }
 
 impl Clearings {
-    /// `selected` are the entries of `held` that the filter selects; `spared` is never deleted.
+    /// `selected` are the entries of `held` that the filter selects; `protected` is never deleted.
     pub fn of(
         plan: &SyncPlan,
         wanted: &[Entry],
         held: &Held,
         selected: &[Entry],
-        spared: Vec<RelPath>,
+        protected: Vec<RelPath>,
     ) -> Clearings {
         let sent = plan.send.iter().map(|entry| &entry.path);
         let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
@@ -100,13 +100,13 @@ impl Clearings {
             let next = contested.partition_point(|place| *place <= path);
             next > 0 && path.is_within(contested[next - 1])
         };
-        let deletions = deletions(plan, selected, &spared);
+        let deletions = deletions(plan, selected, &protected);
         let (in_the_way, extra) = deletions.into_iter().partition(is_in_the_way);
         Clearings {
             in_the_way,
             extra,
             special,
-            spared,
+            protected,
         }
     }
 }
@@ -151,8 +151,8 @@ impl Transfer<'_> {
         let mut stuck = plan.blocked.clone();
         for path in &plan.blocked {
             self.leave(Lost::new(side.shown(path), what_is_there(path, &held.entries)));
-            if holds_one(path, &clearings.spared) {
-                self.tally.hint(SPARED);
+            if holds_one(path, &clearings.protected) {
+                self.tally.hint(PROTECTED_HINT);
             } else if self.options.existing() == Existing::Replace {
                 self.tally.hint("`--delete` removes what is in the way");
             }
@@ -265,11 +265,11 @@ fn remove_here(folder: &Path, paths: &[RelPath]) -> Result<Vec<(RelPath, String)
     Ok(failed.collect())
 }
 
-/// What `--delete` deletes: as planned, but of a folder that contains a spared path only the rest.
-fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<RelPath> {
+/// What `--delete` deletes: as planned, but of a folder that contains a protected path only the rest.
+fn deletions(plan: &SyncPlan, selected: &[Entry], protected: &[RelPath]) -> Vec<RelPath> {
     let mut deleted: Vec<RelPath> = Vec::new();
     for whole in &plan.delete {
-        if !holds_one(whole, spared) {
+        if !holds_one(whole, protected) {
             deleted.push(whole.clone());
             continue;
         }
@@ -279,7 +279,7 @@ fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<Rel
             .take_while(|entry| entry.path.is_within(whole));
         for entry in held {
             let is_covered = deleted.last().is_some_and(|last| entry.path.is_within(last));
-            if !is_covered && !holds_one(&entry.path, spared) {
+            if !is_covered && !holds_one(&entry.path, protected) {
                 deleted.push(entry.path.clone());
             }
         }
@@ -368,9 +368,9 @@ mod tests {
         let mut selected = held.entries.clone();
         selection.apply(&mut selected);
         let mut made = plan(&source, &selected, options);
-        let spared = held.protected(&selected);
-        hold_back(&mut made, &source, &spared);
-        let clearings = Clearings::of(&made, &source, &held, &selected, spared);
+        let protected = held.protected(&selected);
+        hold_back(&mut made, &source, &protected);
+        let clearings = Clearings::of(&made, &source, &held, &selected, protected);
         assert_eq!(texts(&clearings.in_the_way), ["b", "f"]);
         assert_eq!(texts(&clearings.extra), ["d/old", "z"]);
         assert_eq!(

@@ -284,11 +284,11 @@ fn count(
         }
         Outcome::Unchanged => {
             summary.unchanged += 1;
-            watch.spared(step.entry.size());
+            watch.reused(step.entry.size());
         }
         Outcome::Kept => {
             summary.kept += 1;
-            watch.spared(step.entry.size());
+            watch.reused(step.entry.size());
         }
     }
     watch.finished(&path, outcome);

@@ -291,16 +291,19 @@ mod tests {
 
     #[test]
     fn a_path_is_translated_for_a_server_of_another_name() {
-        let told = |text: &str| {
+        let translated = |text: &str| {
             let remote = Remote::parse(OsStr::new(text)).unwrap();
             remote.in_datacenter("cloud").unwrap()
         };
-        let remote = told("//pfs/./dc/home/me/dc/*.txt");
+        let remote = translated("//pfs/./dc/home/me/dc/*.txt");
         assert_eq!(remote.path.to_string(), "/pfs/cloud/home/me/dc/*.txt");
         assert_eq!(remote.pattern(), Some("//pfs/./cloud/home/me/dc/*.txt"));
-        assert!(told("/pfs/dc/home/me/").path.has_trailing_slash());
-        assert_eq!(told("/pfs/public/x").path.to_string(), "/pfs/public/x");
-        assert_eq!(told("/pfs/pfs/home/me").path.to_string(), "/pfs/cloud/home/me");
+        assert!(translated("/pfs/dc/home/me/").path.has_trailing_slash());
+        assert_eq!(translated("/pfs/public/x").path.to_string(), "/pfs/public/x");
+        assert_eq!(
+            translated("/pfs/pfs/home/me").path.to_string(),
+            "/pfs/cloud/home/me"
+        );
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Transfer<'_> {
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
         let from = self.files.real_path(src).await?;
         let to = self.files.real_path(dest).await?;
-        must_lie_apart((src, &from), (dest, &to))?;
+        must_not_overlap((src, &from), (dest, &to))?;
         must_be_the_users(dest, &to)?;
         let compare = self.compare();
         let held = self.held_there(dest, &to, compare).await?;
@@ -184,12 +184,12 @@ impl Transfer<'_> {
         };
         let mut plan = plan(wanted, &selected, options);
         // If everything is selected, `--delete` also applies to entries that a listing omits.
-        let spared = match self.selection.is_all() {
+        let protected = match self.selection.is_all() {
             true => Vec::new(),
             false => held.protected(&selected),
         };
-        hold_back(&mut plan, wanted, &spared);
-        let clearings = Clearings::of(&plan, wanted, held, &selected, spared);
+        hold_back(&mut plan, wanted, &protected);
+        let clearings = Clearings::of(&plan, wanted, held, &selected, protected);
         (plan, clearings)
     }
 }
@@ -218,7 +218,7 @@ fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
 }
 
 /// A folder inside the other one, by its path or through links, would be removed or filled while it is read.
-fn must_lie_apart(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Result<(), CliError> {
+fn must_not_overlap(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Result<(), CliError> {
     let is_inside = |path: (&PfsPath, &PfsPath), folder: (&PfsPath, &PfsPath)| {
         remote::is_written_within(path.0, folder.0) || remote::is_written_within(path.1, folder.1)
     };

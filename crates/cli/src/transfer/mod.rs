@@ -140,7 +140,7 @@ pub struct Transfer<'a> {
     tally: TransferTotals,
     /// Failed before anything was sent, and not yet counted by a line: names of the list that do not exist, and
     /// unreadable folders.
-    untold: usize,
+    unreported: usize,
     /// The folder of the cluster that was created last: thousands of files may go there.
     made: Option<PfsPath>,
     /// `sent`, `received` or `copied`: the verb for the bytes in the last line.
@@ -161,7 +161,7 @@ impl<'a> Transfer<'a> {
             selection,
             world,
             tally: TransferTotals::default(),
-            untold: 0,
+            unreported: 0,
             made: None,
             moved: "sent",
         }
@@ -191,7 +191,7 @@ impl<'a> Transfer<'a> {
     /// Records a selected entry that is not copied; the next line counts it.
     fn leave(&mut self, lost: Lost) {
         self.tally.lose(lost);
-        self.untold += 1;
+        self.unreported += 1;
     }
 
     /// How files of the cluster are compared with each other.
@@ -243,7 +243,7 @@ impl<'a> Transfer<'a> {
             tokio::select! {
                 summary = &mut work => {
                     let arrived = summary.transferred + summary.unchanged + summary.kept;
-                    let lost = summary.failures.len() + std::mem::take(&mut self.untold);
+                    let lost = summary.failures.len() + std::mem::take(&mut self.unreported);
                     match (lost, arrived) {
                         (0, _) => line.end("Done", &mut self.world.err),
                         (_, 0) => line.end("Failed", &mut self.world.err),

@@ -24,7 +24,7 @@ pub struct Watch {
     files: AtomicU64,
     bytes: AtomicU64,
     moved: AtomicU64,
-    spared: AtomicU64,
+    reused: AtomicU64,
     ended: AtomicU64,
     /// The outcome of every file; kept only if it is printed.
     outcomes: Option<Mutex<Vec<(String, Outcome)>>>,
@@ -54,7 +54,7 @@ impl Watch {
     /// Bytes done and bytes in total. A file that changed is restarted, so more bytes may have been moved than it has.
     fn done(&self) -> (u64, u64) {
         let total = Self::get(&self.bytes);
-        let done = Self::get(&self.moved) + Self::get(&self.spared);
+        let done = Self::get(&self.moved) + Self::get(&self.reused);
         (done.min(total), total)
     }
 
@@ -92,8 +92,8 @@ impl Progress for Watch {
         self.moved.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn spared(&self, bytes: u64) {
-        self.spared.fetch_add(bytes, Ordering::Relaxed);
+    fn reused(&self, bytes: u64) {
+        self.reused.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn finished(&self, path: &str, outcome: Outcome) {
@@ -129,7 +129,7 @@ impl Line {
     /// wire.
     pub fn refresh(&self, watch: &Watch) {
         if let Some(bar) = &self.bar {
-            let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.spared));
+            let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.reused));
             bar.set_length(left_to_send);
             bar.set_position(Watch::get(&watch.moved).min(left_to_send));
             let mut tails = vec![watch.amounts()];
@@ -191,7 +191,7 @@ mod tests {
     fn bytes_already_present_count_as_done() {
         let watch = Watch::default();
         watch.planned(2, 3000);
-        watch.spared(1000);
+        watch.reused(1000);
         watch.moved(500);
         watch.finished("a", Outcome::Unchanged);
         assert_eq!(watch.amounts(), "1.5 kB of 3.0 kB, 1 of 2 files");
@@ -209,7 +209,7 @@ mod tests {
             (watch.amounts().as_str(), watch.percent()),
             ("1.0 kB of 2.0 kB", 50)
         );
-        watch.spared(1500);
+        watch.reused(1500);
         assert_eq!(
             (watch.amounts().as_str(), watch.percent()),
             ("2.0 kB of 2.0 kB", 100)

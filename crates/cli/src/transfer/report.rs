@@ -183,11 +183,11 @@ impl TransferTotals {
     pub fn words(&self, moved: &str) -> String {
         let copied = format!("{} copied", counted(self.transferred));
         let words = self.list(copied, "removed", "failed");
-        let vain = match self.again {
+        let resent = match self.again {
             0 => String::new(),
             again => format!(", {} sent twice", size(again)),
         };
-        format!("{words}; {} {moved}{vain}", size(self.moved))
+        format!("{words}; {} {moved}{resent}", size(self.moved))
     }
 
     /// `3 files would be copied, 97 unchanged, 1 would fail`.
@@ -406,10 +406,10 @@ mod tests {
             .map(|at| Lost::new(format!("f{at}"), "no"))
             .collect();
         assert_eq!(listed(&lost, false).len(), LISTED + 2);
-        let told = listed(&lost, true);
-        assert_eq!(told.len(), LISTED + 1);
+        let shown = listed(&lost, true);
+        assert_eq!(shown.len(), LISTED + 1);
         assert_eq!(
-            told[LISTED],
+            shown[LISTED],
             "  and 2 more; append `2> FILE` to the command to list all of them"
         );
         assert_eq!(listed(&lost[..LISTED], true).last().unwrap(), "  f49: no");

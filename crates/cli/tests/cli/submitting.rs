@@ -224,11 +224,11 @@ fn bare_paddle_train_needs_its_configuration_in_the_package() {
     ] {
         let outcome = shell.run(&[&["submit", &folder], entry].concat());
         assert_eq!(outcome.code, 1, "{}", outcome.err);
-        for told in [
+        for expected in [
             "there is no `trainer_config.py` in the package",
             "-entry 'python train.py'",
         ] {
-            assert!(outcome.err.contains(told), "{told}: {}", outcome.err);
+            assert!(outcome.err.contains(expected), "{expected}: {}", outcome.err);
         }
     }
     assert_eq!(server.lines(), [""; 0], "nothing was sent");
@@ -263,12 +263,12 @@ fn missing_features_of_the_machine_are_mentioned_once_per_start() {
     use std::sync::atomic::AtomicU32;
     let shell = Shell::new();
     let pid = Arc::new(AtomicU32::new(7));
-    let told = pid.clone();
+    let served_pid = pid.clone();
     let _server = crate::scripted::embedded_server(shell.home(), move |line| {
         let (_, body) = crate::scripted::usual(line);
         let mut body: serde_json::Value = serde_json::from_slice(&body).ok()?;
         match line {
-            "GET /api/v1/server" => body["msg"]["pid"] = told.load(Ordering::Relaxed).into(),
+            "GET /api/v1/server" => body["msg"]["pid"] = served_pid.load(Ordering::Relaxed).into(),
             "POST /api/v1/jobs" => {
                 let general = "memory is watched, not limited, because of cgroups";
                 body["notes"] = serde_json::json!([general, "10 cores requested, 2 in total"]);

@@ -165,7 +165,7 @@ fn only_regular_files_are_replaced() {
     let bench = Workbench::new();
     bench.write("a.txt", "x\n");
     let options = paddlecloud_dataprep::WriteOptions {
-        if_there: paddlecloud_dataprep::IfThere::Replace,
+        if_exists: paddlecloud_dataprep::IfExists::Replace,
         ..Default::default()
     };
     for name in ["socket.jsonl", "socket.rio", "socket.txt"] {

@@ -15,7 +15,7 @@ use paddlecloud_transfer::{
 };
 use tokio::net::TcpListener;
 
-use crate::scripted::{Log, Reply, Seen, begun_early, connection, json, serve};
+use crate::scripted::{Log, Reply, Seen, connection, early_reply, json, serve};
 
 const CHANGED: &str = r#"{"code":409,"msg":"it is another file now","error":"conflict"}"#;
 const FOLDER: &str = r#"{"code":200,"msg":{"kind":"folder","mtime":1}}"#;
@@ -114,7 +114,7 @@ async fn a_file_that_keeps_changing_leaves_nothing_behind() {
     let options = TransferOptions::default();
     let summary = client.files().download(vec![download], &options, &()).await;
     let error = &summary.failures[0].error;
-    assert!(matches!(error, TransferError::ChangedThere), "{error:?}");
+    assert!(matches!(error, TransferError::ChangedOnServer), "{error:?}");
     assert_eq!(names_in(folder.path()), Vec::<String>::new());
 }
 
@@ -140,8 +140,8 @@ async fn work_of_many_calls_waits_for_a_server_that_vanished_between_two_of_them
     let (first, ()) = tokio::join!(files.stat(&path), answer_one(listener));
     assert!(first.unwrap().is_folder());
 
-    let told = files.stat(&path).await.unwrap_err();
-    assert!(matches!(told, ClientError::Broken { .. }), "{told}");
+    let error = files.stat(&path).await.unwrap_err();
+    assert!(matches!(error, ClientError::Broken { .. }), "{error}");
     let patient = files.patient();
     let mut waiting = std::pin::pin!(patient.stat(&path));
     let early = tokio::time::timeout(Duration::from_millis(50), waiting.as_mut()).await;
@@ -237,9 +237,9 @@ async fn an_interrupted_range_resumes_in_the_same_version() {
     let there = bytes.clone();
     let (endpoint, log) = serve(move |_, seen| cut_after(seen, &there, 30)).await;
     let client = client(&endpoint);
-    let mut stretch = client.files().stretch(&remote("f"), 10..500).await.unwrap();
+    let mut reader = client.files().read_range(&remote("f"), 10..500).await.unwrap();
     let mut read = Vec::new();
-    while let Some(piece) = stretch.next().await.unwrap() {
+    while let Some(piece) = reader.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }
     assert_eq!(read, bytes[10..]);
@@ -271,9 +271,9 @@ async fn a_reply_with_the_wrong_range_is_requested_again() {
     })
     .await;
     let client = client(&endpoint);
-    let mut stretch = client.files().stretch(&remote("f"), 10..100).await.unwrap();
+    let mut reader = client.files().read_range(&remote("f"), 10..100).await.unwrap();
     let mut read = Vec::new();
-    while let Some(piece) = stretch.next().await.unwrap() {
+    while let Some(piece) = reader.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }
     assert_eq!(read, bytes[10..]);
@@ -288,10 +288,10 @@ async fn a_range_of_a_changed_file_fails() {
     })
     .await;
     let client = client(&endpoint);
-    let mut stretch = client.files().stretch(&remote("f"), 0..100).await.unwrap();
+    let mut reader = client.files().read_range(&remote("f"), 0..100).await.unwrap();
     let mut read = 0;
     let error = loop {
-        match stretch.next().await {
+        match reader.next().await {
             Ok(piece) => read += piece.unwrap().len(),
             Err(error) => break error,
         }
@@ -313,7 +313,12 @@ async fn a_range_of_a_damaged_file_is_requested_once() {
     })
     .await;
     let client = client(&endpoint);
-    let error = client.files().stretch(&remote("f"), 0..100).await.err().unwrap();
+    let error = client
+        .files()
+        .read_range(&remote("f"), 0..100)
+        .await
+        .err()
+        .unwrap();
     assert_eq!(error.refusal(), Some(ErrorName::Damaged), "{error}");
     assert_eq!(lines(&log).len(), 2, "{:?}", lines(&log));
 }
@@ -417,16 +422,16 @@ async fn removed_in_two_tries(is_patient: bool) -> (Result<usize, ClientError>, 
 async fn a_removal_among_much_other_work_is_asked_for_again_and_what_is_gone_then_is_removed() {
     let (still_there, asked) = removed_in_two_tries(true).await;
     assert_eq!((still_there.unwrap(), asked), (1, 2));
-    let (told, asked) = removed_in_two_tries(false).await;
-    assert!(matches!(told, Err(ClientError::Broken { .. })), "{told:?}");
+    let (removed, asked) = removed_in_two_tries(false).await;
+    assert!(matches!(removed, Err(ClientError::Broken { .. })), "{removed:?}");
     assert_eq!(asked, 1);
 }
 
 #[tokio::test]
 async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
     let (endpoint, log) = serve(|number, _| match number {
-        0 => begun_early(r#"{"code":200,"msg":{"bytes":7,"files":1,"folders":0}}"#),
-        _ => begun_early(r#"{"code":404,"msg":"there is no such folder","error":"not-found"}"#),
+        0 => early_reply(r#"{"code":200,"msg":{"bytes":7,"files":1,"folders":0}}"#),
+        _ => early_reply(r#"{"code":404,"msg":"there is no such folder","error":"not-found"}"#),
     })
     .await;
     let client = client(&endpoint);
@@ -441,9 +446,9 @@ async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
 async fn the_result_of_a_package_is_awaited_and_reported() {
     let (endpoint, log) = serve(|number, _| match number {
         0 => {
-            begun_early(r#"{"code":200,"msg":{"id":"abc","folder":"/pfs/dc/x","missing":[],"stored":true}}"#)
+            early_reply(r#"{"code":200,"msg":{"id":"abc","folder":"/pfs/dc/x","missing":[],"stored":true}}"#)
         }
-        _ => begun_early(r#"{"code":400,"msg":"it is damaged","error":"damaged"}"#),
+        _ => early_reply(r#"{"code":400,"msg":"it is damaged","error":"damaged"}"#),
     })
     .await;
     let client = client(&endpoint);

@@ -61,6 +61,9 @@ async fn a_file_rewritten_during_its_download_is_fetched_at_most_three_times() {
         assert_eq!(read, tries);
     }
     let (fetched, read) = fetch_rewritten(9).await;
-    assert!(matches!(fetched, Err(TransferError::ChangedThere)), "{fetched:?}");
+    assert!(
+        matches!(fetched, Err(TransferError::ChangedOnServer)),
+        "{fetched:?}"
+    );
     assert_eq!(read, 3);
 }
