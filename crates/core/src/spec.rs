@@ -552,18 +552,18 @@ mod tests {
             let error = spec.check().expect_err("must be refused");
             (error.field, error.to_string())
         };
-        let (field, told) = refused(|s| s.entry = "x".repeat(MAX_WORD + 1));
-        assert!(field == "entry" && told.contains("65537 bytes"), "{told}");
-        let (field, told) = refused(|s| s.topology = Some("a\0b".into()));
-        assert!(field == "topology" && told.contains("NUL"), "{told}");
-        let (field, told) = refused(|s| drop(s.envs.insert("A".into(), "x".repeat(MAX_WORD + 1))));
-        assert!(field == "envs" && told.contains("`A` has"), "{told}");
-        let (field, told) = refused(|s| {
+        let (field, message) = refused(|s| s.entry = "x".repeat(MAX_WORD + 1));
+        assert!(field == "entry" && message.contains("65537 bytes"), "{message}");
+        let (field, message) = refused(|s| s.topology = Some("a\0b".into()));
+        assert!(field == "topology" && message.contains("NUL"), "{message}");
+        let (field, message) = refused(|s| drop(s.envs.insert("A".into(), "x".repeat(MAX_WORD + 1))));
+        assert!(field == "envs" && message.contains("`A` has"), "{message}");
+        let (field, message) = refused(|s| {
             for number in 0..9 {
                 s.envs.insert(format!("A{number}"), "x".repeat(MAX_WORD));
             }
         });
-        assert!(field == "envs" && told.contains("together"), "{told}");
+        assert!(field == "envs" && message.contains("together"), "{message}");
     }
 
     #[test]

@@ -287,13 +287,13 @@ impl Job {
             worker.restart_at = None;
         }
         let grace = self.grace();
-        let spared = |worker: &&Worker| {
+        let keeps_running = |worker: &&Worker| {
             outcome == Outcome::Succeeded
                 && worker.key.role == Role::Pserver
                 && bug(Planted::PserversKeepRunning)
         };
-        let told = self.live_workers().filter(|worker| !spared(worker));
-        let mut actions: Vec<Action> = told.map(|worker| stop(worker, grace)).collect();
+        let to_stop = self.live_workers().filter(|worker| !keeps_running(worker));
+        let mut actions: Vec<Action> = to_stop.map(|worker| stop(worker, grace)).collect();
         actions.extend(self.finish_when_all_are_gone());
         actions
     }

@@ -24,19 +24,19 @@ impl Job {
     ) -> Vec<Action> {
         let unseated = seating == Seating::Unseated;
         let message = (!why.is_empty()).then(|| format!("{key} waits: {why}"));
-        let told = message.as_ref().is_none_or(|message| *message == self.message);
+        let is_reported = message.as_ref().is_none_or(|message| *message == self.message);
         let Some(worker) = self
             .worker_mut(key)
             .filter(|worker| worker.status == WorkerStatus::Waiting)
         else {
             return Vec::new();
         };
-        if worker.unseated == unseated && told {
+        if worker.unseated == unseated && is_reported {
             return Vec::new();
         }
         let before = std::mem::replace(&mut worker.unseated, unseated);
         self.touch(now);
-        if let Some(message) = message.filter(|_| !told) {
+        if let Some(message) = message.filter(|_| !is_reported) {
             self.note_moment(message.clone());
             self.message = message;
         }

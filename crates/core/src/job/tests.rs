@@ -144,16 +144,16 @@ fn a_failed_trainer_fails_the_job_and_stops_the_others() {
 
 #[test]
 fn a_worker_that_failed_before_it_was_asked_to_stop_counts_as_failed() {
-    for (told, failed) in [(Some(false), 2), (Some(true), 1), (None, 1)] {
+    for (stopped, failed) in [(Some(false), 2), (Some(true), 1), (None, 1)] {
         let mut job = running(1, spec("job", 0, 2));
         job.on_event(first(T1, exited(1)), seconds(5));
         let exit = Exit {
-            stopped: told,
+            stopped,
             ..Exit::with_code(1)
         };
         job.on_event(first(T0, News::Exited(exit)), seconds(6));
         assert_eq!(job.phase, Phase::Final(Outcome::Failed));
-        assert_eq!(job.counts().failed, failed, "{told:?}");
+        assert_eq!(job.counts().failed, failed, "{stopped:?}");
     }
 }
 

@@ -103,7 +103,9 @@ impl Scheduler {
         claims.filter(move |claim| {
             let group = self.queue.group(claim.group);
             let with_it = account.used().plus(group.asked);
-            group.fit == Fit::Beside && account.lets(claim.key) && account.quota().guarantee.covers(with_it)
+            group.fit == Fit::WithOthers
+                && account.lets(claim.key)
+                && account.quota().guarantee.covers(with_it)
         })
     }
 

@@ -204,8 +204,8 @@ async fn stopping_is_polite_then_forced<B: Bench>(bench: &B) {
         bench.settled(&key).await;
         ear.engine.stop(&key, grace).await;
         let exit = ear.exit(&key).await;
-        let told = exit.signal.or(exit.code.map(|code| code - 128));
-        assert_eq!(told, Some(signal), "{program:?}: {exit:?}");
+        let reported = exit.signal.or(exit.code.map(|code| code - 128));
+        assert_eq!(reported, Some(signal), "{program:?}: {exit:?}");
         ear.clean(&key).await;
     }
 }

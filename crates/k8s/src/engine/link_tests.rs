@@ -392,9 +392,9 @@ fn exit() -> protocol::Exit {
 
 #[tokio::test]
 async fn an_end_that_is_not_recorded_is_not_acknowledged() {
-    let told = FromLauncher::Report(protocol::Report::Exited(exit()));
+    let reported = FromLauncher::Report(protocol::Report::Exited(exit()));
     let unable = FromLauncher::Unable { reason: "no".into() };
-    for end in [told, unable] {
+    for end in [reported, unable] {
         let server = Server::start().await;
         let (attempt, mut launcher) = server.launch_one().await;
         server.move_records(true);

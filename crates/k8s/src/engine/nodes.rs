@@ -130,7 +130,7 @@ impl Room {
     }
 
     /// Whether any other node has a ready kubelet. True if nodes are not watched.
-    pub fn has_node_beside(&self, nodes: &BTreeSet<String>) -> bool {
+    pub fn has_other_node(&self, nodes: &BTreeSet<String>) -> bool {
         let ready = self.kubelets.iter().filter(|(_, ready)| **ready);
         self.kubelets.is_empty() || ready.into_iter().any(|(name, _)| !nodes.contains(name))
     }
@@ -363,8 +363,8 @@ mod tests {
         room.set_node(&node("n1", "True", json!([])));
         room.set_node(&node("n2", "Unknown", json!([])));
         assert_eq!(room.is_silent("n1"), Some(false));
-        assert!(room.has_node_beside(&BTreeSet::from(["n2".into()])));
-        assert!(!room.has_node_beside(&BTreeSet::from(["n1".into()])));
+        assert!(room.has_other_node(&BTreeSet::from(["n2".into()])));
+        assert!(!room.has_other_node(&BTreeSet::from(["n1".into()])));
         assert_eq!(room.is_silent("n2"), Some(true));
         room.remove_node("n2");
         assert_eq!(room.is_silent("n2"), Some(true));

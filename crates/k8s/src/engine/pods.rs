@@ -31,7 +31,7 @@ pub struct Disruption {
 
 impl Disruption {
     /// Somebody deletes the pod, and nobody says why. This server deletes only pods of attempts that it stops.
-    pub fn by_somebody() -> Disruption {
+    pub fn by_unknown() -> Disruption {
         Disruption {
             words: "someone deleted it".into(),
             node_is_to_blame: false,
@@ -97,7 +97,7 @@ pub fn disruption(pod: &Pod) -> Option<Disruption> {
     let status = pod.status.as_ref();
     let Some(target) = status.and_then(|status| condition(status, "DisruptionTarget", "True")) else {
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
-        return is_deleted.then(Disruption::by_somebody);
+        return is_deleted.then(Disruption::by_unknown);
     };
     let message = target.message.clone().unwrap_or_default();
     let reason = target.reason.clone().unwrap_or_default();
@@ -314,7 +314,7 @@ mod tests {
         let mut deleted = pod(json!({"phase": "Running"}));
         assert_eq!(disruption(&deleted), None);
         deleted.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(disruption(&deleted), Some(Disruption::by_somebody()));
+        assert_eq!(disruption(&deleted), Some(Disruption::by_unknown()));
     }
 
     #[test]

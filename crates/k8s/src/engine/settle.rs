@@ -64,7 +64,7 @@ pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
     let found = inner
         .blocking(move |inner| recover(inner, &owned.0, &owned.1, &owned.2))
         .await;
-    let told = match found {
+    let recorded = match found {
         Ok(Ok(exit)) => exit,
         Ok(Err(error)) | Err(error) => {
             tracing::debug!(?attempt, %error, "the run's folder tells nothing of an attempt");
@@ -74,10 +74,10 @@ pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
             None
         }
     };
-    match told {
+    match recorded {
         Some(exit) => {
             let log_end = exit.final_log_offset;
-            let end = inner.end_as_told(&attempt, exit);
+            let end = inner.end_as_reported(&attempt, exit);
             inner.end(&attempt, end, Some(log_end)).await;
         }
         None => {

@@ -115,7 +115,7 @@ struct State {
     /// The servers that took part in the latest rollback, and its step.
     formed: Option<(Vec<u64>, u64)>,
     /// The epoch in which training last began at step 0 because there was no checkpoint.
-    begun: u64,
+    start_epoch: u64,
     /// Pushes that were counted, for `stat`.
     pushes: u64,
     /// Open connections of trainers.
@@ -172,7 +172,7 @@ impl Server {
                 pending: (0..config.trainers).map(|_| Vec::new()).collect(),
                 kept: vec![Vec::new(); config.trainers as usize],
                 formed: None,
-                begun: 0,
+                start_epoch: 0,
                 pushes: 0,
                 connected: 0,
             }),

@@ -62,7 +62,7 @@ fn without_namespaces_every_worker_has_its_own_trainer_id() {
         return;
     }
     let paths = ["/trainer_id", "/trainer_count"];
-    let were_there = paths.map(|path| fs::symlink_metadata(path).is_ok());
+    let existing = paths.map(|path| fs::symlink_metadata(path).is_ok());
     for mode in modes()
         .iter()
         .filter(|mode| mode.isolation.namespaces.is_none() && mode.uid.is_none())
@@ -96,7 +96,7 @@ fn without_namespaces_every_worker_has_its_own_trainer_id() {
         paths.iter().all(|path| !PathBuf::from(path).exists()),
         "only workers have them"
     );
-    for (path, _) in paths.iter().zip(were_there).filter(|(_, was_there)| !was_there) {
+    for (path, _) in paths.iter().zip(existing).filter(|(_, existed)| !existed) {
         fs::remove_file(path).unwrap();
     }
 }

@@ -194,9 +194,9 @@ fn a_reconnecting_server_learns_everything_from_the_state() {
         first.until_logged(&attempt, "early\n");
         drop(first);
         // A line may be in the log a moment before its writer is known to be running.
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let connections = std::iter::repeat_with(|| attempt.connect());
-        let mut connections = connections.take_while(|_| begun.elapsed().as_secs() < 60);
+        let mut connections = connections.take_while(|_| started.elapsed().as_secs() < 60);
         let known = connections.find(|(_, state)| state.ready);
         let (mut second, state) = known.expect("a worker without ports is ready when it runs");
         assert_eq!((state.phase, state.log_offset), (Phase::Running, 6));
@@ -346,9 +346,9 @@ fn no_supervisor_starts_while_another_process_holds_its_lock() {
     assert_eq!(attempt.try_start(), Err(taken.into()));
     drop(place);
     // A process that another test is just starting has the lock too, until it becomes its program.
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while is_alive(attempt.dir()) {
-        assert!(begun.elapsed().as_secs() < 60, "nobody has its place any more");
+        assert!(started.elapsed().as_secs() < 60, "nobody has its place any more");
         std::thread::yield_now();
     }
     assert_eq!(attempt.run().ending, Ending::Code(0));

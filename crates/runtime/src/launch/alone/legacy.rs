@@ -305,7 +305,7 @@ fn plain(job: String, package: String, output: String) -> Assembly {
         output,
         trainers: 1,
         pservers: 0,
-        discovery: Discovery::nobody(),
+        discovery: Discovery::single(),
         workers: Vec::new(),
         ports: Ports {
             first: 7164,

@@ -23,7 +23,7 @@ pub enum Discovery {
 
 impl Discovery {
     /// A single trainer without peers.
-    pub fn nobody() -> Discovery {
+    pub fn single() -> Discovery {
         Discovery::Names(Names {
             trainers: vec!["127.0.0.1".to_owned()],
             pservers: Vec::new(),
