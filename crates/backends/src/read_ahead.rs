@@ -29,13 +29,13 @@ impl ReadAhead {
             return Ok(read);
         }
         let in_order = offset == kept.0 + kept.1.len() as u64 || offset.is_multiple_of(AHEAD);
-        let wanted = match in_order {
+        let len = match in_order {
             true => AHEAD.max(buffer.len() as u64),
             false => buffer.len() as u64,
         };
-        let wanted = wanted.min(size - offset);
-        let fetched = fetch(offset, wanted)?;
-        if fetched.len() as u64 != wanted {
+        let len = len.min(size - offset);
+        let fetched = fetch(offset, len)?;
+        if fetched.len() as u64 != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         *kept = (offset, fetched);

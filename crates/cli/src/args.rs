@@ -51,7 +51,7 @@ pub struct GlobalFlags {
 
 impl GlobalFlags {
     /// The server these flags select.
-    pub fn wanted(&self) -> ConfigOverrides {
+    pub fn overrides(&self) -> ConfigOverrides {
         ConfigOverrides {
             config: self.config.clone(),
             datacenter: self.datacenter.clone(),

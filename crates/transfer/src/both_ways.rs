@@ -110,8 +110,8 @@ impl Mover<'_> {
     }
 
     /// Reports what would be transferred.
-    pub(super) fn pretend(&self, way: Way, wanted: &[Item]) {
-        for item in wanted.iter().filter(|item| !item.is_dir()) {
+    pub(super) fn pretend(&self, way: Way, to_transfer: &[Item]) {
+        for item in to_transfer.iter().filter(|item| !item.is_dir()) {
             self.tally
                 .finished(&way.source(item), Outcome::Transferred, item.size());
         }

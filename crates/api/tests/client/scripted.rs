@@ -17,10 +17,10 @@ pub struct Seen {
 impl Seen {
     /// The value of a header, if it was sent.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let wanted = format!("{name}: ");
+        let prefix = format!("{name}: ");
         self.head
             .lines()
-            .find_map(|line| line.strip_prefix(wanted.as_str()))
+            .find_map(|line| line.strip_prefix(prefix.as_str()))
     }
 
     /// The value of a pair in the query.

@@ -47,7 +47,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
 }
 
 async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let choice = config::choice(&context.flags.wanted(), &context.world.env);
+    let choice = config::choice(&context.flags.overrides(), &context.world.env);
     match choice.map_err(ConnectError::from)? {
         Choice::Embedded => own::status(format, context).await,
         Choice::Remote(shared) => status_of_shared(&shared, format, context).await,

@@ -87,15 +87,15 @@ impl Clearings {
     /// `selected` are the entries of `held` that the filter selects; `protected` is never deleted.
     pub fn of(
         plan: &SyncPlan,
-        wanted: &[Entry],
+        source: &[Entry],
         held: &Held,
         selected: &[Entry],
         protected: Vec<RelPath>,
     ) -> Clearings {
         let sent = plan.send.iter().map(|entry| &entry.path);
         let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
-        let is_wanted = |path: &&RelPath| Entry::find(wanted, path).is_some();
-        let contested: Vec<&RelPath> = plan.delete.iter().filter(is_wanted).collect();
+        let is_in_source = |path: &&RelPath| Entry::find(source, path).is_some();
+        let contested: Vec<&RelPath> = plan.delete.iter().filter(is_in_source).collect();
         let is_in_the_way = |path: &RelPath| {
             let next = contested.partition_point(|place| *place <= path);
             next > 0 && path.is_within(contested[next - 1])
@@ -122,8 +122,8 @@ pub(super) fn what_is_there(path: &RelPath, held: &[Entry]) -> &'static str {
 
 /// A folder in the place of another entry stays, with all its contents, if it contains a protected path: deleting only the rest
 /// would not make room.
-pub(super) fn hold_back(plan: &mut SyncPlan, wanted: &[Entry], protected: &[RelPath]) {
-    let stays = |path: &RelPath| Entry::find(wanted, path).is_some() && holds_one(path, protected);
+pub(super) fn hold_back(plan: &mut SyncPlan, source: &[Entry], protected: &[RelPath]) {
+    let stays = |path: &RelPath| Entry::find(source, path).is_some() && holds_one(path, protected);
     let (stuck, free): (Vec<RelPath>, _) = plan.delete.drain(..).partition(stays);
     plan.delete = free;
     leave_out(&mut plan.send, &stuck);
@@ -207,7 +207,7 @@ impl Transfer<'_> {
         }
         let failed = match side {
             Side::Here(folder) => remove_here(folder, paths)?,
-            Side::There(folder) => self.remove_there(folder, paths).await?,
+            Side::There(folder) => self.remove_on_server(folder, paths).await?,
         };
         self.tally.removed += (paths.len() - failed.len()) as u64;
         let mut stuck = Vec::new();
@@ -223,7 +223,7 @@ impl Transfer<'_> {
     }
 
     /// Returns what could not be removed, and why.
-    async fn remove_there(
+    async fn remove_on_server(
         &self,
         folder: &PfsPath,
         paths: &[RelPath],

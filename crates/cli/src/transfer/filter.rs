@@ -176,11 +176,11 @@ fn is_listed(path: &RelPath, listed: &HashSet<&RelPath>) -> bool {
     std::iter::successors(Some(path.clone()), RelPath::parent).any(|path| listed.contains(&path))
 }
 
-fn keep_with_folders(entries: &mut Vec<Entry>, wanted: impl Fn(&RelPath) -> bool) {
+fn keep_with_folders(entries: &mut Vec<Entry>, is_selected: impl Fn(&RelPath) -> bool) {
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in entries.drain(..).rev() {
         let leads_to_something = kept.last().is_some_and(|next| next.path.is_within(&entry.path));
-        if leads_to_something || wanted(&entry.path) {
+        if leads_to_something || is_selected(&entry.path) {
             kept.push(entry);
         }
     }

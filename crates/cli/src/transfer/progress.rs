@@ -164,14 +164,14 @@ fn bar(what: &str) -> ProgressBar {
 /// `Uploading data ####----  42%  1.2 GB of 3.0 GB  12 MB/s  40s left` in this many columns. On a narrow terminal the figures
 /// at the end are dropped first, then the bar, then the middle of the name.
 fn drawn(what: &str, percent: u64, tails: &[String], columns: usize) -> String {
-    let wanted = one_line::width(what).min(columns / 3);
+    let shown_width = one_line::width(what).min(columns / 3);
     let tail_of = |count: usize| {
         let percent = format!(" {percent:>3}%");
         tails[..count]
             .iter()
             .fold(percent, |tail, part| tail + "  " + part)
     };
-    let fits = |count: &usize| wanted + one_line::width(&tail_of(*count)) <= columns;
+    let fits = |count: &usize| shown_width + one_line::width(&tail_of(*count)) <= columns;
     let tail = tail_of((0..=tails.len()).rev().find(fits).unwrap_or(0));
     let room = columns.saturating_sub(one_line::width(&tail));
     let what = one_line::shortened(what, room);

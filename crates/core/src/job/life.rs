@@ -127,12 +127,14 @@ impl Job {
 
     fn attempt_disrupted(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
         let stamp = self.touch(now);
-        let wanted = self.phase.wants_workers();
+        let wants_workers = self.phase.wants_workers();
         let worker = self.worker_mut(key).expect("the caller looked it up");
         let (attempt, exit) = (worker.attempt, Exit::unseen(why.clone()));
         worker.ended_at = Some(ended_at(worker, &exit, stamp));
         worker.exit = Some(exit.clone());
-        let again = wanted.then(|| self.restart_disrupted(key, &why, now)).flatten();
+        let again = wants_workers
+            .then(|| self.restart_disrupted(key, &why, now))
+            .flatten();
         match again {
             Some(launch) => vec![clean(key, attempt), launch],
             None => self.attempt_ended(key, WorkerStatus::Lost, exit, now),

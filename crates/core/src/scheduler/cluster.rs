@@ -230,11 +230,11 @@ impl Cluster {
 
     fn one_seat(&mut self, node: usize, need: &Room, holding: &mut Holding) -> Seat {
         let machine = &mut self.machines[node];
-        let wanted = u32::try_from(need.gpu).unwrap_or(u32::MAX);
-        let gpus = if wanted == 0 {
+        let count = u32::try_from(need.gpu).unwrap_or(u32::MAX);
+        let gpus = if count == 0 {
             Vec::new()
         } else {
-            machine.free_cards(wanted)
+            machine.free_cards(count)
         };
         for card in &gpus {
             machine.holders[*card as usize] += 1;

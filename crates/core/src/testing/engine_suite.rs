@@ -398,10 +398,10 @@ impl<E: Engine> Ear<E> {
         self.hear(key, |news| *news == News::Started).await;
     }
 
-    async fn hear(&mut self, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
+    async fn hear(&mut self, key: &AttemptKey, is_expected: impl Fn(&News) -> bool) -> News {
         loop {
             while let Some(report) = self.heard.pop_front() {
-                if report.attempt == *key && wanted(&report.news) {
+                if report.attempt == *key && is_expected(&report.news) {
                     return report.news;
                 }
             }

@@ -50,9 +50,9 @@ impl Far {
         Self { data, asked }
     }
 
-    fn records(&self, wanted: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>, DataError> {
+    fn records(&self, range: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>, DataError> {
         let mut records = Vec::new();
-        self.data.each_in(wanted, &mut |seen| {
+        self.data.each_in(range, &mut |seen| {
             records.push((seen.number, seen.bytes.to_vec()));
             Ok(ControlFlow::Continue(()))
         })?;

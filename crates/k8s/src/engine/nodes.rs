@@ -186,8 +186,8 @@ impl Room {
 
     fn is_selected(&self, node: &Node) -> bool {
         let labels = node.metadata.labels.clone().unwrap_or_default();
-        let mut wanted = self.pods.node_selector.iter();
-        wanted.all(|(name, value)| labels.get(name) == Some(value))
+        let mut required = self.pods.node_selector.iter();
+        required.all(|(name, value)| labels.get(name) == Some(value))
     }
 
     fn is_open(&self, node: &Node) -> bool {
@@ -240,7 +240,8 @@ fn is_control_plane(node: &Node) -> bool {
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+    let fits =
+        |required: &Option<String>, found: &str| required.as_deref().is_none_or(|required| required == found);
     fits(&toleration.key, &taint.key)
         && fits(&toleration.effect, &taint.effect)
         && fits(&toleration.value, taint.value.as_deref().unwrap_or_default())

@@ -384,11 +384,15 @@ fn files_of_a_broken_stream_are_not_sent_again() {
         missing.contains(&"w-big".to_owned()) && missing.len() < manifest.entries().len(),
         "{missing:?}"
     );
-    let wanted = |entry: &&Entry| entry.is_dir() || missing.contains(&entry.path.to_string());
+    let is_missing = |entry: &&Entry| entry.is_dir() || missing.contains(&entry.path.to_string());
     let source_root = Root::open(source.path()).unwrap();
-    let rest = write_pack(&source_root, manifest.entries().iter().filter(wanted), Vec::new())
-        .unwrap()
-        .0;
+    let rest = write_pack(
+        &source_root,
+        manifest.entries().iter().filter(is_missing),
+        Vec::new(),
+    )
+    .unwrap()
+    .0;
     tree.unpack(rest.as_slice(), PackLimits::default()).unwrap();
     assert!(tree.missing(&manifest, &Default::default()).unwrap().is_empty());
     tree.publish(&rel("job"), Existing::Keep).unwrap();

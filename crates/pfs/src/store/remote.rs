@@ -291,12 +291,12 @@ impl RemoteSpace {
 
 /// The folders of many of these paths.
 fn shared_folders(paths: &[RelPath]) -> HashSet<RelPath> {
-    let mut wanted: HashMap<RelPath, usize> = HashMap::new();
+    let mut counts: HashMap<RelPath, usize> = HashMap::new();
     for path in paths {
-        *wanted.entry(path.parent().unwrap_or_default()).or_default() += 1;
+        *counts.entry(path.parent().unwrap_or_default()).or_default() += 1;
     }
-    wanted.retain(|_, count| *count > ONE_BY_ONE);
-    wanted.into_keys().collect()
+    counts.retain(|_, count| *count > ONE_BY_ONE);
+    counts.into_keys().collect()
 }
 
 /// Walks a remote tree, one listing per level in memory.

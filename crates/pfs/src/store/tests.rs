@@ -277,15 +277,15 @@ fn stat_many_agrees_with_stat() {
     let names: Vec<String> = (0..9).map(|index| format!("d/{index}")).collect();
     names.iter().for_each(|name| stage.put(name, name));
     stage.put("e/lone", "1");
-    let wanted = [
+    let paths = [
         "d/3", "d/no", "d/8", "e/lone", "no/such", "d/0", "d/1", "d/2", "d/3/x",
     ]
     .map(rel);
-    let each: Vec<Option<Meta>> = wanted.iter().map(|path| stage.space.stat(path).ok()).collect();
+    let each: Vec<Option<Meta>> = paths.iter().map(|path| stage.space.stat(path).ok()).collect();
     assert_eq!(each.iter().flatten().count(), 6);
     for lists_dearly in [false, true] {
         stage.store.lists_dearly.store(lists_dearly, Ordering::Relaxed);
-        assert_eq!(stage.space.stat_many(&wanted).unwrap(), each, "{lists_dearly}");
+        assert_eq!(stage.space.stat_many(&paths).unwrap(), each, "{lists_dearly}");
     }
 }
 

@@ -206,13 +206,13 @@ impl Way {
                 datacenter: datacenter.name.clone(),
                 is_embedded: false,
             },
-            Address::Configured(wanted) => {
+            Address::Configured(overrides) => {
                 let program = self.program();
                 let host = Host {
                     program: program.as_ref(),
                     note: |_: &str| {},
                 };
-                Session::open(wanted, &self.environment, host).await?
+                Session::open(overrides, &self.environment, host).await?
             }
         };
         Ok(Arc::new(session))

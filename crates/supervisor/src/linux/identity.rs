@@ -34,12 +34,12 @@ pub fn act_as(user: &RunAs) -> io::Result<ActingAs> {
         found: Rights::current()?,
         thread: PhantomData,
     };
-    let wanted = Rights {
+    let rights = Rights {
         uid: user.uid,
         gid: user.gid,
         groups: gids(&user.groups),
     };
-    wanted.assume()?;
+    rights.assume()?;
     Ok(guard)
 }
 

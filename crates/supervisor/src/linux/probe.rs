@@ -245,18 +245,18 @@ fn locate(own: &str, mounts: &str, controller: Option<&str>) -> Option<(PathBuf,
     let path = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
-        let wanted = controller.map_or(controllers.is_empty(), |name| names(controllers, name));
-        wanted.then_some(path)
+        let matches = controller.map_or(controllers.is_empty(), |name| names(controllers, name));
+        matches.then_some(path)
     })?;
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let mut right = right.split(' ');
         let (kind, options) = (right.next()?, right.nth(1)?);
-        let wanted = controller.map_or(kind == "cgroup2", |name| kind == "cgroup" && names(options, name));
+        let matches = controller.map_or(kind == "cgroup2", |name| kind == "cgroup" && names(options, name));
         let mut left = left.split(' ').skip(3);
         let (root, point) = (left.next()?, Path::new(left.next()?));
         let below = Path::new(path).strip_prefix(root).ok()?;
-        wanted.then(|| (point.join(below), point.to_owned()))
+        matches.then(|| (point.join(below), point.to_owned()))
     })
 }
 

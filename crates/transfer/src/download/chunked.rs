@@ -97,11 +97,11 @@ impl Mover<'_> {
             remote,
             digest: meta.digest,
         });
-        let wanted = missing_in(&fetching.assembly, 0..meta.size);
+        let missing = missing_in(&fetching.assembly, 0..meta.size);
         let fetched = self.fetch_into(&fetching).await;
         if fetched.as_ref().is_err_and(should_restart) {
             self.tally
-                .again(wanted.saturating_sub(missing_in(&fetching.assembly, 0..meta.size)));
+                .again(missing.saturating_sub(missing_in(&fetching.assembly, 0..meta.size)));
         }
         if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
             let assembly = fetching.assembly.clone();
@@ -112,8 +112,8 @@ impl Mover<'_> {
     }
 
     async fn fetch_into(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
-        let wanted = missing_in(&fetching.assembly, 0..u64::MAX);
-        let is_resumed = wanted < fetching.assembly.plan().size;
+        let missing = missing_in(&fetching.assembly, 0..u64::MAX);
+        let is_resumed = missing < fetching.assembly.plan().size;
         self.fetch_missing(fetching).await?;
         let mut digest = fetching.digest;
         if digest.is_none() {
@@ -131,7 +131,7 @@ impl Mover<'_> {
         match blocking(move || assembly.commit(digest, existing)).await {
             Ok(_) => Ok(()),
             Err(error @ AssemblyError::WrongDigest { .. }) => {
-                self.tally.again(wanted);
+                self.tally.again(missing);
                 Err(self.why_wrong(fetching, error).await)
             }
             Err(error) => Err(error.into()),
@@ -192,10 +192,10 @@ impl Mover<'_> {
 
     /// Fetches a range once, and moves its start to the first byte that did not arrive.
     async fn fetch_bytes(&self, fetching: &Arc<Fetching>, run: &mut Range<u64>) -> Result<(), TransferError> {
-        let (fetching, wanted) = (fetching.clone(), run.clone());
+        let (fetching, range) = (fetching.clone(), run.clone());
         let mut flow = self.tally.flow(run.end - run.start);
         let received = self.receiving(&mut flow, async move |client, arrivals| {
-            let mut receiver = Receiver::new(fetching.assembly.clone(), wanted);
+            let mut receiver = Receiver::new(fetching.assembly.clone(), range);
             let fetched = fetching.receive(client, arrivals, &mut receiver).await;
             let rest = receiver.rest();
             (rest, fetched.and(receiver.keep().map_err(TransferError::from)))

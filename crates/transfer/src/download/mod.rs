@@ -54,11 +54,11 @@ impl Mover<'_> {
         if self.tally.is_over() {
             return self.give_up(items.iter().filter(|item| !item.is_dir()), source);
         }
-        let wanted = self.compare_with_local(items).await;
+        let to_transfer = self.compare_with_local(items).await;
         if self.options.dry_run {
-            return self.pretend(Way::Down, &wanted);
+            return self.pretend(Way::Down, &to_transfer);
         }
-        let (files, bare): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_file);
+        let (files, bare): (Vec<Item>, Vec<Item>) = to_transfer.into_iter().partition(Item::is_file);
         // A folder that arrives with its files is renamed into place as a whole, if it does not exist yet.
         let (full, bare) = with_files(bare, &files);
         self.make(bare).await;

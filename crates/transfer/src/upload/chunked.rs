@@ -158,15 +158,15 @@ impl Mover<'_> {
         missing: &[(u64, u64)],
         known: BTreeMap<u64, ChunkName>,
     ) -> Result<Digest, TransferError> {
-        let wanted: BTreeSet<u64> = missing
+        let missing_chunks: BTreeSet<u64> = missing
             .iter()
             .flat_map(|(from, to)| from / CHUNK..to.div_ceil(CHUNK))
             .collect();
         let names = Mutex::new(known);
         let work = (0..sending.layout.count()).map(|index| {
-            let (names, wanted) = (&names, &wanted);
+            let (names, missing_chunks) = (&names, &missing_chunks);
             async move {
-                if wanted.contains(&index) {
+                if missing_chunks.contains(&index) {
                     let name = self.send_chunk(sending, id, index).await?;
                     names.lock().expect("nobody panics with it").insert(index, name);
                 } else {

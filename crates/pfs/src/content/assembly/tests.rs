@@ -488,10 +488,10 @@ fn a_changed_file_is_rebuilt_from_the_old_one_and_what_differs() {
             assert!(assembly.copy_from(to, &old_file, from, len).unwrap());
         }
     }
-    let wanted = assembly.missing();
-    let sent: u64 = wanted.iter().map(|range| range.end - range.start).sum();
+    let missing = assembly.missing();
+    let sent: u64 = missing.iter().map(|range| range.end - range.start).sum();
     assert!(sent < 20_000, "{sent} bytes sent");
-    for range in wanted {
+    for range in missing {
         assembly
             .put_range(range.start, &new[range.start as usize..range.end as usize])
             .unwrap();

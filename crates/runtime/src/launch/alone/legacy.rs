@@ -73,8 +73,8 @@ impl<'a> Variables<'a> {
     }
 
     /// Reports all missing variables at once.
-    fn check(&self, wanted: &[&[&str]]) -> Result<(), LaunchError> {
-        let absent: Vec<&[&str]> = wanted
+    fn check(&self, required: &[&[&str]]) -> Result<(), LaunchError> {
+        let absent: Vec<&[&str]> = required
             .iter()
             .copied()
             .filter(|names| self.get(names).is_none())
