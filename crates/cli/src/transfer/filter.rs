@@ -281,7 +281,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn includes_alone_take_only_what_matches_and_the_way_to_it() {
+    fn includes_alone_select_matches_and_their_parent_folders() {
         assert_eq!(kept_by(&["--include", "*.txt"]), ["a", "a/x.txt"]);
         assert_eq!(kept_by(&["--include", "/b"]), ["b", "b/a", "b/a/y.log"]);
     }

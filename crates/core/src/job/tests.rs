@@ -323,7 +323,7 @@ fn a_killed_job_frees_its_name_at_once_and_is_final_when_all_are_gone() {
 }
 
 #[test]
-fn a_kill_does_not_rewrite_what_the_workers_did() {
+fn a_kill_does_not_change_the_outcome_of_a_finished_job() {
     let mut job = running(1, spec("job", 1, 1));
     job.on_event(first(T0, exited(0)), seconds(5));
     job.on_event(Event::KillRequested(AfterKill::Remove), seconds(6));

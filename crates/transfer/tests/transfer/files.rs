@@ -419,7 +419,7 @@ async fn removed_in_two_tries(is_patient: bool) -> (Result<usize, ClientError>, 
 }
 
 #[tokio::test]
-async fn a_removal_among_much_other_work_is_asked_for_again_and_what_is_gone_then_is_removed() {
+async fn a_patient_removal_is_retried_and_missing_paths_count_as_removed() {
     let (still_there, asked) = removed_in_two_tries(true).await;
     assert_eq!((still_there.unwrap(), asked), (1, 2));
     let (removed, asked) = removed_in_two_tries(false).await;

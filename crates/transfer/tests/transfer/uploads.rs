@@ -88,7 +88,7 @@ async fn an_upload_lost_three_times_fails() {
 }
 
 #[tokio::test]
-async fn after_a_lost_reply_the_server_is_asked_what_it_knows_before_it_has_to_read() {
+async fn a_lost_commit_reply_queries_the_known_digest_before_a_computed_one() {
     let digest = paddlecloud_pfs::Digest::of(b"abc");
     let known = format!(r#"{{"code":200,"msg":{{"kind":"file","size":3,"mtime":1,"digest":"{digest}"}}}}"#);
     for (answers, asked) in [("known=", &["known"][..]), ("digest=", &["known", "digest"])] {
