@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_out_is_no_path() {
+    fn paths_leading_outside_are_refused() {
         for text in [
             "/pfs/dc/home/me/../you",
             "relative",

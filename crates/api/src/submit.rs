@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_gets_the_defaults_of_the_documents() {
+    fn missing_fields_get_the_documented_defaults() {
         let spec = spec_of(&request()).unwrap();
         let mut expected = JobSpec::new("job-word-emb".parse().unwrap());
         expected.package = Some("/pfs/local/home/me/job_word_emb".into());

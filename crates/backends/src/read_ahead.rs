@@ -29,13 +29,13 @@ impl ReadAhead {
             return Ok(read);
         }
         let in_order = offset == kept.0 + kept.1.len() as u64 || offset.is_multiple_of(AHEAD);
-        let wanted = match in_order {
+        let len = match in_order {
             true => AHEAD.max(buffer.len() as u64),
             false => buffer.len() as u64,
         };
-        let wanted = wanted.min(size - offset);
-        let fetched = fetch(offset, wanted)?;
-        if fetched.len() as u64 != wanted {
+        let len = len.min(size - offset);
+        let fetched = fetch(offset, len)?;
+        if fetched.len() as u64 != len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         *kept = (offset, fetched);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_in_order_are_few_and_reads_elsewhere_are_small() {
+    fn sequential_reads_are_few_and_random_reads_are_small() {
         let content: Vec<u8> = (0..10_000_000_u32).map(|i| (i >> 3) as u8).collect();
         let size = content.len() as u64;
         let mut asked = Vec::new();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_sends_less_than_there_is_does_not_pass_for_the_end() {
+    fn a_short_read_is_not_taken_for_the_end() {
         let ahead = ReadAhead::default();
         let short = ahead.read_at(&mut [0; 8], 0, 8, |_, _| Ok(Bytes::from_static(b"half")));
         assert_eq!(short.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);

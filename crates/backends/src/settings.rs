@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_apart() {
+    fn addresses_are_parsed() {
         let url: HdfsUrl = "hdfs://nn:8020//a/b/".parse().unwrap();
         assert_eq!((url.cluster(), url.folder()), ("hdfs://nn:8020", "/a/b"));
         assert_eq!("hdfs://ha".parse::<HdfsUrl>().unwrap().folder(), "");
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
-        let told = |url: &str| url.parse::<HdfsUrl>().unwrap_err().to_string();
+    fn an_invalid_address_is_explained() {
+        let message = |url: &str| url.parse::<HdfsUrl>().unwrap_err().to_string();
         assert_eq!(
-            told("http://nn"),
+            message("http://nn"),
             "`http://nn` is not an HDFS address: it must begin with `hdfs://`"
         );
-        assert!(told("hdfs:///x").contains("names no host"));
-        assert!(told("hdfs://nn/a/../b").contains("without `.` and `..`"));
+        assert!(message("hdfs:///x").contains("names no host"));
+        assert!(message("hdfs://nn/a/../b").contains("without `.` and `..`"));
         assert!(S3Settings::from_url("s3:///x").is_err());
     }
 

@@ -31,7 +31,7 @@ fn hdfs_passes_the_suite() {
 
 #[cfg(feature = "hdfs")]
 #[test]
-fn drafts_in_hdfs_count_for_nobody_and_only_the_next_server_sweeps_them() {
+fn hdfs_drafts_are_not_counted_and_only_the_next_server_sweeps_them() {
     let Some(url) = service("PADDLECLOUD_TEST_HDFS") else {
         return;
     };
@@ -81,7 +81,7 @@ fn s3_passes_the_suite() {
 
 #[cfg(feature = "s3")]
 #[test]
-fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
+fn s3_uploads_of_a_killed_server_are_aborted_by_the_next() {
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
     };
@@ -94,10 +94,10 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
         path: "large".parse().unwrap(),
     };
     let before = open();
-    let mut begun = before.begin(&place, FileAttributes::default()).unwrap();
-    begun.append(&vec![7; 20 << 20]).unwrap();
+    let mut file = before.begin(&place, FileAttributes::default()).unwrap();
+    file.append(&vec![7; 20 << 20]).unwrap();
     // As a process does that is killed: nothing is cleaned up.
-    std::mem::forget(begun);
+    std::mem::forget(file);
     assert_eq!(
         before.sweep(&space, Default::default()).unwrap(),
         0,
@@ -113,7 +113,7 @@ fn what_a_killed_server_had_begun_in_s3_is_given_up_by_the_next() {
 /// A concurrent writer writes into a folder while it moves: what it wrote stays or moves, and is never lost.
 #[cfg(feature = "s3")]
 #[test]
-fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
+fn files_written_to_an_s3_folder_during_its_move_are_not_lost() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
         return;
@@ -141,17 +141,17 @@ fn what_arrives_in_a_folder_of_s3_while_it_moves_is_not_lost() {
         let renamed = store.rename(&at("top/from"), &at("top/to"), Existing::Keep);
         moved.store(true, Ordering::Relaxed);
         // What arrives after the second look at the folder stays, too; nobody can tell that any more.
-        let is_told = matches!(renamed, Ok(()) | Err(paddlecloud_pfs::RootError::Changing(_)));
-        assert!(is_told, "{renamed:?}");
+        let is_expected = matches!(renamed, Ok(()) | Err(paddlecloud_pfs::RootError::Changing(_)));
+        assert!(is_expected, "{renamed:?}");
         writer.join().unwrap()
     });
     assert!(!arrived.is_empty(), "somebody wrote meanwhile");
-    let is_there = |path: String| store.stat(&at(&path)).is_ok();
+    let exists = |path: String| store.stat(&at(&path)).is_ok();
     for name in arrived {
-        let found = is_there(format!("top/from/{name}")) || is_there(format!("top/to/{name}"));
+        let found = exists(format!("top/from/{name}")) || exists(format!("top/to/{name}"));
         assert!(found, "{name} is lost");
     }
-    assert!((0..100).all(|number| is_there(format!("top/to/{number}"))));
+    assert!((0..100).all(|number| exists(format!("top/to/{number}"))));
     store.remove_all(&at("top")).unwrap();
 }
 
@@ -181,7 +181,7 @@ fn s3_with_a_wrong_secret_is_refused() {
 
 #[cfg(any(feature = "hdfs", feature = "s3"))]
 #[test]
-fn a_service_that_is_not_there_is_reported() {
+fn an_unreachable_service_is_reported() {
     use std::net::TcpListener;
     // A port that was free a moment ago and that nobody listens on.
     let port = TcpListener::bind("127.0.0.1:0")
@@ -269,7 +269,7 @@ fn is_refused_by_the_backends_quota(store: &dyn FileStore) {
 }
 
 #[test]
-fn cephfs_tells_and_enforces_its_own_quota() {
+fn cephfs_reports_and_enforces_its_own_quota() {
     let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
         return;
     };
@@ -301,9 +301,9 @@ fn cephfs_tells_and_enforces_its_own_quota() {
 
 /// CephFS counts what is written some seconds later, and refuses writes from then on.
 fn wait_until_full(store: &dyn FileStore) {
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while write(store, &anns("probe"), &[7; 1000]).is_ok() {
-        assert!(begun.elapsed().as_secs() < 120, "it is full in the end");
+        assert!(started.elapsed().as_secs() < 120, "it is full in the end");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     drop(store.remove(&anns("probe")));
@@ -311,7 +311,7 @@ fn wait_until_full(store: &dyn FileStore) {
 
 #[cfg(feature = "hdfs")]
 #[test]
-fn hdfs_tells_its_own_quota_without_copies_and_enforces_it() {
+fn hdfs_reports_its_own_quota_without_replicas_and_enforces_it() {
     let (Some(url), Some(classes)) = (
         service("PADDLECLOUD_TEST_HDFS"),
         service("PADDLECLOUD_TEST_HDFS_CLASSES"),

@@ -51,7 +51,7 @@ pub struct GlobalFlags {
 
 impl GlobalFlags {
     /// The server these flags select.
-    pub fn wanted(&self) -> ConfigOverrides {
+    pub fn overrides(&self) -> ConfigOverrides {
         ConfigOverrides {
             config: self.config.clone(),
             datacenter: self.datacenter.clone(),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_spoken_of_as_they_were_typed() {
+    fn flags_are_quoted_as_they_were_typed() {
         assert!(refused("submit -parallelism many x").contains("for `-parallelism <NUMBER>`"));
         assert!(refused("submit --parallelism many x").contains("for `--parallelism <NUMBER>`"));
         assert!(refused("submit --cpu 1 -gpu many x").contains("for `-gpu <NUMBER>`"));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_and_clusters_stay_what_they_are() {
+    fn switches_and_clusters_are_unchanged() {
         assert_eq!(rewritten("kill -rm job"), "kill --rm job");
         assert_eq!(rewritten("kill -rm=true job"), "kill --rm job");
         assert_eq!(rewritten("kill -rm=false job"), "kill job");

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_workers_and_paths_are_asked_for_where_they_belong() {
+    fn jobs_workers_and_paths_are_completed_where_they_belong() {
         for line in [
             "kill ",
             "kill a b",

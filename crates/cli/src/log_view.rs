@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_several_workers_stay_whole_and_say_who_speaks() {
+    fn lines_of_several_workers_stay_complete_and_name_their_worker() {
         let (trainer, server) = (worker("trainer", 0, 1), worker("pserver", 10, 2));
         let events = [
             LogEvent::Workers(vec![trainer.clone(), server.clone()]),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_leaves_no_words_in_the_data_and_another_worker_begins_on_a_line_of_its_own() {
+    fn a_gap_adds_no_text_and_another_worker_starts_on_a_new_line() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone()]),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_progress_bar_is_one_line_unless_somebody_watches() {
+    fn a_progress_bar_is_one_line_unless_it_is_watched() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone(), two]),
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn carriage_returns_end_steps_once_even_when_torn_apart() {
+    fn split_carriage_returns_end_a_step_once() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone(), two]),

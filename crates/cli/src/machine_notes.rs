@@ -37,7 +37,7 @@ fn is_news(info: &ServerInfo, context: &Context<'_>) -> bool {
     };
     let file = place.data.join("notes-told");
     let start = format!("{} {}\n", info.pid, info.started);
-    if std::fs::read_to_string(&file).is_ok_and(|told| told == start) {
+    if std::fs::read_to_string(&file).is_ok_and(|shown| shown == start) {
         return false;
     }
     // If it cannot be remembered, it is mentioned again.

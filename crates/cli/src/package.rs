@@ -36,8 +36,8 @@ pub fn collect(folder: &Path, world: &mut World) -> Result<Package, CliError> {
 
 /// One line about the virtual environments and caches that are not uploaded; many are counted.
 fn tell_left_out(scan: &Scan, world: &mut World) {
-    let of_kind = |wanted| {
-        let folders = scan.built_in.iter().filter(move |(_, kind)| *kind == wanted);
+    let of_kind = |searched| {
+        let folders = scan.built_in.iter().filter(move |(_, kind)| *kind == searched);
         folders.map(|(folder, _)| folder).collect::<Vec<_>>()
     };
     let environments = some_of(&of_kind(BuiltIn::VirtualEnvironment), "virtual environment");

@@ -176,7 +176,7 @@ pub async fn start(
 /// Whether a server answers. One that is still stopping or starting is waited for.
 async fn is_served(place: &EmbeddedFolder) -> Result<bool, ConnectError> {
     let limit = Duration::from_secs(STOP_LIMIT.tv_sec.unsigned_abs());
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         if place.client().ping().await.is_ok() {
             return Ok(true);
@@ -184,7 +184,7 @@ async fn is_served(place: &EmbeddedFolder) -> Result<bool, ConnectError> {
         let Some(holder) = Holder::of(place) else {
             return Ok(false);
         };
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             return Err(holder.wedged(place));
         }
         blocking(move || holder.watch()).await?;
@@ -250,7 +250,7 @@ async fn spawn(
     blocking(move || {
         let log_begins = std::fs::metadata(place.log()).map_or(0, |file| file.len());
         for _ in 0..START_TRIES {
-            if spawn_and_wait(&place, &environment, &program, log_begins)? == Heard::Ready {
+            if spawn_and_wait(&place, &environment, &program, log_begins)? == StartReport::Ready {
                 return Ok(());
             }
         }
@@ -264,7 +264,7 @@ fn spawn_and_wait(
     environment: &Environment,
     program: &Program,
     log_begins: u64,
-) -> Result<Heard, ConnectError> {
+) -> Result<StartReport, ConnectError> {
     let failed = |error: &std::io::Error| ConnectError::NoServer {
         message: format!("cannot start the embedded server: {error}"),
         hints: Vec::new(),
@@ -335,14 +335,14 @@ struct Word {
 
 /// What a starting server reported.
 #[derive(Debug, PartialEq, Eq)]
-enum Heard {
+enum StartReport {
     Ready,
     /// It exited silently.
     Nothing,
 }
 
 /// `log_begins` is the start of this server's part of the log: earlier lines are from others.
-fn wait_ready(place: &EmbeddedFolder, log_begins: u64, ready: OwnedFd) -> Result<Heard, ConnectError> {
+fn wait_ready(place: &EmbeddedFolder, log_begins: u64, ready: OwnedFd) -> Result<StartReport, ConnectError> {
     let not_ready = |problem: String| not_ready(place, log_begins, &problem);
     let mut line = Vec::new();
     let mut pipe = File::from(ready);
@@ -362,7 +362,7 @@ fn wait_ready(place: &EmbeddedFolder, log_begins: u64, ready: OwnedFd) -> Result
         }
     }
     match serde_json::from_slice::<Word>(line.trim_ascii()) {
-        Ok(word) if word.ready => Ok(Heard::Ready),
+        Ok(word) if word.ready => Ok(StartReport::Ready),
         Ok(word) => Err(ConnectError::NoServer {
             message: format!(
                 "the embedded server cannot start: {}",
@@ -370,7 +370,7 @@ fn wait_ready(place: &EmbeddedFolder, log_begins: u64, ready: OwnedFd) -> Result
             ),
             hints: word.hints,
         }),
-        Err(_) => Ok(Heard::Nothing),
+        Err(_) => Ok(StartReport::Nothing),
     }
 }
 
@@ -426,7 +426,7 @@ mod tests {
     }
 
     /// How a server that writes `words` and exits is classified.
-    fn heard(words: &str) -> Result<Heard, ConnectError> {
+    fn report_of(words: &str) -> Result<StartReport, ConnectError> {
         let (_folder, place) = place();
         let (ready, theirs) = rustix::pipe::pipe().unwrap();
         rustix::io::write(&theirs, words.as_bytes()).unwrap();
@@ -435,10 +435,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_when_it_is_ready_and_why_it_is_not() {
-        assert_eq!(heard("{\"ready\":true}\n").unwrap(), Heard::Ready);
-        assert_eq!(heard("").unwrap(), Heard::Nothing);
-        let refused = heard("{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n");
+    fn a_server_reports_that_it_is_ready_or_why_it_is_not() {
+        assert_eq!(report_of("{\"ready\":true}\n").unwrap(), StartReport::Ready);
+        assert_eq!(report_of("").unwrap(), StartReport::Nothing);
+        let refused = report_of("{\"error\":\"the port is taken\",\"hints\":[\"stop the other\"]}\n");
         assert_eq!(
             refused.unwrap_err().to_string(),
             "the embedded server cannot start: the port is taken"
@@ -446,7 +446,7 @@ mod tests {
     }
 
     /// The message a user gets about a server that runs this script; also its folder.
-    async fn told_of(script: &str) -> (ConnectError, tempfile::TempDir) {
+    async fn failure_of(script: &str) -> (ConnectError, tempfile::TempDir) {
         let (folder, place) = place();
         std::fs::write(place.log(), "an earlier server is ready\n").unwrap();
         let (source, path) = (folder.path().join("source"), folder.path().join("program"));
@@ -468,7 +468,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_that_ends_while_it_starts_is_started_once_more() {
-        let (error, folder) = told_of("echo x >>${0%/*}/starts; echo last words").await;
+        let (error, folder) = failure_of("echo x >>${0%/*}/starts; echo last words").await;
         assert_eq!(error.to_string(), "the embedded server ended before it was ready");
         let hints = error.hints("paddlectl");
         assert_eq!(hints.last().unwrap(), "its last line: last words");
@@ -477,15 +477,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_words_of_an_earlier_server_are_not_this_ones() {
-        let (error, _folder) = told_of("exit 1").await;
+    async fn the_log_of_an_earlier_server_is_not_quoted() {
+        let (error, _folder) = failure_of("exit 1").await;
         let hints = error.hints("paddlectl");
         assert_eq!(hints.len(), 1, "{hints:?}");
         assert!(hints[0].starts_with("its log is "), "{hints:?}");
     }
 
     #[tokio::test]
-    async fn a_server_that_still_leaves_is_waited_for() {
+    async fn an_exiting_server_is_waited_for() {
         let (_folder, place) = place();
         assert!(!is_served(&place).await.unwrap(), "nobody was ever there");
         let mut server = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_the_shell_stay_behind() {
+    fn secrets_of_the_shell_are_not_passed_on() {
         let env = [
             ("PATH", "/bin"),
             ("LC_ALL", "C"),

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_program_needs_of_the_shell_comes_along() {
+    fn only_necessary_shell_variables_are_passed_on() {
         let pairs = [
             ("PATH", "/bin"),
             ("LC_ALL", "C"),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_to_a_configuration_that_does_not_name_the_server() {
+    fn hints_mention_the_configuration_only_if_it_names_the_server() {
         let unreachable = |endpoint: &str| ClientError::Unreachable {
             endpoint: endpoint.to_owned(),
             reason: "refused".to_owned(),

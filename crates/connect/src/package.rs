@@ -259,7 +259,7 @@ impl Progress for Arrived {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn spared(&self, bytes: u64) {
+    fn reused(&self, bytes: u64) {
         self.moved(bytes);
     }
 }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_own_folder_is_no_part_of_a_package() {
+    fn the_clients_own_folder_is_not_packaged() {
         let (home, environment) = home();
         let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
         let paths: Vec<String> = package
@@ -311,7 +311,7 @@ mod tests {
 
     /// The sources of this crate: files that did not change in the last seconds.
     #[test]
-    fn what_did_not_change_since_the_last_submit_is_not_read_again() {
+    fn unchanged_files_are_not_read_again() {
         let (home, environment) = home();
         let look = || {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_out_says_what_to_do() {
+    fn a_link_to_the_outside_is_refused_with_a_hint() {
         let (home, environment) = home();
         std::os::unix::fs::symlink("/etc/hosts", home.path().join("hosts")).unwrap();
         let Err(error) = look_through(resolve(home.path()).unwrap(), &environment) else {
@@ -366,13 +366,13 @@ mod tests {
         let (home, environment) = home();
         let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
         let refused = ErrorBody::new(ErrorName::PayloadTooLarge, "the list is longer than 64 MiB");
-        let told = too_many_files(&package, &ClientError::Refused(refused));
-        let text = told.to_string();
+        let error = too_many_files(&package, &ClientError::Refused(refused));
+        let text = error.to_string();
         assert!(
             text.contains("has too many files, 1: the list is longer than 64 MiB"),
             "{text}"
         );
-        assert!(told.hints("paddlectl")[0].contains("`.paddleignore`"));
+        assert!(error.hints("paddlectl")[0].contains("`.paddleignore`"));
     }
 
     #[tokio::test]

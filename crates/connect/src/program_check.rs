@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_must_work_out_is_left_to_it() {
+    fn commands_that_need_a_shell_are_not_checked() {
         for command in [
             "paddle version",
             "paddle train --config=/pfs/dc1/home/me/a.py",

@@ -28,11 +28,11 @@ pub struct Host<'a, N: FnMut(&str)> {
 impl Session {
     /// Opens the server that the configuration selects; the embedded server is running when this returns.
     pub async fn open<N: FnMut(&str)>(
-        wanted: &ConfigOverrides,
+        overrides: &ConfigOverrides,
         environment: &Environment,
         mut host: Host<'_, N>,
     ) -> Result<Session, ConnectError> {
-        match config::choice(wanted, environment)? {
+        match config::choice(overrides, environment)? {
             Choice::Remote(datacenter) => {
                 if let Some(warning) = exposure(&datacenter) {
                     (host.note)(&warning);

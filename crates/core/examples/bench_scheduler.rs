@@ -21,7 +21,7 @@ const MEASURED: Duration = Duration::from_secs(3);
 
 fn main() {
     println!("{NODES} nodes of 64 cores and 256Gi, a quarter of them with 8 GPUs; one thread");
-    let wanted = std::env::args().nth(1).unwrap_or_default();
+    let filter = std::env::args().nth(1).unwrap_or_default();
     let length: Option<usize> = std::env::args().nth(2).and_then(|length| length.parse().ok());
     for workload in [
         Workload::Uniform,
@@ -29,7 +29,7 @@ fn main() {
         Workload::Hard,
         Workload::Quotas,
     ] {
-        if !workload.describe().starts_with(&wanted) {
+        if !workload.describe().starts_with(&filter) {
             continue;
         }
         println!("\n{}", workload.describe());

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_people_ask_about_is_explained() {
+    fn common_exit_codes_and_signals_are_explained() {
         let ends = [
             Exit {
                 oom: true,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_output_is_reported_whatever_the_end() {
+    fn lost_output_is_reported_even_on_success() {
         let exit = Exit {
             lost_output: 4096,
             ..Exit::with_code(0)
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clash_names_the_port_and_who_holds_it() {
+    fn a_clash_names_the_port_and_its_holder() {
         let clash = Clash {
             port: 7164,
             by: Some("process 42 (nginx)".into()),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn code_zero_with_an_out_of_memory_child_is_no_success() {
+    fn code_zero_with_an_out_of_memory_child_is_not_a_success() {
         assert!(Exit::with_code(0).is_success());
         assert!(
             !Exit {

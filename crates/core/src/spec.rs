@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_with_an_open_quote_is_refused_and_nothing_that_a_shell_takes() {
+    fn a_command_with_an_open_quote_is_refused_and_valid_shell_commands_are_not() {
         for open in ["sh -c 'x", "python \"a b", "echo \\\\'", "echo \"it's"] {
             let mut spec = spec();
             spec.entry = open.into();
@@ -545,25 +545,25 @@ mod tests {
     }
 
     #[test]
-    fn what_no_program_can_be_started_with_is_refused() {
+    fn values_no_program_can_be_started_with_are_refused() {
         let refused = |change: fn(&mut JobSpec)| {
             let mut spec = spec();
             change(&mut spec);
             let error = spec.check().expect_err("must be refused");
             (error.field, error.to_string())
         };
-        let (field, told) = refused(|s| s.entry = "x".repeat(MAX_WORD + 1));
-        assert!(field == "entry" && told.contains("65537 bytes"), "{told}");
-        let (field, told) = refused(|s| s.topology = Some("a\0b".into()));
-        assert!(field == "topology" && told.contains("NUL"), "{told}");
-        let (field, told) = refused(|s| drop(s.envs.insert("A".into(), "x".repeat(MAX_WORD + 1))));
-        assert!(field == "envs" && told.contains("`A` has"), "{told}");
-        let (field, told) = refused(|s| {
+        let (field, message) = refused(|s| s.entry = "x".repeat(MAX_WORD + 1));
+        assert!(field == "entry" && message.contains("65537 bytes"), "{message}");
+        let (field, message) = refused(|s| s.topology = Some("a\0b".into()));
+        assert!(field == "topology" && message.contains("NUL"), "{message}");
+        let (field, message) = refused(|s| drop(s.envs.insert("A".into(), "x".repeat(MAX_WORD + 1))));
+        assert!(field == "envs" && message.contains("`A` has"), "{message}");
+        let (field, message) = refused(|s| {
             for number in 0..9 {
                 s.envs.insert(format!("A{number}"), "x".repeat(MAX_WORD));
             }
         });
-        assert!(field == "envs" && told.contains("together"), "{told}");
+        assert!(field == "envs" && message.contains("together"), "{message}");
     }
 
     #[test]

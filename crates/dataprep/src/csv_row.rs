@@ -18,7 +18,7 @@ pub(crate) struct Rows<R> {
     /// Where each cell ends.
     ends: Vec<usize>,
     state: State,
-    is_begun: bool,
+    is_started: bool,
     /// The line in which the next row begins, from 1.
     line: u64,
     /// Line ends inside quotes of the current row.
@@ -97,7 +97,7 @@ impl<R: BufRead> Rows<R> {
             cells: Vec::new(),
             ends: Vec::new(),
             state: State::CellStart,
-            is_begun: false,
+            is_started: false,
             line: 1,
             inner_lines: 0,
             quote_line: 1,
@@ -107,8 +107,8 @@ impl<R: BufRead> Rows<R> {
     /// The next row; `None` at the end. Empty lines are not rows.
     pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>, RowError> {
         self.raw.clear();
-        if !self.is_begun {
-            self.is_begun = true;
+        if !self.is_started {
+            self.is_started = true;
             self.take_mark().map_err(RowError::Io)?;
         }
         let mark_len = self.raw.len();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_as_on_any_system_and_the_last_as_it_likes() {
+    fn any_line_ending_is_accepted_and_the_last_may_be_missing() {
         for table in [
             "a,b\n1,2\n",
             "a,b\r\n1,2\r\n",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_the_end_of_a_row_is_named_with_its_line() {
+    fn an_unclosed_quote_is_reported_with_its_line() {
         let problem = |table: &str| read(table).unwrap_err();
         assert_eq!(
             problem("a,b\n1,\"x\n2,3\n"),

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_format_packed_or_not() {
+    fn names_determine_the_format_compressed_or_not() {
         let of = |name: &str| Format::of_name(Path::new(name));
         assert_eq!(of("a/train.csv.gz"), Some(Format::Csv));
         assert_eq!(of("shard-000.tar"), Some(Format::Tar));

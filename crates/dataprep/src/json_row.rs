@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_named() {
+    fn an_invalid_row_is_explained() {
         assert!(Row::parse(b"5").unwrap_err().contains("cannot be a row"));
         assert!(Row::parse(b"{\"a\":").unwrap_err().starts_with("is not JSON: "));
         assert!(check(b"1 2").is_err());

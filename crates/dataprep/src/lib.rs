@@ -32,4 +32,4 @@ pub use error::DataError;
 pub use format::{Format, UnknownFormat};
 pub use origin::Origin;
 pub use read::{Dataset, ReadOptions, Seen, Visit};
-pub use write::{IfThere, WriteOptions};
+pub use write::{IfExists, WriteOptions};

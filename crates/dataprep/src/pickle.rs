@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dumped_is_loaded() {
+    fn dumped_values_are_loaded() {
         let mut out = Vec::new();
         dump(
             sample().iter().map(|(name, value)| (name.as_str(), value)),

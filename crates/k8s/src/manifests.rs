@@ -219,15 +219,19 @@ impl<'a> Printing<'a> {
     }
 
     fn tolerations(&self) -> Vec<Value> {
-        let each = self.settings.pods.tolerations.iter().map(|wanted| {
+        let each = self.settings.pods.tolerations.iter().map(|toleration| {
             object([
-                ("key", json!(wanted.key)),
+                ("key", json!(toleration.key)),
                 (
                     "operator",
-                    json!(if wanted.value.is_some() { "Equal" } else { "Exists" }),
+                    json!(if toleration.value.is_some() {
+                        "Equal"
+                    } else {
+                        "Exists"
+                    }),
                 ),
-                ("value", json!(wanted.value)),
-                ("effect", json!(wanted.effect)),
+                ("value", json!(toleration.value)),
+                ("effect", json!(toleration.effect)),
             ])
         });
         each.collect()

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pulls_the_image_and_what_seats_the_gang_are_objects_of_the_run() {
+    fn pull_secret_and_pod_group_are_objects_of_the_run() {
         let mut spec = samples::spec("my-job", 0, 1);
         spec.registry = Some("hub".into());
         let mut job = samples::starting(7, spec);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_attempt_has_a_secret_beside_its_pod() {
+    fn a_later_attempt_has_its_own_secret() {
         let mut job = samples::starting(7, samples::spec("my-job", 0, 2));
         job.workers[0].attempt = 1;
         job.workers[1].attempt = 2;

@@ -311,11 +311,18 @@ pub fn is_pinned(pod: &Pod) -> bool {
 }
 
 fn tolerations(settings: &Settings) -> Option<Vec<Toleration>> {
-    let each = settings.pods.tolerations.iter().map(|wanted| Toleration {
-        key: wanted.key.clone(),
-        operator: Some(if wanted.value.is_some() { "Equal" } else { "Exists" }.to_owned()),
-        value: wanted.value.clone(),
-        effect: wanted.effect.clone(),
+    let each = settings.pods.tolerations.iter().map(|toleration| Toleration {
+        key: toleration.key.clone(),
+        operator: Some(
+            if toleration.value.is_some() {
+                "Equal"
+            } else {
+                "Exists"
+            }
+            .to_owned(),
+        ),
+        value: toleration.value.clone(),
+        effect: toleration.effect.clone(),
         toleration_seconds: None,
     });
     let all: Vec<Toleration> = each.collect();

@@ -183,13 +183,13 @@ mod tests {
         std::iter::from_fn(|| checker.next(index)).collect()
     }
 
-    fn told(findings: &[Finding]) -> Vec<(String, Verdict)> {
+    fn verdicts(findings: &[Finding]) -> Vec<(String, Verdict)> {
         let one = |finding: &Finding| (finding.indexed.place.path.to_string(), finding.verdict);
         findings.iter().map(one).collect()
     }
 
     #[test]
-    fn what_was_seen_behind_a_link_is_not_missed_when_the_link_leads_elsewhere() {
+    fn a_file_recorded_behind_a_link_is_not_reported_missing() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("run/f", "1"), ("link -> run", "")]);
         let index = MemoryIndex::default();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_outside_and_damaged_are_told_apart_until_somebody_has_heard_of_it() {
+    fn changed_outside_and_damaged_files_are_distinguished_until_settled() {
         let (folder, root) = scratch();
         let index = MemoryIndex::default();
         for name in ["sound", "touched", "changed", "removed", "damaged"] {
@@ -221,19 +221,19 @@ mod tests {
             ("touched", Verdict::Touched),
         ];
         let expected = expected.map(|(name, verdict)| (name.to_owned(), verdict));
-        assert_eq!(told(&findings(&index, Some(&root))), expected);
+        assert_eq!(verdicts(&findings(&index, Some(&root))), expected);
         let again = findings(&index, Some(&root));
-        assert_eq!(told(&again), expected, "looking alone changes nothing");
+        assert_eq!(verdicts(&again), expected, "looking alone changes nothing");
 
         again.iter().for_each(|finding| finding.settle(&index).unwrap());
-        let mut unsound = told(&findings(&index, Some(&root)));
+        let mut unsound = verdicts(&findings(&index, Some(&root)));
         unsound.retain(|(_, verdict)| *verdict != Verdict::Sound);
         let damaged = ("damaged".to_owned(), Verdict::Damaged);
         assert_eq!(unsound, [damaged], "damage stays reported, the rest is mended");
     }
 
     #[test]
-    fn what_became_known_anew_is_not_mended_by_what_was_found_before() {
+    fn settling_an_old_finding_keeps_a_newer_record() {
         let (folder, root) = scratch();
         let index = MemoryIndex::default();
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_the_place_of_a_file_keeps_its_files() {
+    fn files_in_a_folder_that_replaced_a_file_stay_indexed() {
         let (folder, root) = scratch();
         let index = MemoryIndex::default();
         root.write_file(&rel("x"), b"old", Existing::Keep).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_has_its_verdict_and_the_others_theirs() {
+    fn an_unreadable_file_does_not_affect_other_verdicts() {
         as_ordinary_user(|folder, root| {
             let index = MemoryIndex::default();
             for name in ["a", "b", "c"] {
@@ -288,6 +288,6 @@ mod tests {
         root.write_file(&rel("f"), b"content", Existing::Keep).unwrap();
         known(&index, &root, "f", b"content");
         let found = findings(&index, None);
-        assert_eq!(told(&found), [("f".to_owned(), Verdict::Unreadable)]);
+        assert_eq!(verdicts(&found), [("f".to_owned(), Verdict::Unreadable)]);
     }
 }

@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn links_that_leave_are_named() {
+    fn links_leading_outside_are_reported() {
         assert_eq!(outside(&[("a", "..")]).as_deref(), Some("a"));
         assert_eq!(outside(&[("a", "/etc/passwd")]).as_deref(), Some("a"));
         assert_eq!(outside(&[("d/a", "../../x")]).as_deref(), Some("d/a"));
     }
 
     #[test]
-    fn a_link_that_leaves_only_through_another_link_is_found() {
+    fn a_link_leading_outside_through_another_link_is_found() {
         assert_eq!(
             outside(&[("s/t/u", "../.."), ("l", "s/t/u/..")]).as_deref(),
             Some("l")
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_leave_are_told_at_once_in_order_whatever_they_lead_through() {
+    fn all_links_leading_outside_are_reported_in_order() {
         let entry = |(path, target): &(&str, &str)| Entry {
             path: path.parse().unwrap(),
             node: match target.is_empty() {
@@ -201,13 +201,13 @@ mod tests {
         ];
         let entries: Vec<Entry> = tree.iter().map(entry).collect();
         let outside = links_outside(&entries);
-        let told: Vec<String> = outside.iter().map(|link| link.path.to_string()).collect();
-        assert_eq!(told, ["a", "d/e", "f", "z"]);
+        let reported: Vec<String> = outside.iter().map(|link| link.path.to_string()).collect();
+        assert_eq!(reported, ["a", "d/e", "f", "z"]);
         assert!(outside.iter().all(|link| !link.tangled));
     }
 
     #[test]
-    fn links_that_lead_through_each_other_too_often_are_given_up() {
+    fn long_chains_of_links_are_reported_as_tangled() {
         let mut all = Links::default();
         for number in 0..10 {
             let target = format!("{}l{}", "./".repeat(50), number + 1);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_end() {
+    fn link_loops_terminate() {
         assert_eq!(outside(&[("a", "b"), ("b", "a/x/y")]), None);
     }
 }

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_path_is_refused() {
+    fn invalid_paths_are_refused() {
         for text in ["", "pfs/dc1/home/ann", "/etc/passwd", "/pfsx/dc1/public"] {
             assert!(
                 matches!(text.parse::<PfsPath>(), Err(PfsPathError::NotPfs(_))),
@@ -381,7 +381,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_text_only_the_own_home_and_public_are_reached(
+        fn any_path_reaches_only_the_callers_home_and_public(
             tail in "(/|\\.|\\.\\.|%2e|%2f|a|ann|bob|home|user|public|pfs|dc1|dc2|\\x00|\u{2024}|\u{ff0f}){0,14}",
         ) {
             let Ok(path) = format!("/pfs/{tail}").parse::<PfsPath>() else { return Ok(()) };

@@ -133,7 +133,7 @@ impl Ledger {
     }
 
     /// The part of the staged bytes and files that no write has reserved: others put it there, and it counts.
-    pub fn nobodys(&self, space: &Space, since: &Measuring, staged: Amount) -> Amount {
+    pub fn unreserved(&self, space: &Space, since: &Measuring, staged: Amount) -> Amount {
         let mut accounts = self.lock();
         let allowed = accounts.entry(space.clone()).or_default().allowed;
         staged.minus(since.open.plus(allowed.minus(since.allowed)))

@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_never_climbs(bytes in "[a./%\\x00]{0,12}".prop_map(String::into_bytes)) {
+        fn an_accepted_path_never_climbs(bytes in "[a./%\\x00]{0,12}".prop_map(String::into_bytes)) {
             if let Ok(path) = RelPath::from_bytes(&bytes) {
                 prop_assert!(path.parts().all(|part| part != b".." && part != b"." && !part.contains(&0)));
                 prop_assert!(!bytes.starts_with(b"/"));

@@ -109,7 +109,7 @@ pub fn unfinished_packages(root: &Root) -> Result<Vec<UnfinishedPackage>, RootEr
 fn look_at_all<K, T>(
     root: &Root,
     kind: impl Fn(&[u8]) -> Option<K>,
-    told: impl Fn(K, Mtime, Usage) -> T,
+    describe: impl Fn(K, Mtime, Usage) -> T,
 ) -> Result<Vec<T>, RootError> {
     let Some(staging) = open_staging(root)? else {
         return Ok(Vec::new());
@@ -117,7 +117,7 @@ fn look_at_all<K, T>(
     let found = staging.names()?.into_iter().filter_map(|name| {
         let key = kind(&name)?;
         let (touched, usage) = look_at(&staging, &name)?;
-        Some(told(key, touched, usage))
+        Some(describe(key, touched, usage))
     });
     Ok(found.collect())
 }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_old_enough_expires() {
+    fn only_old_staged_entries_expire() {
         let (folder, root) = scratch();
         let tree = StagedTree::create(&root).unwrap();
         let plan = AssemblyPlan {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_there_is_no_upload_and_goes_when_it_is_old_enough() {
+    fn foreign_entries_in_the_staging_folder_are_not_uploads_and_expire() {
         let (folder, root) = scratch();
         let staging = folder.path().join(STAGING);
         plant(
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_job_put_something_else_nothing_is_staged() {
+    fn a_staging_folder_replaced_by_a_link_is_ignored() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("d/x", "1"), (".pfs-staging -> d", "")]);
         assert_eq!(unfinished(&root).unwrap(), []);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_goes_unless_somebody_can_go_on_with_it() {
+    fn leftovers_of_a_dead_process_are_removed_unless_resumable() {
         let (folder, root) = scratch();
         let tree = StagedTree::create(&root).unwrap();
         tree.tree()
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_where_nothing_was_begun_has_nothing_unfinished() {
+    fn a_new_root_has_no_unfinished_uploads() {
         let (_folder, root) = scratch();
         assert_eq!(unfinished(&root).unwrap(), []);
     }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_travels_with_the_folders_on_the_way() {
+    fn only_differing_files_and_their_parent_folders_are_sent() {
         let source = [
             dir("a"),
             file("a/same", "1", 1),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_target_has_is_kept_or_deleted_as_a_whole() {
+    fn extra_target_entries_are_kept_or_deleted_with_their_folder() {
         let source = [file("m", "", 1)];
         let target = [
             dir("a"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_where_that_is_not_wanted() {
+    fn existing_files_are_kept_if_requested() {
         let keep = SyncOptions {
             existing: Existing::Keep,
             ..SyncOptions::default()
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_kind_and_stays_is_in_the_way_with_all_that_either_holds() {
+    fn kept_entries_of_another_kind_are_conflicts_with_their_contents() {
         for extra in [Extra::Keep, Extra::Delete] {
             let keep = SyncOptions {
                 existing: Existing::Keep,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_takes_the_place_of_a_folder_after_that_is_gone() {
+    fn a_file_replaces_a_folder_after_its_removal() {
         let (source, target) = ([file("a", "x", 1)], [dir("a"), file("a/b", "", 1)]);
         let delete = SyncOptions {
             extra: Extra::Delete,
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_another_kind_stays_where_nothing_may_be_deleted() {
+    fn a_node_of_another_kind_is_kept_unless_deleting_is_allowed() {
         let made = plan(
             &[
                 file("a", "x", 1),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_folders_travel_once() {
+    fn empty_folders_are_sent_once() {
         let source = [dir("a"), dir("a/empty")];
         assert_eq!(
             names(&plan(&source, &[], SyncOptions::default()).send),

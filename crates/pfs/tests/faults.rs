@@ -217,7 +217,7 @@ fn check_no_part_is_visible(folder: &Path) {
 }
 
 #[test]
-fn a_full_disk_is_told_and_harms_nothing() {
+fn a_full_disk_is_reported_and_harms_nothing() {
     if let Some(folder) = role() {
         return fill_the_disk(&folder);
     }
@@ -227,7 +227,7 @@ fn a_full_disk_is_told_and_harms_nothing() {
         "mount -t tmpfs -o size=10m none '{0}' && exec \"$@\"",
         folder.path().display()
     );
-    let test = sufferer("a_full_disk_is_told_and_harms_nothing", folder.path());
+    let test = sufferer("a_full_disk_is_reported_and_harms_nothing", folder.path());
     let mut command = Command::new("unshare");
     command
         .args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"])

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_half_survives_the_way_there_and_back() {
+    fn every_half_survives_the_round_trip() {
         for half in 0..=u16::MAX {
             let wide = from_f16(half);
             if wide.is_nan() {

@@ -152,14 +152,14 @@ impl Shared {
     }
 
     /// Waits until something can be read. Returns 0 if the other side has ended.
-    fn wait_for_bytes(&mut self, wanted: usize) -> io::Result<usize> {
+    fn wait_for_bytes(&mut self, len: usize) -> io::Result<usize> {
         loop {
             let available = self.available()?;
             if available > 0 || self.has_ended {
                 return Ok(available);
             }
             let needs = &self.head(self.incoming).reader_needs.0;
-            needs.store(wanted.min(RING / 2) as u64, Ordering::Relaxed);
+            needs.store(len.min(RING / 2) as u64, Ordering::Relaxed);
             // With the fence in `wake_if`: either this side sees the bytes, or the other side sees that it sleeps.
             fence(Ordering::SeqCst);
             let slept = match self.available()? {
@@ -258,11 +258,11 @@ impl Read for Shared {
     }
 
     fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let wanted = buffers.iter().map(|buffer| buffer.len()).sum();
-        if wanted == 0 {
+        let len = buffers.iter().map(|buffer| buffer.len()).sum();
+        if len == 0 {
             return Ok(0);
         }
-        let count = self.wait_for_bytes(wanted)?.min(wanted).min(PIECE);
+        let count = self.wait_for_bytes(len)?.min(len).min(PIECE);
         let (start, mut left) = (self.start(self.incoming), count);
         for buffer in buffers {
             let part = buffer.len().min(left);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_the_other_side_ended_can_be_read() {
+    fn bytes_written_before_the_peer_closed_can_be_read() {
         let (mut server, mut client) = pair(NO_LIMIT);
         server.write_all(b"last words").unwrap();
         drop(server);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_that_cannot_be_is_refused() {
+    fn an_impossible_position_is_refused() {
         let (mut server, client) = pair(NO_LIMIT);
         let written = &client.head(client.outgoing).written.0;
         written.store(RING as u64 + 1, Ordering::Release);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_nobody_reads_ends() {
+    fn a_write_without_a_reader_times_out() {
         let (mut server, _client) = pair(Duration::from_millis(1));
         let error = server.write_all(&vec![0; RING + 1]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

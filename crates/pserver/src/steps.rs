@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn an_asynchronous_server_that_forgot_who_left_holds_nobody_up() {
+    fn an_asynchronous_server_that_forgot_departures_does_not_block_trainers() {
         let mut steps = Steps::new(Mode::Bounded(1), 3, 0, &[0]);
         steps.roll_back(1, 0, &[None; 3]);
         steps.restore_progress(&[4, 2, 2]);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_bounded_by_the_bytes_that_are_there() {
+    fn a_count_is_bounded_by_the_remaining_bytes() {
         let head = Writer::new().u32(u32::MAX).u64(0).finish();
         assert!(Reader::new(&head).count("entries", 8).is_err());
         let head = Writer::new().u32(1).u64(0).finish();

@@ -79,11 +79,11 @@ pub fn from_write(error: WriteError) -> PyErr {
 fn damage(py: Python<'_>, message: String, file: &Path, offset: Option<u64>, reason: String) -> PyErr {
     let error = DamageError::new_err(message);
     let value = error.value(py);
-    let told = value
+    let set = value
         .setattr("file", file.as_os_str())
         .and_then(|()| value.setattr("offset", offset))
         .and_then(|()| value.setattr("reason", reason));
-    match told {
+    match set {
         Ok(()) => error,
         Err(failure) => failure,
     }

@@ -140,8 +140,8 @@ impl InOrder {
             return Ok(());
         };
         let loaded = (self.loaded_to - reader.position()) as usize;
-        let wanted = loaded.min(max - batch.len());
-        self.given += reader.read_batch(wanted, batch)? as u64;
+        let count = loaded.min(max - batch.len());
+        self.given += reader.read_batch(count, batch)? as u64;
         Ok(())
     }
 

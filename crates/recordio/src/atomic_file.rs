@@ -18,7 +18,7 @@ pub(crate) struct AtomicFile {
 impl AtomicFile {
     pub(crate) fn create(path: &Path) -> Result<Self, WriteError> {
         check_replaceable(path).map_err(|e| WriteError::io(path, e))?;
-        let (file, temporary) = create_beside(path).map_err(|e| WriteError::io(path, e))?;
+        let (file, temporary) = create_temporary(path).map_err(|e| WriteError::io(path, e))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -83,7 +83,7 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
     }
 }
 
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+fn create_temporary(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path
         .file_name()

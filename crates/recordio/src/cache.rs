@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_outlives_what_is_not() {
+    fn recently_used_values_are_kept() {
         let mut cache = Cache::new(30);
         for key in 0..3 {
             cache.insert(key, key, 10);

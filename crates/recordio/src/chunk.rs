@@ -239,29 +239,29 @@ impl Chunk {
         Ok(self.opener.open(&info.header, stored, limits)?)
     }
 
-    /// Brings `wanted` into the window and returns its position there.
+    /// Brings `range` into the window and returns its position there.
     fn fill<S: ReadAt>(
         &mut self,
         source: &SizedSource<S>,
-        wanted: Range<u64>,
+        range: Range<u64>,
         ahead: usize,
     ) -> Result<Range<usize>, ReadError> {
-        let len = (wanted.end - wanted.start) as usize;
+        let len = (range.end - range.start) as usize;
         let window = self.window_at..self.window_at + self.window.len() as u64;
-        if window.contains(&wanted.start) {
-            let start = (wanted.start - window.start) as usize;
-            if wanted.end <= window.end {
+        if window.contains(&range.start) {
+            let start = (range.start - window.start) as usize;
+            if range.end <= window.end {
                 return Ok(start..start + len);
             }
             self.window.discard_front(start);
         } else {
             self.window.clear();
         }
-        self.window_at = wanted.start;
+        self.window_at = range.start;
         let have = self.window.len();
-        let reach = (source.len() - wanted.start).min(len.max(ahead) as u64) as usize;
+        let reach = (source.len() - range.start).min(len.max(ahead) as u64) as usize;
         let grown = self.window.resize(reach);
-        if let Err(error) = source.read(&mut grown[have..], wanted.start + have as u64) {
+        if let Err(error) = source.read(&mut grown[have..], range.start + have as u64) {
             self.window.clear();
             return Err(error);
         }

@@ -217,7 +217,7 @@ mod tests {
     const PACKING: [Compressor; 3] = [Compressor::Snappy, Compressor::Gzip, Compressor::Zstd];
 
     #[test]
-    fn what_is_packed_unpacks_to_the_same_bytes() {
+    fn packed_bytes_survive_the_round_trip() {
         let payload: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(i) / 7) as u8).collect();
         for compressor in PACKING {
             for len in [0, 1, 65_535, 65_536, 65_537, 300_000] {

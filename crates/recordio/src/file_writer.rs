@@ -64,7 +64,7 @@ impl FileWriter {
         let (_, written, headers) = self.writer.finish_with_headers()?;
         let path = self.file.path().to_owned();
         // The old index is removed first: a crash in between leaves a file without an index, never with a wrong one.
-        remove_if_there(&stored_index::index_path(&path))?;
+        remove_if_exists(&stored_index::index_path(&path))?;
         self.file.publish()?;
         if self.index == IndexFile::Stored {
             stored_index::store(&path, Layout::Cloud, headers.into_iter())?;
@@ -73,7 +73,7 @@ impl FileWriter {
     }
 }
 
-fn remove_if_there(path: &Path) -> Result<(), WriteError> {
+fn remove_if_exists(path: &Path) -> Result<(), WriteError> {
     match fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(WriteError::io(path, e)),
         _ => Ok(()),

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_words_of_an_original_file_are_understood() {
+    fn the_header_of_an_original_file_is_parsed() {
         let bytes = [
             4, 3, 2, 1, 0x5c, 0x43, 0x94, 0xa0, 1, 0, 0, 0, 0xe6, 0xd1, 0xc9, 1, 3, 0, 0, 0,
         ];

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_or_given_back_is_read_once_more() {
+    fn peeked_and_returned_bytes_are_read_again() {
         let mut input = Lookahead::new(&b"abcdefgh"[..]);
         input.mark();
         assert_eq!(read(&mut input, 3), b"abc");

@@ -30,7 +30,7 @@ const MAX_DEAD_ENDS: usize = 4 << 20;
 
 /// Bytes of chunks that may be read without success because a damaged one points there, per byte of the file. Beyond that, a
 /// damaged chunk's size is no longer trusted.
-const MAX_VAIN: u64 = 16;
+const MAX_WASTED: u64 = 16;
 
 /// Searches for chunks after damage in one file.
 pub(crate) struct Resync<'a, S> {
@@ -49,7 +49,7 @@ pub(crate) struct Memory {
     /// places from which it is known to reach the end of the file
     alive: HashSet<(u64, Layout)>,
     /// bytes of chunks that turned out not to be valid
-    vain: u64,
+    wasted: u64,
 }
 
 /// What follows the bytes of the source.
@@ -132,7 +132,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
     }
 
     fn is_valid_chunk(&mut self, offset: u64, layout: Layout) -> Result<bool, ReadError> {
-        let is_believed = self.memory.vain <= MAX_VAIN.saturating_mul(self.source.len());
+        let is_believed = self.memory.wasted <= MAX_WASTED.saturating_mul(self.source.len());
         if offset >= self.source.len() || !is_believed {
             return Ok(false);
         }
@@ -147,7 +147,7 @@ impl<'a, S: ReadAt> Resync<'a, S> {
         match Chunk::default().load(self.source, &info, layout, &self.limits, 0) {
             Ok(()) => Ok(true),
             Err(LoadError::Fault(_)) => {
-                self.memory.vain += info.header.chunk_len();
+                self.memory.wasted += info.header.chunk_len();
                 Ok(false)
             }
             Err(LoadError::Fatal(error)) => Err(error),

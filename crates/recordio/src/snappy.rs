@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_decoder_reads_what_is_packed() {
+    fn the_reference_decoder_reads_our_output() {
         let mut back = Vec::new();
         snap::read::FrameDecoder::new(&packed(&sample())[..])
             .read_to_end(&mut back)
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reference_encoder_packs_is_unpacked() {
+    fn output_of_the_reference_encoder_is_unpacked() {
         let mut reference = snap::write::FrameEncoder::new(Vec::new());
         reference.write_all(&sample()).unwrap();
         let mut out = Buffer::default();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_repeated_identifiers_are_passed_over() {
+    fn padding_and_repeated_identifiers_are_skipped() {
         let mut stored = packed(b"abc");
         stored.extend_from_slice(b"\xfe\x03\x00\x00\x00\x00\x00");
         stored.extend_from_slice(&packed(b"def"));

@@ -18,13 +18,13 @@ use crate::source::SizedSource;
 /// How far to search for a chunk whose position the damaged one does not show.
 const WINDOW: usize = 64 << 20;
 /// Bytes that may be examined without success, per byte of the stream. Real damage needs few.
-const MAX_VAIN: u64 = 8;
+const MAX_WASTED: u64 = 8;
 
 pub(crate) struct StreamResync {
     limits: Limits,
     memory: Memory,
     /// bytes of damaged chunks that were read
-    vain: u64,
+    wasted: u64,
     events: u64,
 }
 
@@ -51,7 +51,7 @@ impl StreamResync {
         Self {
             limits,
             memory: Memory::default(),
-            vain: 0,
+            wasted: 0,
             events: 0,
         }
     }
@@ -90,8 +90,8 @@ impl StreamResync {
     /// A stream crafted to be damaged everywhere is given up.
     fn check_effort(&mut self, damage: &Damaged<'_>) -> Result<(), ReadError> {
         self.events += 1;
-        self.vain += damage.read;
-        if self.vain <= MAX_VAIN * (damage.offset + WINDOW as u64) {
+        self.wasted += damage.read;
+        if self.wasted <= MAX_WASTED * (damage.offset + WINDOW as u64) {
             return Ok(());
         }
         Err(ReadError::Unrecoverable {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_is_read_in_vain_again_and_again_is_given_up() {
+    fn a_stream_search_stops_after_repeated_failures() {
         let mut resync = StreamResync::new(Limits::default());
         let mut input = Lookahead::new(&b"no chunk at all"[..]);
         let damage = Damaged {
@@ -173,7 +173,7 @@ mod tests {
             read: WINDOW as u64,
             allowed: u64::MAX,
         };
-        for _ in 0..MAX_VAIN {
+        for _ in 0..MAX_WASTED {
             assert_eq!(resync.lost_len(&mut input, &damage).unwrap(), 15);
         }
         let error = resync.lost_len(&mut input, &damage).unwrap_err();

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_setting_is_named() {
         let ask = |pairs: &[(&str, &str)], by: Option<&str>| {
             request(wish(by, &["a"]), |name| {
                 let found = pairs.iter().find(|(known, _)| *known == name);

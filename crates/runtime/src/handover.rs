@@ -95,7 +95,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_a_python_that_looked_for_the_package_can_lack_it() {
+    fn only_exit_code_75_means_that_the_package_is_missing() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let python = |code: &str| {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_file_is_passed_over_even_behind_a_link() {
+    fn our_own_file_is_skipped_even_behind_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let (ours, theirs) = (folder.path().join("a"), folder.path().join("b"));
         std::fs::create_dir_all(&ours).unwrap();

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_stands_in_for_flags() {
+    fn environment_variables_replace_missing_flags() {
         let options = parse(
             "",
             &[

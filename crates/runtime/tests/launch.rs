@@ -104,7 +104,7 @@ fn a_program_that_fails_is_explained_and_its_code_passed_on() {
 }
 
 #[test]
-fn peers_that_do_not_come_are_named() {
+fn missing_peers_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let port = format!("--launch-port={}", free_port());
     let words = [
@@ -128,8 +128,8 @@ fn a_signal_reaches_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let script = "trap 'echo told to stop; exit 5' TERM; touch begun; while true; do sleep 1 & wait $!; done";
     let child = launch(folder.path(), &["sh", "-c", script]);
-    let begun = folder.path().join("begun");
-    wait_until("the program begins", || begun.exists());
+    let started = folder.path().join("begun");
+    wait_until("the program begins", || started.exists());
     // SAFETY: a plain signal to a child that has not been waited for.
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     let (code, text) = end(child);

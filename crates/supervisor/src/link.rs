@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_before_it_fills_the_memory() {
+    fn an_invalid_frame_is_refused_before_it_fills_the_memory() {
         let mut decoder = Decoder::default();
         decoder.push(&[255, 255, 255, 255, 0]);
         assert!(matches!(

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_copy_has_its_place_in_the_log() {
+    fn a_rotated_copy_keeps_its_offsets_in_the_log() {
         for chunk in [1, 1000, 65_536] {
             let (log, printed) = printed(chunk);
             let all: Vec<u8> = parts(&printed).into_iter().flat_map(|part| part.bytes).collect();

@@ -103,15 +103,15 @@ impl Mover<'_> {
             }
         };
         if !item.is_dir() {
-            self.tally.spared(item.size());
+            self.tally.reused(item.size());
             self.tally.finished(&way.source(&item), outcome, item.size());
         }
         None
     }
 
     /// Reports what would be transferred.
-    pub(super) fn pretend(&self, way: Way, wanted: &[Item]) {
-        for item in wanted.iter().filter(|item| !item.is_dir()) {
+    pub(super) fn pretend(&self, way: Way, to_transfer: &[Item]) {
+        for item in to_transfer.iter().filter(|item| !item.is_dir()) {
             self.tally
                 .finished(&way.source(item), Outcome::Transferred, item.size());
         }

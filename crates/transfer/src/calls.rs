@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::Method;
 use paddlecloud_api::Envelope;
-use paddlecloud_api::client::{AS_LONG_AS_ANY, Absence, Call, ClientError, Replay, TREES, Target};
+use paddlecloud_api::client::{AS_LONG_AS_ANY, Call, ClientError, OnAbsence, Replay, TREES, Target};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{
     CopyReply, FILES, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, ShareRequest,
@@ -115,8 +115,8 @@ impl<'a> FileClient<'a> {
     /// between the two, and a copy with `Keep` may find its own first result.
     fn replay(&self, is_harmless: bool) -> Replay {
         match self.absence {
-            Absence::IsTold if !is_harmless => Replay::Never,
-            Absence::IsTold | Absence::IsWaitedOut => Replay::Safe,
+            OnAbsence::Fail if !is_harmless => Replay::Never,
+            OnAbsence::Fail | OnAbsence::Wait => Replay::Safe,
         }
     }
 

@@ -30,7 +30,7 @@ pub enum TransferError {
     )]
     UploadGone,
     #[error("it changed on the server while it was being fetched")]
-    ChangedThere,
+    ChangedOnServer,
     #[error("its bytes on the server's disk differ from those that were stored; the disk is damaged")]
     Damaged,
     #[error("it is not a regular file")]
@@ -67,7 +67,7 @@ impl TransferError {
     pub(super) fn spoils_what_arrived(&self) -> bool {
         match self {
             TransferError::Damaged
-            | TransferError::ChangedThere
+            | TransferError::ChangedOnServer
             | TransferError::Assembly(AssemblyError::WrongDigest { .. }) => true,
             TransferError::Local(error) | TransferError::Assembly(AssemblyError::Storage(error)) => matches!(
                 error,

@@ -25,7 +25,7 @@ pub(super) struct Gathering {
     /// Trees that several files may share.
     trees: HashMap<(PathBuf, PfsPath, String), Arc<Tree>>,
     /// Folders that were opened for one source alone.
-    apart: usize,
+    unshared: usize,
     /// What cannot be transferred.
     pub(super) failed: Vec<(String, TransferError)>,
 }
@@ -33,12 +33,12 @@ pub(super) struct Gathering {
 impl Gathering {
     /// Whether further sources must wait until these items are done.
     pub(super) fn is_full(&self) -> bool {
-        self.roots.len() + self.apart >= OPEN_AT_ONCE
+        self.roots.len() + self.unshared >= OPEN_AT_ONCE
     }
 
     /// Adds the items of a folder. Links that lead out of it fail.
     pub(super) fn add_tree(&mut self, tree: Tree, entries: Vec<Entry>) {
-        self.apart += 1;
+        self.unshared += 1;
         let tree = Arc::new(tree);
         let outside = links_outside(&entries);
         let left_out: HashSet<&RelPath> = outside.iter().map(|link| &link.path).collect();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_one_folder_share_a_tree_whatever_lies_between_them() {
+    fn files_of_one_folder_share_a_tree() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut gathering = Gathering::default();
         for (folder, remote, name) in [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_opened_once_and_only_so_many_are_open() {
+    fn a_folder_is_opened_once_and_the_number_of_open_folders_is_bounded() {
         let above = tempfile::tempdir().unwrap();
         let mut gathering = Gathering::default();
         let mut folders = 0;

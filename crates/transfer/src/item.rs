@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_twice_travels_twice() {
+    fn a_repeated_name_is_sent_twice() {
         let (_folder, tree) = tree();
         let items = ["a", "b", "b", "c"].map(|path| Item::of_tree(&tree, file(path, 1)));
         let sizes: Vec<usize> = batches(items.to_vec()).iter().map(Vec::len).collect();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_come_with_their_files_are_told_from_those_that_do_not() {
+    fn folders_of_sent_files_are_separated_from_other_folders() {
         let (_a, first) = tree();
         let (_b, second) = tree();
         let bare = [(&first, "a"), (&first, "a/b"), (&first, "empty"), (&second, "a")];
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_file_nor_folder_nor_link_is_not_replaced() {
+    fn special_files_are_not_replaced() {
         let (_folder, tree) = tree();
         let there = there(FileKind::Special);
         for entry in [file("a", 0), folder("a")] {

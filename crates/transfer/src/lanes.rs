@@ -33,12 +33,12 @@ impl Lanes {
             Some(lane) => lane,
             None => Lane::new(client)?,
         };
-        let (_wanted, unwanted) = oneshot::channel::<()>();
+        let (_guard, cancelled) = oneshot::channel::<()>();
         let (lane, done) = blocking(move || {
             let done = lane.drive(async {
                 tokio::select! {
                     done = work(&lane.client) => Some(done),
-                    _ = unwanted => None,
+                    _ = cancelled => None,
                 }
             });
             (lane, done)
@@ -61,7 +61,7 @@ impl Lane {
             source,
         })?;
         Ok(Lane {
-            client: client.beside(),
+            client: client.with_separate_connections(),
             runtime: Some(runtime),
         })
     }

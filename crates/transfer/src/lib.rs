@@ -19,12 +19,12 @@ mod mover;
 mod options;
 mod paced;
 mod patience;
+mod range_reader;
 mod real;
-mod stretch;
 mod tally;
 mod upload;
 
-use paddlecloud_api::client::{Absence, Client};
+use paddlecloud_api::client::{Client, OnAbsence};
 
 pub use self::calls::{ListOptions, RemoveOptions};
 pub use self::check::{Side, TreeDifference};
@@ -34,13 +34,13 @@ pub use self::listing::Listing;
 pub use self::local::{Walked, walk};
 pub use self::options::{Download, Failure, Outcome, Progress, Summary, TransferOptions, Upload};
 pub use self::patience::Patience;
-pub use self::stretch::Stretch;
+pub use self::range_reader::RangeReader;
 
 /// The file service of one server, for one caller.
 #[derive(Clone, Copy)]
 pub struct FileClient<'a> {
     client: &'a Client,
-    absence: Absence,
+    absence: OnAbsence,
 }
 
 /// Gives a client of the server its file service.
@@ -53,7 +53,7 @@ impl FileService for Client {
     fn files(&self) -> FileClient<'_> {
         FileClient {
             client: self,
-            absence: Absence::IsTold,
+            absence: OnAbsence::Fail,
         }
     }
 }
@@ -63,7 +63,7 @@ impl FileClient<'_> {
     /// do this by themselves.
     pub fn patient(self) -> Self {
         FileClient {
-            absence: Absence::IsWaitedOut,
+            absence: OnAbsence::Wait,
             ..self
         }
     }

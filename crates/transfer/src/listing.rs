@@ -79,7 +79,7 @@ impl<'a> Listing<'a> {
                         return Ok(Some(entry));
                     }
                     // A resumed listing reports it again.
-                    ListLine::Unread(unread) if self.is_told(&unread) => {}
+                    ListLine::Unread(unread) if self.is_reported(&unread) => {}
                     ListLine::Unread(unread) => self.unread.push(unread),
                     ListLine::Error(error) => return Err(ClientError::Refused(error)),
                     ListLine::End(_) => {
@@ -92,17 +92,17 @@ impl<'a> Listing<'a> {
             match self.lines.more().await {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.begin_anew(self.client.broken("sent a truncated listing"))
+                    self.reopen(self.client.broken("sent a truncated listing"))
                         .await?
                 }
-                Err(error) => self.begin_anew(error).await?,
+                Err(error) => self.reopen(error).await?,
             }
         }
         Ok(None)
     }
 
-    fn is_told(&self, unread: &UnreadEntry) -> bool {
-        self.unread.iter().any(|told| told.path == unread.path)
+    fn is_reported(&self, unread: &UnreadEntry) -> bool {
+        self.unread.iter().any(|known| known.path == unread.path)
     }
 
     fn is_known(&self, path: &RelPath) -> bool {
@@ -110,7 +110,7 @@ impl<'a> Listing<'a> {
     }
 
     /// Requests the rest, as soon as the server is reachable.
-    async fn begin_anew(&mut self, mut error: ClientError) -> Result<(), ClientError> {
+    async fn reopen(&mut self, mut error: ClientError) -> Result<(), ClientError> {
         loop {
             self.patience.after(error).await?;
             let rest = call(&self.folder, self.options, self.last.as_ref());

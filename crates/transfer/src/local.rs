@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_followed_to_what_is_replaced_and_what_is_no_file_is_left_alone() {
+    fn a_link_is_followed_to_its_target_and_special_files_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         let at = |name: &str| real.join(name);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_told_in_order_and_what_cannot_travel_apart() {
+    fn a_folder_is_listed_in_order_and_special_files_separately() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("d")).unwrap();

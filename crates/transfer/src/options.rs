@@ -105,7 +105,7 @@ pub trait Progress: Send + Sync {
     /// This many bytes that were reported as moved are lost and will be sent again.
     fn again(&self, _bytes: u64) {}
     /// Bytes of content already existed and need not be sent.
-    fn spared(&self, _bytes: u64) {}
+    fn reused(&self, _bytes: u64) {}
     /// A file is done.
     fn finished(&self, _path: &str, _outcome: Outcome) {}
     /// A file failed; the others continue.

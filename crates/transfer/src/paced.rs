@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pause_leaves_unused_is_not_made_up_for() {
+    fn unused_rate_of_a_pause_is_not_caught_up() {
         let throttle = Throttle::new(1000);
         *throttle.busy_until.lock().unwrap() -= Duration::from_secs(60);
         assert_eq!(throttle.delay(3_600_000), Duration::ZERO);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_without_a_rate_goes_in_pieces_too() {
+    async fn a_body_without_a_rate_is_sent_in_pieces_too() {
         let mut body = PacedBody::whole(Bytes::from(vec![7; 4 << 20]), None);
         let sent = body.progress();
         let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -299,13 +299,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_piece_that_does_not_go_keeps_nobody_waiting() {
+    async fn an_unsent_piece_does_not_delay_others() {
         let throttle = Arc::new(Throttle::new(1000));
         assert_eq!(throttle.delay(100), Duration::ZERO);
         for _ in 0..1000 {
-            let mut given_up = PacedBody::whole(Bytes::from(vec![7; 1000]), Some(throttle.clone()));
+            let mut abandoned = PacedBody::whole(Bytes::from(vec![7; 1000]), Some(throttle.clone()));
             let soon = Duration::from_millis(0);
-            tokio::time::timeout(soon, given_up.frame()).await.unwrap_err();
+            tokio::time::timeout(soon, abandoned.frame()).await.unwrap_err();
         }
         assert!(throttle.delay(100) <= Duration::from_millis(100));
     }

@@ -30,7 +30,7 @@ impl<'a> Tally<'a> {
         Flow {
             tally: self,
             content,
-            told: 0,
+            reported: 0,
         }
     }
 
@@ -49,8 +49,8 @@ impl<'a> Tally<'a> {
         self.progress.again(bytes);
     }
 
-    pub(super) fn spared(&self, bytes: u64) {
-        self.progress.spared(bytes);
+    pub(super) fn reused(&self, bytes: u64) {
+        self.progress.reused(bytes);
     }
 
     pub(super) fn finished(&self, path: &str, outcome: Outcome, bytes: u64) {
@@ -96,23 +96,23 @@ impl<'a> Tally<'a> {
 pub(super) struct Flow<'a> {
     tally: &'a Tally<'a>,
     content: u64,
-    told: u64,
+    reported: u64,
 }
 
 impl Flow<'_> {
     /// This many bytes have passed since the start.
     pub(super) fn passed(&mut self, bytes: u64) {
         let now = bytes.min(self.content);
-        if now > self.told {
-            self.tally.moved(now - self.told);
-            self.told = now;
+        if now > self.reported {
+            self.tally.moved(now - self.reported);
+            self.reported = now;
         }
     }
 
     /// The request failed: only this many bytes of content are kept.
     pub(super) fn broke_but(self, stay: u64) {
-        if self.told > stay {
-            self.tally.again(self.told - stay);
+        if self.reported > stay {
+            self.tally.again(self.reported - stay);
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_is_counted_once_however_often_it_goes() {
+    fn content_is_counted_once_however_often_it_is_sent() {
         let tally = Tally::new(&());
         let mut broken = tally.flow(100);
         broken.passed(30);

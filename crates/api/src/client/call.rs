@@ -44,11 +44,11 @@ pub enum Replay {
 
 /// What happens to a call when no server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Absence {
+pub enum OnAbsence {
     /// It fails immediately.
-    IsTold,
+    Fail,
     /// A server that has answered before is waited for.
-    IsWaitedOut,
+    Wait,
 }
 
 /// A request that can be built again for every attempt.
@@ -177,15 +177,15 @@ impl Client {
 
     /// Sends the call and reads the whole reply.
     pub(super) async fn bytes(&self, call: &Call) -> Result<Bytes, ClientError> {
-        self.tried(call, Absence::IsTold).await
+        self.tried(call, OnAbsence::Fail).await
     }
 
     /// Sends the call and reads the whole reply. Retries where that is harmless, until the server was unreachable for
     /// too long.
-    pub async fn tried(&self, call: &Call, absence: Absence) -> Result<Bytes, ClientError> {
+    pub async fn tried(&self, call: &Call, absence: OnAbsence) -> Result<Bytes, ClientError> {
         let mut waiting = Waiting::begin();
         // A server that is being restarted answers soon, so even the first failure is retried.
-        let is_known = absence == Absence::IsWaitedOut && self.state().reached;
+        let is_known = absence == OnAbsence::Wait && self.state().reached;
         let mut is_hopeful = is_known || self.reviver.is_some();
         loop {
             let failure = match self.once(call).await {
@@ -277,11 +277,11 @@ impl Client {
                     call.was_lost.store(true, Ordering::Relaxed);
                 }
                 Some(Err(error)) if error.is_canceled() => {
-                    self.was_there();
+                    self.mark_reached();
                     return Err(Attempt::NotSent(self.broken("closed the connection")));
                 }
                 Some(Err(error)) => {
-                    self.was_there();
+                    self.mark_reached();
                     return Err(self.lost_reply(&error));
                 }
                 None => return Err(Attempt::Lost(self.no_reply(call, limit))),
@@ -290,7 +290,7 @@ impl Client {
     }
 
     /// A server accepted a connection and closed it: if the next connection fails, it is being restarted.
-    fn was_there(&self) {
+    fn mark_reached(&self) {
         self.seen.now();
         self.state().reached = true;
     }
@@ -337,7 +337,7 @@ impl Client {
                 return Err(ClientError::Upload(std::io::Error::other(error)));
             }
             Some(Err(error)) => {
-                self.was_there();
+                self.mark_reached();
                 return Err(self.broken(format!("closed the connection during the upload: {error}")));
             }
         };

@@ -304,23 +304,23 @@ impl<'a> LogFollow<'a> {
         let since = self.since_nanos;
         let cursor = self.cursor(number)?;
         let end = offset + bytes.len() as u64;
-        let wanted = cursor.next.unwrap_or(offset);
-        if wanted < offset {
+        let next = cursor.next.unwrap_or(offset);
+        if next < offset {
             // An unannounced gap: report it instead of joining bytes that do not belong together.
             let worker = cursor.worker.clone();
             self.put_back(number, stream, offset, unix_nanos, bytes);
             return Some(LogEvent::Gap {
                 worker,
-                from: wanted,
+                from: next,
                 to: offset,
             });
         }
-        cursor.next = Some(end.max(wanted));
-        let known = (wanted - offset).min(bytes.len() as u64) as usize;
+        cursor.next = Some(end.max(next));
+        let known = (next - offset).min(bytes.len() as u64) as usize;
         bytes.drain(..known);
         let worker = cursor.worker.clone();
-        let wanted = !bytes.is_empty() && unix_nanos >= since;
-        wanted.then_some(LogEvent::Data {
+        let is_new = !bytes.is_empty() && unix_nanos >= since;
+        is_new.then_some(LogEvent::Data {
             worker,
             stream,
             offset: offset + known as u64,

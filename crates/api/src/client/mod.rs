@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub use self::any_route::AnyRequest;
-pub use self::call::{Absence, Call, Opened, Replay};
+pub use self::call::{Call, OnAbsence, Opened, Replay};
 use self::connect::Idle;
 pub use self::endpoint::{Endpoint, EndpointError};
 pub use self::error::ClientError;
@@ -162,7 +162,7 @@ impl Client {
     }
 
     /// The same caller of the same server, with separate connections, which another thread may use.
-    pub fn beside(&self) -> Client {
+    pub fn with_separate_connections(&self) -> Client {
         let state = self.state();
         Client {
             endpoint: self.endpoint.clone(),

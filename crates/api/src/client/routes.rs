@@ -6,7 +6,7 @@ use std::time::Duration;
 use hyper::Method;
 use serde::Serialize;
 
-use super::call::{Absence, Call, Replay};
+use super::call::{Call, OnAbsence, Replay};
 use super::query::Target;
 use super::{Client, ClientError, LogFollow};
 use crate::Envelope;
@@ -103,7 +103,7 @@ impl Client {
                 .pair("timeout", seconds);
             let mut call = Call::get(target);
             call.patience = poll;
-            let reply = self.tried(&call, Absence::IsWaitedOut).await?;
+            let reply = self.tried(&call, OnAbsence::Wait).await?;
             let detail = self.read::<Envelope<JobDetail>>(&reply)?.msg;
             if detail.job.status.is_final() || left.is_some_and(|left| left <= poll) {
                 return Ok(detail);

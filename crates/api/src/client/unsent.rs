@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_other_side_does_not_take_is_seen_and_the_connection_ends_with_its_owner() {
+    async fn unsent_bytes_are_counted_and_a_dropped_connection_closes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());

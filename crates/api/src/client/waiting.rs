@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_silent_for_too_long_is_given_up() {
+    async fn waiting_for_a_silent_server_ends() {
         let client = client();
         client.seen.now();
         pass(1000).await;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_hangs_up_again_and_again_is_given_up_too() {
+    async fn waiting_for_a_server_that_keeps_hanging_up_ends() {
         let client = client();
         let mut waiting = Waiting::begin();
         let began = Instant::now();

@@ -15,7 +15,7 @@ use paddlecloud_api::jobs::{JobRequest, KillOptions};
 use paddlecloud_api::{ALIVE_HEADER, RENEW_HEADER};
 use tokio::net::TcpListener;
 
-use crate::scripted::{Log, Reply, Seen, begun_early, connection, json, serve};
+use crate::scripted::{Log, Reply, Seen, connection, early_reply, json, serve};
 
 const PAGE: &str = r#"{"code":200,"msg":[]}"#;
 const TOKEN: &str = r#"{"token":"fresh"}"#;
@@ -95,10 +95,10 @@ async fn a_submit_whose_reply_is_lost_is_sent_again_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_submit_that_lasts_is_waited_for_and_reported_as_it_was() {
+async fn a_slow_submit_is_awaited_and_its_result_reported() {
     let (endpoint, log) = serve(|number, _| match number {
-        0 | 1 => begun_early(&submit_reply()),
-        _ => begun_early(r#"{"code":409,"msg":"send it first","error":"package-missing"}"#),
+        0 | 1 => early_reply(&submit_reply()),
+        _ => early_reply(r#"{"code":409,"msg":"send it first","error":"package-missing"}"#),
     })
     .await;
     let client = client(&endpoint);
@@ -114,7 +114,7 @@ async fn a_submit_that_lasts_is_waited_for_and_reported_as_it_was() {
 
 /// Half an hour is for those who copy whole trees.
 #[tokio::test]
-async fn who_submits_to_a_server_that_is_silent_hears_of_it_soon() {
+async fn a_submit_to_a_silent_server_fails_soon() {
     let (endpoint, _) = serve(|_, _| Reply::Keep(Vec::new())).await;
     let client = Client::new(endpoint.parse().unwrap()).with_limits(Limits {
         reply: Duration::from_millis(50),
@@ -122,12 +122,12 @@ async fn who_submits_to_a_server_that_is_silent_hears_of_it_soon() {
         ..Limits::default()
     });
     let submit = client.job_submit(&JobRequest::default(), "key-1").await;
-    let told = submit.unwrap_err().to_string();
-    assert!(told.contains("did not reply"), "{told}");
+    let message = submit.unwrap_err().to_string();
+    assert!(message.contains("did not reply"), "{message}");
 }
 
 #[tokio::test]
-async fn the_time_a_server_worked_at_a_request_that_was_lost_is_no_waiting() {
+async fn time_spent_on_a_lost_request_does_not_count_as_waiting() {
     let give_up = Duration::from_millis(300);
     let (endpoint, log) = serve(move |number, _| {
         if number > 1 {
@@ -166,7 +166,7 @@ async fn a_removal_whose_reply_is_lost_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_many_calls_and_its_end_is_no_error() {
+async fn one_connection_serves_many_calls_and_may_close() {
     let (endpoint, log) = serve(|number, _| match number {
         1 => Reply::Cut(json(200, PAGE)),
         _ => Reply::Keep(json(200, PAGE)),
@@ -328,7 +328,7 @@ async fn an_exchange_without_a_reply_does_not_hold_up_the_command() {
 }
 
 #[tokio::test]
-async fn a_password_goes_before_another_saved_token_that_may_have_ended_too() {
+async fn a_password_is_preferred_to_a_saved_token() {
     let (endpoint, log) = serve(|_, seen| {
         if seen.line.contains("/api-token-auth") {
             return Reply::Keep(json(200, TOKEN));
@@ -350,7 +350,7 @@ async fn a_password_goes_before_another_saved_token_that_may_have_ended_too() {
 }
 
 #[tokio::test]
-async fn many_who_are_refused_at_once_get_one_token() {
+async fn concurrent_refusals_fetch_one_token() {
     let (endpoint, log) = serve(|_, seen| {
         if seen.line.contains("/api-token-auth") {
             return Reply::Keep(json(200, TOKEN));
@@ -407,7 +407,7 @@ async fn a_busy_server_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_reply_of_another_program_says_what_came() {
+async fn a_reply_of_another_program_is_quoted() {
     let (endpoint, _) = serve(|_, _| Reply::Keep(json(502, "<html>Bad Gateway</html>"))).await;
     let error = client(&endpoint).whoami_get().await.unwrap_err();
     let expected = format!(
@@ -417,7 +417,7 @@ async fn a_reply_of_another_program_says_what_came() {
 }
 
 #[tokio::test]
-async fn a_port_nobody_listens_on_is_unreachable() {
+async fn a_port_without_a_listener_is_unreachable() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -433,7 +433,7 @@ async fn put(client: &Client, body: UploadBody) -> Result<Bytes, ClientError> {
 }
 
 #[tokio::test]
-async fn an_upload_arrives_whole_or_is_broken_off() {
+async fn an_upload_arrives_completely_or_is_aborted() {
     let (endpoint, log) = serve(|_, _| Reply::Keep(json(200, PAGE))).await;
     let client = client(&endpoint);
     let (mut writer, body) = upload_channel();

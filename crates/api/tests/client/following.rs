@@ -232,7 +232,7 @@ async fn a_followed_tail_begins_with_the_last_lines_and_misses_nothing_after_the
 }
 
 #[tokio::test]
-async fn a_quiet_worker_goes_on_where_its_log_began_and_not_at_its_start() {
+async fn a_quiet_worker_resumes_at_its_first_offset() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen_by_server = asked.clone();
     let (endpoint, _) = serve(move |_, seen| {
@@ -271,7 +271,7 @@ async fn a_quiet_worker_goes_on_where_its_log_began_and_not_at_its_start() {
 }
 
 #[tokio::test]
-async fn a_hole_nobody_announced_is_shown_as_a_gap_and_repeats_are_dropped() {
+async fn an_unannounced_hole_is_a_gap_and_repeats_are_dropped() {
     let mut frames = Vec::new();
     Frame::Workers(vec![worker(0)]).encode(&mut frames);
     let mut data = |offset: u64, bytes: &[u8]| {
@@ -312,7 +312,7 @@ async fn a_hole_nobody_announced_is_shown_as_a_gap_and_repeats_are_dropped() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_not_there_is_refused_at_once() {
+async fn a_missing_job_is_refused_at_once() {
     let body = r#"{"code":404,"msg":"no such job","error":"not-found"}"#;
     let (endpoint, log) = serve(|_, _| Reply::Keep(crate::scripted::json(404, body))).await;
     let client = Client::new(endpoint.parse().unwrap());

@@ -85,7 +85,7 @@ async fn a_removal_whose_server_dies_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_log_goes_on_with_the_next_server() {
+async fn a_log_continues_with_the_next_server() {
     let place = RevivedServers::new();
     let client = place.client(|number, _| {
         let mut bytes = b"HTTP/1.1 200 X\r\n\r\n".to_vec();

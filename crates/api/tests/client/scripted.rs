@@ -17,10 +17,10 @@ pub struct Seen {
 impl Seen {
     /// The value of a header, if it was sent.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let wanted = format!("{name}: ");
+        let prefix = format!("{name}: ");
         self.head
             .lines()
-            .find_map(|line| line.strip_prefix(wanted.as_str()))
+            .find_map(|line| line.strip_prefix(prefix.as_str()))
     }
 
     /// The value of a pair in the query.
@@ -121,7 +121,7 @@ async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
 }
 
 /// A reply that began before the work was done.
-pub fn begun_early(end: &str) -> Reply {
+pub fn early_reply(end: &str) -> Reply {
     let text = format!("      {end}");
     let head = format!(
         "HTTP/1.1 200 X\r\npaddlecloud-version: 9.9.9\r\n{ALIVE_HEADER}: 1\r\ncontent-length: {}\r\n\r\n",

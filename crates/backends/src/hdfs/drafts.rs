@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_draft_is_held_as_long_as_somebody_is_at_it() {
+    fn a_draft_is_held_until_it_is_dropped() {
         let drafts = Drafts::default();
         let draft = drafts.hold("/home/ann/.pfs-staging/1".to_owned());
         assert!(drafts.is_held(&draft.path));

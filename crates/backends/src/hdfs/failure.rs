@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exceptions_become_errors_one_can_act_on() {
+    fn exceptions_become_actionable_errors() {
         let path: RelPath = "a".parse().unwrap();
         let error_of = |class: &str, text: &str| {
             let error = HdfsError::RPCError(class.to_owned(), text.to_owned());

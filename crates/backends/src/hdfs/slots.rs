@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_there_is_room_for_have_some_and_all_get_some() {
+    fn slots_are_bounded_and_every_thread_gets_one() {
         let slots = Slots::new(3);
         let (here, most, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_much_has_more_time() {
+    fn large_requests_have_longer_timeouts() {
         let minutes = |request: &HttpRequest| answers_within(request).as_secs() / 60;
         assert_eq!(minutes(&request("GET", "http://s3/b/k", 0)), 1);
         assert_eq!(minutes(&request("POST", "http://s3/b/k?uploads", 0)), 1);

@@ -48,16 +48,16 @@ impl S3Store {
     /// Whether a folder contains nothing but its marker; `None` if it is not a folder.
     pub(super) fn is_empty_folder(&self, place: &Place) -> Result<Option<bool>, RootError> {
         let marker = self.0.keys.marker(place)?;
-        let (mut is_there, mut is_empty) = (false, true);
+        let (mut exists, mut is_empty) = (false, true);
         self.pages(place, Reach::All, Some(2), |page| {
-            is_there |= !page.objects.is_empty();
+            exists |= !page.objects.is_empty();
             is_empty &= page.objects.iter().all(|object| object.location == marker);
             match is_empty {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
         })?;
-        Ok(is_there.then_some(is_empty))
+        Ok(exists.then_some(is_empty))
     }
 
     /// The direct children of a folder; empty if it does not exist.

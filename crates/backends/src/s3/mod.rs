@@ -3,7 +3,6 @@
 //! A file is one object; its time and executable bit are metadata. A folder is a common prefix of keys; an empty one has an object
 //! called `.pfs-folder`. There is no rename: a move copies and then removes, and others can see the steps.
 
-mod begun;
 mod connecting;
 mod http;
 mod keys;
@@ -12,6 +11,7 @@ mod moving;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod upload_records;
 mod writing;
 
 use std::path::Path;
@@ -28,10 +28,10 @@ use paddlecloud_pfs::root::{DirEntry, FileAttributes, Meta, Usage};
 use paddlecloud_pfs::store::{FileStore, NameRule, NewFile, ReadAt, StoreLimits};
 use paddlecloud_pfs::{Existing, Place, RelPath, Root, RootError, Space};
 
-use self::begun::Begun;
 use self::connecting::{client, storage_error};
 use self::keys::{Keys, MARKER};
 use self::reading::{OpenObject, folder_meta, meta_of};
+use self::upload_records::UploadRecords;
 use self::writing::NewObject;
 use crate::tree::for_each;
 use crate::waiting::{Waiter, timed_out};
@@ -56,7 +56,7 @@ struct Inner {
     quick: AmazonS3,
     waiter: Waiter,
     keys: Keys,
-    begun: Begun,
+    upload_records: UploadRecords,
     /// Keys per page of a listing; set by tests only, otherwise the service decides.
     page: Option<usize>,
     name: String,
@@ -75,7 +75,7 @@ impl S3Store {
             quick: client(settings, 0).map_err(wrong)?,
             waiter: Waiter::new("s3").map_err(OpenError::Threads)?,
             keys: Keys::new(&settings.prefix, settings.longest_key),
-            begun: Begun::open(notes).map_err(OpenError::Notes)?,
+            upload_records: UploadRecords::open(notes).map_err(OpenError::Notes)?,
             page: None,
             name: name.clone(),
         }));
@@ -421,7 +421,7 @@ impl FileStore for S3Store {
     /// Aborts uploads of earlier servers with the same records, in all spaces. Those of other servers are left to a lifecycle rule of
     /// the bucket, because not every service lists them.
     fn sweep(&self, _: &Space, _: Duration) -> Result<u64, RootError> {
-        self.give_up_left_over()
+        self.abort_left_over()
     }
 }
 

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_and_a_listing_of_one_object_agree_whatever_each_leaves_out() {
+    fn a_stat_and_a_listing_of_one_object_agree() {
         let looked = object(Some("\"a1\""), 3, "07");
         for listed in [Some("\"a1\""), Some("a1"), Some("W/\"a1\""), None] {
             assert!(is_still(&looked, &object(listed, 3, "07.25")), "{listed:?}");

@@ -85,7 +85,7 @@ fn is_changing<T>(moved: Result<T, RootError>) -> bool {
 
 /// The steps of a move, with a concurrent write between copying and removing.
 #[test]
-fn what_was_replaced_since_it_was_copied_stays_and_is_reported() {
+fn objects_replaced_during_a_move_are_kept_and_reported() {
     let Some(stage) = Stage::of("replacing") else {
         return;
     };
@@ -145,7 +145,7 @@ fn removing_an_empty_folder_removes_nothing_else() {
 }
 
 #[test]
-fn the_name_that_marks_folders_is_no_name_for_anything_else() {
+fn the_name_of_folder_markers_is_reserved() {
     let Some(stage) = Stage::of("marking") else {
         return;
     };
@@ -210,7 +210,7 @@ fn a_listing_of_many_pages_is_one_listing() {
 
 /// The steps of publishing, with a concurrent write before the last one.
 #[test]
-fn of_two_writers_each_learns_of_its_own_file() {
+fn concurrent_writers_get_their_own_metadata() {
     let Some(stage) = Stage::of("writing") else {
         return;
     };
@@ -226,15 +226,15 @@ fn of_two_writers_each_learns_of_its_own_file() {
         };
         let mut alone = begin();
         let tag = alone.send(Existing::Replace).unwrap();
-        let told = alone.published(tag.as_deref()).unwrap();
-        assert_eq!(told, stage.store.stat(&place).unwrap(), "{size} bytes");
+        let meta = alone.published(tag.as_deref()).unwrap();
+        assert_eq!(meta, stage.store.stat(&place).unwrap(), "{size} bytes");
 
         let mut first = begin();
         let tag = first.send(Existing::Replace).unwrap();
         stage.put("f", "another");
-        let told = first.published(tag.as_deref()).unwrap();
-        assert_eq!(told.size, size as u64);
-        assert_ne!(told.stamp, stage.store.stat(&place).unwrap().stamp);
+        let meta = first.published(tag.as_deref()).unwrap();
+        assert_eq!(meta.size, size as u64);
+        assert_ne!(meta.stamp, stage.store.stat(&place).unwrap().stamp);
         stage.store.remove(&place).unwrap();
         assert_eq!(first.published(tag.as_deref()).unwrap().size, size as u64);
     }
@@ -242,7 +242,7 @@ fn of_two_writers_each_learns_of_its_own_file() {
 
 /// The last steps, after a concurrent writer took the path that was free before.
 #[test]
-fn what_is_to_stay_is_looked_for_again_just_before_it_would_go() {
+fn keeping_rechecks_the_path_just_before_the_write() {
     let Some(stage) = Stage::of("keeping") else {
         return;
     };

@@ -10,10 +10,10 @@ use paddlecloud_pfs::root::{FileAttributes, Meta};
 use paddlecloud_pfs::store::NewFile;
 use paddlecloud_pfs::{Existing, Place, RelPath, RootError};
 
-use super::begun::Note;
 use super::http::{time_to_move, time_to_send};
 use super::moving::bare;
 use super::reading::{meta_of, replaced_meta};
+use super::upload_records::UploadRecord;
 use super::{EXECUTABLE, MTIME, S3Store};
 
 /// The size of a part. A service accepts ten thousand parts, so later ones are larger: the size doubles after every
@@ -32,7 +32,7 @@ pub(super) struct NewObject {
     waiting: BytesMut,
     /// Bytes appended so far.
     size: u64,
-    upload: Option<Note>,
+    upload: Option<UploadRecord>,
     parts: Vec<PartId>,
 }
 
@@ -81,7 +81,7 @@ impl NewObject {
         Ok(())
     }
 
-    fn begin_parts(&self) -> Result<Note, RootError> {
+    fn begin_parts(&self) -> Result<UploadRecord, RootError> {
         let options = PutMultipartOptions::from(self.attributes.clone());
         let key = self.key.clone();
         let id = self
@@ -89,7 +89,7 @@ impl NewObject {
             .ask("begin", &self.place.path, move |client| async move {
                 client.create_multipart_opts(&key, options).await
             })?;
-        self.store.0.begun.note(&self.key, &id).map_err(|error| {
+        self.store.0.upload_records.note(&self.key, &id).map_err(|error| {
             self.store.give_up_later(&self.key, &id, None);
             not_noted("note the upload of", &self.place.path, error)
         })
@@ -180,7 +180,7 @@ impl Drop for NewObject {
 
 impl S3Store {
     /// Aborts an upload in the background and then removes its record.
-    fn give_up_later(&self, key: &Key, id: &str, note: Option<Note>) {
+    fn give_up_later(&self, key: &Key, id: &str, note: Option<UploadRecord>) {
         let (client, key, id) = (self.0.client.clone(), key.clone(), id.to_owned());
         self.0.waiter.leave(async move {
             match client.abort_multipart(&key, &id).await {
@@ -195,17 +195,17 @@ impl S3Store {
     }
 
     /// Aborts an upload of an earlier server.
-    pub(super) fn give_up_left_over(&self) -> Result<u64, RootError> {
+    pub(super) fn abort_left_over(&self) -> Result<u64, RootError> {
         let top = RelPath::root();
-        let left = self.0.begun.left();
+        let left = self.0.upload_records.left();
         let left = left.map_err(|error| not_noted("read notes of uploads below", &top, error))?;
         let mut count = 0;
         for note in left {
             let (key, id) = (note.key.clone(), note.id.clone());
-            let given_up = self.ask("give up an upload below", &top, move |client| async move {
+            let aborted = self.ask("give up an upload below", &top, move |client| async move {
                 client.abort_multipart(&key, &id).await
             });
-            match given_up {
+            match aborted {
                 Ok(()) | Err(RootError::NotFound(_)) => note.forget(),
                 Err(error) => return Err(error),
             }

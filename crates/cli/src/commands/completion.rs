@@ -78,7 +78,7 @@ async fn ask(asked: &Sought, last: &str, context: &Context<'_>) -> Option<Vec<St
 
 /// The current server; it is not started for this.
 fn client(context: &Context<'_>) -> Option<Client> {
-    match config::choice(&context.flags.wanted(), &context.world.env).ok()? {
+    match config::choice(&context.flags.overrides(), &context.world.env).ok()? {
         Choice::Remote(datacenter) => Some(session::remote(&datacenter, &context.world.env)),
         Choice::Embedded => embedded(context),
     }

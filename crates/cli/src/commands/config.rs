@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 }
 
 fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let location = config::location(&context.flags.wanted(), &context.world.env);
+    let location = config::location(&context.flags.overrides(), &context.world.env);
     let file = location.as_ref().map(config::load).transpose()?.flatten();
     let (entries, path) = match &file {
         Some(file) => (entries(file, context)?, Some(file.path.display().to_string())),
@@ -93,8 +93,8 @@ fn view(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliErro
 }
 
 fn entries(file: &ConfigFile, context: &Context<'_>) -> Result<Vec<EntryView>, CliError> {
-    let wanted = context.flags.datacenter.as_deref();
-    let current = file.chosen(wanted).ok().map(|entry| entry.name.clone());
+    let datacenter = context.flags.datacenter.as_deref();
+    let current = file.chosen(datacenter).ok().map(|entry| entry.name.clone());
     let mut views = Vec::new();
     for entry in &file.entries {
         let datacenter = file.checked(entry)?;
@@ -139,20 +139,20 @@ fn set(key: &str, value: Option<&str>, context: &mut Context<'_>) -> Result<u8, 
         None if is_secret => secret_input::must_read("PADDLECLOUD_PASSWORD", &format!("{key}: "), context)?,
         None => return Err(CliError::usage(format!("`config set {key}` needs a value"))),
     };
-    let location = config::location(&context.flags.wanted(), &context.world.env);
+    let location = config::location(&context.flags.overrides(), &context.world.env);
     let file = location.as_ref().map(config::load).transpose()?.flatten();
-    let wanted = context.flags.datacenter.as_deref();
+    let datacenter = context.flags.datacenter.as_deref();
     let Some(file) = file else {
-        let name = wanted.unwrap_or(EMBEDDED).to_owned();
+        let name = datacenter.unwrap_or(EMBEDDED).to_owned();
         return Err(config::ConfigError::NothingConfigured(name).into());
     };
-    let name = config::set(&file.path, wanted, key, &value)?;
+    let name = config::set(&file.path, datacenter, key, &value)?;
     context.world.err.line(format!("`{key}` of `{name}` is set"));
     done()
 }
 
 fn choose(name: &str, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let location = config::location(&context.flags.wanted(), &context.world.env);
+    let location = config::location(&context.flags.overrides(), &context.world.env);
     let file = location.as_ref().map(config::load).transpose()?.flatten();
     let Some(file) = file else {
         return Err(config::ConfigError::NothingConfigured(name.to_owned()).into());

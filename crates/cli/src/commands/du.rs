@@ -86,8 +86,9 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     }
     print(&rows, args, context)?;
     if let Some(quota) = quota {
-        let told = [quota_words(&quota), unfinished_words(&quota, context.program)];
-        told.into_iter()
+        let lines = [quota_words(&quota), unfinished_words(&quota, context.program)];
+        lines
+            .into_iter()
             .flatten()
             .for_each(|line| context.world.err.line(line));
     }

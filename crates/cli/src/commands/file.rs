@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_read_as_the_documents_write_them() {
+    fn documented_command_lines_are_parsed() {
         let (src, dest) = (OsStr::new("src"), OsStr::new("dest"));
         assert_eq!(verb(&words("src dest")).unwrap(), Verb::Put(src, dest));
         assert_eq!(verb(&words("put src dest")).unwrap(), Verb::Put(src, dest));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_home_is_worked_in() {
+    fn paths_outside_a_home_are_refused() {
         let space = |text: &str| text.parse::<PfsPath>().unwrap().place().space.clone();
         assert!(must_be_home(&space("/pfs/dc/home/me/x")).is_ok());
         for public in ["/pfs/public/x", "/pfs/dc/public/x"] {

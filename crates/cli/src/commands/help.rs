@@ -31,8 +31,8 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
 
 /// An unknown command, with the nearest known one.
 pub fn unknown(path: &[String]) -> CliError {
-    let wanted = path.join(" ");
-    let error = CliError::usage(format!("there is no command `{wanted}`"));
+    let typed = path.join(" ");
+    let error = CliError::usage(format!("there is no command `{typed}`"));
     let first = path.first().map_or("", String::as_str);
     match nearest(first, help::command_names()) {
         Some(name) => error.with_hint(format!("did you mean `{name}`?")),

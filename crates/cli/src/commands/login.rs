@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let Choice::Remote(datacenter) = config::choice(&context.flags.wanted(), &context.world.env)? else {
+    let Choice::Remote(datacenter) = config::choice(&context.flags.overrides(), &context.world.env)? else {
         context
             .world
             .err
@@ -182,7 +182,7 @@ async fn try_configured(
 /// Makes this user the one of the datacenter's entry.
 fn set_user(datacenter: &Datacenter, user: &str, context: &mut Context<'_>) -> Result<u8, CliError> {
     let name = &datacenter.name;
-    let Some(location) = config::location(&context.flags.wanted(), &context.world.env) else {
+    let Some(location) = config::location(&context.flags.overrides(), &context.world.env) else {
         return done();
     };
     let path = location.path;

@@ -12,7 +12,8 @@ use crate::session;
 pub struct Args {}
 
 pub async fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let Choice::Remote(mut datacenter) = config::choice(&context.flags.wanted(), &context.world.env)? else {
+    let Choice::Remote(mut datacenter) = config::choice(&context.flags.overrides(), &context.world.env)?
+    else {
         context
             .world
             .err

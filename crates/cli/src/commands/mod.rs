@@ -124,7 +124,7 @@ impl Context<'_> {
             program: Some(&program),
             note: |text: &str| err.note(text),
         };
-        Ok(Session::open(&self.flags.wanted(), env, host).await?)
+        Ok(Session::open(&self.flags.overrides(), env, host).await?)
     }
 }
 

@@ -47,7 +47,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
 }
 
 async fn status(format: Option<Format>, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let choice = config::choice(&context.flags.wanted(), &context.world.env);
+    let choice = config::choice(&context.flags.overrides(), &context.world.env);
     match choice.map_err(ConnectError::from)? {
         Choice::Embedded => own::status(format, context).await,
         Choice::Remote(shared) => status_of_shared(&shared, format, context).await,
@@ -158,12 +158,12 @@ mod own {
     /// A command that still follows a job starts the server again; mention it.
     fn tell_stopped(running: u64, context: &mut Context<'_>) {
         let messages = &mut context.world.err;
-        let go_on = match running {
+        let adopted = match running {
             0 => return messages.line("stopped"),
             1 => "1 running job continues and is",
             _ => &format!("{running} running jobs continue and are"),
         };
-        messages.line(format!("stopped; {go_on} adopted at the next start"));
+        messages.line(format!("stopped; {adopted} adopted at the next start"));
         messages.hint(
             "the next command that needs it starts it again; a command that follows a job does so immediately",
         );

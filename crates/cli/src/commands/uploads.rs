@@ -82,21 +82,17 @@ fn is_named(upload: &UnfinishedUpload, name: &str) -> bool {
 }
 
 /// The named uploads, or all; names without an upload are reported.
-fn choose(
-    all: Vec<UnfinishedUpload>,
-    wanted: &[String],
-    tally: &mut TransferTotals,
-) -> Vec<UnfinishedUpload> {
-    if wanted.is_empty() {
+fn choose(all: Vec<UnfinishedUpload>, names: &[String], tally: &mut TransferTotals) -> Vec<UnfinishedUpload> {
+    if names.is_empty() {
         return all;
     }
-    for name in wanted {
+    for name in names {
         if !all.iter().any(|upload| is_named(upload, name)) {
             tally.lose(Lost::new(name, "there is no such unfinished upload"));
         }
     }
-    let is_wanted = |upload: &UnfinishedUpload| wanted.iter().any(|name| is_named(upload, name));
-    all.into_iter().filter(is_wanted).collect()
+    let is_selected = |upload: &UnfinishedUpload| names.iter().any(|name| is_named(upload, name));
+    all.into_iter().filter(is_selected).collect()
 }
 
 fn print(found: &[UnfinishedUpload], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {

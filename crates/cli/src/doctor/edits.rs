@@ -309,10 +309,10 @@ fn is_pickle(source: &ParsedProgram<'_>, function: Node<'_>) -> bool {
 
 /// Strings and arrays pickled by Python 2 are bytes in Python 3, unless an encoding is given.
 fn unpickle(source: &ParsedProgram<'_>, arguments: &[Node<'_>], edits: &mut Vec<Edit>) {
-    let is_told = arguments
+    let has_encoding = arguments
         .iter()
         .any(|each| source.of(*each).starts_with("encoding"));
-    if let (Some(last), false) = (arguments.last(), is_told) {
+    if let (Some(last), false) = (arguments.last(), has_encoding) {
         edits.push(Edit::insert(last.end_byte(), ", encoding=\"latin1\""));
     }
 }

@@ -37,7 +37,7 @@ fn print_becomes_a_function() {
 }
 
 #[test]
-fn what_python_3_understands_stays() {
+fn valid_python_3_is_unchanged() {
     let text = "print(a, b)\nprint('x' % y)\nimport pickle\nf = open('x', 'w')\nf.write('y')\nd.items()\n";
     assert_eq!(fixed(text), text);
     assert_eq!(problems(text), [""; 0]);
@@ -86,7 +86,7 @@ fn parameters_and_pickles_are_bytes() {
 }
 
 #[test]
-fn other_words_of_python_2_are_replaced() {
+fn other_syntax_of_python_2_is_replaced() {
     let before = "for k, v in d.iteritems():\n    for i in xrange(3):\n        if d.has_key(k) and i <> 2:\n            pass\n";
     let after =
         "for k, v in d.items():\n    for i in range(3):\n        if (k in d) and i != 2:\n            pass\n";

@@ -138,14 +138,14 @@ impl Transfer<'_> {
             Target::Folder => self.compare(),
             Target::File | Target::Missing => Compare::default(),
         };
-        let Some((mut wanted, completeness)) = self.look_through_there(from, compare).await? else {
+        let Some((mut source, completeness)) = self.look_through_on_server(from, compare).await? else {
             return Ok(());
         };
-        self.select(&mut wanted);
-        let links = self.leave_links_outside(from, &mut wanted);
+        self.select(&mut source);
+        let links = self.leave_links_outside(from, &mut source);
         let is_whole = [completeness, links] == [Completeness::Whole; 2] && self.selection.is_all();
         if is_whole && there == Target::Missing && !self.options.dry_run {
-            let steps = self.steps(from, to, &wanted);
+            let steps = self.steps(from, to, &source);
             let (crossing, watch) = (self.crossing(), self.watch());
             let work = crossing.whole(from, to, steps, &watch);
             let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
@@ -157,13 +157,13 @@ impl Transfer<'_> {
         }
         let mut held = Listed::default();
         if there == Target::Folder {
-            let Some(listed) = self.list_there(to, compare).await? else {
+            let Some(listed) = self.list_on_server(to, compare).await? else {
                 return Ok(());
             };
             held = listed;
             held.take_damaged(to);
         }
-        let plan = self.plan_merge(to, &wanted, &held.entries);
+        let plan = self.plan_merge(to, &source, &held.entries);
         self.copy_plan(from, to, &plan).await
     }
 
@@ -179,13 +179,13 @@ impl Transfer<'_> {
     }
 
     /// The entries of a folder that are copied into another. An entry of another type at the destination stays and is reported.
-    fn plan_merge(&mut self, to: &PfsPath, wanted: &[Entry], held: &[Entry]) -> SyncPlan {
+    fn plan_merge(&mut self, to: &PfsPath, source: &[Entry], held: &[Entry]) -> SyncPlan {
         let options = SyncOptions {
             existing: self.options.existing(),
             compare: self.compare(),
             ..SyncOptions::default()
         };
-        let plan = plan(wanted, held, options);
+        let plan = plan(source, held, options);
         for path in &plan.blocked {
             self.leave(Lost::new(format!("{to}/{path}"), what_is_there(path, held)));
         }

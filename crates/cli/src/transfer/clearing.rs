@@ -17,7 +17,7 @@ use crate::error::{CliError, chain};
 
 const SPECIAL: &str = "a socket, pipe or device is in the way";
 
-const SPARED: &str =
+const PROTECTED_HINT: &str =
     "excluded files and the folders that contain them are never deleted: move them away first";
 
 /// The folder that is changed.
@@ -80,33 +80,33 @@ pub(super) struct Clearings {
     /// Special files where the source has another entry. They are never replaced.
     special: Vec<RelPath>,
     /// What not even `--delete` removes, sorted.
-    spared: Vec<RelPath>,
+    protected: Vec<RelPath>,
 }
 
 impl Clearings {
-    /// `selected` are the entries of `held` that the filter selects; `spared` is never deleted.
+    /// `selected` are the entries of `held` that the filter selects; `protected` is never deleted.
     pub fn of(
         plan: &SyncPlan,
-        wanted: &[Entry],
+        source: &[Entry],
         held: &Held,
         selected: &[Entry],
-        spared: Vec<RelPath>,
+        protected: Vec<RelPath>,
     ) -> Clearings {
         let sent = plan.send.iter().map(|entry| &entry.path);
         let special = sent.filter(|path| held.special.contains(path)).cloned().collect();
-        let is_wanted = |path: &&RelPath| Entry::find(wanted, path).is_some();
-        let contested: Vec<&RelPath> = plan.delete.iter().filter(is_wanted).collect();
+        let is_in_source = |path: &&RelPath| Entry::find(source, path).is_some();
+        let contested: Vec<&RelPath> = plan.delete.iter().filter(is_in_source).collect();
         let is_in_the_way = |path: &RelPath| {
             let next = contested.partition_point(|place| *place <= path);
             next > 0 && path.is_within(contested[next - 1])
         };
-        let deletions = deletions(plan, selected, &spared);
+        let deletions = deletions(plan, selected, &protected);
         let (in_the_way, extra) = deletions.into_iter().partition(is_in_the_way);
         Clearings {
             in_the_way,
             extra,
             special,
-            spared,
+            protected,
         }
     }
 }
@@ -122,8 +122,8 @@ pub(super) fn what_is_there(path: &RelPath, held: &[Entry]) -> &'static str {
 
 /// A folder in the place of another entry stays, with all its contents, if it contains a protected path: deleting only the rest
 /// would not make room.
-pub(super) fn hold_back(plan: &mut SyncPlan, wanted: &[Entry], protected: &[RelPath]) {
-    let stays = |path: &RelPath| Entry::find(wanted, path).is_some() && holds_one(path, protected);
+pub(super) fn hold_back(plan: &mut SyncPlan, source: &[Entry], protected: &[RelPath]) {
+    let stays = |path: &RelPath| Entry::find(source, path).is_some() && holds_one(path, protected);
     let (stuck, free): (Vec<RelPath>, _) = plan.delete.drain(..).partition(stays);
     plan.delete = free;
     leave_out(&mut plan.send, &stuck);
@@ -151,8 +151,8 @@ impl Transfer<'_> {
         let mut stuck = plan.blocked.clone();
         for path in &plan.blocked {
             self.leave(Lost::new(side.shown(path), what_is_there(path, &held.entries)));
-            if holds_one(path, &clearings.spared) {
-                self.tally.hint(SPARED);
+            if holds_one(path, &clearings.protected) {
+                self.tally.hint(PROTECTED_HINT);
             } else if self.options.existing() == Existing::Replace {
                 self.tally.hint("`--delete` removes what is in the way");
             }
@@ -207,7 +207,7 @@ impl Transfer<'_> {
         }
         let failed = match side {
             Side::Here(folder) => remove_here(folder, paths)?,
-            Side::There(folder) => self.remove_there(folder, paths).await?,
+            Side::There(folder) => self.remove_on_server(folder, paths).await?,
         };
         self.tally.removed += (paths.len() - failed.len()) as u64;
         let mut stuck = Vec::new();
@@ -223,7 +223,7 @@ impl Transfer<'_> {
     }
 
     /// Returns what could not be removed, and why.
-    async fn remove_there(
+    async fn remove_on_server(
         &self,
         folder: &PfsPath,
         paths: &[RelPath],
@@ -265,11 +265,11 @@ fn remove_here(folder: &Path, paths: &[RelPath]) -> Result<Vec<(RelPath, String)
     Ok(failed.collect())
 }
 
-/// What `--delete` deletes: as planned, but of a folder that contains a spared path only the rest.
-fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<RelPath> {
+/// What `--delete` deletes: as planned, but of a folder that contains a protected path only the rest.
+fn deletions(plan: &SyncPlan, selected: &[Entry], protected: &[RelPath]) -> Vec<RelPath> {
     let mut deleted: Vec<RelPath> = Vec::new();
     for whole in &plan.delete {
-        if !holds_one(whole, spared) {
+        if !holds_one(whole, protected) {
             deleted.push(whole.clone());
             continue;
         }
@@ -279,7 +279,7 @@ fn deletions(plan: &SyncPlan, selected: &[Entry], spared: &[RelPath]) -> Vec<Rel
             .take_while(|entry| entry.path.is_within(whole));
         for entry in held {
             let is_covered = deleted.last().is_some_and(|last| entry.path.is_within(last));
-            if !is_covered && !holds_one(&entry.path, spared) {
+            if !is_covered && !holds_one(&entry.path, protected) {
                 deleted.push(entry.path.clone());
             }
         }
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_folders_go_at_once() {
+    fn complete_folders_are_deleted_at_once() {
         assert_eq!(
             deleted(&Selection::default(), &["a/", "a/b/", "a/b/c", "d"], &[]),
             ["a", "d"]
@@ -337,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_part_is_not_deleted_with_its_folder() {
+    fn excluded_files_are_not_deleted_with_their_folder() {
         let target = ["a/", "a/b/", "a/b/c", "a/keep.log", "d/", "d/e", "x.log"];
         assert_eq!(deleted(&excluding("*.log"), &target, &[]), ["a/b", "d"]);
     }
 
     #[test]
-    fn nor_is_what_a_listing_does_not_tell() {
+    fn unlisted_entries_are_not_deleted_with_their_folder() {
         let target = ["a/", "a/b", "c/", "c/d/", "c/d/e", "f/"];
         assert_eq!(
             deleted(&excluding("*.log"), &target, &["a/closed", "c/d/x.sock"]),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_goes_first_and_the_rest_last() {
+    fn conflicting_entries_are_deleted_first_and_extra_ones_last() {
         let source = tree(&["a", "b/", "b/c", "d/", "d/e", "f"]);
         let held = Held {
             entries: tree(&[
@@ -368,9 +368,9 @@ mod tests {
         let mut selected = held.entries.clone();
         selection.apply(&mut selected);
         let mut made = plan(&source, &selected, options);
-        let spared = held.protected(&selected);
-        hold_back(&mut made, &source, &spared);
-        let clearings = Clearings::of(&made, &source, &held, &selected, spared);
+        let protected = held.protected(&selected);
+        hold_back(&mut made, &source, &protected);
+        let clearings = Clearings::of(&made, &source, &held, &selected, protected);
         assert_eq!(texts(&clearings.in_the_way), ["b", "f"]);
         assert_eq!(texts(&clearings.extra), ["d/old", "z"]);
         assert_eq!(

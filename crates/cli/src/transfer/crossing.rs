@@ -102,9 +102,9 @@ impl Crossing<'_> {
             let within = |folder: &PfsPath| path.place().path.is_within(&folder.place().path);
             unmade.iter().any(within)
         };
-        let wanted = steps.files.into_iter().filter(|step| !is_unmade(&step.to));
+        let steps_to_copy = steps.files.into_iter().filter(|step| !is_unmade(&step.to));
         let is_over = &is_over;
-        let copies = futures_util::stream::iter(wanted).map(async |step| {
+        let copies = futures_util::stream::iter(steps_to_copy).map(async |step| {
             let copied = match is_over.get() {
                 true => Err(TransferError::BrokenOff),
                 false => self.copy(&step).await.map_err(TransferError::from),
@@ -284,11 +284,11 @@ fn count(
         }
         Outcome::Unchanged => {
             summary.unchanged += 1;
-            watch.spared(step.entry.size());
+            watch.reused(step.entry.size());
         }
         Outcome::Kept => {
             summary.kept += 1;
-            watch.spared(step.entry.size());
+            watch.reused(step.entry.size());
         }
     }
     watch.finished(&path, outcome);

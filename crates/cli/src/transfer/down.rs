@@ -83,7 +83,8 @@ impl Transfer<'_> {
     ) -> Result<Option<Download>, CliError> {
         let remote = source.path.clone();
         if source.source.kind == Kind::Folder {
-            let Some((mut entries, _)) = self.look_through_there(&remote, Compare::default()).await? else {
+            let Some((mut entries, _)) = self.look_through_on_server(&remote, Compare::default()).await?
+            else {
                 return Ok(None);
             };
             self.select(&mut entries);
@@ -100,17 +101,17 @@ impl Transfer<'_> {
     }
 
     /// The contents of a folder, and whether they are complete; `None`, after a report, if it cannot be listed.
-    pub(super) async fn look_through_there(
+    pub(super) async fn look_through_on_server(
         &mut self,
         folder: &PfsPath,
         compare: Compare,
     ) -> Result<Option<(Vec<Entry>, Completeness)>, CliError> {
-        let listed = self.list_there(folder, compare).await?;
+        let listed = self.list_on_server(folder, compare).await?;
         Ok(listed.map(|listed| self.tell_what_stays(folder, listed)))
     }
 
     /// The contents of a folder; `None`, after a report, if it cannot be listed.
-    pub(super) async fn list_there(
+    pub(super) async fn list_on_server(
         &mut self,
         folder: &PfsPath,
         compare: Compare,

@@ -176,11 +176,11 @@ fn is_listed(path: &RelPath, listed: &HashSet<&RelPath>) -> bool {
     std::iter::successors(Some(path.clone()), RelPath::parent).any(|path| listed.contains(&path))
 }
 
-fn keep_with_folders(entries: &mut Vec<Entry>, wanted: impl Fn(&RelPath) -> bool) {
+fn keep_with_folders(entries: &mut Vec<Entry>, is_selected: impl Fn(&RelPath) -> bool) {
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in entries.drain(..).rev() {
         let leads_to_something = kept.last().is_some_and(|next| next.path.is_within(&entry.path));
-        if leads_to_something || wanted(&entry.path) {
+        if leads_to_something || is_selected(&entry.path) {
             kept.push(entry);
         }
     }
@@ -281,7 +281,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn includes_alone_take_only_what_matches_and_the_way_to_it() {
+    fn includes_alone_select_matches_and_their_parent_folders() {
         assert_eq!(kept_by(&["--include", "*.txt"]), ["a", "a/x.txt"]);
         assert_eq!(kept_by(&["--include", "/b"]), ["b", "b/a", "b/a/y.log"]);
     }
@@ -300,7 +300,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_list_cannot_lead_out_of_the_source() {
+    fn a_list_with_a_path_outside_the_source_is_refused() {
         for (list, line) in [
             (&b"../x"[..], 1),
             (b"a\n# remark\n/etc/passwd\nb\n", 3),
@@ -318,7 +318,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_broken_pattern_is_a_matter_of_usage() {
+    fn a_broken_pattern_is_a_usage_error() {
         let error = args(&["--exclude", "["]).selection().unwrap_err();
         assert!(matches!(error, CliError::Usage { .. }), "{error}");
     }

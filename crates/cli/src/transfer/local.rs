@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_stands_for_what_matches_unless_a_file_is_called_so() {
+    fn a_pattern_expands_unless_a_file_has_that_name() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("d")).unwrap();

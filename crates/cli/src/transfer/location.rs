@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_begins_with_pfs_lies_on_the_cluster() {
+    fn only_paths_below_pfs_are_remote() {
         assert!(matches!(parse("/pfs/dc/home/me/a"), Location::Remote(_)));
         assert!(matches!(parse("//pfs/./public/a"), Location::Remote(_)));
         assert_eq!(parse("pfs/dc"), Location::Local("pfs/dc".into()));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_climbs_is_refused_before_anybody_is_asked() {
+    fn a_path_that_climbs_is_refused_before_any_request() {
         let error = Location::parse(OsStr::new("/pfs/dc/home/me/../you")).unwrap_err();
         assert_eq!(error.to_string(), "`../you` contains `..`");
         assert!(Location::parse(OsStr::new("/pfs/dc/etc")).is_err());
@@ -291,20 +291,23 @@ mod tests {
 
     #[test]
     fn a_path_is_translated_for_a_server_of_another_name() {
-        let told = |text: &str| {
+        let translated = |text: &str| {
             let remote = Remote::parse(OsStr::new(text)).unwrap();
             remote.in_datacenter("cloud").unwrap()
         };
-        let remote = told("//pfs/./dc/home/me/dc/*.txt");
+        let remote = translated("//pfs/./dc/home/me/dc/*.txt");
         assert_eq!(remote.path.to_string(), "/pfs/cloud/home/me/dc/*.txt");
         assert_eq!(remote.pattern(), Some("//pfs/./cloud/home/me/dc/*.txt"));
-        assert!(told("/pfs/dc/home/me/").path.has_trailing_slash());
-        assert_eq!(told("/pfs/public/x").path.to_string(), "/pfs/public/x");
-        assert_eq!(told("/pfs/pfs/home/me").path.to_string(), "/pfs/cloud/home/me");
+        assert!(translated("/pfs/dc/home/me/").path.has_trailing_slash());
+        assert_eq!(translated("/pfs/public/x").path.to_string(), "/pfs/public/x");
+        assert_eq!(
+            translated("/pfs/pfs/home/me").path.to_string(),
+            "/pfs/cloud/home/me"
+        );
     }
 
     #[test]
-    fn a_dot_at_the_end_stands_for_what_a_folder_holds() {
+    fn a_trailing_dot_means_the_contents_of_a_folder() {
         let is_contents = |text: &str| Remote::parse(OsStr::new(text)).unwrap().is_contents;
         assert!(is_contents("/pfs/dc/home/me/a/."));
         assert!(is_contents("/pfs/dc/home/me/a/./"));

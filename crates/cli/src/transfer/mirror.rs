@@ -64,18 +64,18 @@ impl Transfer<'_> {
         must_be_folder(&shown(src), local::target(src).unwrap_or(Target::Missing))?;
         let place = self.files.real_path(dest).await?;
         must_be_the_users(dest, &place)?;
-        let held = self.held_there(dest, &place, Compare::default()).await?;
-        let Some((mut wanted, completeness)) = self.look_through(src) else {
+        let held = self.held_on_server(dest, &place, Compare::default()).await?;
+        let Some((mut source, completeness)) = self.look_through(src) else {
             return Ok(());
         };
-        leave_ours(&place, &mut wanted);
-        let (plan, clearings) = self.plan(&wanted, &held, extra, Compare::default());
+        leave_ours(&place, &mut source);
+        let (plan, clearings) = self.plan(&source, &held, extra, Compare::default());
         let side = Side::There(dest);
         let stuck = self
             .make_room(side, &plan, &clearings, &held, completeness)
             .await?;
-        leave_out(&mut wanted, &stuck);
-        if let Some(upload) = self.tree_up(src, dest.clone(), wanted).await? {
+        leave_out(&mut source, &stuck);
+        if let Some(upload) = self.tree_up(src, dest.clone(), source).await? {
             self.send(&shown(src), vec![upload]).await?;
         }
         self.clear_extra(side, &clearings, completeness).await
@@ -87,17 +87,17 @@ impl Transfer<'_> {
         let place = self.files.real_path(src).await?;
         let mut held = held_here(dest)?;
         leave_ours(&place, &mut held.entries);
-        let Some((mut wanted, completeness)) = self.wanted_there(src, &place, Compare::default()).await?
+        let Some((mut source, completeness)) = self.source_on_server(src, &place, Compare::default()).await?
         else {
             return Ok(());
         };
-        let (plan, clearings) = self.plan(&wanted, &held, extra, Compare::default());
+        let (plan, clearings) = self.plan(&source, &held, extra, Compare::default());
         let side = Side::Here(dest);
         let stuck = self
             .make_room(side, &plan, &clearings, &held, completeness)
             .await?;
-        leave_out(&mut wanted, &stuck);
-        if let Some(download) = self.tree_down(src.clone(), dest.to_owned(), wanted) {
+        leave_out(&mut source, &stuck);
+        if let Some(download) = self.tree_down(src.clone(), dest.to_owned(), source) {
             self.fetch(&src.to_string(), vec![download]).await?;
         }
         self.clear_extra(side, &clearings, completeness).await
@@ -108,17 +108,17 @@ impl Transfer<'_> {
         must_be_folder(&src.to_string(), remote::target(&self.files, src).await?)?;
         let from = self.files.real_path(src).await?;
         let to = self.files.real_path(dest).await?;
-        must_lie_apart((src, &from), (dest, &to))?;
+        must_not_overlap((src, &from), (dest, &to))?;
         must_be_the_users(dest, &to)?;
         let compare = self.compare();
-        let held = self.held_there(dest, &to, compare).await?;
-        let Some((mut wanted, completeness)) = self.wanted_there(src, &from, compare).await? else {
+        let held = self.held_on_server(dest, &to, compare).await?;
+        let Some((mut source, completeness)) = self.source_on_server(src, &from, compare).await? else {
             return Ok(());
         };
-        leave_ours(&to, &mut wanted);
+        leave_ours(&to, &mut source);
         // Before anything makes room for them.
-        self.leave_links_outside(src, &mut wanted);
-        let (mut plan, clearings) = self.plan(&wanted, &held, extra, compare);
+        self.leave_links_outside(src, &mut source);
+        let (mut plan, clearings) = self.plan(&source, &held, extra, compare);
         let side = Side::There(dest);
         let stuck = self
             .make_room(side, &plan, &clearings, &held, completeness)
@@ -130,22 +130,22 @@ impl Transfer<'_> {
 
     /// The selected entries of a source whose real path is `place`, and whether all could be read; `None`, after a report, if it
     /// cannot be listed.
-    async fn wanted_there(
+    async fn source_on_server(
         &mut self,
         src: &PfsPath,
         place: &PfsPath,
         compare: Compare,
     ) -> Result<Option<(Vec<Entry>, Completeness)>, CliError> {
-        let Some(mut listed) = self.list_there(src, compare).await? else {
+        let Some(mut listed) = self.list_on_server(src, compare).await? else {
             return Ok(None);
         };
         listed.leave_ours(src, place);
-        let (mut wanted, completeness) = self.tell_what_stays(src, listed);
-        self.select(&mut wanted);
-        Ok(Some((wanted, completeness)))
+        let (mut source, completeness) = self.tell_what_stays(src, listed);
+        self.select(&mut source);
+        Ok(Some((source, completeness)))
     }
 
-    async fn held_there(
+    async fn held_on_server(
         &mut self,
         folder: &PfsPath,
         place: &PfsPath,
@@ -174,7 +174,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn plan(&self, wanted: &[Entry], held: &Held, extra: Extra, compare: Compare) -> (SyncPlan, Clearings) {
+    fn plan(&self, source: &[Entry], held: &Held, extra: Extra, compare: Compare) -> (SyncPlan, Clearings) {
         let mut selected = held.entries.clone();
         self.selection.apply(&mut selected);
         let options = SyncOptions {
@@ -182,14 +182,14 @@ impl Transfer<'_> {
             existing: self.options.existing(),
             compare,
         };
-        let mut plan = plan(wanted, &selected, options);
+        let mut plan = plan(source, &selected, options);
         // If everything is selected, `--delete` also applies to entries that a listing omits.
-        let spared = match self.selection.is_all() {
+        let protected = match self.selection.is_all() {
             true => Vec::new(),
             false => held.protected(&selected),
         };
-        hold_back(&mut plan, wanted, &spared);
-        let clearings = Clearings::of(&plan, wanted, held, &selected, spared);
+        hold_back(&mut plan, source, &protected);
+        let clearings = Clearings::of(&plan, source, held, &selected, protected);
         (plan, clearings)
     }
 }
@@ -218,7 +218,7 @@ fn leave_ours(home: &PfsPath, entries: &mut Vec<Entry>) {
 }
 
 /// A folder inside the other one, by its path or through links, would be removed or filled while it is read.
-fn must_lie_apart(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Result<(), CliError> {
+fn must_not_overlap(src: (&PfsPath, &PfsPath), dest: (&PfsPath, &PfsPath)) -> Result<(), CliError> {
     let is_inside = |path: (&PfsPath, &PfsPath), folder: (&PfsPath, &PfsPath)| {
         remote::is_written_within(path.0, folder.0) || remote::is_written_within(path.1, folder.1)
     };

@@ -140,7 +140,7 @@ pub struct Transfer<'a> {
     tally: TransferTotals,
     /// Failed before anything was sent, and not yet counted by a line: names of the list that do not exist, and
     /// unreadable folders.
-    untold: usize,
+    unreported: usize,
     /// The folder of the cluster that was created last: thousands of files may go there.
     made: Option<PfsPath>,
     /// `sent`, `received` or `copied`: the verb for the bytes in the last line.
@@ -161,7 +161,7 @@ impl<'a> Transfer<'a> {
             selection,
             world,
             tally: TransferTotals::default(),
-            untold: 0,
+            unreported: 0,
             made: None,
             moved: "sent",
         }
@@ -191,7 +191,7 @@ impl<'a> Transfer<'a> {
     /// Records a selected entry that is not copied; the next line counts it.
     fn leave(&mut self, lost: Lost) {
         self.tally.lose(lost);
-        self.untold += 1;
+        self.unreported += 1;
     }
 
     /// How files of the cluster are compared with each other.
@@ -243,7 +243,7 @@ impl<'a> Transfer<'a> {
             tokio::select! {
                 summary = &mut work => {
                     let arrived = summary.transferred + summary.unchanged + summary.kept;
-                    let lost = summary.failures.len() + std::mem::take(&mut self.untold);
+                    let lost = summary.failures.len() + std::mem::take(&mut self.unreported);
                     match (lost, arrived) {
                         (0, _) => line.end("Done", &mut self.world.err),
                         (_, 0) => line.end("Failed", &mut self.world.err),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_follows_from_where_the_ends_lie() {
+    fn the_direction_follows_from_the_locations() {
         const THERE: &str = "/pfs/dc/home/me/a";
         assert_eq!(way(&["a", "b"], THERE).unwrap(), "up");
         assert_eq!(way(&[THERE, THERE], ".").unwrap(), "down");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_sources_have_lines_of_their_own_and_many_share_one() {
+    fn a_few_sources_have_their_own_lines_and_many_share_one() {
         let work = |count: usize| (0..count).map(|at| (at.to_string(), at)).collect();
         assert_eq!(in_lines::<usize>(work(2)).len(), 2);
         let shared = in_lines::<usize>(work(1000));

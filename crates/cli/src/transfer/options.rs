@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_requests_run_at_a_time_as_there_can_be_connections() {
+    fn the_number_of_concurrent_requests_is_bounded() {
         assert_eq!(at_a_time("256").map(|number| number.get()), Ok(256));
         for text in ["0", "257", "10000", "-1", "many"] {
             assert_eq!(

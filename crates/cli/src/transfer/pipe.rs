@@ -80,7 +80,7 @@ async fn print_file(
     world: &mut World,
 ) -> Result<(), CliError> {
     let mut content = match range {
-        Some(range) => files.stretch(path, range).await?,
+        Some(range) => files.read_range(path, range).await?,
         None => files.cat(path).await?,
     };
     while let Some(piece) = content.next().await? {

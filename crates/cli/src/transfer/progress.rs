@@ -24,7 +24,7 @@ pub struct Watch {
     files: AtomicU64,
     bytes: AtomicU64,
     moved: AtomicU64,
-    spared: AtomicU64,
+    reused: AtomicU64,
     ended: AtomicU64,
     /// The outcome of every file; kept only if it is printed.
     outcomes: Option<Mutex<Vec<(String, Outcome)>>>,
@@ -54,7 +54,7 @@ impl Watch {
     /// Bytes done and bytes in total. A file that changed is restarted, so more bytes may have been moved than it has.
     fn done(&self) -> (u64, u64) {
         let total = Self::get(&self.bytes);
-        let done = Self::get(&self.moved) + Self::get(&self.spared);
+        let done = Self::get(&self.moved) + Self::get(&self.reused);
         (done.min(total), total)
     }
 
@@ -92,8 +92,8 @@ impl Progress for Watch {
         self.moved.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn spared(&self, bytes: u64) {
-        self.spared.fetch_add(bytes, Ordering::Relaxed);
+    fn reused(&self, bytes: u64) {
+        self.reused.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn finished(&self, path: &str, outcome: Outcome) {
@@ -129,7 +129,7 @@ impl Line {
     /// wire.
     pub fn refresh(&self, watch: &Watch) {
         if let Some(bar) = &self.bar {
-            let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.spared));
+            let left_to_send = Watch::get(&watch.bytes).saturating_sub(Watch::get(&watch.reused));
             bar.set_length(left_to_send);
             bar.set_position(Watch::get(&watch.moved).min(left_to_send));
             let mut tails = vec![watch.amounts()];
@@ -164,14 +164,14 @@ fn bar(what: &str) -> ProgressBar {
 /// `Uploading data ####----  42%  1.2 GB of 3.0 GB  12 MB/s  40s left` in this many columns. On a narrow terminal the figures
 /// at the end are dropped first, then the bar, then the middle of the name.
 fn drawn(what: &str, percent: u64, tails: &[String], columns: usize) -> String {
-    let wanted = one_line::width(what).min(columns / 3);
+    let shown_width = one_line::width(what).min(columns / 3);
     let tail_of = |count: usize| {
         let percent = format!(" {percent:>3}%");
         tails[..count]
             .iter()
             .fold(percent, |tail, part| tail + "  " + part)
     };
-    let fits = |count: &usize| wanted + one_line::width(&tail_of(*count)) <= columns;
+    let fits = |count: &usize| shown_width + one_line::width(&tail_of(*count)) <= columns;
     let tail = tail_of((0..=tails.len()).rev().find(fits).unwrap_or(0));
     let room = columns.saturating_sub(one_line::width(&tail));
     let what = one_line::shortened(what, room);
@@ -188,10 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_amounts_count_what_was_there_already_as_done() {
+    fn bytes_already_present_count_as_done() {
         let watch = Watch::default();
         watch.planned(2, 3000);
-        watch.spared(1000);
+        watch.reused(1000);
         watch.moved(500);
         watch.finished("a", Outcome::Unchanged);
         assert_eq!(watch.amounts(), "1.5 kB of 3.0 kB, 1 of 2 files");
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_again_is_not_counted_twice_and_there_is_never_more_than_all() {
+    fn bytes_sent_again_are_not_counted_twice() {
         let watch = Watch::default();
         watch.planned(1, 2000);
         watch.moved(1500);
@@ -209,7 +209,7 @@ mod tests {
             (watch.amounts().as_str(), watch.percent()),
             ("1.0 kB of 2.0 kB", 50)
         );
-        watch.spared(1500);
+        watch.reused(1500);
         assert_eq!(
             (watch.amounts().as_str(), watch.percent()),
             ("2.0 kB of 2.0 kB", 100)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_fits_whatever_the_width() {
+    fn the_line_fits_any_width() {
         let what = "Uploading a/very/long/folder/of/训练数据/part-00000-of-00010.rio";
         let tails = ["1.5 GB of 3.0 GB, 3 of 80 files", "12.0 MB/s", "2m left"].map(str::to_owned);
         for columns in [0, 5, 20, 40, 59, 79, 200] {

@@ -183,11 +183,11 @@ impl TransferTotals {
     pub fn words(&self, moved: &str) -> String {
         let copied = format!("{} copied", counted(self.transferred));
         let words = self.list(copied, "removed", "failed");
-        let vain = match self.again {
+        let resent = match self.again {
             0 => String::new(),
             again => format!(", {} sent twice", size(again)),
         };
-        format!("{words}; {} {moved}{vain}", size(self.moved))
+        format!("{words}; {} {moved}{resent}", size(self.moved))
     }
 
     /// `3 files would be copied, 97 unchanged, 1 would fail`.
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_name_only_what_happened() {
+    fn the_summary_names_only_what_happened() {
         let tally = TransferTotals {
             transferred: 1,
             moved: 12_300,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_into_or_removed_is_not_called_a_copy() {
+    fn failed_listings_and_removals_are_not_reported_as_copies() {
         let mut tally = TransferTotals {
             transferred: 1,
             ..TransferTotals::default()
@@ -406,10 +406,10 @@ mod tests {
             .map(|at| Lost::new(format!("f{at}"), "no"))
             .collect();
         assert_eq!(listed(&lost, false).len(), LISTED + 2);
-        let told = listed(&lost, true);
-        assert_eq!(told.len(), LISTED + 1);
+        let shown = listed(&lost, true);
+        assert_eq!(shown.len(), LISTED + 1);
         assert_eq!(
-            told[LISTED],
+            shown[LISTED],
             "  and 2 more; append `2> FILE` to the command to list all of them"
         );
         assert_eq!(listed(&lost[..LISTED], true).last().unwrap(), "  f49: no");

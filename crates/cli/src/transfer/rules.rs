@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn as_with_cp_an_existing_folder_takes_sources_in_and_a_missing_one_becomes_the_source() {
+    fn as_with_cp_sources_go_into_an_existing_folder_or_become_the_target() {
         for (text, kind) in [("d/a", Kind::File), ("d/a", Kind::Folder), ("d/a/", Kind::Folder)] {
             assert_eq!(one(source(text, kind), cp(Target::Folder, false)), inside("a"));
             assert_eq!(one(source(text, kind), cp(Target::Missing, true)), inside("a"));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dot_stands_for_what_it_holds() {
+    fn a_trailing_dot_copies_the_contents() {
         assert_eq!(
             one(source("d/.", Kind::Folder), cp(Target::Folder, false)),
             Ok(Landing::Exactly)
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_never_takes_the_place_of_a_file() {
+    fn a_folder_never_replaces_a_file() {
         assert_eq!(
             one(source("d", Kind::Folder), cp(Target::File, false)),
             Err(RuleError::FolderOverFile)

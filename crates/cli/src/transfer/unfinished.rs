@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_believed_for_a_while_and_then_forgotten() {
+    fn a_record_of_an_unfinished_transfer_expires() {
         let folder = tempfile::tempdir().unwrap();
         let dest = b"/pfs/dc/home/me/up";
         let of = |source: &str| Unfinished::noted_in(folder.path(), "here", &[source.into()], dest);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_shown_alike_and_another_server_have_notes_of_their_own() {
+    fn records_differ_by_server_and_exact_bytes_of_the_paths() {
         let folder = tempfile::tempdir().unwrap();
         let of = |server: &str, sources: &[&[u8]], dest: &[u8]| {
             let sources: Vec<Vec<u8>> = sources.iter().map(|source| source.to_vec()).collect();

@@ -145,9 +145,12 @@ impl Transfer<'_> {
 
     /// Reports paths that the storage does not accept, each with everything below it, and sends the rest.
     fn leave_out_too_long(&mut self, local: &Path, remote: &PfsPath, entries: &mut Vec<Entry>) {
-        let mut told: Option<RelPath> = None;
+        let mut reported: Option<RelPath> = None;
         entries.retain(|entry| {
-            if told.as_ref().is_some_and(|told| entry.path.is_within(told)) {
+            if reported
+                .as_ref()
+                .is_some_and(|reported| entry.path.is_within(reported))
+            {
                 return false;
             }
             let Err(error) = below(remote, &entry.path) else {
@@ -156,7 +159,7 @@ impl Transfer<'_> {
             let start: String = entry.path.to_string().chars().take(SHOWN).collect();
             let path = format!("{}/{start}…", shown(local));
             self.leave(Lost::new(path, error.to_string()));
-            told = Some(entry.path.clone());
+            reported = Some(entry.path.clone());
             false
         });
     }

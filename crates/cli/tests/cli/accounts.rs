@@ -35,7 +35,7 @@ fn accounts_are_listed_changed_and_deleted() {
 }
 
 #[test]
-fn what_is_missing_is_said_before_anything_is_sent() {
+fn missing_arguments_are_reported_before_anything_is_sent() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     for (line, words) in [

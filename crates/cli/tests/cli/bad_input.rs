@@ -86,7 +86,7 @@ const NONSENSE: &[&str] = &[
 ];
 
 #[test]
-fn every_flag_with_nonsense_gets_a_sentence() {
+fn every_invalid_flag_value_gets_a_message() {
     let server = server();
     let mut shell = Shell::at(&server.endpoint);
     shell.write("pkg/train.py", "print()");
@@ -152,7 +152,7 @@ fn packages_that_cannot_run_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_exit_code_3() {
+fn an_unreachable_server_is_exit_code_3() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -22,7 +22,7 @@ fn all_three_shapes_are_read_and_no_secret_is_shown() {
 }
 
 #[test]
-fn every_mistake_has_its_sentence_and_its_remedy() {
+fn every_configuration_error_has_a_message_and_a_hint() {
     let placeholder = "datacenters:\n- name: datacenter1\n  username: [your user name]\n  password: [secret]\n  \
         endpoint: http://cloud.paddlepaddle.org\ncurrent-datacenter: datacenter1\n";
     let cases: &[(&str, &str)] = &[
@@ -69,7 +69,7 @@ fn every_mistake_has_its_sentence_and_its_remedy() {
 }
 
 #[test]
-fn flags_and_environment_point_elsewhere() {
+fn flags_and_environment_select_another_configuration() {
     let server = server();
     let mut shell = Shell::new();
     let file = shell.write(

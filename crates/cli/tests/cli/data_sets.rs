@@ -11,9 +11,9 @@ fn a_file_of_unknown_kind_is_not_called_damaged() {
     let shown = shell.run(&["data", "inspect", first, second]);
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.out.contains("part-0\tunknown\t7\t0\t"), "{}", shown.out);
-    let told =
+    let note =
         "the format of 2 files, `HOME/part-0` first, cannot be determined from their names or contents";
-    assert_eq!(shell.tidy(&shown.err).matches(told).count(), 1, "{}", shown.err);
+    assert_eq!(shell.tidy(&shown.err).matches(note).count(), 1, "{}", shown.err);
     assert!(!shown.err.contains("damaged"), "{}", shown.err);
 
     let verified = shell.run(&["data", "verify", first]);
@@ -62,7 +62,7 @@ fn recordio_that_lost_its_start_is_still_found_by_what_follows() {
 }
 
 #[test]
-fn a_fault_is_placed_once_and_the_file_is_called_not_whole() {
+fn an_error_is_located_once_and_the_file_is_reported_as_invalid() {
     let shell = Shell::new();
     let file = shell.write("bad.jsonl", "{}\n{x}\n").display().to_string();
     let verified = shell.run(&["data", "verify", &file]);

@@ -54,7 +54,7 @@ fn fix_changes_the_file_and_a_second_run_has_nothing_to_do() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_reported() {
+fn a_missing_file_is_reported() {
     let shell = Shell::at("http://127.0.0.1:9");
     let outcome = shell.run(&["doctor", "nowhere.py"]);
     assert_eq!(outcome.code, 1);

@@ -54,7 +54,7 @@ fn the_version_needs_no_server() {
 }
 
 #[test]
-fn the_word_that_other_programs_use_leads_to_ours() {
+fn commands_of_other_programs_suggest_ours() {
     let shell = Shell::new();
     let hints = |line: &str| {
         let outcome = shell.line(line);

@@ -28,7 +28,7 @@ const LINES: &[&str] = &[
 ];
 
 #[test]
-fn what_programs_get_is_separated_by_tabs() {
+fn piped_output_is_separated_by_tabs() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     let stories: Vec<String> = LINES
@@ -39,7 +39,7 @@ fn what_programs_get_is_separated_by_tabs() {
 }
 
 #[test]
-fn what_people_get_is_aligned_and_coloured() {
+fn terminal_output_is_aligned_and_coloured() {
     let server = server();
     let mut shell = Shell::at(&server.endpoint);
     shell.is_terminal = true;
@@ -320,7 +320,7 @@ fn several_jobs_are_killed_also_when_one_of_them_cannot_be() {
 }
 
 #[test]
-fn a_kill_that_removes_says_what_goes_and_what_stays() {
+fn a_kill_with_rm_says_what_is_removed_and_kept() {
     let server = crate::scripted::server_with(|line| {
         let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":3,"removed":true}"#;
         line.starts_with("DELETE ").then(|| (200, reply.to_owned()))
@@ -370,7 +370,7 @@ fn a_format_is_what_it_says_or_is_refused_by_name() {
 }
 
 #[test]
-fn pages_follow_each_other_and_numbers_go_on() {
+fn pages_follow_each_other_and_numbers_continue() {
     let server = crate::scripted::server_with(|line| {
         let jobs = serde_json::json!([
             crate::scripted::job("a", "Running"),

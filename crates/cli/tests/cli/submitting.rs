@@ -49,7 +49,7 @@ fn a_submit_says_what_it_does_and_what_to_type_next() {
 }
 
 #[test]
-fn a_virtual_environment_in_the_package_stays_here() {
+fn a_virtual_environment_in_the_package_is_not_sent() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     shell.write("pkg/train.py", "print()");
@@ -131,7 +131,7 @@ fn the_server_is_asked_before_anything_is_sent() {
 }
 
 #[test]
-fn only_what_the_server_lacks_travels() {
+fn only_missing_files_are_sent() {
     let server = server_without_package();
     let (shell, folder) = shell_with_package(&server.endpoint);
     assert_eq!(
@@ -191,7 +191,7 @@ fn a_run_again_can_be_followed_too() {
 }
 
 #[test]
-fn a_topology_beside_an_entry_says_which_one_runs() {
+fn a_topology_given_with_an_entry_says_which_one_runs() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     let words = [
@@ -224,11 +224,11 @@ fn bare_paddle_train_needs_its_configuration_in_the_package() {
     ] {
         let outcome = shell.run(&[&["submit", &folder], entry].concat());
         assert_eq!(outcome.code, 1, "{}", outcome.err);
-        for told in [
+        for expected in [
             "there is no `trainer_config.py` in the package",
             "-entry 'python train.py'",
         ] {
-            assert!(outcome.err.contains(told), "{told}: {}", outcome.err);
+            assert!(outcome.err.contains(expected), "{expected}: {}", outcome.err);
         }
     }
     assert_eq!(server.lines(), [""; 0], "nothing was sent");
@@ -243,7 +243,7 @@ fn bare_paddle_train_needs_its_configuration_in_the_package() {
 }
 
 #[test]
-fn a_name_that_was_left_out_is_not_made_up() {
+fn a_missing_name_is_not_invented() {
     let server = server();
     let shell = Shell::at(&server.endpoint);
     let outcome = shell.line("submit -entry ./train /pfs/dc1/home/me/pkg");
@@ -263,12 +263,12 @@ fn missing_features_of_the_machine_are_mentioned_once_per_start() {
     use std::sync::atomic::AtomicU32;
     let shell = Shell::new();
     let pid = Arc::new(AtomicU32::new(7));
-    let told = pid.clone();
+    let served_pid = pid.clone();
     let _server = crate::scripted::embedded_server(shell.home(), move |line| {
         let (_, body) = crate::scripted::usual(line);
         let mut body: serde_json::Value = serde_json::from_slice(&body).ok()?;
         match line {
-            "GET /api/v1/server" => body["msg"]["pid"] = told.load(Ordering::Relaxed).into(),
+            "GET /api/v1/server" => body["msg"]["pid"] = served_pid.load(Ordering::Relaxed).into(),
             "POST /api/v1/jobs" => {
                 let general = "memory is watched, not limited, because of cgroups";
                 body["notes"] = serde_json::json!([general, "10 cores requested, 2 in total"]);

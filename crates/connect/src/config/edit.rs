@@ -41,20 +41,21 @@ pub fn set(path: &Path, name: Option<&str>, key: &str, value: &str) -> Result<St
     }
     let text = lines.concat();
     let check = ConfigFile::parse(path, text.clone()).map_err(|_| too_unusual(path))?;
-    let is_as_wanted = |before: &EntryLines, after: &EntryLines| {
+    let is_as_expected = |before: &EntryLines, after: &EntryLines| {
         before.name == after.name
             && SETTABLE.iter().all(|field| {
                 let is_set = before.name == entry.name && *field == key;
-                let wanted = if is_set {
+                let expected = if is_set {
                     Some(value.to_owned())
                 } else {
                     before.field(field)
                 };
-                after.field(field) == wanted
+                after.field(field) == expected
             })
     };
     let mut pairs = file.entries.iter().zip(&check.entries);
-    if file.entries.len() != check.entries.len() || !pairs.all(|(before, after)| is_as_wanted(before, after))
+    if file.entries.len() != check.entries.len()
+        || !pairs.all(|(before, after)| is_as_expected(before, after))
     {
         return Err(too_unusual(path));
     }

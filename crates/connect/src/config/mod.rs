@@ -88,8 +88,8 @@ pub struct Location {
 }
 
 /// The requested file, then `PADDLE_CONFIG`, then `~/.paddle/config`.
-pub fn location(wanted: &ConfigOverrides, environment: &Environment) -> Option<Location> {
-    if let Some(path) = &wanted.config {
+pub fn location(overrides: &ConfigOverrides, environment: &Environment) -> Option<Location> {
+    if let Some(path) = &overrides.config {
         return Some(Location {
             path: path.clone(),
             named: true,
@@ -118,12 +118,12 @@ pub fn load(location: &Location) -> Result<Option<ConfigFile>, ConfigError> {
 }
 
 /// Decides which server to talk to.
-pub fn choice(wanted: &ConfigOverrides, environment: &Environment) -> Result<Choice, ConfigError> {
-    let name = wanted
+pub fn choice(overrides: &ConfigOverrides, environment: &Environment) -> Result<Choice, ConfigError> {
+    let name = overrides
         .datacenter
         .as_deref()
         .or_else(|| environment.var("PADDLE_DATACENTER"));
-    let file = match location(wanted, environment) {
+    let file = match location(overrides, environment) {
         Some(location) => load(&location)?,
         None => None,
     };
@@ -172,12 +172,12 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let name = if cfg!(windows) { "USERPROFILE" } else { "HOME" };
         let variables = [(name.to_owned(), "/home/ann".to_owned())];
-        let wanted = ConfigOverrides {
+        let overrides = ConfigOverrides {
             config: Some(file),
             datacenter: None,
         };
         let environment = Environment::from(std::collections::BTreeMap::from(variables));
-        let Choice::Remote(datacenter) = choice(&wanted, &environment).unwrap() else {
+        let Choice::Remote(datacenter) = choice(&overrides, &environment).unwrap() else {
             panic!("a server is configured");
         };
         let key = Path::new("/home/ann").join(".paddle/user.key");

@@ -218,7 +218,7 @@ fn kill_rm_removes_the_record_when_the_last_worker_is_gone() {
 }
 
 #[test]
-fn only_what_is_over_can_be_removed_from_the_history() {
+fn only_finished_jobs_can_be_removed_from_the_history() {
     let mut conductor = conductor(1);
     conductor.handle([submit(1, "a")], noon());
     let output = conductor.handle([Input::Remove { job: id(1) }], seconds(1));
@@ -236,7 +236,7 @@ fn only_what_is_over_can_be_removed_from_the_history() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_and_leaves_nothing() {
+fn a_job_that_can_never_fit_is_refused_and_leaves_nothing() {
     let mut conductor = conductor(1);
     let big = Submission {
         id: id(1),
@@ -276,7 +276,7 @@ fn reports_that_change_nothing_are_not_written() {
 }
 
 #[test]
-fn a_tick_ends_what_is_overdue() {
+fn a_tick_ends_overdue_jobs() {
     let mut conductor = conductor(1);
     conductor.handle([submit(1, "a")], noon());
     let output = conductor.handle([Input::Tick], seconds(600));
@@ -304,7 +304,7 @@ fn every_live_worker_has_an_address_of_its_own() {
 }
 
 #[test]
-fn restoring_keeps_the_line_and_the_room() {
+fn restoring_keeps_the_queue_and_the_room() {
     let mut before = conductor(1);
     before.handle([submit(1, "a"), submit(2, "b"), submit(3, "c")], noon());
     let jobs: Vec<Job> = before.jobs().map(|job| Job::clone(job)).collect();
@@ -345,7 +345,7 @@ fn restoring_keeps_the_line_and_the_room() {
 }
 
 #[test]
-fn restoring_cleans_what_belongs_to_nobody() {
+fn restoring_cleans_stray_attempts() {
     let stray = Report {
         attempt: AttemptKey {
             job: id(7),
@@ -385,7 +385,7 @@ fn a_raised_quota_lets_a_waiting_job_start() {
 }
 
 #[test]
-fn a_gang_without_room_waits_again_at_its_old_place_with_the_reason() {
+fn a_gang_without_room_returns_to_its_queue_position_with_the_reason() {
     let mut conductor = conductor(2);
     let gang = Input::Submit(Submission {
         id: id(1),

@@ -127,12 +127,14 @@ impl Job {
 
     fn attempt_disrupted(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
         let stamp = self.touch(now);
-        let wanted = self.phase.wants_workers();
+        let wants_workers = self.phase.wants_workers();
         let worker = self.worker_mut(key).expect("the caller looked it up");
         let (attempt, exit) = (worker.attempt, Exit::unseen(why.clone()));
         worker.ended_at = Some(ended_at(worker, &exit, stamp));
         worker.exit = Some(exit.clone());
-        let again = wanted.then(|| self.restart_disrupted(key, &why, now)).flatten();
+        let again = wants_workers
+            .then(|| self.restart_disrupted(key, &why, now))
+            .flatten();
         match again {
             Some(launch) => vec![clean(key, attempt), launch],
             None => self.attempt_ended(key, WorkerStatus::Lost, exit, now),
@@ -287,13 +289,13 @@ impl Job {
             worker.restart_at = None;
         }
         let grace = self.grace();
-        let spared = |worker: &&Worker| {
+        let keeps_running = |worker: &&Worker| {
             outcome == Outcome::Succeeded
                 && worker.key.role == Role::Pserver
                 && bug(Planted::PserversKeepRunning)
         };
-        let told = self.live_workers().filter(|worker| !spared(worker));
-        let mut actions: Vec<Action> = told.map(|worker| stop(worker, grace)).collect();
+        let to_stop = self.live_workers().filter(|worker| !keeps_running(worker));
+        let mut actions: Vec<Action> = to_stop.map(|worker| stop(worker, grace)).collect();
         actions.extend(self.finish_when_all_are_gone());
         actions
     }

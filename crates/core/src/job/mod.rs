@@ -277,9 +277,9 @@ impl Job {
 
     /// Whether a worker exited because the job was being stopped, and not by itself.
     pub fn was_stopped(&self, worker: &Worker) -> bool {
-        let told = worker.exit.as_ref().and_then(|exit| exit.stopped);
-        if let (Some(told), true) = (told, self.timers.stopping_since.is_some()) {
-            return told && self.culprit != Some(worker.key);
+        let stopped = worker.exit.as_ref().and_then(|exit| exit.stopped);
+        if let (Some(stopped), true) = (stopped, self.timers.stopping_since.is_some()) {
+            return stopped && self.culprit != Some(worker.key);
         }
         let later = self
             .timers

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_begin_at_nothing_double_and_have_an_end() {
+    fn pauses_start_at_zero_double_and_are_bounded() {
         let mut worker = job().worker(TRAINER).unwrap().clone();
         let mut pauses = Vec::new();
         for restarts in [0, 1, 2, 3, 9, 10, 31, 32, 33, 4_000_000_000] {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disrupted_worker_of_a_killed_job_stays_away() {
+    fn a_disrupted_worker_of_a_killed_job_is_not_restarted() {
         let mut job = job();
         job.on_event(Event::KillRequested(AfterKill::KeepInHistory), seconds(5));
         let event = Event::Worker {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_restart_does_not_keep_a_killed_job() {
+    fn a_pending_restart_does_not_delay_the_end_of_a_killed_job() {
         let mut job = job();
         fails(&mut job, seconds(10));
         fails(&mut job, seconds(20));

@@ -41,7 +41,7 @@ impl Job {
         let mut actions: Vec<Action> = stale.iter().map(|one| clean(one.worker, one.attempt)).collect();
         actions.extend(match boot {
             Boot::Same => self.adopt(current, &before, now),
-            Boot::Changed => self.bury(current, &before, now),
+            Boot::Changed => self.resume_after_reboot(current, &before, now),
         });
         actions
     }
@@ -110,7 +110,12 @@ impl Job {
     }
 
     /// After the machine restarted, only recorded exits count; every other attempt is lost.
-    fn bury(&mut self, current: Vec<FoundAttempt>, before: &Before, now: Timestamp) -> Vec<Action> {
+    fn resume_after_reboot(
+        &mut self,
+        current: Vec<FoundAttempt>,
+        before: &Before,
+        now: Timestamp,
+    ) -> Vec<Action> {
         let mut actions = Vec::new();
         for one in current
             .into_iter()

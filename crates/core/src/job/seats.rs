@@ -24,19 +24,19 @@ impl Job {
     ) -> Vec<Action> {
         let unseated = seating == Seating::Unseated;
         let message = (!why.is_empty()).then(|| format!("{key} waits: {why}"));
-        let told = message.as_ref().is_none_or(|message| *message == self.message);
+        let is_reported = message.as_ref().is_none_or(|message| *message == self.message);
         let Some(worker) = self
             .worker_mut(key)
             .filter(|worker| worker.status == WorkerStatus::Waiting)
         else {
             return Vec::new();
         };
-        if worker.unseated == unseated && told {
+        if worker.unseated == unseated && is_reported {
             return Vec::new();
         }
         let before = std::mem::replace(&mut worker.unseated, unseated);
         self.touch(now);
-        if let Some(message) = message.filter(|_| !told) {
+        if let Some(message) = message.filter(|_| !is_reported) {
             self.note_moment(message.clone());
             self.message = message;
         }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_limit_counts_from_the_last_seat() {
+    fn the_start_limit_counts_from_the_last_placement() {
         let mut job = job();
         assert_eq!(job.deadline(), Some(seconds(61)));
         job.on_event(first(T0, News::Unseated("0/2 nodes".into())), seconds(2));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_comes_up_had_a_place() {
+    fn a_worker_that_is_up_counts_as_placed() {
         let mut job = job();
         job.on_event(first(T0, News::Unseated("full".into())), seconds(2));
         job.on_event(first(T0, News::Up), seconds(100));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_seated_worker_waits_for_is_said_and_counts() {
+    fn a_placed_worker_reports_its_wait_and_the_limit_runs() {
         let mut job = job();
         let why = "its pod does not reach this server";
         job.on_event(first(T0, News::Seated(why.into())), seconds(20));

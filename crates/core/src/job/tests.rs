@@ -90,7 +90,7 @@ fn all_workers_are_launched_at_admission() {
 }
 
 #[test]
-fn trainers_go_when_everybody_is_there() {
+fn trainers_start_when_all_workers_are_up() {
     let mut job = starting(1, spec("job", 1, 2));
     assert_eq!(job.on_event(first(T0, News::Up), seconds(2)), []);
     assert_eq!(job.on_event(first(P0, News::Ready), seconds(3)), []);
@@ -102,7 +102,7 @@ fn trainers_go_when_everybody_is_there() {
 }
 
 #[test]
-fn trainers_go_without_parameter_servers_when_there_are_none() {
+fn trainers_start_alone_in_a_job_without_parameter_servers() {
     let mut job = starting(1, spec("job", 0, 1));
     assert_eq!(job.on_event(first(T0, News::Up), seconds(2)), [go(T0, 1)]);
 }
@@ -144,21 +144,21 @@ fn a_failed_trainer_fails_the_job_and_stops_the_others() {
 
 #[test]
 fn a_worker_that_failed_before_it_was_asked_to_stop_counts_as_failed() {
-    for (told, failed) in [(Some(false), 2), (Some(true), 1), (None, 1)] {
+    for (stopped, failed) in [(Some(false), 2), (Some(true), 1), (None, 1)] {
         let mut job = running(1, spec("job", 0, 2));
         job.on_event(first(T1, exited(1)), seconds(5));
         let exit = Exit {
-            stopped: told,
+            stopped,
             ..Exit::with_code(1)
         };
         job.on_event(first(T0, News::Exited(exit)), seconds(6));
         assert_eq!(job.phase, Phase::Final(Outcome::Failed));
-        assert_eq!(job.counts().failed, failed, "{told:?}");
+        assert_eq!(job.counts().failed, failed, "{stopped:?}");
     }
 }
 
 #[test]
-fn what_the_scheduler_noted_on_running_is_dropped_at_the_end() {
+fn the_schedulers_note_is_dropped_at_the_end() {
     let mut job = running(1, spec("job", 0, 1));
     job.note = Some("3 cores requested, 2 in total".into());
     job.on_event(first(T0, exited(0)), seconds(5));
@@ -166,7 +166,7 @@ fn what_the_scheduler_noted_on_running_is_dropped_at_the_end() {
 }
 
 #[test]
-fn a_job_that_lost_output_does_not_merely_end_well() {
+fn a_job_that_lost_output_says_so_on_success() {
     let mut job = running(1, spec("job", 0, 2));
     let losing = |bytes| {
         News::Exited(Exit {
@@ -227,7 +227,7 @@ fn an_old_attempt_changes_nothing() {
 }
 
 #[test]
-fn a_parameter_server_that_ends_early_fails_the_job_whatever_its_code() {
+fn a_parameter_server_that_exits_early_fails_the_job_even_with_code_zero() {
     let mut job = running(1, spec("job", 1, 1));
     job.on_event(first(P0, exited(0)), seconds(5));
     assert_eq!(job.phase, Phase::Stopping(Outcome::Failed));
@@ -250,7 +250,7 @@ fn a_restarted_parameter_server_leaves_running_trainers_alone() {
 }
 
 #[test]
-fn a_trainer_that_ends_before_it_was_let_go_has_failed() {
+fn a_trainer_that_exits_before_its_start_has_failed() {
     let mut job = starting(1, spec("job", 1, 1));
     job.on_event(first(T0, News::Up), seconds(2));
     job.on_event(first(T0, exited(0)), seconds(3));
@@ -266,7 +266,7 @@ fn a_lost_attempt_counts_as_a_failure() {
 }
 
 #[test]
-fn the_start_limit_names_who_is_missing() {
+fn the_start_limit_names_the_missing_workers() {
     let mut job = starting(1, spec("job", 2, 7));
     job.on_event(first(P0, News::Started), seconds(2));
     job.on_event(first(P1, News::Ready), seconds(2));
@@ -323,7 +323,7 @@ fn a_killed_job_frees_its_name_at_once_and_is_final_when_all_are_gone() {
 }
 
 #[test]
-fn a_kill_does_not_rewrite_what_the_workers_did() {
+fn a_kill_does_not_change_the_outcome_of_a_finished_job() {
     let mut job = running(1, spec("job", 1, 1));
     job.on_event(first(T0, exited(0)), seconds(5));
     job.on_event(Event::KillRequested(AfterKill::Remove), seconds(6));
@@ -432,7 +432,7 @@ fn a_restart_of_the_machine_starts_a_job_with_retries_again() {
 }
 
 #[test]
-fn a_resumed_job_adopts_what_runs_and_gives_lost_orders_again() {
+fn a_resumed_job_adopts_running_workers_and_repeats_lost_orders() {
     let mut job = starting(1, spec("job", 0, 2));
     job.on_event(first(T0, News::Up), seconds(2));
     // The engine has both attempts but never received `go`, and the report of the second one was lost.
@@ -452,7 +452,7 @@ fn a_resumed_job_adopts_what_runs_and_gives_lost_orders_again() {
 }
 
 #[test]
-fn a_resumed_job_launches_what_was_never_launched_and_misses_what_vanished() {
+fn a_resumed_job_launches_unlaunched_workers_and_relaunches_vanished_ones() {
     let mut job = starting(1, retrying(1, 0, 2));
     job.on_event(first(T0, News::Up), seconds(2));
     let actions = job.resume(Vec::new(), Boot::Same, seconds(60));
@@ -460,7 +460,7 @@ fn a_resumed_job_launches_what_was_never_launched_and_misses_what_vanished() {
 }
 
 #[test]
-fn a_resumed_job_takes_ends_into_account_and_cleans_what_is_old() {
+fn a_resumed_job_handles_recorded_exits_and_cleans_old_attempts() {
     let mut job = running(1, retrying(1, 0, 1));
     job.on_event(first(T0, exited(1)), seconds(5));
     let old = FoundAttempt {

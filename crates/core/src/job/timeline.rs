@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_and_the_latest_moments_stay() {
+    fn the_first_and_the_latest_events_are_kept() {
         let mut timeline = Timeline::default();
         for number in 0..1000 {
             timeline.push(Timestamp::UNIX_EPOCH, number.to_string());

@@ -44,8 +44,8 @@ pub(super) fn message_in_full(job: &Job) -> Option<String> {
 
 /// Output of all workers that was not stored, unless the message already mentions it for the worker that failed.
 fn lost_output(job: &Job) -> Option<String> {
-    let told = job.culprit;
-    let workers = job.workers.iter().filter(|worker| Some(worker.key) != told);
+    let culprit = job.culprit;
+    let workers = job.workers.iter().filter(|worker| Some(worker.key) != culprit);
     let lost = workers.filter_map(|worker| Some(worker.exit.as_ref()?.lost_output));
     match lost.fold(0, u64::saturating_add) {
         0 => None,

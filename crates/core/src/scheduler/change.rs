@@ -4,7 +4,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::demand::Beside;
+use super::demand::BackfillRoom;
 use super::placing::{largest_below, place};
 use super::queue::{Fit, JobGroupId, Key, Waiting};
 use super::quota::RequestSum;
@@ -191,7 +191,7 @@ impl<'a> Trial<'a> {
         let shape = Shape::of(changed);
         self.scheduler.alone.is_none()
             && self.quota_lets(RequestSum::of(&shape))
-            && self.scheduler.fit(&shape) == Fit::Beside
+            && self.scheduler.fit(&shape) == Fit::WithOthers
             && self.has_place(changed, &shape)
     }
 
@@ -206,13 +206,13 @@ impl<'a> Trial<'a> {
         let Some(ahead) = &self.ahead else {
             return place(free, shape).is_some();
         };
-        let beside = Beside {
+        let backfill = BackfillRoom {
             kept: &ahead.kept,
             free,
             spare: ahead.spare.tree(),
             now: self.now,
         };
-        let tree = beside.tree(changed.max_runtime.unwrap_or(SignedDuration::MAX));
+        let tree = backfill.tree(changed.max_runtime.unwrap_or(SignedDuration::MAX));
         let (users, user) = (&self.scheduler.users, self.waiting.user);
         leaves_quota(users, ahead.quota_kept, user, RequestSum::of(shape))
             && tree.is_some_and(|tree| place(tree, shape).is_some())

@@ -68,10 +68,10 @@ impl Machine {
     }
 
     /// The room left beside other workloads and `used`.
-    fn beside(&self, used: &Load) -> Room {
+    fn room_left(&self, used: &Load) -> Room {
         let mut all = self.taken;
         all.add(used);
-        self.capacity.beside(&all)
+        self.capacity.minus(&all)
     }
 
     fn free_cards(&self, count: u32) -> Vec<u32> {
@@ -112,7 +112,7 @@ impl Cluster {
         let idle: Vec<Room> = machines.iter().map(|machine| machine.capacity).collect();
         let free: Vec<Room> = machines
             .iter()
-            .map(|machine| machine.beside(&Load::default()))
+            .map(|machine| machine.room_left(&Load::default()))
             .collect();
         let free = RoomTree::new(&free);
         Cluster {
@@ -144,7 +144,7 @@ impl Cluster {
         let machine = &self.machines[node];
         let mut used = machine.used;
         used.remove(gone);
-        machine.beside(&used)
+        machine.room_left(&used)
     }
 
     /// What would be free on a node with additional load.
@@ -152,7 +152,7 @@ impl Cluster {
         let machine = &self.machines[node];
         let mut used = machine.used;
         used.add(more);
-        machine.beside(&used)
+        machine.room_left(&used)
     }
 
     /// What other workloads hold on all nodes together.
@@ -172,7 +172,7 @@ impl Cluster {
             let rooms: Vec<Room> = self
                 .machines
                 .iter()
-                .map(|machine| machine.beside(&Load::default()))
+                .map(|machine| machine.room_left(&Load::default()))
                 .collect();
             RoomTree::new(&rooms)
         };
@@ -200,7 +200,7 @@ impl Cluster {
 
     fn least_loaded(&self, used: &[Load], need: &Room) -> Option<usize> {
         let nodes = self.machines.iter().zip(used).enumerate();
-        let with_cards = nodes.filter(|(_, (machine, used))| machine.capacity.beside(used).gpu >= need.gpu);
+        let with_cards = nodes.filter(|(_, (machine, used))| machine.capacity.minus(used).gpu >= need.gpu);
         let by_load = with_cards.min_by_key(|(_, (machine, used))| {
             used.cpu * 1_000_000 / u128::from(machine.capacity.cpu.max(1))
         });
@@ -230,11 +230,11 @@ impl Cluster {
 
     fn one_seat(&mut self, node: usize, need: &Room, holding: &mut Holding) -> Seat {
         let machine = &mut self.machines[node];
-        let wanted = u32::try_from(need.gpu).unwrap_or(u32::MAX);
-        let gpus = if wanted == 0 {
+        let count = u32::try_from(need.gpu).unwrap_or(u32::MAX);
+        let gpus = if count == 0 {
             Vec::new()
         } else {
-            machine.free_cards(wanted)
+            machine.free_cards(count)
         };
         for card in &gpus {
             machine.holders[*card as usize] += 1;
@@ -308,8 +308,8 @@ impl Cluster {
 
     fn refresh(&mut self, node: usize) {
         let machine = &self.machines[node];
-        self.free.set(node, machine.beside(&machine.used));
-        self.lasting.set(node, machine.beside(&machine.endless));
+        self.free.set(node, machine.room_left(&machine.used));
+        self.lasting.set(node, machine.room_left(&machine.endless));
     }
 
     /// Applies a change of one node and returns its effect. The load of a removed node is dropped.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::demand::Beside;
+use super::demand::BackfillRoom;
 use super::placing::{Share, place};
 use super::queue::{Fit, JobGroupId, Key, Waiting};
 use super::quota::RequestSum;
@@ -54,7 +54,7 @@ impl Scheduler {
         let group = self.queue.group(group);
         match group.fit {
             _ if self.spare.is_too_big_now(key) => None,
-            Fit::Beside => place(self.cluster.free(), &group.shape),
+            Fit::WithOthers => place(self.cluster.free(), &group.shape),
             Fit::Alone if self.running.is_empty() => self.cluster.squeeze(&group.shape),
             Fit::Alone | Fit::Never => None,
         }
@@ -93,7 +93,7 @@ impl Scheduler {
             queue: &self.queue,
             users: &self.users,
             stuck: stuck.0,
-            beside: Beside {
+            backfill: BackfillRoom {
                 kept,
                 free: self.cluster.free(),
                 spare: spare.tree(),
@@ -120,7 +120,9 @@ impl Scheduler {
         let group = self.queue.group(group);
         match group.fit {
             Fit::Alone => Reservation::of_everything(&self.running, now),
-            Fit::Beside | Fit::Never => spare.reserve(&self.cluster, &self.running, (key, &group.shape), now),
+            Fit::WithOthers | Fit::Never => {
+                spare.reserve(&self.cluster, &self.running, (key, &group.shape), now)
+            }
         }
     }
 

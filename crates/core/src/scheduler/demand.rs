@@ -43,8 +43,8 @@ impl Demand {
 
     /// The first node at or after `from` with room for one of the workers; `None` if certainly none of the groups can
     /// start behind this reservation.
-    pub fn first_node(&self, from: usize, beside: &Beside) -> Option<usize> {
-        self.first_in(from, beside.tree(self.runtime)?)
+    pub fn first_node(&self, from: usize, backfill: &BackfillRoom) -> Option<usize> {
+        self.first_in(from, backfill.tree(self.runtime)?)
     }
 
     /// The same without a reservation.
@@ -75,7 +75,7 @@ impl Summary for Demand {
 
 /// The room that jobs behind a reservation may use.
 #[derive(Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct BackfillRoom<'a> {
     pub kept: &'a Reservation,
     /// For jobs that end before it begins.
     pub free: &'a RoomTree,
@@ -84,7 +84,7 @@ pub(super) struct Beside<'a> {
     pub now: Timestamp,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> BackfillRoom<'a> {
     /// The room for a job with this runtime; [`SignedDuration::MAX`] means no maximum.
     pub fn tree(&self, runtime: SignedDuration) -> Option<&'a RoomTree> {
         let is_over = runtime < SignedDuration::MAX
@@ -121,18 +121,12 @@ fn main_part(group: &JobGroup) -> Part {
         let sum = Load::of(&part.need, part.count);
         (sum.gpu, sum.cpu, sum.memory)
     };
-    let nobody = Part {
+    let empty = Part {
         role: 0,
         count: 0,
         need: Room::default(),
     };
-    group
-        .shape
-        .parts
-        .iter()
-        .max_by_key(sum)
-        .copied()
-        .unwrap_or(nobody)
+    group.shape.parts.iter().max_by_key(sum).copied().unwrap_or(empty)
 }
 
 /// Clamps sums that are too large: a smaller bound is still a lower bound.

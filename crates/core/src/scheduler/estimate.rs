@@ -129,7 +129,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     /// Waits until the job fits, starts it, and returns the time.
     fn start(&mut self, waiting: &Waiting) -> Option<Timestamp> {
         let group = self.scheduler.queue.group(waiting.group);
-        let runs_alone = group.fit != Fit::Beside;
+        let runs_alone = group.fit != Fit::WithOthers;
         if self.is_alone || runs_alone {
             self.end_all()?;
         }
@@ -246,7 +246,7 @@ impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
         let nothing = Load::default();
         let gone = self.gone.get(&node).unwrap_or(&nothing);
         let taken = self.taken.get(&node).unwrap_or(&nothing);
-        let room = self.scheduler.cluster.room_without(node, gone).beside(taken);
+        let room = self.scheduler.cluster.room_without(node, gone).minus(taken);
         self.tree.set(node, room);
     }
 

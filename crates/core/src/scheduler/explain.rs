@@ -88,7 +88,7 @@ fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
             held_by: holders(scheduler, waiting, ResourceKind::Cpu),
         };
     }
-    if group.fit == Fit::Beside && placing::place(scheduler.cluster.free(), &group.shape).is_none() {
+    if group.fit == Fit::WithOthers && placing::place(scheduler.cluster.free(), &group.shape).is_none() {
         return no_room(scheduler, waiting, &group.shape);
     }
     let stuck = scheduler.stuck().map(|(stuck, _)| stuck);

@@ -301,7 +301,7 @@ impl Scheduler {
 /// How a shape relates to all nodes together.
 fn fit(cluster: &Cluster, policy: Policy, shape: &Shape) -> Fit {
     if placing::place(cluster.idle(), shape).is_some() {
-        return Fit::Beside;
+        return Fit::WithOthers;
     }
     if policy.oversubscribe_alone && cluster.squeeze(shape).is_some() {
         return Fit::Alone;

@@ -63,7 +63,7 @@ impl Taken {
 
     fn room(&self, node: usize, tree: &RoomTree) -> Room {
         match self.0.binary_search_by_key(&node, |(node, _)| *node) {
-            Ok(at) => tree.get(node).beside(&self.0[at].1),
+            Ok(at) => tree.get(node).minus(&self.0[at].1),
             Err(_) => tree.get(node),
         }
     }

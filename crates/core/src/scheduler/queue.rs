@@ -85,7 +85,7 @@ impl JobGroupId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fit {
     /// Fits when enough other jobs have ended.
-    Beside,
+    WithOthers,
     /// Larger than all nodes; may run alone on less than it requested.
     Alone,
     /// Cannot run on these nodes.
@@ -331,11 +331,11 @@ impl Queue {
     fn list(&mut self, id: JobGroupId, before: Option<Rank>, first: Option<Rank>) {
         let group = self.groups[id.0].as_ref().expect(ALIVE);
         match (group.fit, first) {
-            (Fit::Beside, Some(first)) => {
+            (Fit::WithOthers, Some(first)) => {
                 let demand = Demand::of(group, (first, id));
                 self.index.insert(code(group, id), id, demand);
             }
-            (Fit::Beside, None) => self.index.remove(&code(group, id)),
+            (Fit::WithOthers, None) => self.index.remove(&code(group, id)),
             (Fit::Alone, first) => {
                 before.map(|before| self.alone.remove(&(before, id)));
                 self.alone.extend(first.map(|first| (first, id)));
@@ -403,8 +403,8 @@ impl Queue {
     /// The first job that does not wait for a quota and can run on these nodes.
     pub fn first(&mut self, users: &mut UserStates) -> Option<(Key, JobGroupId)> {
         loop {
-            let beside = self.index.summary().map(|demand| demand.first);
-            let listed = beside.into_iter().chain(self.alone.first().copied()).min();
+            let fitting = self.index.summary().map(|demand| demand.first);
+            let listed = fitting.into_iter().chain(self.alone.first().copied()).min();
             let asleep = self.sleepers.first().copied();
             if let Some((rank, _)) = asleep.filter(|(rank, _)| listed.is_none_or(|(first, _)| *rank < first))
             {

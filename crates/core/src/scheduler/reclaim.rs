@@ -103,7 +103,7 @@ impl Scheduler {
         claims.filter(move |claim| {
             let group = self.queue.group(claim.group);
             let with_it = state.used().plus(group.asked);
-            group.fit == Fit::Beside && state.lets(claim.key) && state.quota().guarantee.covers(with_it)
+            group.fit == Fit::WithOthers && state.lets(claim.key) && state.quota().guarantee.covers(with_it)
         })
     }
 

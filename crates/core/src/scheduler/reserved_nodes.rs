@@ -37,7 +37,7 @@ impl ReservedNodes {
         for (node, load) in loads {
             if let Ok(at) = self.find(*node) {
                 let ceiling = &mut self.nodes[at].ceiling;
-                *ceiling = ceiling.beside(load);
+                *ceiling = ceiling.minus(load);
             }
         }
     }
@@ -53,7 +53,7 @@ impl ReservedNodes {
         let chosen = loads.map(|(at, (node, load))| Reserved {
             node,
             workers: workers(at),
-            ceiling: future.get(node).beside(&load),
+            ceiling: future.get(node).minus(&load),
         });
         let chosen = chosen.collect();
         let before = std::mem::replace(&mut self.nodes, chosen);
@@ -87,7 +87,7 @@ impl ReservedNodes {
         for node in &changed {
             if let Ok(at) = self.find(*node) {
                 let reserved = &mut self.nodes[at];
-                reserved.ceiling = future.get(*node).beside(&Load::of(&part.need, reserved.workers));
+                reserved.ceiling = future.get(*node).minus(&Load::of(&part.need, reserved.workers));
             }
         }
         changed

@@ -63,7 +63,7 @@ impl Room {
     }
 
     /// The room left beside a load; nothing where the load is larger.
-    pub fn beside(&self, load: &Load) -> Room {
+    pub fn minus(&self, load: &Load) -> Room {
         let left = |room: u64, load: u128| u64::try_from(u128::from(room).saturating_sub(load)).unwrap_or(0);
         Room {
             gpu: left(self.gpu, load.gpu),

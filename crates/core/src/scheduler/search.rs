@@ -10,7 +10,7 @@ use std::ops::Bound;
 
 use jiff::SignedDuration;
 
-use super::demand::{Beside, Demand};
+use super::demand::{BackfillRoom, Demand};
 use super::placing::{Share, place};
 use super::queue::{JobGroupId, Key, Queue, Rank};
 use super::quota::RequestSum;
@@ -23,7 +23,7 @@ pub(super) struct Scene<'a> {
     pub users: &'a UserStates,
     /// The stuck job ahead, which is skipped.
     pub stuck: Key,
-    pub beside: Beside<'a>,
+    pub backfill: BackfillRoom<'a>,
     pub quota_kept: QuotaKept,
 }
 
@@ -104,7 +104,7 @@ impl Search<'_> {
             return;
         };
         let (demand, _) = self.scene.queue.index.at(top);
-        let from = demand.first_node(0, &self.scene.beside);
+        let from = demand.first_node(0, &self.scene.backfill);
         self.open
             .extend(from.map(|from| Reverse((demand.first.0, Item::Part(top, from)))));
     }
@@ -138,7 +138,7 @@ impl Search<'_> {
     fn first_node(&self, demand: &Demand, whole: &Demand, from: usize) -> Option<usize> {
         match demand.asks_the_same(whole) {
             true => Some(from),
-            false => demand.first_node(from, &self.scene.beside),
+            false => demand.first_node(from, &self.scene.backfill),
         }
     }
 
@@ -180,7 +180,7 @@ impl Scene<'_> {
     fn place(&self, group: JobGroupId) -> Option<Vec<Share>> {
         let group = self.queue.group(group);
         let tree = self
-            .beside
+            .backfill
             .tree(group.max_runtime.unwrap_or(SignedDuration::MAX))?;
         place(tree, &group.shape)
     }

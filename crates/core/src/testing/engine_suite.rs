@@ -113,15 +113,15 @@ pub trait Bench {
 
 /// Runs every check.
 pub async fn engine_suite<B: Bench>(bench: &B) {
-    a_trainer_waits_for_the_word(bench).await;
+    a_trainer_waits_for_the_go_order(bench).await;
     a_parameter_server_starts_and_gets_ready_by_itself(bench).await;
     a_failure_is_reported_with_its_code(bench).await;
-    what_cannot_start_is_reported_with_a_reason(bench).await;
+    a_failed_start_is_reported_with_a_reason(bench).await;
     stopping_is_polite_then_forced(bench).await;
     every_order_may_come_twice(bench).await;
-    orders_about_the_unknown_do_nothing(bench).await;
+    orders_for_unknown_attempts_do_nothing(bench).await;
     workers_outlive_the_engine(bench).await;
-    a_later_attempt_is_a_start_of_its_own(bench).await;
+    a_later_attempt_starts_separately(bench).await;
     an_end_is_reported_after_the_last_byte_of_the_log(bench).await;
     a_gang_without_room_is_reported_and_can_be_launched_later(bench).await;
 }
@@ -137,7 +137,7 @@ const PSERVER: WorkerKey = WorkerKey {
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 const NO_GRACE: SignedDuration = SignedDuration::from_millis(50);
 
-async fn a_trainer_waits_for_the_word<B: Bench>(bench: &B) {
+async fn a_trainer_waits_for_the_go_order<B: Bench>(bench: &B) {
     let mut ear = Ear::open(bench).await;
     let job = bench.job(1, None, Program::EndsWith(0));
     let key = attempt(&job, TRAINER);
@@ -181,7 +181,7 @@ async fn a_failure_is_reported_with_its_code<B: Bench>(bench: &B) {
     ear.clean(&key).await;
 }
 
-async fn what_cannot_start_is_reported_with_a_reason<B: Bench>(bench: &B) {
+async fn a_failed_start_is_reported_with_a_reason<B: Bench>(bench: &B) {
     let mut ear = Ear::open(bench).await;
     let job = bench.job(4, None, Program::CannotStart);
     let key = attempt(&job, TRAINER);
@@ -204,8 +204,8 @@ async fn stopping_is_polite_then_forced<B: Bench>(bench: &B) {
         bench.settled(&key).await;
         ear.engine.stop(&key, grace).await;
         let exit = ear.exit(&key).await;
-        let told = exit.signal.or(exit.code.map(|code| code - 128));
-        assert_eq!(told, Some(signal), "{program:?}: {exit:?}");
+        let reported = exit.signal.or(exit.code.map(|code| code - 128));
+        assert_eq!(reported, Some(signal), "{program:?}: {exit:?}");
         ear.clean(&key).await;
     }
 }
@@ -231,7 +231,7 @@ async fn every_order_may_come_twice<B: Bench>(bench: &B) {
     ear.clean(&key).await;
 }
 
-async fn orders_about_the_unknown_do_nothing<B: Bench>(bench: &B) {
+async fn orders_for_unknown_attempts_do_nothing<B: Bench>(bench: &B) {
     let mut ear = Ear::open(bench).await;
     let job = bench.job(8, None, Program::Serves);
     let key = attempt(&job, TRAINER);
@@ -264,7 +264,7 @@ async fn workers_outlive_the_engine<B: Bench>(bench: &B) {
     ear.clean(&key).await;
 }
 
-async fn a_later_attempt_is_a_start_of_its_own<B: Bench>(bench: &B) {
+async fn a_later_attempt_starts_separately<B: Bench>(bench: &B) {
     let mut ear = Ear::open(bench).await;
     let job = bench.job(10, None, Program::Serves);
     let first = attempt(&job, TRAINER);
@@ -398,10 +398,10 @@ impl<E: Engine> Ear<E> {
         self.hear(key, |news| *news == News::Started).await;
     }
 
-    async fn hear(&mut self, key: &AttemptKey, wanted: impl Fn(&News) -> bool) -> News {
+    async fn hear(&mut self, key: &AttemptKey, is_expected: impl Fn(&News) -> bool) -> News {
         loop {
             while let Some(report) = self.heard.pop_front() {
-                if report.attempt == *key && wanted(&report.news) {
+                if report.attempt == *key && is_expected(&report.news) {
                     return report.news;
                 }
             }

@@ -19,9 +19,9 @@ pub async fn job_store_suite<S: JobStore>(make: impl AsyncFn() -> S) {
     gives_back_every_field(&make().await).await;
     replaces_and_removes(&make().await).await;
     applies_a_whole_batch(&make().await).await;
-    loads_what_is_active_in_the_order_of_submits(&make().await).await;
+    loads_active_jobs_in_submit_order(&make().await).await;
     finds_the_latest_run(&make().await).await;
-    finds_by_key_also_what_is_over(&make().await).await;
+    finds_finished_jobs_by_key(&make().await).await;
     pages_through_everything_once(&make().await).await;
     pages_stay_in_place_while_jobs_come_in(&make().await).await;
 }
@@ -68,7 +68,7 @@ async fn applies_a_whole_batch<S: JobStore>(store: &S) {
     assert_eq!(numbers(&all), (2..40).rev().map(id).collect::<Vec<_>>());
 }
 
-async fn loads_what_is_active_in_the_order_of_submits<S: JobStore>(store: &S) {
+async fn loads_active_jobs_in_submit_order<S: JobStore>(store: &S) {
     let mut late = pending(1, spec("late", 0, 1));
     late.order = 7;
     for job in [
@@ -110,7 +110,7 @@ async fn finds_the_latest_run<S: JobStore>(store: &S) {
     assert_eq!(latest(Some("none")).await, None);
 }
 
-async fn finds_by_key_also_what_is_over<S: JobStore>(store: &S) {
+async fn finds_finished_jobs_by_key<S: JobStore>(store: &S) {
     let key: IdempotencyKey = "once".parse().expect("a valid key");
     let mut over = a_final_job(1);
     over.key = Some(key.clone());

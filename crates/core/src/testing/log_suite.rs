@@ -18,16 +18,16 @@ pub trait Shelf {
 
 /// Runs every check.
 pub async fn log_suite(shelf: &dyn Shelf) {
-    what_was_never_written_is_empty(shelf);
+    an_unwritten_log_is_empty(shelf);
     bytes_come_back_by_offset_with_their_stream_and_time(shelf);
-    what_is_there_already_is_skipped(shelf);
-    what_never_came_is_a_gap(shelf);
+    bytes_already_stored_are_skipped(shelf);
+    missing_bytes_are_a_gap(shelf);
     a_log_is_resumed_where_it_ended(shelf);
     lines_and_times_are_found(shelf);
     attempts_have_logs_of_their_own(shelf);
-    a_follower_hears_of_growth_and_of_the_end(shelf).await;
+    a_follower_is_notified_of_growth_and_of_the_end(shelf).await;
     a_discarded_job_leaves_nothing(shelf);
-    what_could_not_be_written_may_be_sent_again(shelf);
+    unwritten_bytes_may_be_sent_again(shelf);
     the_oldest_parts_are_trimmed(shelf);
 }
 
@@ -70,7 +70,7 @@ fn all(store: &dyn LogStore, key: &AttemptKey) -> Vec<Piece> {
     }
 }
 
-fn what_was_never_written_is_empty(shelf: &dyn Shelf) {
+fn an_unwritten_log_is_empty(shelf: &dyn Shelf) {
     let (store, key) = (shelf.store(), attempt(1, 1));
     let mut reader = store.reader(&key);
     assert_eq!(reader.length().expect("the store works"), 0);
@@ -111,7 +111,7 @@ fn bytes_come_back_by_offset_with_their_stream_and_time(shelf: &dyn Shelf) {
     );
 }
 
-fn what_is_there_already_is_skipped(shelf: &dyn Shelf) {
+fn bytes_already_stored_are_skipped(shelf: &dyn Shelf) {
     let (store, key) = (shelf.store(), attempt(3, 1));
     for (offset, text, end) in [(0, "abcd", 4), (0, "abcd", 4), (1, "bc", 4), (2, "cdef", 6)] {
         let sent = chunk(offset, 1, Stream::Output, text);
@@ -127,7 +127,7 @@ fn what_is_there_already_is_skipped(shelf: &dyn Shelf) {
     );
 }
 
-fn what_never_came_is_a_gap(shelf: &dyn Shelf) {
+fn missing_bytes_are_a_gap(shelf: &dyn Shelf) {
     let (store, key) = (shelf.store(), attempt(4, 1));
     store
         .append(&key, &chunk(3, 1, Stream::Output, "abc"))
@@ -204,7 +204,7 @@ fn attempts_have_logs_of_their_own(shelf: &dyn Shelf) {
     }
 }
 
-async fn a_follower_hears_of_growth_and_of_the_end(shelf: &dyn Shelf) {
+async fn a_follower_is_notified_of_growth_and_of_the_end(shelf: &dyn Shelf) {
     let (store, key) = (shelf.store(), attempt(8, 1));
     store.begin(&key).expect("the store works");
     let mut follower = store.follow(&key).expect("it was begun");
@@ -240,7 +240,7 @@ fn a_discarded_job_leaves_nothing(shelf: &dyn Shelf) {
     assert_eq!(all(&*store, &key), []);
 }
 
-fn what_could_not_be_written_may_be_sent_again(shelf: &dyn Shelf) {
+fn unwritten_bytes_may_be_sent_again(shelf: &dyn Shelf) {
     let (store, key) = (shelf.store(), attempt(10, 1));
     // Long enough to fill a segment if segments are small.
     let text = "0123456789\n".repeat(40);

@@ -28,8 +28,8 @@ impl MemoryStore {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn latest_where(&self, wanted: impl Fn(&Job) -> bool) -> Option<Arc<Job>> {
-        self.lock().rows.values().rev().find(|job| wanted(job)).cloned()
+    fn latest_where(&self, matches: impl Fn(&Job) -> bool) -> Option<Arc<Job>> {
+        self.lock().rows.values().rev().find(|job| matches(job)).cloned()
     }
 }
 
@@ -62,8 +62,8 @@ impl JobStore for MemoryStore {
     }
 
     async fn latest(&self, user: &UserName, name: Option<&JobName>) -> Result<Option<Arc<Job>>, StoreError> {
-        let wanted = |job: &Job| job.user == *user && name.is_none_or(|name| job.spec.name == *name);
-        Ok(self.latest_where(wanted))
+        let matches = |job: &Job| job.user == *user && name.is_none_or(|name| job.spec.name == *name);
+        Ok(self.latest_where(matches))
     }
 
     async fn find_by_key(&self, user: &UserName, key: &IdempotencyKey) -> Result<Option<JobId>, StoreError> {
@@ -73,7 +73,7 @@ impl JobStore for MemoryStore {
 
     async fn page(&self, request: &PageRequest) -> Result<Page, StoreError> {
         let inner = self.lock();
-        let wanted = |job: &&Arc<Job>| {
+        let matches = |job: &&Arc<Job>| {
             request.user.as_ref().is_none_or(|user| job.user == *user)
                 && request.name.as_ref().is_none_or(|name| job.spec.name == *name)
         };
@@ -83,7 +83,7 @@ impl JobStore for MemoryStore {
             .values()
             .rev()
             .filter(older)
-            .filter(wanted)
+            .filter(matches)
             .take(request.limit + 1)
             .cloned()
             .collect();

@@ -67,7 +67,7 @@ impl StrictEngine {
     }
 
     /// Waits until every expected order has arrived.
-    pub async fn all_came(&self) {
+    pub async fn all_received(&self) {
         poll_fn(|context| {
             let mut inner = self.lock();
             if inner.expected.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
         engine.expect([Order::Clean(zero.clone()), Order::Clean(one.clone())]);
         block_on(engine.clean(&one));
         block_on(engine.clean(&zero));
-        block_on(engine.all_came());
+        block_on(engine.all_received());
     }
 
     #[test]

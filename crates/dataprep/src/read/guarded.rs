@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_words_and_a_value_stays_one() {
+    fn a_panic_becomes_a_message_and_a_value_is_returned() {
         assert_eq!(guarded(|| 7), Ok(7));
         let width = 3;
         assert_eq!(

@@ -65,13 +65,13 @@ impl<'a> Cutter<'a> {
         let total = tasks.iter().map(|task| task.work(passes)).sum();
         let mut files = Vec::new();
         for (task, home) in tasks.iter().zip(homes) {
-            let begun = self.read;
-            let mut tell = |read: u64| progress((begun + read).min(total), total);
+            let before = self.read;
+            let mut tell = |read: u64| progress((before + read).min(total), total);
             let cut = match home {
                 Some(part) => self.copy(task, part)?,
                 None => self.cut(task, &mut tell)?,
             };
-            self.read = begun + task.work(passes);
+            self.read = before + task.work(passes);
             tell(task.work(passes));
             files.push(DividedFile {
                 name: task.item.name.clone(),

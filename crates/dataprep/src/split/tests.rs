@@ -139,7 +139,7 @@ fn rows_of_a_table_stay_whole_and_every_node_has_the_names() {
 }
 
 #[test]
-fn a_first_row_of_numbers_is_data_unless_it_is_said_to_be_names() {
+fn a_first_row_of_numbers_is_data_unless_declared_as_names() {
     let place = SplitFolder::new();
     let halves = || (place.text(0, "a.csv"), place.text(1, "a.csv"));
     let (first, second) = ("1,x\n3,z\n".to_owned(), "2,y\n".to_owned());
@@ -157,7 +157,7 @@ fn a_first_row_of_numbers_is_data_unless_it_is_said_to_be_names() {
 }
 
 #[test]
-fn a_table_whose_rows_cannot_be_told_is_refused_with_its_line() {
+fn a_table_with_an_unclosed_quote_is_refused_with_its_line() {
     let place = SplitFolder::new();
     let table = place.file("a.csv", "id,note\n1,\"open\n2,x\n");
     let problem = problem(place.split_table(&table, FirstRow::AsItLooks));
@@ -262,7 +262,7 @@ fn whole_files_go_to_the_node_that_has_least() {
 }
 
 #[test]
-fn a_repeated_run_replaces_and_a_smaller_one_takes_back() {
+fn a_repeated_run_replaces_and_a_smaller_one_removes_extra_pieces() {
     let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n1\n2\n3\n");
     place.split(std::slice::from_ref(&file), 4, By::Auto).unwrap();
@@ -292,7 +292,7 @@ fn a_repeated_run_replaces_and_a_smaller_one_takes_back() {
 }
 
 #[test]
-fn a_run_that_broke_off_while_exchanging_is_created_again() {
+fn a_run_interrupted_during_the_exchange_is_created_again() {
     let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n1\n2\n");
     place.split(std::slice::from_ref(&file), 3, By::Auto).unwrap();
@@ -310,7 +310,7 @@ fn a_run_that_broke_off_while_exchanging_is_created_again() {
 }
 
 #[test]
-fn data_of_somebody_else_is_left_alone() {
+fn foreign_data_is_left_alone() {
     let place = SplitFolder::new();
     let file = place.file("a.txt", "0\n");
     fs::create_dir_all(place.out().join("1/data")).unwrap();
@@ -343,7 +343,7 @@ fn without_names_the_data_set_of_the_document_is_divided() {
 }
 
 #[test]
-fn what_cannot_be_divided_so_is_refused() {
+fn impossible_splits_are_refused() {
     let place = SplitFolder::new();
     let text = place.file("a.txt", "0\n");
     let binary = place.file("a.bin", [0, 1, 2]);
@@ -391,7 +391,7 @@ fn a_file_where_a_folder_must_be_is_named_before_anything_is_touched() {
 /// A folder of another file system in the second position: nothing can be renamed out of it.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_exchange_that_fails_is_taken_back() {
+fn a_failed_exchange_is_rolled_back() {
     let place = SplitFolder::new();
     let old = place.file("a.txt", "1\n2\n");
     place.split(&[old], 2, By::Line).unwrap();
@@ -413,7 +413,7 @@ fn an_exchange_that_fails_is_taken_back() {
 }
 
 #[test]
-fn what_somebody_put_among_the_data_is_named_and_stays() {
+fn foreign_files_among_the_data_are_named_and_kept() {
     let place = SplitFolder::new();
     place.file("a.txt", "1\n2\n");
     place.file("below/b.txt", "3\n4\n");
@@ -441,7 +441,7 @@ fn what_somebody_put_among_the_data_is_named_and_stays() {
 
 /// Half of the folders have the files of one split, half those of the other; both are ours.
 #[test]
-fn an_exchange_that_broke_off_leaves_nothing_that_counts_as_foreign() {
+fn an_interrupted_exchange_leaves_no_foreign_files() {
     let place = SplitFolder::new();
     let old = place.file("a.txt", "1\n2\n");
     place.split(&[old], 2, By::Line).unwrap();
@@ -459,7 +459,7 @@ fn an_exchange_that_broke_off_leaves_nothing_that_counts_as_foreign() {
 }
 
 #[test]
-fn a_file_that_is_not_what_its_name_says_is_refused_unless_it_is_to_stay_whole() {
+fn a_file_that_contradicts_its_name_is_refused_unless_kept_undivided() {
     let place = SplitFolder::new();
     let path = place.file("a.rio", "");
     let mut writer = FileWriter::create(&path, WriteOptions::new()).unwrap();

@@ -19,7 +19,7 @@ use crate::staged_file::StagedFile;
 
 /// What to do about an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum IfThere {
+pub enum IfExists {
     #[default]
     Refuse,
     Replace,
@@ -34,7 +34,7 @@ pub struct WriteOptions {
     pub field: Option<String>,
     /// CSV only: no header; rows are arrays.
     pub first_line_is_data: bool,
-    pub if_there: IfThere,
+    pub if_exists: IfExists,
     /// RecordIO only.
     pub compressor: Compressor,
     /// RecordIO only.
@@ -49,7 +49,7 @@ impl Default for WriteOptions {
             format: None,
             field: None,
             first_line_is_data: false,
-            if_there: IfThere::default(),
+            if_exists: IfExists::default(),
             compressor: Compressor::default(),
             chunk_size: DEFAULT_CHUNK_SIZE,
             with_index: false,
@@ -88,7 +88,7 @@ pub(crate) fn open(path: &Path, options: &WriteOptions, input: &Dataset) -> Resu
             .ok_or_else(|| DataError::UnknownFormat {
                 file: path.to_owned(),
             })?;
-    if options.if_there == IfThere::Refuse && path.symlink_metadata().is_ok() {
+    if options.if_exists == IfExists::Refuse && path.symlink_metadata().is_ok() {
         return Err(DataError::AlreadyThere {
             file: path.to_owned(),
         });

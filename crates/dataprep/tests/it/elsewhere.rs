@@ -50,9 +50,9 @@ impl Far {
         Self { data, asked }
     }
 
-    fn records(&self, wanted: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>, DataError> {
+    fn records(&self, range: Range<u64>) -> Result<Vec<(u64, Vec<u8>)>, DataError> {
         let mut records = Vec::new();
-        self.data.each_in(wanted, &mut |seen| {
+        self.data.each_in(range, &mut |seen| {
             records.push((seen.number, seen.bytes.to_vec()));
             Ok(ControlFlow::Continue(()))
         })?;
@@ -81,7 +81,7 @@ fn large_file() -> Vec<u8> {
 }
 
 #[test]
-fn the_first_records_take_the_first_chunk_and_no_more() {
+fn the_first_records_read_only_the_first_chunk() {
     let bytes = large_file();
     let len = bytes.len() as u64;
     let far = Far::new("far.rio", bytes, None, Policy::Strict);
@@ -95,7 +95,7 @@ fn the_first_records_take_the_first_chunk_and_no_more() {
 }
 
 #[test]
-fn records_in_the_middle_take_the_headers_and_their_chunk() {
+fn records_in_the_middle_read_the_headers_and_their_chunk() {
     let bytes = large_file();
     let far = Far::new("far.rio", bytes, None, Policy::Strict);
     assert_eq!(far.records(15_000..15_001).unwrap(), [(15_000, record(15_000))]);
@@ -103,7 +103,7 @@ fn records_in_the_middle_take_the_headers_and_their_chunk() {
 }
 
 #[test]
-fn an_index_beside_the_file_shows_that_its_end_is_missing() {
+fn an_index_file_reveals_a_missing_end() {
     let bench = Workbench::new();
     bench.write("a.rio", large_file());
     let index = paddlecloud_recordio::RecordFile::open(bench.path("a.rio")).unwrap();
@@ -119,7 +119,7 @@ fn an_index_beside_the_file_shows_that_its_end_is_missing() {
 }
 
 #[test]
-fn every_format_is_read_from_afar_as_from_here() {
+fn every_format_is_read_remotely_as_locally() {
     let bench = Workbench::new();
     bench.write("a.jsonl", "{\"a\":1,\"b\":\"x\"}\n{\"a\":2,\"b\":\"y\"}\n");
     for name in ["b.csv", "b.csv.gz", "b.parquet", "b.rio", "b.jsonl.gz"] {
@@ -132,7 +132,7 @@ fn every_format_is_read_from_afar_as_from_here() {
 }
 
 #[test]
-fn damage_inside_gzip_can_be_passed_over() {
+fn damage_inside_gzip_can_be_skipped() {
     let bench = Workbench::new();
     let mut bytes = large_file();
     bytes[100] ^= 1;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use paddlecloud_dataprep::{Dataset, Format, IfThere, ReadOptions, WriteOptions, convert};
+use paddlecloud_dataprep::{Dataset, Format, IfExists, ReadOptions, WriteOptions, convert};
 use paddlecloud_recordio::{Compressor, RecordFile, index_path};
 use proptest::prelude::*;
 
@@ -192,7 +192,7 @@ fn an_existing_file_is_replaced_only_when_asked() {
     bench.write("b.jsonl", "old");
     assert!(bench.problem("a.txt", "b.jsonl").contains("already exists"));
     let options = WriteOptions {
-        if_there: IfThere::Replace,
+        if_exists: IfExists::Replace,
         field: Some("t".to_owned()),
         ..WriteOptions::default()
     };

@@ -81,7 +81,7 @@ fn every_refusal_names_file_and_record_and_leaves_nothing() {
 }
 
 #[test]
-fn a_record_with_a_line_end_is_no_line() {
+fn a_record_with_a_line_end_cannot_become_a_line() {
     let bench = Workbench::new();
     bench.write("a.jsonl", "{\"t\":\"a\\nb\"}\n");
     bench.convert_with("a.jsonl", "b.rio", Some("t")).unwrap();
@@ -100,7 +100,7 @@ fn a_record_with_a_line_end_is_no_line() {
 }
 
 #[test]
-fn damage_is_an_error_unless_it_may_be_passed_over() {
+fn damage_is_an_error_unless_it_may_be_skipped() {
     let bench = Workbench::new();
     bench.write("a.txt", "0\n1\n2\n");
     let options = paddlecloud_dataprep::WriteOptions {
@@ -136,7 +136,7 @@ fn damage_is_an_error_unless_it_may_be_passed_over() {
 }
 
 #[test]
-fn a_field_where_there_are_none_is_refused() {
+fn a_field_of_records_without_fields_is_refused() {
     let bench = Workbench::new();
     bench.write("a.txt", "x\n");
     let options = ReadOptions {
@@ -161,11 +161,11 @@ fn a_field_where_there_are_none_is_refused() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_is_never_replaced_by_one() {
+fn only_regular_files_are_replaced() {
     let bench = Workbench::new();
     bench.write("a.txt", "x\n");
     let options = paddlecloud_dataprep::WriteOptions {
-        if_there: paddlecloud_dataprep::IfThere::Replace,
+        if_exists: paddlecloud_dataprep::IfExists::Replace,
         ..Default::default()
     };
     for name in ["socket.jsonl", "socket.rio", "socket.txt"] {

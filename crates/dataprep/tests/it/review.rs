@@ -125,7 +125,7 @@ fn archives_are_read_to_their_end() {
 }
 
 #[test]
-fn what_no_record_can_hold_is_still_whole() {
+fn an_unconvertible_file_can_still_be_intact() {
     let bench = Workbench::new();
     bench.write("a.tar", archive());
     assert!(bench.problem("a.tar", "b.rio").contains("contains `README`"));

@@ -266,16 +266,16 @@ impl Cluster {
     }
 
     /// A namespace is ours if this server created it or an administrator labelled it for this server.
-    async fn check_namespace(&self, wanted: &Namespace) -> Result<(), CallError> {
+    async fn check_namespace(&self, expected: &Namespace) -> Result<(), CallError> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let name = wanted.name_any();
+        let name = expected.name_any();
         let found = self.patiently(|| api.get(&name)).await?;
         let server = |namespace: &Namespace| namespace.labels().get(names::SERVER).cloned();
-        match server(&found) == server(wanted) {
+        match server(&found) == server(expected) {
             true => Ok(()),
             false => Err(CallError::ForeignNamespace {
                 name,
-                server: server(wanted).unwrap_or_default(),
+                server: server(expected).unwrap_or_default(),
             }),
         }
     }
@@ -285,12 +285,12 @@ impl Cluster {
         let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &namespace);
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
         // A merge patch keeps limits that it does not name, so set removed limits to null.
-        let mut wanted = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
+        let mut limits = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
             "limits.memory": null, "requests.nvidia.com/gpu": null});
         for (name, amount) in hard.unwrap_or_default() {
-            wanted[name] = amount.0.into();
+            limits[name] = amount.0.into();
         }
-        let patch = Patch::Merge(json!({"spec": {"hard": wanted}}));
+        let patch = Patch::Merge(json!({"spec": {"hard": limits}}));
         let params = PatchParams::default();
         self.patiently(|| api.patch(FENCE, &params, &patch))
             .await
@@ -428,9 +428,9 @@ fn only_this(uid: String) -> Preconditions {
 }
 
 /// An object of the same name is ours if its labels name the same server and run.
-fn check_own(wanted: &ObjectMeta, found: &ObjectMeta) -> Result<(), ()> {
+fn check_own(expected: &ObjectMeta, found: &ObjectMeta) -> Result<(), ()> {
     let label = |meta: &ObjectMeta, name: &str| meta.labels.as_ref()?.get(name).cloned();
-    let same = |name: &str| label(wanted, name).is_some() && label(wanted, name) == label(found, name);
+    let same = |name: &str| label(expected, name).is_some() && label(expected, name) == label(found, name);
     match same(names::SERVER) && same(names::RUN) {
         true => Ok(()),
         false => Err(()),
@@ -438,12 +438,12 @@ fn check_own(wanted: &ObjectMeta, found: &ObjectMeta) -> Result<(), ()> {
 }
 
 /// Whether the cluster is about to delete an object of ours, because its owner is another one than wanted.
-fn is_leftover(wanted: &ObjectMeta, found: &ObjectMeta) -> bool {
+fn is_leftover(expected: &ObjectMeta, found: &ObjectMeta) -> bool {
     let owners = |meta: &ObjectMeta| -> Vec<String> {
         let references = meta.owner_references.iter().flatten();
         references.map(|owner| owner.uid.clone()).collect()
     };
-    owners(wanted) != owners(found)
+    owners(expected) != owners(found)
 }
 
 fn there_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_told_from_what_is_refused() {
+    fn temporary_refusals_are_distinguished_from_permanent_ones() {
         for message in [
             "pods \"a\" is forbidden: exceeded quota: full, requested: pods=1, used: pods=0, limited: pods=0",
             "pods \"a\" is forbidden: status unknown for quota: full, resources: pods",
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_api_server_that_is_away_or_busy_is_waited_for() {
+    fn only_an_unavailable_api_server_is_waited_for() {
         let answered = |code: u16| {
             let status = kube::core::Status::failure("words", "Reason").with_code(code);
             CallError::from(kube::Error::Api(status.boxed()))
@@ -509,7 +509,7 @@ mod tests {
         assert!(CallError::from(kube::Error::Service(away.into())).may_succeed_later());
         assert!(!answered(422).is_undecided());
         let words = answered(401).to_string();
-        let wanted = "this server has no valid credentials for the cluster's API server: words";
-        assert_eq!(words, wanted);
+        let expected = "this server has no valid credentials for the cluster's API server: words";
+        assert_eq!(words, expected);
     }
 }

@@ -62,21 +62,21 @@ impl Inner {
 
     /// The end that a launcher reported. If the cluster ended the attempt, it counts as a disruption: a program that exits
     /// with 0 because it was told to stop has not done its work.
-    pub(super) fn end_as_told(&self, attempt: &AttemptKey, exit: protocol::Exit) -> News {
+    pub(super) fn end_as_reported(&self, attempt: &AttemptKey, exit: protocol::Exit) -> News {
         // Recorded beside the program, so it is also known of a pod that was deleted while no server ran.
-        let told_to_stop = exit.stopped == Some(true);
+        let stop_requested = exit.stopped == Some(true);
         let end = news_of_exit(exit);
         let disruption = match self.table().get(attempt) {
             Some(entry) if entry.stop.is_some() => None,
             Some(entry) => entry
                 .disruption
                 .clone()
-                .or_else(|| told_to_stop.then(Disruption::by_somebody)),
+                .or_else(|| stop_requested.then(Disruption::by_unknown)),
             None => None,
         };
         // Only a trainer can have done its work when the cluster ended it.
         let succeeded = attempt.worker.role == Role::Trainer
-            && !told_to_stop
+            && !stop_requested
             && matches!(&end, News::Exited(exit) if exit.is_success());
         match disruption {
             Some(disruption) if !succeeded => self.disrupted_by(attempt, &disruption),
@@ -119,7 +119,7 @@ impl Inner {
     pub(super) fn blamed(&self, job: &JobId, worker: WorkerKey) -> Vec<String> {
         let blamed = self.blamed_nodes().get(&(job.clone(), worker)).cloned();
         let blamed = blamed.unwrap_or_default();
-        let has_others = self.room().has_node_beside(&blamed);
+        let has_others = self.room().has_other_node(&blamed);
         match has_others {
             true => blamed.into_iter().collect(),
             false => Vec::new(),

@@ -73,7 +73,7 @@ impl Launch {
         loop {
             let reason = match self.create_in_turn().await {
                 Ok(uid) => return Box::pin(self.mark_created(uid)).await,
-                Err(NotCreated::Unwanted) => return self.forget_if_cleaned().await,
+                Err(NotCreated::Obsolete) => return self.forget_if_cleaned().await,
                 Err(NotCreated::Failed(reason)) => {
                     return Box::pin(self.end(News::Exited(Exit::unseen(reason)))).await;
                 }
@@ -169,7 +169,7 @@ impl Launch {
     fn with_entry<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> Result<T, NotCreated> {
         let mut table = self.inner.table();
         let entry = table.get_mut(&self.key).filter(|entry| !entry.is_over());
-        entry.map(change).ok_or(NotCreated::Unwanted)
+        entry.map(change).ok_or(NotCreated::Obsolete)
     }
 
     /// From here on the pod may exist.
@@ -249,7 +249,7 @@ pub enum NotCreated {
     NoRoom(String),
     Failed(String),
     /// The attempt is over.
-    Unwanted,
+    Obsolete,
 }
 
 impl From<CallError> for NotCreated {

@@ -392,9 +392,9 @@ fn exit() -> protocol::Exit {
 
 #[tokio::test]
 async fn an_end_that_is_not_recorded_is_not_acknowledged() {
-    let told = FromLauncher::Report(protocol::Report::Exited(exit()));
+    let reported = FromLauncher::Report(protocol::Report::Exited(exit()));
     let unable = FromLauncher::Unable { reason: "no".into() };
-    for end in [told, unable] {
+    for end in [reported, unable] {
         let server = Server::start().await;
         let (attempt, mut launcher) = server.launch_one().await;
         server.move_records(true);
@@ -450,7 +450,7 @@ async fn many_silent_connections_are_bounded_and_keep_no_launcher_out() {
 }
 
 #[tokio::test]
-async fn peers_hear_of_a_launcher_only_if_it_has_moved() {
+async fn peers_are_notified_of_a_launcher_only_if_its_address_changed() {
     let server = Server::start().await;
     let attempts = server.launch(2);
     let mut first = server.launcher(&attempts[0], Standing::New).await;

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_failure_counts_for_those_who_waited_and_not_for_the_next() {
+    async fn a_failure_is_shared_by_waiting_callers_and_not_by_later_ones() {
         let hangs = || NotCreated::NoRoom("the webhook hangs".into());
         let (first, waits) = (Instant::now(), Instant::now());
         let mut made = Made::default();

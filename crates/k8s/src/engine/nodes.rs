@@ -130,7 +130,7 @@ impl Room {
     }
 
     /// Whether any other node has a ready kubelet. True if nodes are not watched.
-    pub fn has_node_beside(&self, nodes: &BTreeSet<String>) -> bool {
+    pub fn has_other_node(&self, nodes: &BTreeSet<String>) -> bool {
         let ready = self.kubelets.iter().filter(|(_, ready)| **ready);
         self.kubelets.is_empty() || ready.into_iter().any(|(name, _)| !nodes.contains(name))
     }
@@ -186,8 +186,8 @@ impl Room {
 
     fn is_selected(&self, node: &Node) -> bool {
         let labels = node.metadata.labels.clone().unwrap_or_default();
-        let mut wanted = self.pods.node_selector.iter();
-        wanted.all(|(name, value)| labels.get(name) == Some(value))
+        let mut required = self.pods.node_selector.iter();
+        required.all(|(name, value)| labels.get(name) == Some(value))
     }
 
     fn is_open(&self, node: &Node) -> bool {
@@ -240,7 +240,8 @@ fn is_control_plane(node: &Node) -> bool {
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+    let fits =
+        |required: &Option<String>, found: &str| required.as_deref().is_none_or(|required| required == found);
     fits(&toleration.key, &taint.key)
         && fits(&toleration.effect, &taint.effect)
         && fits(&toleration.value, taint.value.as_deref().unwrap_or_default())
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_cluster_places_pods_there_is_always_room() {
+    fn a_cluster_that_places_pods_itself_always_has_room() {
         let mut room = Room::boundless();
         assert_eq!(room.set_node(&node("n1", "True", json!([]))), None);
         assert_eq!(room.set_foreign(&pod("u", "n1", "Running")), None);
@@ -363,15 +364,15 @@ mod tests {
         room.set_node(&node("n1", "True", json!([])));
         room.set_node(&node("n2", "Unknown", json!([])));
         assert_eq!(room.is_silent("n1"), Some(false));
-        assert!(room.has_node_beside(&BTreeSet::from(["n2".into()])));
-        assert!(!room.has_node_beside(&BTreeSet::from(["n1".into()])));
+        assert!(room.has_other_node(&BTreeSet::from(["n2".into()])));
+        assert!(!room.has_other_node(&BTreeSet::from(["n1".into()])));
         assert_eq!(room.is_silent("n2"), Some(true));
         room.remove_node("n2");
         assert_eq!(room.is_silent("n2"), Some(true));
     }
 
     #[test]
-    fn a_node_that_our_pods_cannot_use_is_none() {
+    fn an_unusable_node_is_not_counted() {
         let taint = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
         let mut room = Room::default();
         assert_eq!(room.set_node(&node("n1", "False", json!([]))), None);

@@ -49,7 +49,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
         Some(entry) => {
             let had_no_seat = matches!(entry.news, News::Unseated(_));
             // Only the first: an image that cannot be pulled alternates between two reasons.
-            let told_trouble = matches!(&entry.news, News::Seated(words) if !words.is_empty());
+            let trouble_reported = matches!(&entry.news, News::Seated(words) if !words.is_empty());
             entry.uid = pod.uid();
             entry.pod.created = true;
             entry.node = pods::node(pod).map(str::to_owned);
@@ -66,7 +66,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             }
             match &view {
                 PodView::Unseated(why) => Some(News::Unseated(why.clone())),
-                PodView::Pending(Some(trouble)) if entry.node.is_some() && !told_trouble => {
+                PodView::Pending(Some(trouble)) if entry.node.is_some() && !trouble_reported => {
                     Some(News::Seated(trouble.words.clone()))
                 }
                 PodView::Pending(_) | PodView::Running if had_no_seat && entry.node.is_some() => {

@@ -31,7 +31,7 @@ pub struct Disruption {
 
 impl Disruption {
     /// Somebody deletes the pod, and nobody says why. This server deletes only pods of attempts that it stops.
-    pub fn by_somebody() -> Disruption {
+    pub fn by_unknown() -> Disruption {
         Disruption {
             words: "someone deleted it".into(),
             node_is_to_blame: false,
@@ -97,7 +97,7 @@ pub fn disruption(pod: &Pod) -> Option<Disruption> {
     let status = pod.status.as_ref();
     let Some(target) = status.and_then(|status| condition(status, "DisruptionTarget", "True")) else {
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
-        return is_deleted.then(Disruption::by_somebody);
+        return is_deleted.then(Disruption::by_unknown);
     };
     let message = target.message.clone().unwrap_or_default();
     let reason = target.reason.clone().unwrap_or_default();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_seat_gives_the_schedulers_numbers() {
+    fn an_unschedulable_pod_reports_the_schedulers_message() {
         let words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.";
         let pending = seen(json!({
             "phase": "Pending",
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_there_is_hopeless_and_a_registry_that_is_not_may_come_back() {
+    fn a_missing_image_is_permanent_and_an_unreachable_registry_is_not() {
         let pulling = |message: &str| {
             seen(json!({
                 "phase": "Pending",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_fault_an_end_is_stands_in_the_reason() {
+    fn the_reason_says_whether_the_node_is_to_blame() {
         let evicted = ended(json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}));
         let disruption = evicted.disruption.unwrap();
         assert_eq!(disruption.words, "Evicted: low on memory");
@@ -314,11 +314,11 @@ mod tests {
         let mut deleted = pod(json!({"phase": "Running"}));
         assert_eq!(disruption(&deleted), None);
         deleted.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-        assert_eq!(disruption(&deleted), Some(Disruption::by_somebody()));
+        assert_eq!(disruption(&deleted), Some(Disruption::by_unknown()));
     }
 
     #[test]
-    fn a_pod_of_a_silent_node_is_out_of_sight() {
+    fn a_running_pod_that_is_not_ready_is_out_of_sight() {
         let on_node = |ready: &str, state: Value| {
             is_out_of_sight(&pod(json!({
                 "phase": "Running",

@@ -64,7 +64,7 @@ pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
     let found = inner
         .blocking(move |inner| recover(inner, &owned.0, &owned.1, &owned.2))
         .await;
-    let told = match found {
+    let recorded = match found {
         Ok(Ok(exit)) => exit,
         Ok(Err(error)) | Err(error) => {
             tracing::debug!(?attempt, %error, "the run's folder tells nothing of an attempt");
@@ -74,10 +74,10 @@ pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
             None
         }
     };
-    match told {
+    match recorded {
         Some(exit) => {
             let log_end = exit.final_log_offset;
-            let end = inner.end_as_told(&attempt, exit);
+            let end = inner.end_as_reported(&attempt, exit);
             inner.end(&attempt, end, Some(log_end)).await;
         }
         None => {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_the_clusters_fault_is_no_failure_of_the_program() {
+    fn a_disruption_by_the_cluster_is_not_a_failure_of_the_program() {
         let known = Known::default();
         let evicted = PodEnd {
             disruption: Some(disruption("Evicted")),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_pod_is_told_from_one_whose_node_is_gone() {
+    fn a_deleted_pod_is_distinguished_from_one_whose_node_is_gone() {
         let words = |known: &Known| match verdict(PodFate::Deleted, known) {
             Verdict::Lost(words) => words,
             other => panic!("{other:?}"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_was_told_to_stop_may_be_gone() {
+    fn a_stopped_pod_may_be_gone() {
         let stopped = Known {
             stopped: true,
             ..Known::default()
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelets_copy_has_a_place_in_the_log() {
+    fn the_kubelets_copy_keeps_its_offset_in_the_log() {
         let printed = b"one\npaddle launch: the link broke\ntwo\nthree";
         let whole = (0, b"one\ntwo\nthree".to_vec());
         assert_eq!(
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_way_is_not_followed() {
+    fn a_link_in_the_path_is_not_followed() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(home.path().join("runs/a")).unwrap();
         std::os::unix::fs::symlink("/etc", home.path().join("runs/b")).unwrap();

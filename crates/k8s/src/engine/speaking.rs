@@ -80,7 +80,7 @@ impl Inner {
             FromLauncher::Report(Report::Ready) => self.report(attempt, News::Ready),
             FromLauncher::Report(Report::Exited(exit)) => {
                 let log_end = exit.final_log_offset;
-                let end = self.end_as_told(attempt, exit);
+                let end = self.end_as_reported(attempt, exit);
                 self.end_or_retry(attempt, end, Some(log_end)).await?;
                 return Ok(Some(FromServer::Recorded));
             }
@@ -94,7 +94,7 @@ impl Inner {
             }
             FromLauncher::Evicted => {
                 if let Some(entry) = self.table().get_mut(attempt) {
-                    entry.disruption.get_or_insert_with(Disruption::by_somebody);
+                    entry.disruption.get_or_insert_with(Disruption::by_unknown);
                 }
             }
             FromLauncher::Report(Report::Grown { .. })
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_clock_is_told_from_a_late_report() {
+    fn a_wrong_clock_is_distinguished_from_a_late_report() {
         let at = |seconds: u64| UnixNanos(seconds * 1_000_000_000);
         assert_eq!(skew(at(1000), at(1000)), None);
         assert_eq!(skew(at(1000), at(1029)), None);

@@ -34,17 +34,17 @@ const WATCH_SECONDS: u32 = 290;
 
 /// A client of the cluster that the kubeconfig names, or of the cluster in which this server runs.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, StartError> {
-    let told = |error: &dyn std::error::Error| StartError::Config(chain(error));
+    let config_error = |error: &dyn std::error::Error| StartError::Config(chain(error));
     let config = match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).map_err(|error| told(&error))?;
+            let file = Kubeconfig::read_from(path).map_err(|error| config_error(&error))?;
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
-                .map_err(|error| told(&error))?
+                .map_err(|error| config_error(&error))?
         }
-        None => Config::infer().await.map_err(|error| told(&error))?,
+        None => Config::infer().await.map_err(|error| config_error(&error))?,
     };
-    let client = Client::try_from(config).map_err(|error| told(&error))?;
+    let client = Client::try_from(config).map_err(|error| config_error(&error))?;
     let answer = tokio::time::timeout(FIRST_ANSWER, client.apiserver_version()).await;
     match answer {
         Ok(Ok(version)) => tracing::info!(version = version.git_version, "connected to the cluster"),
@@ -100,9 +100,9 @@ pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &Tasks) -> Result<
     if inner.settings.sees_cluster() {
         let nodes = Api::<Node>::all(client.clone());
         check_access(&nodes, "nodes").await?;
-        let (told, all_known) = oneshot::channel();
+        let (known_sender, all_known) = oneshot::channel();
         let events = watcher(nodes, options()).default_backoff();
-        tasks.spawn(follow(events, NodeWatch::new(inner), told));
+        tasks.spawn(follow(events, NodeWatch::new(inner), known_sender));
         known.push(all_known);
     }
     for namespace in watched_namespaces(&inner.settings.namespaces) {
@@ -111,9 +111,9 @@ pub async fn start(inner: &Arc<Inner>, client: Client, tasks: &Tasks) -> Result<
             None => Api::<Pod>::all(client.clone()),
         };
         check_access(&pods, "pods").await?;
-        let (told, all_known) = oneshot::channel();
+        let (known_sender, all_known) = oneshot::channel();
         let events = watcher(pods, options()).default_backoff();
-        tasks.spawn(follow(events, PodWatch::new(inner, namespace), told));
+        tasks.spawn(follow(events, PodWatch::new(inner, namespace), known_sender));
         known.push(all_known);
     }
     let all = async {

@@ -38,8 +38,8 @@ pub fn secret(key: &[u8; 32], marker: &str) -> String {
 }
 
 /// Compares in constant time.
-fn is_secret(key: &[u8; 32], marker: &str, told: &str) -> bool {
-    blake3::Hash::from_hex(told).is_ok_and(|told| told == blake3::keyed_hash(key, marker.as_bytes()))
+fn is_secret(key: &[u8; 32], marker: &str, sent: &str) -> bool {
+    blake3::Hash::from_hex(sent).is_ok_and(|sent| sent == blake3::keyed_hash(key, marker.as_bytes()))
 }
 
 /// Accepts connections. Dropping the future closes them.

@@ -180,7 +180,7 @@ fn the_configuration_reaches_every_pod() {
 }
 
 #[test]
-fn without_any_image_there_is_no_pod() {
+fn a_pod_needs_an_image() {
     let mut settings = settings();
     settings.default_image = None;
     let job = job();
@@ -188,7 +188,7 @@ fn without_any_image_there_is_no_pod() {
 }
 
 #[test]
-fn a_user_has_a_namespace_with_four_fences() {
+fn a_user_has_a_namespace_with_quota_limits_and_network_policy() {
     let quota = paddlecloud_core::scheduler::Quota {
         cpu: Some(paddlecloud_core::quantity::Cpu::millis(8000)),
         memory: Some(paddlecloud_core::quantity::Bytes::mib(1024)),
@@ -209,7 +209,7 @@ fn a_user_has_a_namespace_with_four_fences() {
 }
 
 #[test]
-fn a_worker_that_lost_its_node_goes_elsewhere() {
+fn a_worker_that_lost_its_node_avoids_it() {
     let job = job();
     let avoid = ["node2".to_owned(), "node3".to_owned()];
     let plan = PodPlan {
@@ -239,7 +239,7 @@ fn kueue_admits_a_run_as_a_pod_group() {
 }
 
 #[test]
-fn volcano_seats_a_run_as_a_pod_group_of_its_own_kind() {
+fn volcano_schedules_a_run_as_its_own_kind_of_pod_group() {
     let mut settings = settings();
     settings.placement = Placement::Volcano {
         queue: "training".into(),

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_kept_than_agreed() {
+    fn the_number_of_kept_buffers_is_bounded() {
         static STORE: Buffers = Buffers::new(8, 1);
         let (first, second) = (STORE.take(), STORE.take());
         drop((first, second));

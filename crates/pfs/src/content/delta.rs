@@ -302,10 +302,10 @@ impl<'a, S: Source + ?Sized> Window<'a, S> {
         self.base = position;
         self.at = 0;
         let have = self.buffer.len();
-        let wanted = usize::try_from(self.size - position)
+        let need = usize::try_from(self.size - position)
             .unwrap_or(usize::MAX)
             .min(self.block + READ_AHEAD);
-        self.buffer.resize(wanted.max(have), 0);
+        self.buffer.resize(need.max(have), 0);
         let read = self
             .file
             .read_full(&mut self.buffer[have..], position + have as u64)?;

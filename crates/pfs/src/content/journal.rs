@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_a_torn_one_is_not_there() {
+    fn records_are_read_back_and_a_torn_one_is_dropped() {
         let mut file = tempfile::tempfile().unwrap();
         for record in records() {
             file.write_all(&record.encode()).unwrap();
@@ -161,7 +161,7 @@ mod tests {
 
     /// As `truncate -s 16T` makes it: the file takes no space, but reading it would take all memory.
     #[test]
-    fn a_journal_that_nobody_can_have_written_is_not_read() {
+    fn an_impossibly_long_journal_is_refused() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
         let error = read(&file, Layout::of(5)).unwrap_err();

@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_same_bytes_are_there_as_in_a_plain_list(
+        fn ranges_agree_with_a_plain_list(
             steps in proptest::collection::vec((0_u64..60, 0_u64..20), 0..20),
         ) {
             let mut ranges = Ranges::default();

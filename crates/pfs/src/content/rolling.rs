@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rolling_on_gives_the_same_as_starting_afresh(
+        fn a_rolled_sum_equals_a_fresh_one(
             bytes in proptest::collection::vec(any::<u8>(), 2..400),
             len in 1_usize..200,
         ) {

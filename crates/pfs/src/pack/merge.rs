@@ -134,7 +134,7 @@ impl Merge {
             for entry in self.source.list(&path)? {
                 match self
                     .target
-                    .refuse_spared(&lying_in(&real, &entry.path)?, &entry.path)
+                    .refuse_protected(&lying_in(&real, &entry.path)?, &entry.path)
                 {
                     Ok(()) => self.place(&source, &target, &entry.path, &entry.meta),
                     Err(error) => self.merged.failed.push((entry.path, error)),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_staged_is_told_as_it_lies_there() {
+    fn a_merge_reports_the_stamps_of_placed_files() {
         let fixture = Fixture::new(&[("d/a", "old"), ("d/kept", "old")]);
         let staged = fixture.staged(&[("a", "new"), ("kept", "new"), ("sub/deep/e", "e")]);
         std::fs::create_dir(fixture.folder.path().join("d/wall")).unwrap();
@@ -326,8 +326,12 @@ mod tests {
             assert_eq!(settled, [], "something else lay there when it was looked at");
         }
         let settled = merged.settled(files);
-        let told: Vec<String> = settled.iter().map(|file| file.path.to_string()).collect();
-        assert_eq!(told, ["a", "sub/deep/e"], "neither what was kept nor what failed");
+        let reported: Vec<String> = settled.iter().map(|file| file.path.to_string()).collect();
+        assert_eq!(
+            reported,
+            ["a", "sub/deep/e"],
+            "neither what was kept nor what failed"
+        );
         for file in settled {
             let place = "d".parse::<RelPath>().unwrap().join(&file.path).unwrap();
             assert_eq!(file.stamp, fixture.root.stat(&place).unwrap().stamp, "{place}");
@@ -335,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_stay_stays_and_is_told() {
+    fn kept_files_are_reported_by_a_merge() {
         let fixture = Fixture::new(&[("d/a", "old")]);
         let staged = fixture.staged(&[("a", "new"), ("b", "b")]);
         let merged = staged
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_in_the_way_does_not_stop_the_rest() {
+    fn a_conflicting_file_does_not_stop_the_others() {
         let fixture = Fixture::new(&[("d/x", "a file"), ("d/y/z", "a folder")]);
         let staged = fixture.staged(&[("x/inner", "1"), ("y", "2"), ("w", "3")]);
         let merged = staged
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_merged_at_all_does_not_stay_staged() {
+    fn a_failed_merge_leaves_nothing_staged() {
         let fixture = Fixture::new(&[("wall", "a file where the folder should be")]);
         let staged = fixture.staged(&[("a", "1")]);
         let failed = staged.merge(&"wall".parse().unwrap(), Existing::Replace, PlacedStamps::Omit);
@@ -400,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_out_does_not_carry_files_out() {
+    fn a_merge_does_not_follow_a_link_to_the_outside() {
         let outside = tempfile::tempdir().unwrap();
         let fixture = Fixture::new(&[("d/a", "a")]);
         std::os::unix::fs::symlink(outside.path(), fixture.folder.path().join("d/trap")).unwrap();

@@ -163,7 +163,7 @@ fn a_stream_may_come_in_any_pieces() {
 }
 
 #[test]
-fn the_files_of_a_stream_are_told_in_order() {
+fn the_files_of_a_stream_are_reported_in_order() {
     let (source, (_target, root)) = (tempfile::tempdir().unwrap(), scratch());
     plant(source.path(), &[("a/1", "x"), ("a/2", ""), ("b", "y")]);
     let staged = StagedTree::create(&root).unwrap();
@@ -265,7 +265,7 @@ fn the_hidden_folder_of_unfinished_uploads_takes_no_file() {
 }
 
 #[test]
-fn links_that_lead_out_are_refused() {
+fn links_to_the_outside_are_refused() {
     for target in ["..", "/etc", "x/../../y"] {
         let error = received(&forged(&[(b"a", link(target), b"")])).unwrap_err();
         assert!(matches!(error, PackError::LinkOutside(_)), "{target}: {error}");
@@ -334,7 +334,7 @@ fn limits_hold_for_entries_bytes_and_links() {
 }
 
 #[test]
-fn what_follows_the_end_is_refused() {
+fn bytes_after_the_end_are_refused() {
     let mut stream = forged(&[]);
     stream.push(0);
     assert!(matches!(received(&stream).unwrap_err(), PackError::Trailing));
@@ -362,7 +362,7 @@ fn a_file_that_shrinks_while_it_is_sent_breaks_the_stream() {
 }
 
 #[test]
-fn what_a_broken_stream_brought_need_not_come_again() {
+fn files_of_a_broken_stream_are_not_sent_again() {
     let source = sample();
     let manifest = Manifest::new(scanned(source.path(), Reading::Digests)).unwrap();
     let stream = packed(source.path(), Reading::Digests);
@@ -384,11 +384,15 @@ fn what_a_broken_stream_brought_need_not_come_again() {
         missing.contains(&"w-big".to_owned()) && missing.len() < manifest.entries().len(),
         "{missing:?}"
     );
-    let wanted = |entry: &&Entry| entry.is_dir() || missing.contains(&entry.path.to_string());
+    let is_missing = |entry: &&Entry| entry.is_dir() || missing.contains(&entry.path.to_string());
     let source_root = Root::open(source.path()).unwrap();
-    let rest = write_pack(&source_root, manifest.entries().iter().filter(wanted), Vec::new())
-        .unwrap()
-        .0;
+    let rest = write_pack(
+        &source_root,
+        manifest.entries().iter().filter(is_missing),
+        Vec::new(),
+    )
+    .unwrap()
+    .0;
     tree.unpack(rest.as_slice(), PackLimits::default()).unwrap();
     assert!(tree.missing(&manifest, &Default::default()).unwrap().is_empty());
     tree.publish(&rel("job"), Existing::Keep).unwrap();
@@ -396,7 +400,7 @@ fn what_a_broken_stream_brought_need_not_come_again() {
 }
 
 #[test]
-fn digest_and_stamp_of_every_file_are_noted() {
+fn digest_and_stamp_of_every_file_are_recorded() {
     let source = sample();
     let entries = scanned(source.path(), Reading::Digests);
     let (_target, root) = scratch();

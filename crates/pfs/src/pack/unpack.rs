@@ -80,7 +80,7 @@ impl Unpacker {
                 Err(errno) => return Err(failed(errno)),
             },
             Node::Symlink { target } => {
-                again_if_there(folder, name, || sys::symlinkat(target.as_bytes(), folder, name))
+                replacing_existing(folder, name, || sys::symlinkat(target.as_bytes(), folder, name))
                     .map_err(failed)?;
                 let times = timestamps(entry.mtime);
                 sys::utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
@@ -89,7 +89,7 @@ impl Unpacker {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mode = Mode::from_raw_mode(if *executable { 0o755 } else { 0o644 });
-                let fd = again_if_there(folder, name, || sys::openat(folder, name, flags, mode))
+                let fd = replacing_existing(folder, name, || sys::openat(folder, name, flags, mode))
                     .map_err(failed)?;
                 self.open = Some((entry.path.clone(), fd.into()));
             }
@@ -114,7 +114,11 @@ fn place_of(entry: &Entry) -> Result<(RelPath, &[u8]), RootError> {
 }
 
 /// Replaces what an interrupted earlier stream left under this name.
-fn again_if_there<T>(folder: &OwnedFd, name: &[u8], make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+fn replacing_existing<T>(
+    folder: &OwnedFd,
+    name: &[u8],
+    make: impl Fn() -> Result<T, Errno>,
+) -> Result<T, Errno> {
     match make() {
         Err(Errno::EXIST) => {
             sys::unlinkat(folder, name, AtFlags::empty())?;

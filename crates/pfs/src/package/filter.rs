@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_patterns_are_told() {
+    fn broken_patterns_are_reported() {
         for pattern in ["[", "", "/"] {
             let error = Filter::new([(Sense::Exclude, pattern)]).unwrap_err();
             assert_eq!(error.pattern, pattern);

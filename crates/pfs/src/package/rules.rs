@@ -122,13 +122,13 @@ fn built_in(root: &Root, entry: &DirEntry) -> Option<BuiltIn> {
     if CACHES.contains(&name) {
         return Some(BuiltIn::Cache);
     }
-    let is_there = |mark: &str| {
+    let exists = |mark: &str| {
         let mark = [entry.path.as_bytes(), b"/", mark.as_bytes()].concat();
         RelPath::from_bytes(&mark).is_ok_and(|mark| root.stat_link(&mark).is_ok_and(|meta| meta.is_file()))
     };
     ENVIRONMENT_MARKS
         .iter()
-        .any(|mark| is_there(mark))
+        .any(|mark| exists(mark))
         .then_some(BuiltIn::VirtualEnvironment)
 }
 

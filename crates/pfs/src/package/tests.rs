@@ -55,7 +55,7 @@ fn a_folder_is_listed_in_order_with_digests_sizes_and_bits() {
 }
 
 #[test]
-fn what_an_interrupted_download_left_is_no_part_of_a_package() {
+fn leftovers_of_an_interrupted_download_are_not_packaged() {
     let scan = scanned(&[
         ("data/.pfs-staging/0123/data", "half of it"),
         ("data/a", "1"),
@@ -220,7 +220,7 @@ fn links_inside_are_kept_and_links_outside_refused() {
 }
 
 #[test]
-fn an_ignored_link_to_the_outside_does_no_harm() {
+fn an_ignored_link_to_the_outside_is_accepted() {
     let scan = scanned(&[(".gitignore", "venv\n"), ("venv -> /usr", "")]).unwrap();
     assert_eq!(paths(&scan), [".gitignore"]);
 }
@@ -234,7 +234,7 @@ fn names_that_are_not_utf8_are_spelled_out() {
 }
 
 #[test]
-fn sockets_and_pipes_are_told_and_do_not_block() {
+fn sockets_and_pipes_are_reported_and_do_not_block() {
     let folder = tempfile::tempdir().unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
     let pipe = rustix::fs::FileType::Fifo;
@@ -246,7 +246,7 @@ fn sockets_and_pipes_are_told_and_do_not_block() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_or_no_folder_is_a_clear_error() {
+fn a_missing_folder_or_a_file_is_a_clear_error() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     let error = scan(&missing, &ScanOptions::default()).unwrap_err();

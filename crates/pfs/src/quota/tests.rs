@@ -53,7 +53,7 @@ fn files_are_limited_too() {
 }
 
 #[test]
-fn running_writes_count_and_broken_ones_are_given_back() {
+fn running_writes_count_and_failed_ones_are_released() {
     let ledger = limited(100, 10);
     let running = ledger.reserve(&space(), amount(60, 1)).unwrap();
     assert!(ledger.reserve(&space(), amount(60, 1)).is_err());
@@ -64,7 +64,7 @@ fn running_writes_count_and_broken_ones_are_given_back() {
 }
 
 #[test]
-fn what_is_there_already_counts_even_where_it_does_not_fit() {
+fn existing_bytes_count_even_above_the_limit() {
     let ledger = limited(100, 10);
     let found = ledger.claim(&space(), amount(120, 1));
     assert_eq!(ledger.report(&space()).1, amount(120, 1));
@@ -74,7 +74,7 @@ fn what_is_there_already_counts_even_where_it_does_not_fit() {
 }
 
 #[test]
-fn what_is_replaced_or_removed_is_free_then() {
+fn replaced_and_removed_bytes_become_free() {
     let ledger = limited(100, 10);
     ledger.measured(&space(), ledger.measure(&space()), amount(50, 1));
     ledger
@@ -101,7 +101,7 @@ fn a_file_that_replaces_another_needs_room_for_both() {
 }
 
 #[test]
-fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
+fn staged_bytes_count_only_beyond_reservations() {
     let ledger = limited(100, 10);
     ledger.measured(&space(), ledger.measure(&space()), amount(20, 1));
     let (_new, _more) = (
@@ -109,12 +109,21 @@ fn of_what_is_staged_that_counts_which_no_write_set_room_aside_for() {
         ledger.reserve(&space(), amount(10, 1)).unwrap(),
     );
     let measuring = ledger.measure(&space());
-    assert_eq!(ledger.nobodys(&space(), &measuring, amount(50, 2)), amount(0, 0));
-    assert_eq!(ledger.nobodys(&space(), &measuring, amount(70, 5)), amount(20, 3));
+    assert_eq!(
+        ledger.unreserved(&space(), &measuring, amount(50, 2)),
+        amount(0, 0)
+    );
+    assert_eq!(
+        ledger.unreserved(&space(), &measuring, amount(70, 5)),
+        amount(20, 3)
+    );
     // A write that started and ended during the measurement may have been seen.
     let brief = ledger.reserve(&space(), amount(15, 1)).unwrap();
     brief.settle(amount(15, 1), amount(0, 0));
-    assert_eq!(ledger.nobodys(&space(), &measuring, amount(65, 3)), amount(0, 0));
+    assert_eq!(
+        ledger.unreserved(&space(), &measuring, amount(65, 3)),
+        amount(0, 0)
+    );
 }
 
 #[test]
@@ -131,7 +140,7 @@ fn a_space_filled_by_jobs_refuses_new_writes_until_it_fits_again() {
 }
 
 #[test]
-fn what_is_written_while_a_space_is_measured_is_not_forgotten() {
+fn writes_during_a_measurement_are_counted() {
     let ledger = limited(100, 10);
     let measuring = ledger.measure(&space());
     let written = ledger.reserve(&space(), amount(60, 1)).unwrap();

@@ -27,7 +27,7 @@ pub enum RootError {
     #[error("permission denied: `{0}`")]
     Denied(RelPath),
     #[error("`{0}` is read-only")]
-    Spared(RelPath),
+    Protected(RelPath),
     #[error("no space is left to write `{0}`")]
     NoSpace(RelPath),
     #[error("the file system's own quota leaves no room for `{0}`")]
@@ -107,7 +107,7 @@ impl RootError {
             | Self::NotEmpty(path)
             | Self::ThroughLink(path)
             | Self::Denied(path)
-            | Self::Spared(path)
+            | Self::Protected(path)
             | Self::NoSpace(path)
             | Self::TooLong(path)
             | Self::NotNameable(path)
@@ -142,16 +142,16 @@ impl RootError {
     }
 }
 
-/// Like [`if_there`]; the contents of an unreadable folder are `None` too.
-pub(crate) fn if_seen<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
+/// Like [`if_exists`]; the contents of an unreadable folder are `None` too.
+pub(crate) fn if_visible<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
     match found {
         Err(RootError::Denied(_)) => Ok(None),
-        found => if_there(found),
+        found => if_exists(found),
     }
 }
 
 /// Converts errors for a missing path, or one behind a link or a file, to `None`.
-pub(crate) fn if_there<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
+pub(crate) fn if_exists<T>(found: Result<T, RootError>) -> Result<Option<T>, RootError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => Ok(None),

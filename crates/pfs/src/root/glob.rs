@@ -4,7 +4,7 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::error::if_there;
+use super::error::if_exists;
 use super::{DirEntry, Meta, Root, RootError};
 use crate::relpath::{RelPath, RelPathError};
 use crate::sys;
@@ -126,7 +126,7 @@ impl GlobPattern {
             let listed = match list(&folder) {
                 // A folder that is unreadable or too deep hides only its own contents.
                 Err(RootError::Denied(_) | RootError::TooLong(_)) if folder != self.base => Ok(Vec::new()),
-                other => if_there(other).map(Option::unwrap_or_default),
+                other => if_exists(other).map(Option::unwrap_or_default),
             };
             for entry in listed? {
                 if entry.meta.is_dir() && self.may_hold_matches(&entry.path) {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub use self::error::RootError;
 pub use self::glob::{GlobError, GlobPattern};
 pub use self::meta::{Kind, Meta, Stamp};
-use self::real::Spared;
+use self::real::Protected;
 use self::resolve::{Follow, Resolver, Seen};
 pub use self::staged::{Existing, FileAttributes, StagedFile};
 pub use self::tree::{DirEntry, Walk};
@@ -32,8 +32,8 @@ use crate::relpath::RelPath;
 use crate::sys::{self, AsFd, AtFlags, BorrowedFd, Errno, Mode, OFlags, OwnedFd};
 
 pub(crate) use self::copy::copy_source;
-use self::error::if_seen;
-pub(crate) use self::error::if_there;
+pub(crate) use self::error::if_exists;
+use self::error::if_visible;
 pub(crate) use self::removal::remove_tree_in;
 pub(crate) use self::staged::{
     STAGING, fresh_name, hold, hold_alone, in_staging, is_free, lock_within, publish_folder, publish_node,
@@ -47,7 +47,7 @@ pub struct Root {
     resolver: Resolver,
     durability: Durability,
     /// Folders that may not be changed through this root.
-    spared: Option<Arc<Spared>>,
+    protected: Option<Arc<Protected>>,
 }
 
 /// Whether published files must survive a power cut.
@@ -75,7 +75,7 @@ impl Root {
             resolver: Resolver::probe(fd.as_fd()),
             fd: Arc::new(fd),
             durability: Durability::Synced,
-            spared: None,
+            protected: None,
         })
     }
 
@@ -111,8 +111,8 @@ impl Root {
     fn below(&self, folder: OwnedFd) -> Self {
         Self {
             fd: Arc::new(folder),
-            // Spared paths are relative to the upper root.
-            spared: None,
+            // Protected paths are relative to the upper root.
+            protected: None,
             ..self.clone()
         }
     }
@@ -136,12 +136,12 @@ impl Root {
             if absent.as_ref().is_some_and(|absent| path.is_within(absent)) {
                 return Ok(None);
             }
-            let found = if_seen(self.stat_link(path))?;
+            let found = if_visible(self.stat_link(path))?;
             if found.is_none()
                 && let Some(parent) = path.parent().filter(|parent| !parent.is_root())
                 && absent.as_ref() != Some(&parent)
             {
-                absent = if_seen(self.stat(&parent))?.is_none().then_some(parent);
+                absent = if_visible(self.stat(&parent))?.is_none().then_some(parent);
             }
             Ok(found)
         };
@@ -223,7 +223,7 @@ impl Root {
             RootError::NotFound(_) => RootError::NotFound(path.clone()),
             other => other,
         })?;
-        self.refuse_spared(&real.child(name)?, path)?;
+        self.refuse_protected(&real.child(name)?, path)?;
         Ok((fd, name))
     }
 

@@ -1,4 +1,4 @@
-//! Resolves the links in a path, and refuses changes to spared (write-protected) folders, regardless of the path that leads there.
+//! Resolves the links in a path, and refuses changes to protected folders, regardless of the path that leads there.
 //!
 //! The text of a path is not enough: with links, one file has many paths. The check holds for the folder opened afterwards, because
 //! that is opened by a path without links.
@@ -19,7 +19,7 @@ const TRIES: usize = 16;
 
 /// Folders that may not be changed through a root.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Spared {
+pub(super) struct Protected {
     folders: Vec<RelPath>,
     /// An exception: this path and everything below it.
     but: Option<RelPath>,
@@ -27,17 +27,17 @@ pub(super) struct Spared {
 
 impl Root {
     /// Returns the root without write access to these folders, and to the staging folder by name.
-    pub fn sparing(mut self, folders: Vec<RelPath>) -> Self {
-        self.spared = Some(Arc::new(Spared { folders, but: None }));
+    pub fn protecting(mut self, folders: Vec<RelPath>) -> Self {
+        self.protected = Some(Arc::new(Protected { folders, but: None }));
         self
     }
 
-    /// Returns the root with write access to one spared node and everything below it.
-    pub fn sparing_all_but(mut self, path: RelPath) -> Self {
-        if let Some(spared) = &self.spared {
-            self.spared = Some(Arc::new(Spared {
+    /// Returns the root with write access to one protected node and everything below it.
+    pub fn protecting_all_but(mut self, path: RelPath) -> Self {
+        if let Some(protected) = &self.protected {
+            self.protected = Some(Arc::new(Protected {
                 but: Some(path),
-                ..Spared::clone(spared)
+                ..Protected::clone(protected)
             }));
         }
         self
@@ -103,7 +103,7 @@ impl Root {
 
     /// Opens a folder for writing and returns its resolved path.
     pub(crate) fn open_to_write(&self, path: &RelPath) -> Result<(OwnedFd, RelPath), RootError> {
-        if self.spared.is_none() {
+        if self.protected.is_none() {
             return Ok((self.open_dir(path)?, path.clone()));
         }
         let mut real = path.clone();
@@ -118,9 +118,9 @@ impl Root {
         Err(RootError::ThroughLink(path.clone()))
     }
 
-    /// Refuses a spared path, judged by its resolved form; the error has the path that the caller used.
-    pub(crate) fn refuse_spared(&self, real: &RelPath, asked: &RelPath) -> Result<(), RootError> {
-        let Some(spared) = &self.spared else {
+    /// Refuses a protected path, judged by its resolved form; the error has the path that the caller used.
+    pub(crate) fn refuse_protected(&self, real: &RelPath, asked: &RelPath) -> Result<(), RootError> {
+        let Some(protected) = &self.protected else {
             return Ok(());
         };
         let mut parts = real.parts();
@@ -129,8 +129,8 @@ impl Root {
             return Err(RootError::NotFound(asked.clone()));
         }
         let lies_in = |folder: &RelPath| real.is_within(folder);
-        match spared.folders.iter().any(lies_in) && !spared.but.as_ref().is_some_and(lies_in) {
-            true => Err(RootError::Spared(asked.clone())),
+        match protected.folders.iter().any(lies_in) && !protected.but.as_ref().is_some_and(lies_in) {
+            true => Err(RootError::Protected(asked.clone())),
             false => Ok(()),
         }
     }

@@ -24,10 +24,10 @@ impl Root {
             return self.remove(path);
         }
         let (parent, name) = self.open_parent(path)?;
-        let removed = match self.bury(&parent, name, path)? {
-            Some((grave, buried)) => {
+        let removed = match self.move_to_staging(&parent, name, path)? {
+            Some((staging, staged_name)) => {
                 self.sync_fd(&parent, path)?;
-                remove_tree_in(&grave, buried.as_bytes(), path)
+                remove_tree_in(&staging, staged_name.as_bytes(), path)
             }
             None => {
                 let removed = remove_in_place(parent.as_fd(), name, 0);
@@ -40,19 +40,19 @@ impl Root {
     }
 
     /// Moves a folder to staging. Returns the folder and name there; `None` if it must be removed in place.
-    fn bury(
+    fn move_to_staging(
         &self,
         parent: &OwnedFd,
         name: &[u8],
         path: &RelPath,
     ) -> Result<Option<(OwnedFd, String)>, RootError> {
-        let grave = match staging_folder(self) {
+        let staging = match staging_folder(self) {
             Err(RootError::NoSpace(_) | RootError::FsQuota(_)) => return Ok(None),
             other => other?,
         };
-        let buried = fresh_name();
-        match move_folder(parent, name, grave.as_fd(), &buried) {
-            Ok(()) => Ok(Some((grave, buried))),
+        let staged_name = fresh_name();
+        match move_folder(parent, name, staging.as_fd(), &staged_name) {
+            Ok(()) => Ok(Some((staging, staged_name))),
             Err(errno) if keeps_its_place(errno) => Ok(None),
             Err(errno) => Err(RootError::errno("remove", path, errno)),
         }

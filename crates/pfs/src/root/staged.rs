@@ -366,7 +366,7 @@ mod tests {
     use crate::testing::scratch;
 
     #[test]
-    fn whoever_keeps_the_staging_folder_to_himself_makes_nobody_wait_for_ever() {
+    fn waiting_for_a_locked_staging_folder_times_out() {
         let (_folder, root) = scratch();
         let theirs = staging_folder(&root).unwrap();
         let_go(&theirs);

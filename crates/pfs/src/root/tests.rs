@@ -45,7 +45,7 @@ fn read(root: &Root, path: &RelPath) -> Result<String, RootError> {
 }
 
 #[test]
-fn many_paths_are_told_whether_their_folders_are_there_or_not() {
+fn stat_many_reports_paths_in_present_and_missing_folders() {
     let (folder, roots) = confined();
     plant(folder.path(), &[("inside/lost2/file", "beside an absent folder")]);
     let paths = [
@@ -66,7 +66,7 @@ fn many_paths_are_told_whether_their_folders_are_there_or_not() {
 }
 
 #[test]
-fn links_that_lead_out_lead_nowhere() {
+fn links_to_the_outside_are_not_followed() {
     let (folder, roots) = confined();
     let inside = folder.path().join("inside");
     symlink("../outside", inside.join("up")).unwrap();
@@ -126,7 +126,7 @@ fn links_that_stay_inside_are_followed_for_reading() {
 }
 
 #[test]
-fn removing_and_replacing_a_link_spares_what_it_points_to() {
+fn removing_or_replacing_a_link_keeps_its_target() {
     let (folder, roots) = confined();
     for root in &roots {
         plant(
@@ -167,7 +167,7 @@ impl Drop for StopOnDrop<'_> {
 
 /// Another thread swaps a folder for a link to the outside as fast as it can; no operation follows the link.
 #[test]
-fn a_link_swapped_in_meanwhile_leads_nowhere() {
+fn a_link_swapped_in_concurrently_is_not_followed() {
     const ROUNDS: usize = 1500;
     let (folder, roots) = confined();
     let inside = folder.path().join("inside");
@@ -272,7 +272,7 @@ fn readers_see_the_old_file_or_the_new_one() {
 }
 
 #[test]
-fn of_two_writers_that_keep_what_is_there_one_wins() {
+fn one_of_several_concurrent_creators_wins() {
     let (folder, root) = scratch();
     let won = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -321,7 +321,7 @@ fn copy_in_halves(root: &Root, between: impl Fn(usize)) -> (Result<Amount, RootE
 }
 
 #[test]
-fn a_file_that_is_written_to_while_it_is_copied_is_begun_again_and_told_when_it_never_rests() {
+fn copying_a_changing_file_is_retried_and_then_fails() {
     for (changes, is_copied) in [(0, true), (2, true), (3, false)] {
         let (folder, root) = scratch();
         plant(folder.path(), &[("f", "one one"), ("copy", "earlier")]);
@@ -349,7 +349,7 @@ fn a_file_that_is_written_to_while_it_is_copied_is_begun_again_and_told_when_it_
 }
 
 #[test]
-fn a_file_that_loses_its_name_while_it_is_copied_is_copied_as_it_was() {
+fn a_file_replaced_or_removed_during_a_copy_is_copied_as_opened() {
     let (folder, root) = scratch();
     let at = |name: &str| folder.path().join(name);
     plant(folder.path(), &[("f", "one one")]);
@@ -380,7 +380,7 @@ fn wait_until_the_clock_ticked(root: &Root, since: Mtime) {
 }
 
 #[test]
-fn errors_tell_what_is_the_matter() {
+fn errors_name_the_cause() {
     let (folder, root) = scratch();
     plant(folder.path(), &[("d/f", "x"), ("f", "")]);
     assert!(matches!(root.stat(&rel("no")), Err(RootError::NotFound(_))));
@@ -459,7 +459,7 @@ fn trees_are_listed_measured_copied_moved_and_removed() {
 }
 
 #[test]
-fn a_walk_that_begins_behind_a_link_goes_all_the_way_down_and_follows_no_other() {
+fn a_walk_follows_only_the_link_it_starts_at() {
     let (folder, root) = scratch();
     plant(
         folder.path(),
@@ -480,7 +480,7 @@ fn a_walk_that_begins_behind_a_link_goes_all_the_way_down_and_follows_no_other()
 
 /// A folder too deep to be named counts as unreadable, even for root.
 #[test]
-fn a_walk_goes_on_beside_a_folder_it_cannot_read() {
+fn a_walk_continues_after_an_unreadable_folder() {
     let (folder, root) = scratch();
     plant(folder.path(), &[("z", "")]);
     let long = "n".repeat(250);
@@ -532,7 +532,7 @@ fn patterns_are_expanded_inside() {
 }
 
 #[test]
-fn a_tree_as_deep_as_a_path_can_name_works_and_one_deeper_is_told() {
+fn the_deepest_tree_works_and_a_deeper_one_is_refused() {
     let (folder, root) = scratch();
     let deepest = rel(&["d"; 2048].join("/"));
     assert_eq!(deepest.as_bytes().len(), RelPath::MAX_LEN);

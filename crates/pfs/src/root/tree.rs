@@ -88,7 +88,7 @@ impl Root {
             root: self.clone(),
             start: folder.clone(),
             only_finished: false,
-            has_begun: false,
+            has_started: false,
             opened: None,
             levels: Vec::new(),
         }
@@ -101,10 +101,10 @@ impl Root {
         let mut waiting = vec![folder.clone()];
         while let Some(folder) = waiting.pop() {
             let fd = self.open_dir_no_links(&folder)?;
-            for (name, told) in typed_names(&folder, &fd)? {
+            for (name, reported) in typed_names(&folder, &fd)? {
                 let path = folder.child(&name)?;
                 let failed = |errno| RootError::errno("stat", &path, errno);
-                let kind = match told {
+                let kind = match reported {
                     Some(kind) => kind,
                     None => FileType::from_raw_mode(stat_name(&fd, &name).map_err(failed)?.st_mode),
                 };
@@ -145,7 +145,7 @@ impl Root {
         };
         if !missing.is_empty() {
             let below = path.strip_prefix(&existing).expect("a prefix of the path");
-            self.refuse_spared(&real.join(&below)?, path)?;
+            self.refuse_protected(&real.join(&below)?, path)?;
         }
         while let Some(name) = missing.pop() {
             here = self.make_and_open(path, here, name)?;
@@ -230,7 +230,7 @@ pub struct Walk {
     root: Root,
     start: RelPath,
     only_finished: bool,
-    has_begun: bool,
+    has_started: bool,
     /// The folder at the start, as opened then: a link may lead to it, but links below are not followed.
     opened: Option<Root>,
     levels: Vec<std::vec::IntoIter<Listed>>,
@@ -267,7 +267,7 @@ impl Iterator for Walk {
     type Item = Result<DirEntry, RootError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if !std::mem::replace(&mut self.has_begun, true)
+        if !std::mem::replace(&mut self.has_started, true)
             && let Err(error) = self.begin()
         {
             return Some(Err(error));
@@ -310,7 +310,7 @@ pub(super) fn raw_names(fd: &OwnedFd) -> Result<Vec<TypedName>, Errno> {
     for entry in Dir::read_from(fd)? {
         let entry = entry?;
         if !is_dots(entry.file_name()) {
-            names.push((entry.file_name().to_bytes().to_vec(), sys::told_type(&entry)));
+            names.push((entry.file_name().to_bytes().to_vec(), sys::reported_type(&entry)));
         }
     }
     Ok(names)

@@ -248,18 +248,18 @@ mod tests {
     fn count_until<'a>(shown: &'a RelPath, root: &Root, inner: &[u8]) -> Count<'a> {
         let top = root.open_dir(shown).unwrap();
         let mut count = Count::begin(shown, top, None).unwrap();
-        let is_there = |count: &Count<'_>| {
+        let is_reached = |count: &Count<'_>| {
             let level = count.levels.last().unwrap();
             level.left.iter().any(|name| name == inner)
         };
-        while !is_there(&count) {
+        while !is_reached(&count) {
             assert!(count.step(), "it comes by there");
         }
         count
     }
 
     #[test]
-    fn folders_that_may_not_be_read_are_told() {
+    fn unreadable_folders_are_reported() {
         as_ordinary_user(|folder, root| {
             plant(
                 folder,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn of_folders_that_moved_all_the_way_only_what_was_not_seen_is_missed() {
+    fn after_moves_only_unseen_folders_are_missed() {
         let (folder, root) = scratch();
         plant(folder.path(), &[("a/x/inner/deep/f", "1"), ("b/d/f", "333")]);
         fs::create_dir(folder.path().join("c")).unwrap();

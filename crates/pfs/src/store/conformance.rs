@@ -40,20 +40,17 @@ pub fn check(store: &dyn FileStore) {
             files_and_folders_are_not_mixed_up,
         ),
         ("strange names", strange_names),
-        ("what reaches a limit is kept", what_reaches_a_limit_is_kept),
+        ("values at a limit are kept", values_at_a_limit_are_kept),
         (
-            "what is beyond a limit is refused",
-            what_is_beyond_a_limit_is_refused,
+            "values beyond a limit are refused",
+            values_beyond_a_limit_are_refused,
         ),
         ("many writers at once", many_writers_at_once),
         (
-            "writers of one file learn of their own",
-            writers_of_one_file_are_told_of_their_own,
+            "concurrent writers of one file get their own metadata",
+            concurrent_writers_of_one_file_get_their_own_metadata,
         ),
-        (
-            "what somebody is at is not swept",
-            what_somebody_is_at_is_not_swept,
-        ),
+        ("open uploads are not swept", open_uploads_are_not_swept),
     ];
     for (name, part) in parts {
         part(&suite);
@@ -393,7 +390,7 @@ fn strange_names(suite: &Suite<'_>) {
 }
 
 /// A path that is exactly as deep or long as the store allows works like any other.
-fn what_reaches_a_limit_is_kept(suite: &Suite<'_>) {
+fn values_at_a_limit_are_kept(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deepest = vec!["d"; limits.depth].join("/");
     for path in [
@@ -437,13 +434,13 @@ fn as_long_as(bytes: usize, longest_name: usize) -> String {
 }
 
 /// A path one beyond a limit is refused, and the error names the limit.
-fn what_is_beyond_a_limit_is_refused(suite: &Suite<'_>) {
+fn values_beyond_a_limit_are_refused(suite: &Suite<'_>) {
     let limits = suite.store.limits();
     let deep = vec!["d"; limits.depth + 1].join("/");
     let name = "n".repeat(limits.name + 1);
     let long = as_long_as(limits.path + 1, limits.name);
     for (path, limit) in [(deep, limits.depth), (name, limits.name), (long, limits.path)] {
-        let told = match path.parse::<RelPath>() {
+        let message = match path.parse::<RelPath>() {
             Ok(path) => {
                 let place = Place { path, ..suite.at("") };
                 suite.refuses(&place);
@@ -457,7 +454,7 @@ fn what_is_beyond_a_limit_is_refused(suite: &Suite<'_>) {
         };
         // If a path this deep is also too long, the error may name that limit.
         let known = [limit, limits.path].map(|limit| format!("{limit} "));
-        assert!(known.iter().any(|limit| told.contains(limit)), "{told}");
+        assert!(known.iter().any(|limit| message.contains(limit)), "{message}");
     }
 }
 
@@ -475,36 +472,39 @@ fn many_writers_at_once(suite: &Suite<'_>) {
     suite.clear("many");
 }
 
-fn writers_of_one_file_are_told_of_their_own(suite: &Suite<'_>) {
+fn concurrent_writers_of_one_file_get_their_own_metadata(suite: &Suite<'_>) {
     const ROUNDS: usize = 8;
     let publish = |size: usize| {
-        let begun = suite.store.begin(&suite.at("one"), FileAttributes::default());
-        let mut file = begun.expect("begun");
+        let created = suite.store.begin(&suite.at("one"), FileAttributes::default());
+        let mut file = created.expect("begun");
         file.append(&vec![7; size]).expect("appended");
-        let told = file.publish(Existing::Replace).expect("published");
-        assert_eq!(told.size, size as u64, "another writer's file is reported");
-        told
+        let published = file.publish(Existing::Replace).expect("published");
+        assert_eq!(published.size, size as u64, "another writer's file is reported");
+        published
     };
     std::thread::scope(|scope| {
         for writer in 1..=4 {
             scope.spawn(move || (0..ROUNDS).for_each(|_| drop(publish(writer))));
         }
     });
-    let told = publish(5);
-    assert_eq!(suite.store.stat(&suite.at("one")).expect("it is there"), told);
+    let published = publish(5);
+    assert_eq!(
+        suite.store.stat(&suite.at("one")).expect("it is there"),
+        published
+    );
     suite.clear("one");
 }
 
 /// Abandoned files need a process that has exited; each store has its own tests for that.
-fn what_somebody_is_at_is_not_swept(suite: &Suite<'_>) {
+fn open_uploads_are_not_swept(suite: &Suite<'_>) {
     let home = suite.at("");
     let sweep = || {
         let swept = suite.store.sweep(&home.space, std::time::Duration::ZERO);
         swept.expect("swept")
     };
     let begin = || {
-        let begun = suite.store.begin(&suite.at("f"), FileAttributes::default());
-        let mut file = begun.expect("begun");
+        let created = suite.store.begin(&suite.at("f"), FileAttributes::default());
+        let mut file = created.expect("begun");
         file.append(b"on its way").expect("appended");
         file
     };

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_in_a_sentence_and_by_the_path_that_breaks_one() {
+    fn limits_are_described_and_a_violation_names_its_path() {
         let folder = tempfile::tempdir().unwrap();
         let mut limits = LocalStore::open(folder.path()).unwrap().limits();
         assert_eq!(
@@ -272,15 +272,15 @@ mod tests {
             "names of 4 bytes, paths of 4095 bytes, 2 folders deep; names are UTF-8 without control \
              characters, without `:`, not called `.own`; no symbolic links; reading ends when a file is replaced"
         );
-        let told = |path: &str| limits.check(&path.parse().unwrap()).unwrap_err().to_string();
+        let violation = |path: &str| limits.check(&path.parse().unwrap()).unwrap_err().to_string();
         assert_eq!(
-            told("a:b"),
+            violation("a:b"),
             "`a:b` cannot be kept in this storage: names cannot contain `:` here"
         );
-        assert!(told("a/b/c").ends_with("folders nest at most 2 deep here"));
-        assert!(told("abcde").ends_with("names have at most 4 bytes here"));
-        assert!(told("a/.own").ends_with("the storage itself uses the name `.own`"));
-        assert!(told(r"\xff").ends_with("names must be UTF-8 here"));
+        assert!(violation("a/b/c").ends_with("folders nest at most 2 deep here"));
+        assert!(violation("abcde").ends_with("names have at most 4 bytes here"));
+        assert!(violation("a/.own").ends_with("the storage itself uses the name `.own`"));
+        assert!(violation(r"\xff").ends_with("names must be UTF-8 here"));
         assert!(limits.check(&"été".parse().unwrap()).is_err(), "five bytes");
         assert!(limits.check(&"a/b".parse().unwrap()).is_ok());
     }

@@ -12,7 +12,7 @@ use crate::root::RootError;
 /// Gives up after this many consecutive failures.
 pub(super) struct Patience {
     most: usize,
-    in_vain: AtomicUsize,
+    failures: AtomicUsize,
     ended: OnceLock<(io::ErrorKind, String)>,
 }
 
@@ -20,7 +20,7 @@ impl Patience {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
-            in_vain: AtomicUsize::new(0),
+            failures: AtomicUsize::new(0),
             ended: OnceLock::new(),
         }
     }
@@ -40,11 +40,11 @@ impl Patience {
         let done = work();
         match &done {
             Err(RootError::Unreachable { source, .. }) => {
-                if self.in_vain.fetch_add(1, Ordering::Relaxed) + 1 >= self.most {
+                if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= self.most {
                     self.ended.get_or_init(|| (source.kind(), source.to_string()));
                 }
             }
-            _ => self.in_vain.store(0, Ordering::Relaxed),
+            _ => self.failures.store(0, Ordering::Relaxed),
         }
         done
     }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_nothing_answers_and_not_before() {
+    fn patience_ends_only_after_consecutive_failures() {
         let patience = Patience::new(2);
         let with = |work: fn() -> Result<(), RootError>| patience.with(|| rel("later"), work);
         assert!(with(refused).is_err());

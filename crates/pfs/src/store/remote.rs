@@ -13,7 +13,7 @@ use super::{FileStore, LocalStore, ReadAt};
 use crate::pack::{Merged, StagedTree};
 use crate::path::{Place, Space};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage, if_there};
+use crate::root::{DirEntry, Existing, FileAttributes, Kind, Meta, Root, RootError, Usage, if_exists};
 use crate::sys::FileExt;
 
 /// Bytes per call to the store.
@@ -23,7 +23,7 @@ const PIECE: usize = 1 << 20;
 const ONE_BY_ONE: usize = 4;
 
 /// After this many consecutive folders that cannot be created, the store counts as unreachable.
-const FOLDERS_IN_VAIN: usize = 3;
+const MAX_FOLDER_FAILURES: usize = 3;
 
 /// A space of a remote store; cheap to clone.
 #[derive(Clone)]
@@ -112,7 +112,7 @@ impl RemoteSpace {
         let folders: Vec<RelPath> = shared_folders(paths).into_iter().collect();
         // One folder that cannot be examined fails the whole call.
         let there = self.for_each(&folders, Patience::new(1), RelPath::clone, |folder| {
-            if_there(self.stat(folder))
+            if_exists(self.stat(folder))
         });
         let mut absent = HashSet::new();
         for (folder, found) in folders.iter().zip(there) {
@@ -122,7 +122,7 @@ impl RemoteSpace {
         }
         let look = |path: &RelPath| match absent.contains(&path.parent().unwrap_or_default()) {
             true => Ok(None),
-            false => if_there(self.stat(path)),
+            false => if_exists(self.stat(path)),
         };
         let found = self.for_each(paths, Patience::new(1), RelPath::clone, look);
         found.into_iter().collect()
@@ -166,12 +166,12 @@ impl RemoteSpace {
         let folders = shared_folders(paths);
         let mut listed: HashMap<RelPath, Meta> = HashMap::new();
         for folder in &folders {
-            let entries = if_there(self.list(folder))?.unwrap_or_default();
+            let entries = if_exists(self.list(folder))?.unwrap_or_default();
             listed.extend(entries.into_iter().map(|entry| (entry.path, entry.meta)));
         }
         let look = |path: &RelPath| match folders.contains(&path.parent().unwrap_or_default()) {
             true => Ok(listed.get(path).cloned()),
-            false => if_there(self.stat(path)),
+            false => if_exists(self.stat(path)),
         };
         paths.iter().map(look).collect()
     }
@@ -215,7 +215,7 @@ impl RemoteSpace {
         self.make_dirs(folder)?;
         let mut files = Vec::new();
         let mut merged = Merged::default();
-        let patience = Patience::new(FOLDERS_IN_VAIN);
+        let patience = Patience::new(MAX_FOLDER_FAILURES);
         for entry in tree.walk(&RelPath::root()) {
             let entry = entry?;
             let place = folder.join(&entry.path)?;
@@ -278,7 +278,7 @@ impl RemoteSpace {
         entry: &DirEntry,
     ) -> Result<(Option<Meta>, Meta), RootError> {
         let place = folder.join(&entry.path)?;
-        let old = if_there(self.stat(&place))?;
+        let old = if_exists(self.stat(&place))?;
         let (file, meta) = tree.open_file_no_links(&entry.path)?;
         let attributes = FileAttributes {
             executable: meta.executable,
@@ -291,12 +291,12 @@ impl RemoteSpace {
 
 /// The folders of many of these paths.
 fn shared_folders(paths: &[RelPath]) -> HashSet<RelPath> {
-    let mut wanted: HashMap<RelPath, usize> = HashMap::new();
+    let mut counts: HashMap<RelPath, usize> = HashMap::new();
     for path in paths {
-        *wanted.entry(path.parent().unwrap_or_default()).or_default() += 1;
+        *counts.entry(path.parent().unwrap_or_default()).or_default() += 1;
     }
-    wanted.retain(|_, count| *count > ONE_BY_ONE);
-    wanted.into_keys().collect()
+    counts.retain(|_, count| *count > ONE_BY_ONE);
+    counts.into_keys().collect()
 }
 
 /// Walks a remote tree, one listing per level in memory.

@@ -43,18 +43,18 @@ impl OpenSpace {
         }
     }
 
-    /// Returns the space without write access to these folders by any path; see [`Root::sparing`].
-    pub fn sparing(self, folders: Vec<RelPath>) -> Self {
+    /// Returns the space without write access to these folders by any path; see [`Root::protecting`].
+    pub fn protecting(self, folders: Vec<RelPath>) -> Self {
         match self {
-            Self::Folder(root) => Self::Folder(root.sparing(folders)),
+            Self::Folder(root) => Self::Folder(root.protecting(folders)),
             remote => remote,
         }
     }
 
-    /// Returns the space with write access to one spared node.
-    pub fn sparing_all_but(self, path: RelPath) -> Self {
+    /// Returns the space with write access to one protected node.
+    pub fn protecting_all_but(self, path: RelPath) -> Self {
         match self {
-            Self::Folder(root) => Self::Folder(root.sparing_all_but(path)),
+            Self::Folder(root) => Self::Folder(root.protecting_all_but(path)),
             remote => remote,
         }
     }

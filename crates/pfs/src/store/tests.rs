@@ -22,7 +22,7 @@ struct Elsewhere {
     /// Whether each entry of a listing costs a request of its own.
     lists_dearly: AtomicBool,
     /// Number of files begun, including failed attempts.
-    begun: AtomicUsize,
+    started: AtomicUsize,
     /// Number of requests: entries of listings, and single places.
     asked: AtomicUsize,
 }
@@ -77,7 +77,7 @@ impl FileStore for Elsewhere {
     }
 
     fn begin(&self, place: &Place, attributes: FileAttributes) -> Result<Box<dyn NewFile>, RootError> {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.started.fetch_add(1, Ordering::Relaxed);
         // Some stores also fail like this for a single file.
         if self.is_down.load(Ordering::Relaxed) || place.path.name() == Some(b"unlucky") {
             return Err(RootError::Unreachable {
@@ -114,7 +114,7 @@ fn stage() -> Stage {
         store: LocalStore::open(there.path()).unwrap(),
         is_down: AtomicBool::new(false),
         lists_dearly: AtomicBool::new(false),
-        begun: AtomicUsize::new(0),
+        started: AtomicUsize::new(0),
         asked: AtomicUsize::new(0),
     });
     let spool = LocalStore::open(here.path()).unwrap();
@@ -145,7 +145,7 @@ impl Stage {
 }
 
 #[test]
-fn a_file_is_gathered_here_and_published_there_even_at_the_second_try() {
+fn a_file_is_staged_locally_and_published_even_after_a_retry() {
     let stage = stage();
     let plan = AssemblyPlan {
         path: rel("f"),
@@ -182,7 +182,7 @@ fn a_file_is_gathered_here_and_published_there_even_at_the_second_try() {
 }
 
 #[test]
-fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
+fn a_tree_is_merged_and_conflicts_are_reported() {
     let stage = stage();
     stage.put("d/old", "old");
     stage.put("d/wall", "a file where a folder comes");
@@ -203,8 +203,8 @@ fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
     assert_eq!((merged.replaced.files, merged.replaced.bytes), (1, 3));
     let mut placed = merged.placed;
     placed.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let told: Vec<String> = placed.iter().map(|(path, _)| path.to_string()).collect();
-    assert_eq!(told, ["old", "sub/deep/x", "z"]);
+    let reported: Vec<String> = placed.iter().map(|(path, _)| path.to_string()).collect();
+    assert_eq!(reported, ["old", "sub/deep/x", "z"]);
     assert_eq!(placed[2].1, stage.space.stat(&rel("d/z")).unwrap().stamp);
     assert_eq!(
         (stage.read("d/old"), stage.read("d/sub/deep/x"), stage.read("d/z")),
@@ -214,7 +214,7 @@ fn a_tree_is_merged_and_what_cannot_be_kept_is_told() {
 }
 
 #[test]
-fn who_merges_into_a_store_that_does_not_answer_waits_for_few_files() {
+fn a_merge_into_an_unresponsive_store_stops_after_a_few_files() {
     let stage = stage();
     let merge = |last: usize| {
         let tree = StagedTree::create(stage.space.staging()).unwrap();
@@ -233,25 +233,25 @@ fn who_merges_into_a_store_that_does_not_answer_waits_for_few_files() {
     );
 
     stage.store.is_down.store(true, Ordering::Relaxed);
-    stage.store.begun.store(0, Ordering::Relaxed);
+    stage.store.started.store(0, Ordering::Relaxed);
     let merged = merge(100);
-    let begun = stage.store.begun.load(Ordering::Relaxed);
+    let started = stage.store.started.load(Ordering::Relaxed);
     let writers = stage.store.limits().writers;
     assert!(
-        begun < 2 * writers,
-        "each writer at most had begun the next: {begun}"
+        started < 2 * writers,
+        "each writer at most had begun the next: {started}"
     );
     assert_eq!(merged.failed.len(), 101);
     for (path, error) in merged.failed {
-        let RootError::Unreachable { path: told, .. } = error else {
+        let RootError::Unreachable { path: reported, .. } = error else {
             panic!("{path}: {error}");
         };
-        assert_eq!(told, rel("d").join(&path).unwrap());
+        assert_eq!(reported, rel("d").join(&path).unwrap());
     }
 }
 
 #[test]
-fn what_cannot_be_merged_at_all_does_not_stay_in_the_spool() {
+fn a_failed_merge_leaves_nothing_in_the_spool() {
     let stage = stage();
     stage.put("wall", "a file where the folder should be");
     let tree = StagedTree::create(stage.space.staging()).unwrap();
@@ -261,7 +261,7 @@ fn what_cannot_be_merged_at_all_does_not_stay_in_the_spool() {
 }
 
 #[test]
-fn what_is_to_stay_stays() {
+fn existing_files_are_kept() {
     let stage = stage();
     stage.put("a", "old");
     let tree = StagedTree::create(stage.space.staging()).unwrap();
@@ -272,26 +272,26 @@ fn what_is_to_stay_stays() {
 }
 
 #[test]
-fn looking_at_many_is_looking_at_each() {
+fn stat_many_agrees_with_stat() {
     let stage = stage();
     let names: Vec<String> = (0..9).map(|index| format!("d/{index}")).collect();
     names.iter().for_each(|name| stage.put(name, name));
     stage.put("e/lone", "1");
-    let wanted = [
+    let paths = [
         "d/3", "d/no", "d/8", "e/lone", "no/such", "d/0", "d/1", "d/2", "d/3/x",
     ]
     .map(rel);
-    let each: Vec<Option<Meta>> = wanted.iter().map(|path| stage.space.stat(path).ok()).collect();
+    let each: Vec<Option<Meta>> = paths.iter().map(|path| stage.space.stat(path).ok()).collect();
     assert_eq!(each.iter().flatten().count(), 6);
     for lists_dearly in [false, true] {
         stage.store.lists_dearly.store(lists_dearly, Ordering::Relaxed);
-        assert_eq!(stage.space.stat_many(&wanted).unwrap(), each, "{lists_dearly}");
+        assert_eq!(stage.space.stat_many(&paths).unwrap(), each, "{lists_dearly}");
     }
 }
 
 /// A folder with many files is queried a few files at a time; listing all of it each time would cost too much.
 #[test]
-fn where_listings_are_dear_no_more_is_asked_for_than_was_wanted() {
+fn expensive_listings_are_avoided() {
     let stage = stage();
     for index in 0..100 {
         stage.put(&format!("d/{index}"), "");
@@ -310,7 +310,7 @@ fn where_listings_are_dear_no_more_is_asked_for_than_was_wanted() {
 }
 
 #[test]
-fn a_walk_goes_as_in_a_folder() {
+fn a_walk_has_the_same_order_as_in_a_folder() {
     let stage = stage();
     for name in ["a/b/c", "a.txt", "a/b.txt", "z"] {
         stage.put(name, "");

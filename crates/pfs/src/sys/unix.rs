@@ -21,8 +21,8 @@ pub(crate) use rustix::io::Errno;
 pub const KEEPS_EXECUTABLE_BITS: bool = true;
 
 /// The type of an entry, if the folder reports it: then the entry need not be examined.
-pub(crate) fn told_type(entry: &DirEntry) -> Option<FileType> {
-    Some(entry.file_type()).filter(|told| *told != FileType::Unknown)
+pub(crate) fn reported_type(entry: &DirEntry) -> Option<FileType> {
+    Some(entry.file_type()).filter(|kind| *kind != FileType::Unknown)
 }
 
 /// Whether an open folder gives access to its parent.

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_mean_something_else_there_are_refused() {
+    fn names_with_a_special_meaning_on_windows_are_refused() {
         for name in [
             "", ".", "..", "a.", "a ", "a\\b", "..\\b", "c:", "a:b", "a*", "a?", "a|b", "\"", "a\tb", "nul",
             "NUL.txt", "Com1", "lpt9.x", "aux .c", "CONOUT$", "com²",
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_elsewhere_is_seen_to() {
+    fn windows_link_targets_are_converted() {
         assert_eq!(link_from_windows("..\\a\\b"), "../a/b");
         assert_eq!(link_from_windows("C:\\Users"), "/C:/Users");
         assert_eq!(link_from_windows("c:users"), "/c:users");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_from_elsewhere_is_made_only_if_it_means_the_same_there() {
+    fn a_link_is_created_only_if_it_means_the_same_on_windows() {
         assert_eq!(link_to_windows("../a/./b").as_deref(), Some("..\\a\\.\\b"));
         for target in ["/etc/passwd", "c:/x", "a\\..\\..\\b", "a/nul", "x/con.txt"] {
             assert_eq!(link_to_windows(target), None, "{target}");

@@ -30,7 +30,7 @@ impl Client {
             };
             let latest = epochs.iter().copied().max().unwrap_or(0);
             if latest > 0 && epochs.iter().all(|epoch| *epoch == latest) {
-                let is_lost = self.begun > known && !self.tensors.is_empty();
+                let is_lost = self.start_epoch > known && !self.tensors.is_empty();
                 return if is_lost { Err(ClientError::Lost) } else { Ok(()) };
             }
             match self.roll_back(latest, &epochs) {
@@ -92,7 +92,11 @@ impl Client {
         }
         let epochs: Vec<u64> = standings.iter().map(|standing| standing.epoch).collect();
         self.epoch = epochs.iter().copied().max().unwrap_or(0);
-        self.begun = standings.iter().map(|standing| standing.begun).max().unwrap_or(0);
+        self.start_epoch = standings
+            .iter()
+            .map(|standing| standing.start_epoch)
+            .max()
+            .unwrap_or(0);
         self.barriers = 0;
         if epochs.iter().any(|epoch| *epoch != self.epoch) {
             return Ok(epochs);
@@ -127,7 +131,7 @@ struct Standing {
     next: u64,
     parts: u32,
     /// The epoch in which training last began without a checkpoint.
-    begun: u64,
+    start_epoch: u64,
 }
 
 impl Standing {
@@ -139,7 +143,7 @@ impl Standing {
             epoch,
             next,
             parts,
-            begun: head.u64()?,
+            start_epoch: head.u64()?,
         })
     }
 }

@@ -373,7 +373,7 @@ mod tests {
 
     /// A server that welcomes every connection and closes it without a reply.
     #[test]
-    fn a_server_that_never_replies_is_given_up_without_spinning() {
+    fn a_server_that_never_replies_fails_without_spinning() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let accepted = Arc::new(AtomicU32::new(0));

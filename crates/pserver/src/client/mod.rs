@@ -131,7 +131,7 @@ pub struct Client {
     tensors: HashMap<String, Known>,
     epoch: u64,
     /// The epoch in which training last began without a checkpoint.
-    begun: u64,
+    start_epoch: u64,
     step: u64,
     /// Per server: the number of the next part of this step.
     parts: Vec<u32>,
@@ -177,7 +177,7 @@ impl Client {
             config,
             tensors: HashMap::new(),
             epoch: 0,
-            begun: 0,
+            start_epoch: 0,
             step: 0,
             barriers: 0,
             unsent: HashMap::new(),

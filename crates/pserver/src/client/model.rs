@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_promises_more_than_there_is_allocates_nothing() {
+    fn a_header_larger_than_its_file_allocates_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w");
         fs::write(&path, header(4, u64::MAX / 4)).unwrap();

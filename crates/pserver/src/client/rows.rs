@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn no_ids_are_no_trouble() {
+    fn an_empty_list_of_ids_is_accepted() {
         let rows = Rows::new(&[], 2);
         rows.spread(&[vec![], vec![]], 4, &mut []);
         assert_eq!(rows.sum(&[], 4, Vec::new()), [vec![], Vec::<f32>::new()]);

@@ -129,7 +129,7 @@ fn every_request_reads_back() {
 }
 
 #[test]
-fn a_name_that_is_no_file_name_is_refused() {
+fn an_invalid_file_name_is_refused() {
     for bad in ["", "../x", "a/b", ".hidden", "done", "a\nb"] {
         assert!(!is_name(bad), "{bad:?}");
     }

@@ -166,7 +166,7 @@ impl Server {
             return Ok(Rollback {
                 epoch,
                 step: *step,
-                from_start: state.begun == epoch,
+                from_start: state.start_epoch == epoch,
             });
         }
         if state.steps.epoch() != seen {
@@ -206,7 +206,7 @@ impl Server {
         if rollback.from_start {
             self.restore(state, None, Some(epoch))?;
             *self.tensors.write().unwrap_or_else(PoisonError::into_inner) = Tensors::default();
-            state.begun = epoch;
+            state.start_epoch = epoch;
             println!("there is no checkpoint: training begins at step 0");
         } else {
             self.restore(state, Some(step), Some(epoch))?;

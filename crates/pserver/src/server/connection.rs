@@ -222,11 +222,11 @@ impl<S: Read + Write> Connection<S> {
         if state.steps.epoch() == 0 && state.steps.mode() != Mode::Sync {
             self.server.resume_alone(&mut state)?;
         }
-        let (standing, begun) = (state.steps.join(trainer, attempt)?, state.begun);
+        let (standing, start_epoch) = (state.steps.join(trainer, attempt)?, state.start_epoch);
         drop(state);
         // Ends requests that wait on behalf of an earlier attempt.
         self.server.changed.notify_all();
-        self.done(&mut encode_standing(&standing, begun))
+        self.done(&mut encode_standing(&standing, start_epoch))
     }
 
     fn assign(&mut self, dense: &Dense, replace: bool) -> Result<(), Fault> {

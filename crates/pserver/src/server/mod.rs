@@ -76,13 +76,13 @@ impl Config {
     /// tables there are before it, and a shard of a table with a limit has at least `ROWS_PER_SHARD`: shards do not fill
     /// evenly.
     fn shards(&self, spec: &TableSpec, tables_before: u64) -> usize {
-        let wanted = (2 * self.cores as u64).clamp(8, 128);
+        let by_cores = (2 * self.cores as u64).clamp(8, 128);
         let by_memory = self.memory / 8 / SLAB_BYTES as u64 / (tables_before + 1);
         let by_limit = match spec.limits.rows {
-            0 => wanted,
+            0 => by_cores,
             rows => rows / u64::from(self.servers) / ROWS_PER_SHARD,
         };
-        wanted.min(by_memory).min(by_limit).max(1) as usize
+        by_cores.min(by_memory).min(by_limit).max(1) as usize
     }
 }
 
@@ -115,7 +115,7 @@ struct State {
     /// The servers that took part in the latest rollback, and its step.
     formed: Option<(Vec<u64>, u64)>,
     /// The epoch in which training last began at step 0 because there was no checkpoint.
-    begun: u64,
+    start_epoch: u64,
     /// Pushes that were counted, for `stat`.
     pushes: u64,
     /// Open connections of trainers.
@@ -172,7 +172,7 @@ impl Server {
                 pending: (0..config.trainers).map(|_| Vec::new()).collect(),
                 kept: vec![Vec::new(); config.trainers as usize],
                 formed: None,
-                begun: 0,
+                start_epoch: 0,
                 pushes: 0,
                 connected: 0,
             }),
@@ -252,7 +252,7 @@ impl Server {
 
     fn create_dense(&self, spec: DenseSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let blocks = spec.elements.div_ceil(crate::placement::BLOCK);
-        let wanted = (spec.elements, spec.optimizer.clone());
+        let requested = (spec.elements, spec.optimizer.clone());
         let name = spec.name.clone();
         self.create(&name, place, blocks, |place| {
             let Config { index, servers, .. } = self.config;
@@ -260,10 +260,13 @@ impl Server {
             Ok(Tensor::Dense(Arc::new(dense)))
         })
         .and_then(|tensor| match &tensor {
-            Tensor::Dense(found) if found.spec.elements == wanted.0 => Ok(tensor.place()),
+            Tensor::Dense(found) if found.spec.elements == requested.0 => Ok(tensor.place()),
             Tensor::Dense(found) => Err(refused(
                 Code::Other,
-                format!("`{name}` has {} elements, not {}", found.spec.elements, wanted.0),
+                format!(
+                    "`{name}` has {} elements, not {}",
+                    found.spec.elements, requested.0
+                ),
             )),
             Tensor::Table(_) => Err(refused(Code::Other, format!("`{name}` is a sparse table"))),
         })

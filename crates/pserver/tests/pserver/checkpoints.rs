@@ -46,7 +46,7 @@ fn rolled_back(job: &Fragile, client: &mut Client, index: u32) -> Option<u64> {
 
 /// Without room for a complete checkpoint, the next one is complete: changes since one that is missing are useless.
 #[test]
-fn a_checkpoint_that_failed_is_no_base() {
+fn a_failed_checkpoint_is_not_a_base() {
     let job = fragile(1, Mode::Sync, 1);
     let mut client = job.connect(0);
     client.create_table(job.table()).unwrap();

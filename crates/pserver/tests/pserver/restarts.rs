@@ -253,7 +253,7 @@ fn an_asynchronous_push_after_a_base_is_in_the_next_checkpoint() {
 
 /// A trainer that waits for initial values must not keep trainer 0 from taking the checkpoint that comes before them.
 #[test]
-fn a_push_that_waits_for_initial_values_holds_nobody_up() {
+fn a_push_waiting_for_initial_values_does_not_block_others() {
     let job = Fragile::new(1, 2, Mode::Async);
     let (mut first, mut second) = (job.connect(0), job.connect(1));
     let spec = || dense("late", 3, Rule::Sgd);
@@ -273,7 +273,7 @@ fn a_push_that_waits_for_initial_values_holds_nobody_up() {
 }
 
 /// `began_again`: once before, a server was lost when there was no checkpoint.
-fn goes_on_from_its_checkpoint(began_again: bool) {
+fn resumes_from_its_checkpoint(began_again: bool) {
     let job = Fragile::new(2, 1, Mode::Async);
     let mut client = job.connect(0);
     if began_again {
@@ -302,9 +302,9 @@ fn goes_on_from_its_checkpoint(began_again: bool) {
 }
 
 #[test]
-fn an_asynchronous_server_goes_on_from_its_checkpoint() {
-    goes_on_from_its_checkpoint(false);
-    goes_on_from_its_checkpoint(true);
+fn an_asynchronous_server_resumes_from_its_checkpoint() {
+    resumes_from_its_checkpoint(false);
+    resumes_from_its_checkpoint(true);
 }
 
 /// Trains up to a step, with gradients of 1.
@@ -368,7 +368,7 @@ fn loses_a_server_after_a_trainer_finished(mode: Mode, at: u64) -> Result<(), Cl
 }
 
 #[test]
-fn training_goes_back_to_a_checkpoint_only_if_no_finished_trainer_is_needed() {
+fn training_rolls_back_only_if_no_finished_trainer_is_needed() {
     let error = loses_a_server_after_a_trainer_finished(Mode::Sync, 5).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -465,14 +465,14 @@ fn begins_again(mode: Mode) {
 }
 
 #[test]
-fn without_a_checkpoint_new_trainers_begin_again_and_old_ones_fail() {
+fn without_a_checkpoint_new_trainers_start_again_and_old_ones_fail() {
     begins_again(Mode::Sync);
     begins_again(Mode::Async);
 }
 
 /// A trainer waits for initial values when training begins again: it must learn of it, for its tensor is gone.
 #[test]
-fn a_wait_for_initial_values_ends_when_training_begins_again() {
+fn a_wait_for_initial_values_ends_when_training_restarts() {
     type Call = fn(&mut Client) -> Result<(), ClientError>;
     let pull: Call = |client| client.pull(&mut [("w", &mut [0.0; 3])], false);
     let push: Call = |client| client.push(&[("w", &[1.0; 3])], rate(1.0));

@@ -426,7 +426,7 @@ fn a_trainer_of_this_machine_uses_shared_memory_if_the_server_has_enough() {
 }
 
 #[test]
-fn who_waits_learns_for_whom() {
+fn a_waiting_trainer_learns_whom_it_waits_for() {
     let config = server::Config {
         patience: Duration::from_millis(50),
         ..server::Config::default()

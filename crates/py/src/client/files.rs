@@ -166,12 +166,12 @@ fn transfer(overwrite: bool, checksum: bool) -> TransferOptions {
 
 /// A whole file is verified at its end.
 async fn read(files: FileClient<'_>, path: &PfsPath, start: u64, end: Option<u64>) -> Result<Reply, Failure> {
-    let mut stretch = match (start, end) {
+    let mut reader = match (start, end) {
         (0, None) => files.cat(path).await?,
-        (start, end) => files.stretch(path, start..end.unwrap_or(u64::MAX)).await?,
+        (start, end) => files.read_range(path, start..end.unwrap_or(u64::MAX)).await?,
     };
     let mut bytes = Vec::new();
-    while let Some(piece) = stretch.next().await? {
+    while let Some(piece) = reader.next().await? {
         bytes.extend_from_slice(&piece);
     }
     Ok(Reply::Bytes(bytes))

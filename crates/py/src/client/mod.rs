@@ -206,13 +206,13 @@ impl Way {
                 datacenter: datacenter.name.clone(),
                 is_embedded: false,
             },
-            Address::Configured(wanted) => {
+            Address::Configured(overrides) => {
                 let program = self.program();
                 let host = Host {
                     program: program.as_ref(),
                     note: |_: &str| {},
                 };
-                Session::open(wanted, &self.environment, host).await?
+                Session::open(overrides, &self.environment, host).await?
             }
         };
         Ok(Arc::new(session))
@@ -294,11 +294,11 @@ impl Started {
             let outcome = work.await;
             // When the interpreter exits, there is no one left to notify.
             Python::try_attach(|py| {
-                let told = match read(py, outcome) {
+                let called = match read(py, outcome) {
                     Ok(value) => done.call1(py, (value, py.None())),
                     Err(failure) => done.call1(py, (py.None(), failure.into_error(py))),
                 };
-                if let Err(error) = told {
+                if let Err(error) = called {
                     error.write_unraisable(py, None);
                 }
             });

@@ -54,9 +54,9 @@ pub fn ids<'a>(array: &'a Bound<'_, PyAny>) -> PyResult<Slice<'a, u64>> {
     of(array, "uint64")
 }
 
-fn of<'a, T: Element>(array: &'a Bound<'_, PyAny>, wanted: &str) -> PyResult<Slice<'a, T>> {
+fn of<'a, T: Element>(array: &'a Bound<'_, PyAny>, expected: &str) -> PyResult<Slice<'a, T>> {
     let found = array.cast::<PyArrayDyn<T>>();
-    let array = found.map_err(|_| PyTypeError::new_err(format!("not an array of {wanted}")))?;
+    let array = found.map_err(|_| PyTypeError::new_err(format!("not an array of {expected}")))?;
     if !array.is_c_contiguous() {
         return Err(PyTypeError::new_err("an array that is not contiguous"));
     }

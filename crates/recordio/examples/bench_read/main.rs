@@ -384,9 +384,9 @@ impl Bench {
             for _ in 0..rounds {
                 let start = cpu_seconds();
                 for _ in 0..BATCHES {
-                    let wanted: Vec<u64> = (0..1000).map(|_| noise.next() % file.len()).collect();
+                    let numbers: Vec<u64> = (0..1000).map(|_| noise.next() % file.len()).collect();
                     batch.clear();
-                    random.get_many(&wanted, &mut batch)?;
+                    random.get_many(&numbers, &mut batch)?;
                     assert_eq!(black_box(&batch).len(), 1000);
                 }
                 best = best.min(cpu_seconds() - start);

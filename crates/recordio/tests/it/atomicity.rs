@@ -65,7 +65,7 @@ fn a_folder_that_is_missing_is_named() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_no_file_is_never_replaced_by_one() {
+fn only_regular_files_are_replaced() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     use std::os::unix::net::UnixListener;
     let folder = tempfile::tempdir().unwrap();

@@ -72,7 +72,7 @@ fn false_starts_are_followed_once() {
 }
 
 #[test]
-fn more_damage_takes_no_more_per_byte() {
+fn the_cost_per_byte_does_not_grow_with_damage() {
     let damaged = |chunks| {
         let mut bytes = tiny_chunks(chunks);
         bytes.chunks_mut(50).for_each(|pair| pair[0] ^= 1);
@@ -86,7 +86,7 @@ fn more_damage_takes_no_more_per_byte() {
 }
 
 #[test]
-fn a_size_that_is_not_there_reserves_no_memory() {
+fn a_size_beyond_the_input_reserves_no_memory() {
     let mut bytes = write(&records(3), options(Compressor::Snappy, 1 << 20));
     bytes[12..16].copy_from_slice(&(u32::MAX - 4).to_le_bytes());
     let fault_of = |error| match error {

@@ -172,7 +172,7 @@ fn an_error_says_where_and_what() {
 }
 
 #[test]
-fn a_size_that_leads_astray_is_blamed_where_it_stands() {
+fn a_wrong_size_is_reported_at_its_own_offset() {
     let good = write(&records(30), options(Compressor::Snappy, 500));
     let second = index_of(&good).chunks()[1].offset;
     let bad = flipped(&good, (second as usize + 12) * 8 + 3);
@@ -184,7 +184,7 @@ fn a_size_that_leads_astray_is_blamed_where_it_stands() {
 }
 
 #[test]
-fn damage_in_many_places_is_passed_over_in_each() {
+fn damage_in_many_places_is_skipped() {
     let all = records(60);
     let good = write(&all, options(Compressor::Gzip, 500));
     let chunks = index_of(&good).chunks().to_vec();
@@ -235,7 +235,7 @@ fn skipping_ends_at_its_bound() {
 }
 
 #[test]
-fn a_reader_past_its_bound_stays_there() {
+fn a_reader_past_its_bound_keeps_failing() {
     let good = write(&records(60), options(Compressor::Snappy, 500));
     let second = index_of(&good).chunks()[1].offset as usize;
     let bound = SkipBound {

@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_records_are_read_back(
         records in any_records(), compressor in any_compressor(), chunk_size in 0..2000u64,
     ) {
         let bytes = write(&records, options(compressor, chunk_size));
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn strict_readers_never_give_a_wrong_record_or_end_in_silence(
+    fn strict_readers_never_return_a_wrong_record_or_end_silently(
         records in any_records(), compressor in any_compressor(), chunk_size in 0..2000u64, damage in damage(),
     ) {
         let good = write(&records, options(compressor, chunk_size));

@@ -10,18 +10,18 @@ fn scattered(len: u64) -> Vec<u64> {
 }
 
 #[test]
-fn records_come_in_the_order_asked_for_whatever_the_cache() {
+fn records_come_in_the_requested_order_with_any_cache_size() {
     let all = records(100);
     for compressor in Compressor::ALL {
         let file = open(&write(&all, options(compressor, 500)), Policy::Strict).unwrap();
         for cache in [0, 1000, 1 << 20] {
             let mut reader = file.random(cache);
-            let wanted = scattered(100);
+            let numbers = scattered(100);
             let mut batch = Batch::new();
-            reader.get_many(&wanted, &mut batch).unwrap();
-            let expected: Records = wanted.iter().map(|i| all[*i as usize].clone()).collect();
+            reader.get_many(&numbers, &mut batch).unwrap();
+            let expected: Records = numbers.iter().map(|i| all[*i as usize].clone()).collect();
             assert_eq!(to_vecs(&batch), expected);
-            for i in wanted {
+            for i in numbers {
                 assert_eq!(reader.get(i).unwrap(), all[i as usize]);
             }
         }
@@ -29,7 +29,7 @@ fn records_come_in_the_order_asked_for_whatever_the_cache() {
 }
 
 #[test]
-fn a_batch_is_filled_as_a_whole_or_not_at_all() {
+fn a_batch_is_filled_completely_or_not_at_all() {
     let file = open(
         &write(&records(10), options(Compressor::None, 100)),
         Policy::Strict,

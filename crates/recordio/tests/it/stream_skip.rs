@@ -37,7 +37,7 @@ fn three_chunks(compressor: Compressor) -> (Records, Vec<u8>, u64) {
 }
 
 #[test]
-fn where_the_damaged_chunk_tells_its_end_the_stream_goes_on_there() {
+fn a_stream_resumes_where_the_damaged_chunk_ends() {
     for compressor in Compressor::ALL {
         let (all, good, second) = three_chunks(compressor);
         // A bit of the size, the number of records, the payload: each leaves the size or the checksum as evidence.
@@ -59,7 +59,7 @@ fn where_the_damaged_chunk_tells_its_end_the_stream_goes_on_there() {
 }
 
 #[test]
-fn where_nothing_tells_and_the_end_is_out_of_sight_the_stream_stops() {
+fn a_stream_stops_when_no_next_chunk_is_found() {
     let (all, mut bad, second) = three_chunks(Compressor::None);
     let good = bad.clone();
     bad[second as usize..second as usize + HEADER_LEN].fill(0xee);
@@ -110,7 +110,7 @@ fn losses_are_bounded_and_numbers_stay() {
 }
 
 #[test]
-fn damage_in_every_chunk_is_passed_over_in_one_go() {
+fn damage_in_every_chunk_is_skipped() {
     const CHUNKS: usize = 20_000;
     let mut bytes = write(&vec![b"x".to_vec(); CHUNKS], options(Compressor::None, 0));
     bytes.chunks_mut(25).for_each(|chunk| chunk[24] ^= 1);

@@ -57,7 +57,7 @@ fn our_own_vectors_are_read() {
 /// Its payloads were compressed by `snappystream` 0.2.8 itself, the C++ library of the second layout's own library:
 /// seven records in a stored block, then the other 33 and all 40 again, compressed.
 #[test]
-fn what_the_second_layouts_own_packer_packed_is_read() {
+fn output_of_snappystream_is_read() {
     let bytes = own_vector("fluid-snappystream-cpp.rio");
     assert_eq!(read(&bytes), [own_records(), own_records()].concat());
     let index = index_of(&bytes);

@@ -10,11 +10,11 @@ use super::LaunchError;
 use super::link::Link;
 
 /// An event.
-pub enum Happening {
+pub enum LaunchEvent {
     /// A connection to the server is open.
     Connected(Link),
     /// The server sent a frame on this connection.
-    Said(u64, Frame<FromServer>),
+    Received(u64, Frame<FromServer>),
     /// This connection is closed, for this reason.
     Cut(u64, String),
     /// The supervisor sent a report.
@@ -29,26 +29,26 @@ pub enum Happening {
 }
 
 /// Sends signals and ticks as events.
-pub fn watch(events: &mpsc::UnboundedSender<Happening>) -> Result<(), LaunchError> {
+pub fn watch(events: &mpsc::UnboundedSender<LaunchEvent>) -> Result<(), LaunchError> {
     let listen =
         |kind| signal(kind).map_err(|error| LaunchError::new(format!("cannot watch signals: {error}")));
     for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        forward(listen(kind)?, events.clone(), || Happening::Terminate);
+        forward(listen(kind)?, events.clone(), || LaunchEvent::Terminate);
     }
     forward(listen(SignalKind::child())?, events.clone(), || {
-        Happening::ChildEnded
+        LaunchEvent::ChildEnded
     });
     let events = events.clone();
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(std::time::Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while events.send(Happening::Tick).is_ok() {
+        while events.send(LaunchEvent::Tick).is_ok() {
             ticks.tick().await;
         }
     });
     Ok(())
 }
 
-fn forward(mut signals: Signal, events: mpsc::UnboundedSender<Happening>, happening: fn() -> Happening) {
-    tokio::spawn(async move { while signals.recv().await.is_some() && events.send(happening()).is_ok() {} });
+fn forward(mut signals: Signal, events: mpsc::UnboundedSender<LaunchEvent>, event: fn() -> LaunchEvent) {
+    tokio::spawn(async move { while signals.recv().await.is_some() && events.send(event()).is_ok() {} });
 }

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_of_somebody_else_is_noticed() {
+    fn a_foreign_volume_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
         assert!(check_mark(&mark, "here").is_err(), "there is none");

@@ -10,8 +10,8 @@ use rustix::process::{Signal, WaitOptions};
 /// Where the kubelet reads a container's termination message.
 const LAST_WORDS: &str = "/dev/termination-log";
 
-/// The exit code of a launcher whose attempt is no longer wanted.
-pub const UNWANTED: u8 = 143;
+/// The exit code of a launcher whose attempt was stopped or rejected.
+pub const STOPPED: u8 = 143;
 const UNABLE: u8 = 126;
 
 /// How often the kernel has killed a process of this container because memory ran out.

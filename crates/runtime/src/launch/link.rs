@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
 use super::LaunchError;
-use super::events::Happening;
+use super::events::LaunchEvent;
 
 /// `host:port` of the server's link.
 pub const ADDRESS_VARIABLE: &str = "PADDLECLOUD_LINK";
@@ -62,14 +62,14 @@ impl Identity {
     }
 
     /// Retries until it is connected, then sends the connection as an event.
-    pub async fn connect(self: Arc<Self>, events: mpsc::UnboundedSender<Happening>) {
+    pub async fn connect(self: Arc<Self>, events: mpsc::UnboundedSender<LaunchEvent>) {
         let mut pause = FIRST_PAUSE;
         let mut complained = false;
         loop {
             match tokio::time::timeout(CONNECT_LIMIT, self.open()).await {
                 Ok(Ok(stream)) => {
                     let link = Link::over(stream, events.clone());
-                    let _ = events.send(Happening::Connected(link));
+                    let _ = events.send(LaunchEvent::Connected(link));
                     return;
                 }
                 Ok(Err(error)) if !complained => eprintln!("paddle launch: {}: {error}", self.server),
@@ -120,7 +120,7 @@ impl Drop for Link {
 impl Link {
     pub fn over(
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
-        events: mpsc::UnboundedSender<Happening>,
+        events: mpsc::UnboundedSender<LaunchEvent>,
     ) -> Link {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -130,11 +130,11 @@ impl Link {
         let reading = tokio::spawn(async move {
             let error = hear(read, number, &events).await.err();
             let words = error.map_or("the server closed the link".to_owned(), |error| error.to_string());
-            let _ = events.send(Happening::Cut(number, words));
+            let _ = events.send(LaunchEvent::Cut(number, words));
         });
         let writing = tokio::spawn(async move {
             if let Err(error) = say(write, frames).await {
-                let _ = cut.send(Happening::Cut(number, error.to_string()));
+                let _ = cut.send(LaunchEvent::Cut(number, error.to_string()));
             }
         });
         Link {
@@ -157,7 +157,7 @@ impl Link {
 async fn hear(
     mut read: impl AsyncRead + Unpin,
     number: u64,
-    events: &mpsc::UnboundedSender<Happening>,
+    events: &mpsc::UnboundedSender<LaunchEvent>,
 ) -> io::Result<()> {
     let mut decoder = Decoder::default();
     let mut buffer = vec![0; 16 << 10];
@@ -169,7 +169,7 @@ async fn hear(
         }
         decoder.push(&buffer[..length]);
         while let Some(frame) = decoder.next_frame().map_err(io::Error::other)? {
-            if events.send(Happening::Said(number, frame)).is_err() {
+            if events.send(LaunchEvent::Received(number, frame)).is_err() {
                 return Ok(());
             }
         }

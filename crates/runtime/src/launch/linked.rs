@@ -16,7 +16,7 @@ use paddlecloud_supervisor::protocol::{Command, Exit, Report, WorkerPlan};
 use tokio::sync::mpsc;
 
 use super::LaunchError;
-use super::events::{self, Happening};
+use super::events::{self, LaunchEvent};
 use super::leaving::{self, MemoryKills};
 use super::link::{Identity, Link};
 use super::output::StdoutCopy;
@@ -52,9 +52,9 @@ pub fn run() -> Result<ExitCode, LaunchError> {
         .build()
         .map_err(|error| LaunchError::new(format!("cannot start: {error}")))?;
     let code = runtime.block_on(async move {
-        let (sender, happenings) = mpsc::unbounded_channel();
+        let (sender, incoming) = mpsc::unbounded_channel();
         events::watch(&sender)?;
-        Ok(Launcher::new(identity, folders, sender).run(happenings).await)
+        Ok(Launcher::new(identity, folders, sender).run(incoming).await)
     });
     // Do not wait for a thread that still writes to stdout.
     runtime.shutdown_background();
@@ -64,14 +64,14 @@ pub fn run() -> Result<ExitCode, LaunchError> {
 struct Launcher {
     identity: Arc<Identity>,
     folders: PodFolders,
-    events: mpsc::UnboundedSender<Happening>,
+    events: mpsc::UnboundedSender<LaunchEvent>,
     link: Option<Linked>,
     worker: WorkerState,
     kills: MemoryKills,
     /// The kubelet is ending this pod.
     evicted: bool,
     /// The server rejected this attempt.
-    unwanted: bool,
+    rejected: bool,
     done: Option<ExitCode>,
 }
 
@@ -120,7 +120,7 @@ struct Log {
 }
 
 impl Launcher {
-    fn new(identity: Identity, folders: PodFolders, events: mpsc::UnboundedSender<Happening>) -> Launcher {
+    fn new(identity: Identity, folders: PodFolders, events: mpsc::UnboundedSender<LaunchEvent>) -> Launcher {
         Launcher {
             identity: Arc::new(identity),
             folders,
@@ -129,15 +129,15 @@ impl Launcher {
             worker: WorkerState::New,
             kills: MemoryKills::now(),
             evicted: false,
-            unwanted: false,
+            rejected: false,
             done: None,
         }
     }
 
-    async fn run(mut self, mut happenings: mpsc::UnboundedReceiver<Happening>) -> ExitCode {
+    async fn run(mut self, mut incoming: mpsc::UnboundedReceiver<LaunchEvent>) -> ExitCode {
         self.connect();
-        while let Some(happening) = happenings.recv().await {
-            self.on(happening).await;
+        while let Some(event) = incoming.recv().await {
+            self.on(event).await;
             self.ship();
             if let Some(code) = self.done {
                 return code;
@@ -150,21 +150,21 @@ impl Launcher {
         tokio::spawn(Arc::clone(&self.identity).connect(self.events.clone()));
     }
 
-    async fn on(&mut self, happening: Happening) {
-        match happening {
-            Happening::Connected(link) => self.greet(link),
-            Happening::Said(number, frame) if self.is_current(number) => self.on_frame(frame).await,
-            Happening::Cut(number, words) if self.is_current(number) => {
+    async fn on(&mut self, event: LaunchEvent) {
+        match event {
+            LaunchEvent::Connected(link) => self.greet(link),
+            LaunchEvent::Received(number, frame) if self.is_current(number) => self.on_frame(frame).await,
+            LaunchEvent::Cut(number, words) if self.is_current(number) => {
                 eprintln!("paddle launch: the link to the server broke: {words}");
                 self.link = None;
                 self.connect();
             }
-            Happening::Said(..) | Happening::Cut(..) => {}
-            Happening::Report(report) => self.on_report(report).await,
-            Happening::SupervisorGone => self.on_supervisor_gone(),
-            Happening::Terminate => self.on_terminate().await,
-            Happening::ChildEnded => leaving::reap(),
-            Happening::Tick => self.on_tick(),
+            LaunchEvent::Received(..) | LaunchEvent::Cut(..) => {}
+            LaunchEvent::Report(report) => self.on_report(report).await,
+            LaunchEvent::SupervisorGone => self.on_supervisor_gone(),
+            LaunchEvent::Terminate => self.on_terminate().await,
+            LaunchEvent::ChildEnded => leaving::reap(),
+            LaunchEvent::Tick => self.on_tick(),
         }
     }
 
@@ -263,7 +263,7 @@ impl Launcher {
     /// A stale attempt kills its worker and exits without a report.
     async fn on_leave(&mut self, reason: &str) {
         eprintln!("paddle launch: the server rejected this attempt: {reason}");
-        self.unwanted = true;
+        self.rejected = true;
         match &mut self.worker {
             WorkerState::Running(running) => {
                 running
@@ -357,7 +357,7 @@ impl Launcher {
             log,
             since: Instant::now(),
         });
-        if self.unwanted {
+        if self.rejected {
             self.leave();
         }
     }
@@ -415,7 +415,7 @@ impl Launcher {
                 leaving::explain(&ended.exit)
             }
             WorkerState::Unable(reason) => leaving::complain(reason),
-            WorkerState::New | WorkerState::Running(_) => leaving::UNWANTED,
+            WorkerState::New | WorkerState::Running(_) => leaving::STOPPED,
         };
         self.done = Some(code.into());
     }

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::events::Happening;
+use super::events::LaunchEvent;
 use super::pod_files;
 
 /// Names of the container's secret variables; set by the server, separated by commas.
@@ -44,7 +44,7 @@ impl SupervisorLink {
     pub async fn start(
         folders: &PodFolders,
         plan: &WorkerPlan,
-        events: mpsc::UnboundedSender<Happening>,
+        events: mpsc::UnboundedSender<LaunchEvent>,
     ) -> Result<SupervisorLink, String> {
         pod_files::write_all(&plan.files)?;
         pod_files::write_hosts(&folders.hosts, &plan.hosts)?;
@@ -55,7 +55,7 @@ impl SupervisorLink {
     pub async fn connect(
         folder: &Path,
         log: PathBuf,
-        events: mpsc::UnboundedSender<Happening>,
+        events: mpsc::UnboundedSender<LaunchEvent>,
     ) -> io::Result<SupervisorLink> {
         let stream = paddlecloud_supervisor::connect(folder)?;
         stream.set_nonblocking(true)?;
@@ -79,7 +79,7 @@ pub async fn start(
     folder: &Path,
     plan: &WorkerPlan,
     programs: Option<&Path>,
-    events: mpsc::UnboundedSender<Happening>,
+    events: mpsc::UnboundedSender<LaunchEvent>,
 ) -> Result<SupervisorLink, String> {
     let log = plan.log_folder(folder);
     if let Some(parent) = log.parent() {
@@ -87,7 +87,7 @@ pub async fn start(
             .map_err(|error| format!("cannot create `{}`: {error}", parent.display()))?;
     }
     let mut plan = plan.clone();
-    let (secrets, image) = set_apart(std::env::vars());
+    let (secrets, image) = split_secrets(std::env::vars());
     plan.env = environment(plan.env, image.into_iter(), programs);
     plan.write(folder).map_err(|error| error.to_string())?;
     run(folder, &secrets)?;
@@ -97,7 +97,7 @@ pub async fn start(
 }
 
 /// Separates the container's secret variables from the others. The plan is a file, which must not contain secrets.
-fn set_apart(
+fn split_secrets(
     variables: impl Iterator<Item = (String, String)>,
 ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let all: BTreeMap<String, String> = variables.collect();
@@ -133,13 +133,13 @@ async fn next_report(lines: &mut BufReader<OwnedReadHalf>) -> io::Result<Option<
     }
 }
 
-async fn hear(mut lines: BufReader<OwnedReadHalf>, events: mpsc::UnboundedSender<Happening>) {
+async fn hear(mut lines: BufReader<OwnedReadHalf>, events: mpsc::UnboundedSender<LaunchEvent>) {
     while let Ok(Some(report)) = next_report(&mut lines).await {
-        if events.send(Happening::Report(report)).is_err() {
+        if events.send(LaunchEvent::Report(report)).is_err() {
             return;
         }
     }
-    let _ = events.send(Happening::SupervisorGone);
+    let _ = events.send(LaunchEvent::SupervisorGone);
 }
 
 /// Returns when the supervisor accepts connections. Secrets are passed through a pipe.
@@ -189,13 +189,13 @@ mod tests {
             ("PADDLECLOUD_LINK_SECRETS", "API_KEY,OTHER"),
             ("OTHER", "canary"),
         ]);
-        let (secrets, others) = set_apart(container.into_iter());
+        let (secrets, others) = split_secrets(container.into_iter());
         let expected = pairs(&[("API_KEY", "canary"), ("OTHER", "canary")]);
         assert_eq!(secrets.into_iter().collect::<Vec<_>>(), expected);
         let stored = environment(Vec::new(), others.into_iter(), None);
         let expected = pairs(&[("LANG", "C"), ("PATH", USUAL_PATH)]);
         assert_eq!(stored, expected);
-        let none = set_apart(pairs(&[("A", "b")]).into_iter());
+        let none = split_secrets(pairs(&[("A", "b")]).into_iter());
         assert!(none.0.is_empty());
     }
 

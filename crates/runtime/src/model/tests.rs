@@ -30,7 +30,7 @@ const TARGETS: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn a_model_goes_there_and_back_in_every_format() {
+fn a_model_survives_a_round_trip_through_every_format() {
     let folder = tempfile::tempdir().unwrap();
     let ids = [7, u64::MAX, 0];
     let rows = [1.5, -0.1, f32::MIN_POSITIVE, 3e38, 0.0, -0.0];
@@ -85,7 +85,7 @@ fn changes_since_an_earlier_save_bring_it_up_to_date() {
 }
 
 #[test]
-fn what_cannot_be_converted_is_named() {
+fn an_unconvertible_model_is_explained() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let error = export(&words(&[&path("none"), &path("x")]))

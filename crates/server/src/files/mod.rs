@@ -211,7 +211,7 @@ impl Files {
         self.ensure_home(space)?;
         let opened = OpenSpace::open(&self.0.store, space, &self.0.spool);
         let opened = opened.map_err(FilesError::of_space(space))?;
-        Ok(opened.sparing(match space {
+        Ok(opened.protecting(match space {
             Space::Home(_) => vec![ours()],
             Space::Public => Vec::new(),
         }))
@@ -243,7 +243,7 @@ impl Reached {
     /// Replaces the path in a storage error by the requested one.
     fn failed(&self) -> impl Fn(RootError) -> FilesError {
         |source| match source {
-            RootError::Spared(_) => FilesError::Ours(self.shown.clone()),
+            RootError::Protected(_) => FilesError::Ours(self.shown.clone()),
             source => FilesError::Storage {
                 path: Box::new(self.shown.clone()),
                 source,

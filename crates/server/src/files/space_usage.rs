@@ -235,8 +235,8 @@ impl Files {
         let look = usage.begin_look(space);
         let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
         // A job can write to staging too: anything beyond the reservations counts as published.
-        let nobodys = usage.ledger.nobodys(space, &look.measuring, staged);
-        let used = self.published(space)?.plus(nobodys);
+        let unreserved = usage.ledger.unreserved(space, &look.measuring, staged);
+        let used = self.published(space)?.plus(unreserved);
         usage.put_in(space, look, used);
         Ok(())
     }

@@ -190,7 +190,7 @@ impl Files {
             None => Err(FilesError::Ours(path.clone())),
             Some(run) if live.contains(run) => Err(FilesError::InUse(path.clone())),
             Some(run) => Ok(Reached {
-                root: reached.root.sparing_all_but(run_folder(run)),
+                root: reached.root.protecting_all_but(run_folder(run)),
                 ..reached
             }),
         }

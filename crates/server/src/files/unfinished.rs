@@ -182,14 +182,14 @@ pub(super) fn is_over(error: &FilesError) -> bool {
 /// Whether the storage would fail again in the same way until its content changes.
 fn is_final(error: &RootError) -> bool {
     use RootError::{Changing, Denied, Escapes, Exists, IsAFolder, NotAFile, NotAFolder};
-    use RootError::{NotNameable, Spared, ThroughLink, TooLong, Unsupported};
+    use RootError::{NotNameable, Protected, ThroughLink, TooLong, Unsupported};
     let is_in_the_way = matches!(
         error,
         Changing(_) | Exists(_) | IsAFolder(_) | NotAFile(_) | NotAFolder(_) | ThroughLink(_)
     );
     let is_not_allowed = matches!(
         error,
-        Denied(_) | Spared(_) | Escapes(_) | TooLong(_) | NotNameable(_) | Unsupported { .. }
+        Denied(_) | Protected(_) | Escapes(_) | TooLong(_) | NotNameable(_) | Unsupported { .. }
     );
     is_in_the_way || is_not_allowed
 }

@@ -86,7 +86,7 @@ async fn a_range_behind_the_end_is_refused_with_the_size() {
         }
     }
     // Our own client reads nothing there.
-    let mut stretch = stage.me.files().stretch(&mine("f"), 7..9).await.unwrap();
+    let mut stretch = stage.me.files().read_range(&mine("f"), 7..9).await.unwrap();
     assert!(stretch.next().await.unwrap().is_none());
     stage.finish().await;
 }

@@ -149,7 +149,7 @@ async fn a_part_of_a_file_can_be_read() {
         (Some(50..60), ""),
     ] {
         let mut content = match range {
-            Some(range) => files.stretch(&mine("d/text"), range).await.unwrap(),
+            Some(range) => files.read_range(&mine("d/text"), range).await.unwrap(),
             None => files.cat(&mine("d/text")).await.unwrap(),
         };
         let mut text = Vec::new();

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_counts_though_its_sender_has_left() {
+    fn a_command_is_executed_after_its_sender_disconnects() {
         let (mut clients, mut stream, _dir) = pair();
         stream
             .write_all(&encode(&Command::Stop { grace_ms: None }))

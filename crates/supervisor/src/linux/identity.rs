@@ -34,12 +34,12 @@ pub fn act_as(user: &RunAs) -> io::Result<ActingAs> {
         found: Rights::current()?,
         thread: PhantomData,
     };
-    let wanted = Rights {
+    let rights = Rights {
         uid: user.uid,
         gid: user.gid,
         groups: gids(&user.groups),
     };
-    wanted.assume()?;
+    rights.assume()?;
     Ok(guard)
 }
 
@@ -73,8 +73,8 @@ struct Rights {
 impl Rights {
     fn current() -> io::Result<Self> {
         Ok(Self {
-            uid: set_fs_uid(NOBODY_AT_ALL),
-            gid: set_fs_gid(NOBODY_AT_ALL),
+            uid: set_fs_uid(INVALID_ID),
+            gid: set_fs_gid(INVALID_ID),
             groups: getgroups()?,
         })
     }
@@ -83,7 +83,7 @@ impl Rights {
         set_thread_groups(&self.groups)?;
         set_fs_gid(self.gid);
         set_fs_uid(self.uid);
-        let is_set = set_fs_uid(NOBODY_AT_ALL) == self.uid && set_fs_gid(NOBODY_AT_ALL) == self.gid;
+        let is_set = set_fs_uid(INVALID_ID) == self.uid && set_fs_gid(INVALID_ID) == self.gid;
         is_set
             .then_some(())
             .ok_or_else(|| io::ErrorKind::PermissionDenied.into())
@@ -91,7 +91,7 @@ impl Rights {
 }
 
 /// An invalid id: setting it changes nothing and returns the current id.
-const NOBODY_AT_ALL: u32 = u32::MAX;
+const INVALID_ID: u32 = u32::MAX;
 
 /// Returns the previous id. A failure can only be detected by reading the id again.
 fn set_fs_uid(uid: u32) -> u32 {
@@ -115,13 +115,13 @@ mod tests {
 
     use super::*;
 
-    const SOMEBODY: u32 = 31_337;
+    const TEST_ID: u32 = 31_337;
 
-    fn somebody() -> RunAs {
+    fn test_user() -> RunAs {
         RunAs {
-            uid: SOMEBODY,
-            gid: SOMEBODY,
-            groups: vec![SOMEBODY],
+            uid: TEST_ID,
+            gid: TEST_ID,
+            groups: vec![TEST_ID],
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_reached_and_made_as_the_user_until_the_guard_goes() {
+    fn files_are_accessed_as_the_user_until_the_guard_is_dropped() {
         if !is_root() {
             return;
         }
@@ -143,7 +143,7 @@ mod tests {
         fs::write(dir.path().join("secret"), "s").unwrap();
         fs::set_permissions(dir.path().join("secret"), fs::Permissions::from_mode(0o640)).unwrap();
         let before = getgroups().unwrap();
-        let acting = act_as(&somebody()).unwrap();
+        let acting = act_as(&test_user()).unwrap();
         fs::write(dir.path().join("mine"), "m").unwrap();
         let refused = fs::read(dir.path().join("secret")).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
@@ -152,38 +152,38 @@ mod tests {
         assert!(others.is_err(), "who is started meanwhile begins the same way");
         drop(acting);
         let made = fs::metadata(dir.path().join("mine")).unwrap();
-        assert_eq!((made.uid(), made.gid()), (SOMEBODY, SOMEBODY));
+        assert_eq!((made.uid(), made.gid()), (TEST_ID, TEST_ID));
         assert_eq!(fs::read(dir.path().join("secret")).unwrap(), b"s");
         assert_eq!(getgroups().unwrap(), before);
     }
 
     #[test]
-    fn an_inner_guard_gives_back_what_the_outer_one_set() {
+    fn an_inner_guard_restores_the_outer_identity() {
         if !is_root() {
             return;
         }
         let own = Rights::current().unwrap().uid;
-        let outer = act_as(&somebody()).unwrap();
+        let outer = act_as(&test_user()).unwrap();
         let other = RunAs {
-            uid: SOMEBODY + 1,
-            ..somebody()
+            uid: TEST_ID + 1,
+            ..test_user()
         };
         let inner = act_as(&other).unwrap();
-        assert_eq!(Rights::current().unwrap().uid, SOMEBODY + 1);
+        assert_eq!(Rights::current().unwrap().uid, TEST_ID + 1);
         drop(inner);
-        assert_eq!(Rights::current().unwrap().uid, SOMEBODY);
+        assert_eq!(Rights::current().unwrap().uid, TEST_ID);
         drop(outer);
         assert_eq!(Rights::current().unwrap().uid, own);
     }
 
     #[test]
-    fn a_panic_gives_the_rights_back() {
+    fn a_panic_restores_the_rights() {
         if !is_root() {
             return;
         }
         let own = Rights::current().unwrap().uid;
         let result = std::panic::catch_unwind(|| {
-            let _acting = act_as(&somebody()).unwrap();
+            let _acting = act_as(&test_user()).unwrap();
             panic!("on purpose");
         });
         assert!(result.is_err());

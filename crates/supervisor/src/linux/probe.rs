@@ -46,7 +46,7 @@ pub fn probe() -> Isolation {
         cpu: Some(parent),
         ..Default::default()
     };
-    match find_group(beside(isolation.memory.as_ref(), candidates("cpu")), only, cpu) {
+    match find_group(compatible_with(isolation.memory.as_ref(), candidates("cpu")), only, cpu) {
         Ok(parent) => isolation.cpu = Some(parent),
         Err(reason) => isolation.degraded.push(format!(
             "cpu limits are enforced by binding workers to whole cores, because no cpu control group can be used ({reason})"
@@ -61,7 +61,7 @@ pub fn probe() -> Isolation {
         ..Default::default()
     };
     let others = isolation.memory.as_ref().or(isolation.cpu.as_ref());
-    match find_group(beside(others, candidates("pids")), only, pids) {
+    match find_group(compatible_with(others, candidates("pids")), only, pids) {
         Ok(parent) => isolation.pids = Some(parent),
         Err(reason) => isolation.degraded.push(format!(
             "a worker may start any number of processes, because no pids control group can be used ({reason})"
@@ -205,7 +205,7 @@ fn find_group(
 }
 
 /// A process is in only one group of version 2: if memory has such a group, the CPU is limited there or not at all.
-fn beside(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<CgroupParent> {
+fn compatible_with(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) -> Vec<CgroupParent> {
     if let Some(memory) = memory.filter(|parent| parent.version == CgroupVersion::V2) {
         cpu.retain(|parent| parent.version == CgroupVersion::V1 || parent == memory);
     }
@@ -245,18 +245,18 @@ fn locate(own: &str, mounts: &str, controller: Option<&str>) -> Option<(PathBuf,
     let path = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
-        let wanted = controller.map_or(controllers.is_empty(), |name| names(controllers, name));
-        wanted.then_some(path)
+        let matches = controller.map_or(controllers.is_empty(), |name| names(controllers, name));
+        matches.then_some(path)
     })?;
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let mut right = right.split(' ');
         let (kind, options) = (right.next()?, right.nth(1)?);
-        let wanted = controller.map_or(kind == "cgroup2", |name| kind == "cgroup" && names(options, name));
+        let matches = controller.map_or(kind == "cgroup2", |name| kind == "cgroup" && names(options, name));
         let mut left = left.split(' ').skip(3);
         let (root, point) = (left.next()?, Path::new(left.next()?));
         let below = Path::new(path).strip_prefix(root).ok()?;
-        wanted.then(|| (point.join(below), point.to_owned()))
+        matches.then(|| (point.join(below), point.to_owned()))
     })
 }
 
@@ -283,10 +283,13 @@ mod tests {
         );
         let old = parent(CgroupVersion::V1, "/cpu/paddlecloud");
         let both = vec![near.clone(), far.clone()];
-        assert_eq!(beside(Some(&far), both.clone()), std::slice::from_ref(&far));
-        assert_eq!(beside(None, both.clone()), both);
-        assert_eq!(beside(Some(&old), both.clone()), both);
-        assert_eq!(beside(Some(&far), vec![old.clone()]), [old]);
+        assert_eq!(
+            compatible_with(Some(&far), both.clone()),
+            std::slice::from_ref(&far)
+        );
+        assert_eq!(compatible_with(None, both.clone()), both);
+        assert_eq!(compatible_with(Some(&old), both.clone()), both);
+        assert_eq!(compatible_with(Some(&far), vec![old.clone()]), [old]);
     }
 
     #[test]

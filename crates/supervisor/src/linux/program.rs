@@ -141,12 +141,12 @@ fn cores_of(plan: &WorkerPlan) -> Option<CpuSet> {
     let allowed: Vec<_> = (0..CpuSet::MAX_CPU)
         .filter(|core| allowed.is_set(*core))
         .collect();
-    let wanted = usize::try_from(millis.div_ceil(1000))
+    let count = usize::try_from(millis.div_ceil(1000))
         .ok()?
         .clamp(1, allowed.len());
-    let first = plan.index as usize * wanted;
+    let first = plan.index as usize * count;
     let mut cores = CpuSet::new();
-    (first..first + wanted).for_each(|at| cores.set(allowed[at % allowed.len()]));
+    (first..first + count).for_each(|at| cores.set(allowed[at % allowed.len()]));
     Some(cores)
 }
 

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_is_found_behind_other_errors_and_other_failures_are_none() {
+    fn a_shortage_is_recognized_inside_other_errors() {
         for code in SHORT {
             let plain = io::Error::from(code);
             assert!(is_shortage(&plain), "{plain}");

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_on_all_ipv6_addresses_says_whether_it_hears_ipv4() {
+    fn a_listener_on_all_ipv6_addresses_reports_whether_it_accepts_ipv4() {
         let Ok(listening) = TcpListener::bind("[::]:0") else {
             return;
         };

@@ -179,7 +179,7 @@ impl Supervisor<'_> {
             self.clients.grown(self.output.log.len());
             self.clients.flush();
         }
-        self.bury(worker, &mut buffer);
+        self.drain_output(worker, &mut buffer);
     }
 
     /// If the folder, or the server's whole data folder, was removed, this worker is no longer wanted, and its exit
@@ -196,7 +196,7 @@ impl Supervisor<'_> {
     }
 
     /// Reads the last output. All processes are gone, so the pipe has all their output, even if others hold it.
-    fn bury(&mut self, mut worker: Worker, buffer: &mut [u8]) {
+    fn drain_output(&mut self, mut worker: Worker, buffer: &mut [u8]) {
         self.phase = Phase::Ending;
         worker.reap();
         // Without a process namespace, the children of a killed init are reparented to us.

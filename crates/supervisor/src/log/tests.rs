@@ -92,7 +92,7 @@ fn the_same_reader_crosses_segments_as_they_come() {
 }
 
 #[test]
-fn what_rotation_took_is_a_gap_also_for_a_reader_that_was_there_before() {
+fn rotated_bytes_are_a_gap_even_for_an_open_reader() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = writer(dir.path(), 10, 30);
     log.append(Stream::Output, b"0123456789", UnixNanos(0));
@@ -246,7 +246,7 @@ fn a_loss_at_the_very_end_is_visible_once_the_log_is_closed() {
 }
 
 #[test]
-fn a_resumed_log_takes_bytes_by_offset_and_marks_what_never_came() {
+fn a_resumed_log_takes_bytes_by_offset_and_marks_gaps() {
     let dir = tempfile::tempdir().unwrap();
     let log_dir = dir.path().join("log");
     let limits = LogLimits {
@@ -290,7 +290,7 @@ fn a_resumed_log_takes_bytes_by_offset_and_marks_what_never_came() {
 }
 
 #[test]
-fn bytes_that_find_no_room_may_be_brought_again() {
+fn bytes_refused_for_lack_of_space_can_be_sent_again() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = writer(dir.path(), 1, 1000);
     assert_eq!(log.append_at(0, Stream::Output, b"kept", UnixNanos(0)), 4);

@@ -260,13 +260,13 @@ impl Attempt {
 
     /// Every process that carries the attempt's marker.
     pub fn processes(&self) -> Vec<Pid> {
-        let wanted = format!("{MARKER_VARIABLE}={}", self.plan.marker);
+        let marker = format!("{MARKER_VARIABLE}={}", self.plan.marker);
         let all = fs::read_dir("/proc").unwrap().flatten();
         all.filter_map(|entry| {
             let environment = environment_of(&entry.path())?;
             let carries = environment
                 .split(|byte| *byte == 0)
-                .any(|variable| variable == wanted.as_bytes());
+                .any(|variable| variable == marker.as_bytes());
             carries
                 .then(|| entry.file_name().to_str()?.parse().ok())
                 .flatten()
@@ -373,10 +373,10 @@ impl Client {
     }
 
     /// Reads until this report.
-    pub fn until<T>(&mut self, wanted: impl Fn(Report) -> Option<T>) -> T {
+    pub fn until<T>(&mut self, select: impl Fn(Report) -> Option<T>) -> T {
         loop {
             let report = self.next().expect("the supervisor is still there");
-            if let Some(found) = wanted(report) {
+            if let Some(found) = select(report) {
                 return found;
             }
         }

@@ -62,7 +62,7 @@ fn without_namespaces_every_worker_has_its_own_trainer_id() {
         return;
     }
     let paths = ["/trainer_id", "/trainer_count"];
-    let were_there = paths.map(|path| fs::symlink_metadata(path).is_ok());
+    let existing = paths.map(|path| fs::symlink_metadata(path).is_ok());
     for mode in modes()
         .iter()
         .filter(|mode| mode.isolation.namespaces.is_none() && mode.uid.is_none())
@@ -96,7 +96,7 @@ fn without_namespaces_every_worker_has_its_own_trainer_id() {
         paths.iter().all(|path| !PathBuf::from(path).exists()),
         "only workers have them"
     );
-    for (path, _) in paths.iter().zip(were_there).filter(|(_, was_there)| !was_there) {
+    for (path, _) in paths.iter().zip(existing).filter(|(_, existed)| !existed) {
         fs::remove_file(path).unwrap();
     }
 }
@@ -174,7 +174,7 @@ fn a_read_only_bind_refuses_writes_at_every_depth() {
 }
 
 #[test]
-fn a_bind_inside_another_wins_there() {
+fn a_nested_bind_overrides_the_outer_one() {
     for mode in private_modes() {
         let (home, package) = (storage(&mode), storage(&mode));
         fs::write(package.path().join("train.py"), "code\n").unwrap();
@@ -201,7 +201,7 @@ fn a_bind_inside_another_wins_there() {
 }
 
 #[test]
-fn a_target_below_a_folder_of_the_machine_leaves_no_trace_there() {
+fn a_bind_below_a_system_folder_leaves_no_trace_there() {
     for mode in private_modes() {
         let storage = storage(&mode);
         fs::write(storage.path().join("here"), "yes\n").unwrap();
@@ -224,7 +224,7 @@ fn a_target_below_a_folder_of_the_machine_leaves_no_trace_there() {
 }
 
 #[test]
-fn the_user_stays_who_he_is() {
+fn the_worker_keeps_its_user_and_gains_no_capabilities() {
     for mode in private_modes() {
         let user = mode.user();
         let attempt = Attempt::new(&mode, "id -u; id -g; grep CapEff /proc/self/status");
@@ -242,7 +242,7 @@ fn the_user_stays_who_he_is() {
 }
 
 #[test]
-fn other_processes_are_out_of_sight_and_the_old_root_is_gone() {
+fn other_processes_are_hidden_and_the_old_root_is_unmounted() {
     for mode in private_modes()
         .into_iter()
         .filter(|mode| mode.isolation.namespaces.unwrap().pid)
@@ -283,7 +283,7 @@ fn a_target_that_climbs_is_refused() {
 }
 
 #[test]
-fn what_would_be_lost_below_pfs_is_refused() {
+fn writes_below_pfs_outside_binds_are_refused() {
     for mode in private_modes() {
         let (home, public) = (storage(&mode), storage(&mode));
         let command = "cd /pfs; for place in /pfs/foo /pfs/local/foo /pfs/local/home/other /pfs/local/public/x; \

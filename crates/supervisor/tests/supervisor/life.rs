@@ -94,7 +94,7 @@ fn a_stop_before_go_ends_an_attempt_that_never_started() {
 }
 
 #[test]
-fn a_stop_reaches_the_whole_tree_and_waits_for_its_last_words() {
+fn a_stop_reaches_the_whole_tree_and_waits_for_its_last_output() {
     for mode in modes() {
         let child = "sh -c 'trap \"echo saved; exit 0\" TERM; echo child; while :; do sleep 0.01; done' & ";
         let attempt = Attempt::new(&mode, &format!("{child} wait; wait"));
@@ -119,7 +119,7 @@ fn a_stop_reaches_the_whole_tree_and_waits_for_its_last_words() {
 }
 
 #[test]
-fn who_ignores_the_signal_is_killed_after_the_grace_period() {
+fn a_worker_that_ignores_the_signal_is_killed_after_the_grace_period() {
     for mode in modes() {
         let attempt = Attempt::new(&mode, "trap '' TERM; echo deaf; while :; do sleep 0.01; done");
         attempt.start();
@@ -138,7 +138,7 @@ fn who_ignores_the_signal_is_killed_after_the_grace_period() {
 }
 
 #[test]
-fn a_program_behind_a_shell_tells_its_own_end_when_stopped() {
+fn a_stopped_program_behind_a_shell_reports_its_own_exit_code() {
     for mode in modes() {
         // A handler would race: Python does not see a signal that arrives just before it falls asleep.
         let program = "python3 -c 'import signal, sys\nsignal.pthread_sigmask(signal.SIG_BLOCK, {15})\nprint(\"up\", flush=True)\nsignal.sigwait({15})\nsys.exit(3)'";
@@ -176,7 +176,7 @@ fn a_supervisor_whose_folder_is_removed_ends_its_worker_and_itself() {
 }
 
 #[test]
-fn nobody_outlives_the_program() {
+fn no_process_outlives_the_program() {
     for mode in modes() {
         let attempt = Attempt::new(&mode, "setsid sleep 1000 & (setsid sleep 1000 &) ; echo done");
         let exit = attempt.run();
@@ -194,9 +194,9 @@ fn a_reconnecting_server_learns_everything_from_the_state() {
         first.until_logged(&attempt, "early\n");
         drop(first);
         // A line may be in the log a moment before its writer is known to be running.
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let connections = std::iter::repeat_with(|| attempt.connect());
-        let mut connections = connections.take_while(|_| begun.elapsed().as_secs() < 60);
+        let mut connections = connections.take_while(|_| started.elapsed().as_secs() < 60);
         let known = connections.find(|(_, state)| state.ready);
         let (mut second, state) = known.expect("a worker without ports is ready when it runs");
         assert_eq!((state.phase, state.log_offset), (Phase::Running, 6));
@@ -241,7 +241,7 @@ fn killing_the_supervisor_ends_a_tree_that_keeps_forking() {
 }
 
 #[test]
-fn a_sweep_ends_what_is_left_when_supervisor_and_init_were_both_killed() {
+fn a_sweep_ends_processes_left_by_a_killed_supervisor_and_init() {
     let mode = modes().remove(1);
     assert_eq!(mode.name, "bare");
     let attempt = Attempt::new(&mode, "setsid sleep 1000 & echo up; exec sleep 1000");
@@ -282,7 +282,7 @@ fn killing_init_ends_the_worker_and_is_recorded() {
 }
 
 #[test]
-fn a_missing_working_folder_is_said_in_words_and_in_the_log() {
+fn a_missing_working_folder_is_reported_and_logged() {
     for mode in modes() {
         let attempt = Attempt::new(&mode, "true").with(|plan| plan.workdir = "/no/such/folder".into());
         let exit = attempt.run();
@@ -323,7 +323,7 @@ fn an_attempt_has_one_supervisor_and_is_run_once() {
 }
 
 #[test]
-fn a_supervisor_is_known_to_live_before_it_says_who_it_is() {
+fn a_supervisor_is_alive_before_it_has_written_its_pid() {
     let attempt = Attempt::new(&modes()[0], "sleep 1000");
     attempt.start();
     let pid = attempt.dir().join(files::PID);
@@ -337,7 +337,7 @@ fn a_supervisor_is_known_to_live_before_it_says_who_it_is() {
 }
 
 #[test]
-fn no_supervisor_begins_while_somebody_has_its_place() {
+fn no_supervisor_starts_while_another_process_holds_its_lock() {
     let attempt = Attempt::new(&modes()[0], "true");
     attempt.plan.store(attempt.dir()).unwrap();
     let place = take_place(attempt.dir()).unwrap().expect("nobody is there yet");
@@ -346,9 +346,9 @@ fn no_supervisor_begins_while_somebody_has_its_place() {
     assert_eq!(attempt.try_start(), Err(taken.into()));
     drop(place);
     // A process that another test is just starting has the lock too, until it becomes its program.
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     while is_alive(attempt.dir()) {
-        assert!(begun.elapsed().as_secs() < 60, "nobody has its place any more");
+        assert!(started.elapsed().as_secs() < 60, "nobody has its place any more");
         std::thread::yield_now();
     }
     assert_eq!(attempt.run().ending, Ending::Code(0));
@@ -368,7 +368,7 @@ fn a_lost_attempt_is_not_continued() {
 }
 
 #[test]
-fn a_marker_that_leads_elsewhere_is_refused() {
+fn a_marker_with_a_path_is_refused() {
     let mut attempt = Attempt::new(&modes()[0], "true");
     let good = std::mem::replace(&mut attempt.plan.marker, "../escape".into());
     let refusal = attempt.try_start();
@@ -396,7 +396,7 @@ fn a_folder_without_a_plan_is_refused() {
 }
 
 #[test]
-fn a_long_path_to_the_folder_is_no_obstacle() {
+fn a_long_path_to_the_folder_works() {
     let outer = Attempt::new(&modes()[0], "echo far");
     let far = outer.dir().join("x".repeat(120));
     std::fs::create_dir(&far).unwrap();

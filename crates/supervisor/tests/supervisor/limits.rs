@@ -133,7 +133,7 @@ fn without_groups_the_worker_keeps_to_whole_cores() {
 }
 
 #[test]
-fn a_group_that_cannot_be_made_is_said() {
+fn a_failure_to_create_a_group_is_reported() {
     let mut mode = modes().remove(0);
     let parent = paddlecloud_supervisor::protocol::CgroupParent {
         version: paddlecloud_supervisor::protocol::CgroupVersion::V1,
@@ -153,7 +153,7 @@ fn a_group_that_cannot_be_made_is_said() {
 }
 
 #[test]
-fn every_lack_has_a_sentence() {
+fn every_missing_feature_is_described() {
     for mode in modes().into_iter().filter(|mode| !mode.name.contains("bare")) {
         let isolation = &mode.isolation;
         let has_pids = isolation.namespaces.is_some_and(|namespaces| namespaces.pid);

@@ -73,7 +73,7 @@ fn nothing_of_a_flood_is_lost_and_its_end_is_in_order() {
 }
 
 #[test]
-fn rotation_keeps_the_bound_and_names_what_is_gone() {
+fn rotation_keeps_the_bound_and_reports_dropped_bytes() {
     for mode in modes() {
         let limits = LogLimits {
             segment_bytes: 64 << 10,
@@ -169,7 +169,7 @@ open("room").read()
 '"#;
 
 #[test]
-fn a_full_disk_costs_bytes_but_never_the_worker() {
+fn a_full_disk_loses_output_but_never_the_worker() {
     if !is_root() {
         return;
     }
@@ -225,7 +225,7 @@ fn a_full_disk_costs_bytes_but_never_the_worker() {
 }
 
 #[test]
-fn an_end_that_finds_the_disk_full_is_recorded_all_the_same() {
+fn an_exit_is_recorded_on_a_full_disk() {
     if !is_root() {
         return;
     }

@@ -70,7 +70,7 @@ fn finish(attempt: &Attempt) -> String {
 }
 
 #[test]
-fn a_worker_is_ready_when_all_its_ports_listen_and_nobody_connected() {
+fn readiness_is_detected_without_connecting_to_the_ports() {
     for mode in modes() {
         for address in [None, Some("0.0.0.0")] {
             let ports = free_ports::<2>();
@@ -87,7 +87,7 @@ fn a_worker_is_ready_when_all_its_ports_listen_and_nobody_connected() {
 }
 
 #[test]
-fn a_neighbour_on_all_addresses_does_not_make_a_worker_ready() {
+fn another_listener_on_all_addresses_does_not_make_a_worker_ready() {
     for mode in modes() {
         let [port] = free_ports::<1>();
         let neighbour = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();
@@ -105,7 +105,7 @@ fn a_neighbour_on_all_addresses_does_not_make_a_worker_ready() {
 }
 
 #[test]
-fn a_port_held_by_a_stranger_explains_the_failure() {
+fn a_port_held_by_another_process_explains_the_failure() {
     for mode in modes() {
         let [port] = free_ports::<1>();
         let stranger = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();

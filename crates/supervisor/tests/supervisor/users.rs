@@ -77,7 +77,7 @@ fn the_worker_is_its_user_and_cannot_become_more() {
 }
 
 #[test]
-fn what_belongs_to_others_stays_closed() {
+fn files_of_other_users_are_not_readable() {
     for mode in mapped_modes() {
         let secret = secret();
         let command = format!("cat {}/open/file", secret.path().display());
@@ -197,7 +197,7 @@ fn the_plain_log_is_the_users_and_lies_in_their_home() {
 }
 
 #[test]
-fn a_trap_in_place_of_the_plain_log_changes_nothing_elsewhere() {
+fn a_link_or_pipe_in_place_of_the_plain_log_changes_no_other_file() {
     for mode in mapped_modes() {
         let (home, secret) = (Home::new(&mode), secret());
         home.make(&mode, "output");
@@ -223,7 +223,7 @@ fn a_trap_in_place_of_the_plain_log_changes_nothing_elsewhere() {
 }
 
 #[test]
-fn a_lost_supervisor_takes_its_users_worker_with_it() {
+fn the_worker_of_a_lost_supervisor_is_killed() {
     for mode in private_modes().filter(|mode| mode.isolation.namespaces.is_some_and(|found| found.pid)) {
         let attempt = Attempt::new(&mode, "trap '' TERM; echo up; while :; do sleep 0.01; done");
         attempt.start();
@@ -238,7 +238,7 @@ fn a_lost_supervisor_takes_its_users_worker_with_it() {
 }
 
 #[test]
-fn without_root_nobody_else_can_be_run_as() {
+fn without_root_no_other_user_can_be_run_as() {
     let mapped = mapped_modes();
     let Some(user) = mapped.first().and_then(|mode| mode.run_as.clone()) else {
         return;

@@ -16,7 +16,7 @@ use super::source;
 use crate::item::Item;
 use crate::mover::{Arrivals, Mover, attempts, blocking};
 use crate::patience::Patience;
-use crate::stretch::{OTHER_BYTES, begins_at, range_value};
+use crate::range_reader::{OTHER_BYTES, begins_at, range_value};
 use crate::{FileClient, Outcome, TransferError};
 
 /// Chunks per request.
@@ -60,7 +60,7 @@ impl Fetching {
         let version = meta.version.as_ref().map(|version| format!("\"{version}\""));
         match version.is_some_and(|version| version.as_bytes() == self.version.as_bytes()) {
             true => Ok(()),
-            false => Err(TransferError::ChangedThere),
+            false => Err(TransferError::ChangedOnServer),
         }
     }
 }
@@ -71,7 +71,7 @@ impl Mover<'_> {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
-        match attempts(|| self.fetch_once(&item), is_begun_again).await {
+        match attempts(|| self.fetch_once(&item), should_restart).await {
             Ok(()) => self
                 .tally
                 .finished(&source(&item), Outcome::Transferred, item.size()),
@@ -97,11 +97,11 @@ impl Mover<'_> {
             remote,
             digest: meta.digest,
         });
-        let wanted = missing_in(&fetching.assembly, 0..meta.size);
+        let missing = missing_in(&fetching.assembly, 0..meta.size);
         let fetched = self.fetch_into(&fetching).await;
-        if fetched.as_ref().is_err_and(is_begun_again) {
+        if fetched.as_ref().is_err_and(should_restart) {
             self.tally
-                .again(wanted.saturating_sub(missing_in(&fetching.assembly, 0..meta.size)));
+                .again(missing.saturating_sub(missing_in(&fetching.assembly, 0..meta.size)));
         }
         if fetched.as_ref().is_err_and(TransferError::spoils_what_arrived) {
             let assembly = fetching.assembly.clone();
@@ -112,8 +112,8 @@ impl Mover<'_> {
     }
 
     async fn fetch_into(&self, fetching: &Arc<Fetching>) -> Result<(), TransferError> {
-        let wanted = missing_in(&fetching.assembly, 0..u64::MAX);
-        let is_resumed = wanted < fetching.assembly.plan().size;
+        let missing = missing_in(&fetching.assembly, 0..u64::MAX);
+        let is_resumed = missing < fetching.assembly.plan().size;
         self.fetch_missing(fetching).await?;
         let mut digest = fetching.digest;
         if digest.is_none() {
@@ -131,7 +131,7 @@ impl Mover<'_> {
         match blocking(move || assembly.commit(digest, existing)).await {
             Ok(_) => Ok(()),
             Err(error @ AssemblyError::WrongDigest { .. }) => {
-                self.tally.again(wanted);
+                self.tally.again(missing);
                 Err(self.why_wrong(fetching, error).await)
             }
             Err(error) => Err(error.into()),
@@ -157,8 +157,8 @@ impl Mover<'_> {
             mtime: Some(meta.mtime),
         };
         let root = item.tree.local.clone();
-        let assembly = blocking(move || go_on_or_begin(&root, plan)).await?;
-        self.tally.spared(meta.size - missing_in(&assembly, 0..meta.size));
+        let assembly = blocking(move || resume_or_create(&root, plan)).await?;
+        self.tally.reused(meta.size - missing_in(&assembly, 0..meta.size));
         Ok(assembly)
     }
 
@@ -192,10 +192,10 @@ impl Mover<'_> {
 
     /// Fetches a range once, and moves its start to the first byte that did not arrive.
     async fn fetch_bytes(&self, fetching: &Arc<Fetching>, run: &mut Range<u64>) -> Result<(), TransferError> {
-        let (fetching, wanted) = (fetching.clone(), run.clone());
+        let (fetching, range) = (fetching.clone(), run.clone());
         let mut flow = self.tally.flow(run.end - run.start);
         let received = self.receiving(&mut flow, async move |client, arrivals| {
-            let mut receiver = Receiver::new(fetching.assembly.clone(), wanted);
+            let mut receiver = Receiver::new(fetching.assembly.clone(), range);
             let fetched = fetching.receive(client, arrivals, &mut receiver).await;
             let rest = receiver.rest();
             (rest, fetched.and(receiver.keep().map_err(TransferError::from)))
@@ -210,17 +210,17 @@ impl Mover<'_> {
 }
 
 /// Whether another attempt may succeed.
-fn is_begun_again(error: &TransferError) -> bool {
+fn should_restart(error: &TransferError) -> bool {
     matches!(
         error,
-        TransferError::ChangedThere | TransferError::Assembly(AssemblyError::WrongDigest { .. })
+        TransferError::ChangedOnServer | TransferError::Assembly(AssemblyError::WrongDigest { .. })
     )
 }
 
 /// What a refusal says about the file on the server.
 fn refused(error: ClientError) -> TransferError {
     match error.refusal() {
-        Some(ErrorName::Conflict | ErrorName::Changing) => TransferError::ChangedThere,
+        Some(ErrorName::Conflict | ErrorName::Changing) => TransferError::ChangedOnServer,
         // The server refuses to serve a damaged file, however often it is asked.
         Some(ErrorName::Damaged) => TransferError::Damaged,
         _ => error.into(),
@@ -246,7 +246,7 @@ fn runs(missing: Vec<Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// The staged file of an earlier attempt, or a new one.
-fn go_on_or_begin(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {
+fn resume_or_create(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferError> {
     if let Some(parent) = plan.path.parent() {
         root.make_dirs(&parent)?;
     }
@@ -254,14 +254,10 @@ fn go_on_or_begin(root: &Root, plan: AssemblyPlan) -> Result<Assembly, TransferE
 }
 
 /// The number of missing bytes in a range.
-fn missing_in(assembly: &Assembly, stretch: Range<u64>) -> u64 {
+fn missing_in(assembly: &Assembly, range: Range<u64>) -> u64 {
     let gaps = assembly.missing().into_iter();
-    gaps.map(|gap| {
-        gap.end
-            .min(stretch.end)
-            .saturating_sub(gap.start.max(stretch.start))
-    })
-    .sum()
+    gaps.map(|gap| gap.end.min(range.end).saturating_sub(gap.start.max(range.start)))
+        .sum()
 }
 
 #[cfg(test)]
@@ -269,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unfinished_file_is_gone_on_with_unless_another_process_is_at_it() {
+    fn an_unfinished_download_is_resumed_unless_another_process_has_it() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path()).unwrap();
         let plan = AssemblyPlan {
@@ -278,18 +274,18 @@ mod tests {
             executable: false,
             mtime: None,
         };
-        let begun = go_on_or_begin(&root, plan.clone()).unwrap();
-        let id = begun.id().clone();
-        begun.put_range(2, b"234").unwrap();
-        assert_eq!(missing_in(&begun, 1..6), 2);
-        drop(begun);
-        let again = go_on_or_begin(&root, plan.clone()).unwrap();
+        let created = resume_or_create(&root, plan.clone()).unwrap();
+        let id = created.id().clone();
+        created.put_range(2, b"234").unwrap();
+        assert_eq!(missing_in(&created, 1..6), 2);
+        drop(created);
+        let again = resume_or_create(&root, plan.clone()).unwrap();
         assert_eq!((again.id(), missing_in(&again, 0..10)), (&id, 7));
         drop(again);
         let journal = folder.path().join(format!(".pfs-staging/{id}/journal"));
         let theirs = std::fs::File::open(journal).unwrap();
         theirs.lock().unwrap();
-        let own = go_on_or_begin(&root, plan).unwrap();
+        let own = resume_or_create(&root, plan).unwrap();
         assert_ne!(own.id(), &id);
         assert!(folder.path().join("d").is_dir(), "its place is there");
     }

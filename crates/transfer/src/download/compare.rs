@@ -30,23 +30,23 @@ impl Mover<'_> {
                 .collect::<Vec<_>>()
         })
         .await;
-        let mut wanted = Vec::new();
+        let mut to_transfer = Vec::new();
         let mut undecided = Vec::new();
         let mut refused: Option<Item> = None;
         for (item, verdict, digest) in judged {
             match digest {
                 Some(_) if item.lies_in(refused.as_ref()) => {}
                 Some(digest) => undecided.push((item, digest)),
-                None => wanted.extend(self.judged(Way::Down, item, verdict, &mut refused)),
+                None => to_transfer.extend(self.judged(Way::Down, item, verdict, &mut refused)),
             }
         }
-        wanted.extend(self.compare_digests(&undecided).await);
-        wanted
+        to_transfer.extend(self.compare_digests(&undecided).await);
+        to_transfer
     }
 
     /// Decides about files of the same size whose local digest is known: requests the server's digests, one request per tree.
     async fn compare_digests(&self, undecided: &[(Item, Digest)]) -> Vec<Item> {
-        let mut wanted = Vec::new();
+        let mut to_transfer = Vec::new();
         let mut rest = undecided;
         while !rest.is_empty() {
             let together = asked_together(rest.iter().map(|(item, _)| item), ServerReads::Contents);
@@ -64,7 +64,7 @@ impl Mover<'_> {
                             (false, Existing::Keep) => Verdict::Keep,
                             (false, Existing::Replace) => Verdict::Transfer,
                         };
-                        wanted.extend(self.judged(Way::Down, item.clone(), verdict, &mut None));
+                        to_transfer.extend(self.judged(Way::Down, item.clone(), verdict, &mut None));
                     }
                 }
                 Err(error) => {
@@ -74,7 +74,7 @@ impl Mover<'_> {
                 }
             }
         }
-        wanted
+        to_transfer
     }
 
     /// The server's digests of files of one tree; requests only those that no listing contained.

@@ -54,11 +54,11 @@ impl Mover<'_> {
         if self.tally.is_over() {
             return self.give_up(items.iter().filter(|item| !item.is_dir()), source);
         }
-        let wanted = self.compare_with_local(items).await;
+        let to_transfer = self.compare_with_local(items).await;
         if self.options.dry_run {
-            return self.pretend(Way::Down, &wanted);
+            return self.pretend(Way::Down, &to_transfer);
         }
-        let (files, bare): (Vec<Item>, Vec<Item>) = wanted.into_iter().partition(Item::is_file);
+        let (files, bare): (Vec<Item>, Vec<Item>) = to_transfer.into_iter().partition(Item::is_file);
         // A folder that arrives with its files is renamed into place as a whole, if it does not exist yet.
         let (full, bare) = with_files(bare, &files);
         self.make(bare).await;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_takes_the_place_of_what_is_there_and_its_name_is_never_missing() {
+    fn a_link_replaces_a_file_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path())
             .unwrap()
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_replaces_an_empty_folder_but_no_full_one_and_nothing_that_is_to_stay() {
+    fn a_link_replaces_only_an_empty_folder_and_never_a_kept_entry() {
         let folder = tempfile::tempdir().unwrap();
         let root = Root::open(folder.path())
             .unwrap()
@@ -306,7 +306,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_is_gathered_beside_what_a_link_leads_to() {
+    fn a_file_is_staged_next_to_the_target_of_a_link() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         fs::create_dir(real.join("data")).unwrap();

@@ -72,7 +72,7 @@ mod tests {
     use paddlecloud_pfs::{Digest, Existing, Root};
 
     #[test]
-    fn bytes_arrive_in_pieces_of_any_length_and_a_broken_reply_keeps_what_came() {
+    fn pieces_of_any_length_are_received_and_a_broken_reply_keeps_them() {
         let folder = tempfile::tempdir().unwrap();
         let content: Vec<u8> = (0..2 * CHUNK + 1000).map(|index| (index % 251) as u8).collect();
         let size = content.len() as u64;

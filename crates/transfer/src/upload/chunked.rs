@@ -26,7 +26,7 @@ use crate::patience::Patience;
 use crate::{Outcome, TransferError};
 
 /// After this many failed attempts, a chunk is sent in small ranges, each of which is kept.
-const TRIES_AS_A_WHOLE: u32 = 2;
+const WHOLE_CHUNK_TRIES: u32 = 2;
 /// Bytes of such a range.
 const RANGE: usize = 64 << 10;
 /// Bytes that are read and then hashed: few enough to stay in a core's own cache.
@@ -66,7 +66,7 @@ impl Mover<'_> {
         if self.tally.is_over() {
             return self.give_up([&item], source);
         }
-        match attempts(|| self.send_once(&item), is_begun_again).await {
+        match attempts(|| self.send_once(&item), should_restart).await {
             Ok(outcome) => self.tally.finished(&source(&item), outcome, item.size()),
             Err(error) => self.tally.failed(source(&item), error),
         }
@@ -113,12 +113,12 @@ impl Mover<'_> {
         sending: &Sending,
         reply: &UploadReply,
     ) -> Result<Digest, TransferError> {
-        let (mut names, missing) = match self.spare_what_is_there(sending, reply).await? {
+        let (mut names, missing) = match self.reuse_old_parts(sending, reply).await? {
             Some(names) => (names, self.missing(&reply.id).await?),
             None => (BTreeMap::new(), reply.missing.clone()),
         };
         for (index, name) in sending.named_before(reply) {
-            self.tally.spared(sending.len_of(index));
+            self.tally.reused(sending.len_of(index));
             names.insert(index, name);
         }
         let digest = self.send_missing(sending, &reply.id, &missing, names).await?;
@@ -158,15 +158,15 @@ impl Mover<'_> {
         missing: &[(u64, u64)],
         known: BTreeMap<u64, ChunkName>,
     ) -> Result<Digest, TransferError> {
-        let wanted: BTreeSet<u64> = missing
+        let missing_chunks: BTreeSet<u64> = missing
             .iter()
             .flat_map(|(from, to)| from / CHUNK..to.div_ceil(CHUNK))
             .collect();
         let names = Mutex::new(known);
         let work = (0..sending.layout.count()).map(|index| {
-            let (names, wanted) = (&names, &wanted);
+            let (names, missing_chunks) = (&names, &missing_chunks);
             async move {
-                if wanted.contains(&index) {
+                if missing_chunks.contains(&index) {
                     let name = self.send_chunk(sending, id, index).await?;
                     names.lock().expect("nobody panics with it").insert(index, name);
                 } else {
@@ -196,7 +196,7 @@ impl Mover<'_> {
         let (file, layout) = (sending.file.clone(), sending.layout);
         let named = blocking(move || name_chunk(&file, layout, index)).await;
         let name = named.map_err(unreadable)?.ok_or(TransferError::Changed)?;
-        self.tally.spared(sending.len_of(index));
+        self.tally.reused(sending.len_of(index));
         Ok(name)
     }
 
@@ -209,12 +209,12 @@ impl Mover<'_> {
         let _permit = self.permit().await;
         let mut patience = Patience::new(self.files.client);
         let (mut chunk, mut sent) = self.send_whole(sending, id, index, None).await?;
-        let mut as_a_whole = true;
+        let mut whole_chunk = true;
         while let Err(error) = sent {
             patience.after(error).await?;
             // Ranges that arrive renew the patience, but the network has not become better.
-            as_a_whole &= patience.tries() <= TRIES_AS_A_WHOLE;
-            if as_a_whole {
+            whole_chunk &= patience.tries() <= WHOLE_CHUNK_TRIES;
+            if whole_chunk {
                 (chunk, sent) = self.send_whole(sending, id, index, Some(chunk)).await?;
             } else {
                 let (offset, _) = sending.layout.range(index).expect("a chunk of this file");
@@ -327,7 +327,7 @@ impl Mover<'_> {
             }
             // Either the reply to an earlier attempt was lost and the file was published, or the upload was discarded.
             Err(ClientError::Refused(body)) if body.error == ErrorName::NotFound => {
-                match self.is_there(&sending.remote, digest).await {
+                match self.has_content(&sending.remote, digest).await {
                     true => Ok(Outcome::Transferred),
                     false => Err(TransferError::UploadGone),
                 }
@@ -337,7 +337,7 @@ impl Mover<'_> {
     }
 
     /// Whether a file has this content. The server knows the digest of a file it has just stored without reading it.
-    async fn is_there(&self, path: &PfsPath, digest: Digest) -> bool {
+    async fn has_content(&self, path: &PfsPath, digest: Digest) -> bool {
         let has_it =
             |there: Result<FileMeta, ClientError>| there.is_ok_and(|there| there.digest == Some(digest));
         has_it(self.files.stat_known(path).await) || has_it(self.files.stat_digest(path).await)
@@ -345,7 +345,7 @@ impl Mover<'_> {
 }
 
 /// Whether starting over may help.
-pub(super) fn is_begun_again(error: &TransferError) -> bool {
+pub(super) fn should_restart(error: &TransferError) -> bool {
     match error {
         TransferError::Changed | TransferError::UploadGone => true,
         TransferError::Server(error) => {

@@ -42,7 +42,7 @@ pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, read
 impl Mover<'_> {
     /// Returns the items to send; the others are reported as done.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
-        let mut wanted = Vec::new();
+        let mut to_transfer = Vec::new();
         let mut refused = None;
         let mut rest = items.as_slice();
         let reads = match self.options.checksum {
@@ -56,7 +56,7 @@ impl Mover<'_> {
                 Ok(there) => {
                     for (item, there) in group.iter().zip(there) {
                         let verdict = self.judge(item, there.as_ref()).await;
-                        wanted.extend(self.judged(Way::Up, item.clone(), verdict, &mut refused));
+                        to_transfer.extend(self.judged(Way::Up, item.clone(), verdict, &mut refused));
                     }
                 }
                 Err(error) => {
@@ -70,7 +70,7 @@ impl Mover<'_> {
                 return Vec::new();
             }
         }
-        wanted
+        to_transfer
     }
 
     async fn ask(&self, group: &[Item]) -> Result<Vec<Option<FileMeta>>, ClientError> {

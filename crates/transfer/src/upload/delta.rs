@@ -28,7 +28,7 @@ impl Mover<'_> {
     /// Reuses parts of the old file, if there is one and nothing was sent yet.
     ///
     /// Returns the names of chunks that were computed for this; `None` if there was nothing to reuse.
-    pub(super) async fn spare_what_is_there(
+    pub(super) async fn reuse_old_parts(
         &self,
         sending: &Sending,
         reply: &UploadReply,
@@ -86,12 +86,12 @@ impl Mover<'_> {
             batch.push(op);
             if bytes >= COPY_AT_ONCE || batch.len() == OPS_AT_ONCE {
                 self.reuse_some(id, std::mem::take(&mut batch)).await?;
-                self.tally.spared(std::mem::take(&mut bytes));
+                self.tally.reused(std::mem::take(&mut bytes));
             }
         }
         if !batch.is_empty() {
             self.reuse_some(id, batch).await?;
-            self.tally.spared(bytes);
+            self.tally.reused(bytes);
         }
         Ok(())
     }

@@ -56,11 +56,11 @@ impl Mover<'_> {
         if self.tally.is_over() {
             return self.give_up(items.iter().filter(|item| !item.is_dir()), source);
         }
-        let wanted = self.compare_with_remote(items).await;
+        let to_transfer = self.compare_with_remote(items).await;
         if self.options.dry_run {
-            return self.pretend(Way::Up, &wanted);
+            return self.pretend(Way::Up, &to_transfer);
         }
-        self.small_then_large(Way::Up, wanted).await;
+        self.small_then_large(Way::Up, to_transfer).await;
     }
 }
 

@@ -7,7 +7,7 @@ use paddlecloud_pfs::PfsPath;
 use paddlecloud_pfs::content::Layout;
 use paddlecloud_pfs::root::Meta;
 
-use super::chunked::{Sending, is_begun_again};
+use super::chunked::{Sending, should_restart};
 use crate::error::unreadable;
 use crate::mover::{Mover, attempts};
 use crate::tally::Tally;
@@ -44,7 +44,7 @@ impl Mover<'_> {
             meta,
             remote: remote.clone(),
         };
-        let sent = attempts(|| self.send_state(&sending, None), is_begun_again);
+        let sent = attempts(|| self.send_state(&sending, None), should_restart);
         Ok((sent.await?, size))
     }
 }

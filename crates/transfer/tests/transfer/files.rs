@@ -15,7 +15,7 @@ use paddlecloud_transfer::{
 };
 use tokio::net::TcpListener;
 
-use crate::scripted::{Log, Reply, Seen, begun_early, connection, json, serve};
+use crate::scripted::{Log, Reply, Seen, connection, early_reply, json, serve};
 
 const CHANGED: &str = r#"{"code":409,"msg":"it is another file now","error":"conflict"}"#;
 const FOLDER: &str = r#"{"code":200,"msg":{"kind":"folder","mtime":1}}"#;
@@ -95,7 +95,7 @@ async fn contents_of_a_tree_are_compared_with_one_request_not_one_for_each_file(
 }
 
 #[tokio::test]
-async fn nothing_stays_here_of_a_file_that_keeps_changing_there() {
+async fn a_file_that_keeps_changing_leaves_nothing_behind() {
     let (endpoint, _) = serve(|number, seen| {
         if seen.line.contains("/pfs/stat?") {
             let meta = format!(r#"{{"kind":"file","size":5000000,"mtime":{number},"version":"v{number}"}}"#);
@@ -114,7 +114,7 @@ async fn nothing_stays_here_of_a_file_that_keeps_changing_there() {
     let options = TransferOptions::default();
     let summary = client.files().download(vec![download], &options, &()).await;
     let error = &summary.failures[0].error;
-    assert!(matches!(error, TransferError::ChangedThere), "{error:?}");
+    assert!(matches!(error, TransferError::ChangedOnServer), "{error:?}");
     assert_eq!(names_in(folder.path()), Vec::<String>::new());
 }
 
@@ -140,8 +140,8 @@ async fn work_of_many_calls_waits_for_a_server_that_vanished_between_two_of_them
     let (first, ()) = tokio::join!(files.stat(&path), answer_one(listener));
     assert!(first.unwrap().is_folder());
 
-    let told = files.stat(&path).await.unwrap_err();
-    assert!(matches!(told, ClientError::Broken { .. }), "{told}");
+    let error = files.stat(&path).await.unwrap_err();
+    assert!(matches!(error, ClientError::Broken { .. }), "{error}");
     let patient = files.patient();
     let mut waiting = std::pin::pin!(patient.stat(&path));
     let early = tokio::time::timeout(Duration::from_millis(50), waiting.as_mut()).await;
@@ -196,7 +196,7 @@ async fn cat_all(client: &Client) -> Result<Vec<u8>, ClientError> {
 }
 
 #[tokio::test]
-async fn a_whole_file_is_verified_at_its_end() {
+async fn a_complete_file_is_verified_at_its_end() {
     let (right, wrong) = (Digest::of(b"content"), Digest::of(b"another"));
     for (stored, version, expected) in [
         (None, "one", None),
@@ -232,14 +232,14 @@ fn cut_after(seen: &Seen, bytes: &[u8], most: usize) -> Reply {
 }
 
 #[tokio::test]
-async fn a_stretch_that_is_cut_goes_on_where_it_was_in_the_same_version() {
+async fn an_interrupted_range_resumes_in_the_same_version() {
     let bytes: Vec<u8> = (0..100_u8).collect();
     let there = bytes.clone();
     let (endpoint, log) = serve(move |_, seen| cut_after(seen, &there, 30)).await;
     let client = client(&endpoint);
-    let mut stretch = client.files().stretch(&remote("f"), 10..500).await.unwrap();
+    let mut reader = client.files().read_range(&remote("f"), 10..500).await.unwrap();
     let mut read = Vec::new();
-    while let Some(piece) = stretch.next().await.unwrap() {
+    while let Some(piece) = reader.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }
     assert_eq!(read, bytes[10..]);
@@ -261,7 +261,7 @@ async fn a_stretch_that_is_cut_goes_on_where_it_was_in_the_same_version() {
 }
 
 #[tokio::test]
-async fn other_bytes_than_were_asked_for_are_no_part_of_a_stretch() {
+async fn a_reply_with_the_wrong_range_is_requested_again() {
     let bytes: Vec<u8> = (0..100_u8).collect();
     let there = bytes.clone();
     let (endpoint, log) = serve(move |index, seen| match index {
@@ -271,9 +271,9 @@ async fn other_bytes_than_were_asked_for_are_no_part_of_a_stretch() {
     })
     .await;
     let client = client(&endpoint);
-    let mut stretch = client.files().stretch(&remote("f"), 10..100).await.unwrap();
+    let mut reader = client.files().read_range(&remote("f"), 10..100).await.unwrap();
     let mut read = Vec::new();
-    while let Some(piece) = stretch.next().await.unwrap() {
+    while let Some(piece) = reader.next().await.unwrap() {
         read.extend_from_slice(&piece);
     }
     assert_eq!(read, bytes[10..]);
@@ -281,17 +281,17 @@ async fn other_bytes_than_were_asked_for_are_no_part_of_a_stretch() {
 }
 
 #[tokio::test]
-async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
+async fn a_range_of_a_changed_file_fails() {
     let (endpoint, _) = serve(|_, seen| match seen.header("if-match") {
         Some(_) => Reply::Keep(json(409, CHANGED)),
         None => cut_after(seen, &[7; 100], 30),
     })
     .await;
     let client = client(&endpoint);
-    let mut stretch = client.files().stretch(&remote("f"), 0..100).await.unwrap();
+    let mut reader = client.files().read_range(&remote("f"), 0..100).await.unwrap();
     let mut read = 0;
     let error = loop {
-        match stretch.next().await {
+        match reader.next().await {
             Ok(piece) => read += piece.unwrap().len(),
             Err(error) => break error,
         }
@@ -306,20 +306,25 @@ async fn a_stretch_of_a_file_that_changed_meanwhile_ends_with_that() {
 const DAMAGED: &str = r#"{"code":400,"msg":"cannot read `f`: the disk is damaged","error":"damaged"}"#;
 
 #[tokio::test]
-async fn a_stretch_of_a_file_that_the_disk_has_damaged_is_asked_for_once() {
+async fn a_range_of_a_damaged_file_is_requested_once() {
     let (endpoint, log) = serve(|_, seen| match seen.line.contains("/pfs/content?") {
         true => Reply::Keep(json(400, DAMAGED)),
         false => cut_after(seen, &[7; 100], 30),
     })
     .await;
     let client = client(&endpoint);
-    let error = client.files().stretch(&remote("f"), 0..100).await.err().unwrap();
+    let error = client
+        .files()
+        .read_range(&remote("f"), 0..100)
+        .await
+        .err()
+        .unwrap();
     assert_eq!(error.refusal(), Some(ErrorName::Damaged), "{error}");
     assert_eq!(lines(&log).len(), 2, "{:?}", lines(&log));
 }
 
 #[tokio::test]
-async fn a_small_file_that_the_disk_has_damaged_is_told_and_what_is_here_stays() {
+async fn a_damaged_small_file_is_reported_and_the_local_file_is_kept() {
     let (endpoint, log) = serve(|_, seen| {
         Reply::Keep(match &seen.line {
             line if line.contains("/pfs/content?") => json(400, DAMAGED),
@@ -414,19 +419,19 @@ async fn removed_in_two_tries(is_patient: bool) -> (Result<usize, ClientError>, 
 }
 
 #[tokio::test]
-async fn a_removal_among_much_other_work_is_asked_for_again_and_what_is_gone_then_is_removed() {
+async fn a_patient_removal_is_retried_and_missing_paths_count_as_removed() {
     let (still_there, asked) = removed_in_two_tries(true).await;
     assert_eq!((still_there.unwrap(), asked), (1, 2));
-    let (told, asked) = removed_in_two_tries(false).await;
-    assert!(matches!(told, Err(ClientError::Broken { .. })), "{told:?}");
+    let (removed, asked) = removed_in_two_tries(false).await;
+    assert!(matches!(removed, Err(ClientError::Broken { .. })), "{removed:?}");
     assert_eq!(asked, 1);
 }
 
 #[tokio::test]
 async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
     let (endpoint, log) = serve(|number, _| match number {
-        0 => begun_early(r#"{"code":200,"msg":{"bytes":7,"files":1,"folders":0}}"#),
-        _ => begun_early(r#"{"code":404,"msg":"there is no such folder","error":"not-found"}"#),
+        0 => early_reply(r#"{"code":200,"msg":{"bytes":7,"files":1,"folders":0}}"#),
+        _ => early_reply(r#"{"code":404,"msg":"there is no such folder","error":"not-found"}"#),
     })
     .await;
     let client = client(&endpoint);
@@ -438,12 +443,12 @@ async fn a_reply_that_began_before_the_work_was_done_says_how_it_ended() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_package_is_waited_for_and_told_as_it_was() {
+async fn the_result_of_a_package_is_awaited_and_reported() {
     let (endpoint, log) = serve(|number, _| match number {
         0 => {
-            begun_early(r#"{"code":200,"msg":{"id":"abc","folder":"/pfs/dc/x","missing":[],"stored":true}}"#)
+            early_reply(r#"{"code":200,"msg":{"id":"abc","folder":"/pfs/dc/x","missing":[],"stored":true}}"#)
         }
-        _ => begun_early(r#"{"code":400,"msg":"it is damaged","error":"damaged"}"#),
+        _ => early_reply(r#"{"code":400,"msg":"it is damaged","error":"damaged"}"#),
     })
     .await;
     let client = client(&endpoint);
@@ -456,7 +461,7 @@ async fn the_end_of_a_package_is_waited_for_and_told_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_say_whether_it_is_still_at_work_is_not_called_idle() {
+async fn a_server_that_does_not_report_its_state_is_not_called_idle() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let silent = tokio::spawn(async move {
@@ -536,7 +541,7 @@ async fn a_file_that_arrives_damaged_is_fetched_again_and_a_damaged_disk_is_name
 
 /// It took the request, died before it replied, and nobody listens while it is restarted.
 #[tokio::test]
-async fn a_server_that_is_restarted_during_the_first_request_is_waited_for() {
+async fn a_server_restart_during_the_first_request_is_waited_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let died = tokio::spawn(async move {

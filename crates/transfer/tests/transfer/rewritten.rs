@@ -53,7 +53,7 @@ async fn fetch_rewritten(changes: usize) -> (Result<Vec<u8>, TransferError>, usi
 }
 
 #[tokio::test]
-async fn a_file_that_is_rewritten_in_its_place_while_it_comes_is_begun_again_three_times() {
+async fn a_file_rewritten_during_its_download_is_fetched_at_most_three_times() {
     for (changes, tries) in [(0, 1), (1, 2), (2, 3)] {
         let (fetched, read) = fetch_rewritten(changes).await;
         let whole = vec![changes as u8; 2 * CHUNK as usize];
@@ -61,6 +61,9 @@ async fn a_file_that_is_rewritten_in_its_place_while_it_comes_is_begun_again_thr
         assert_eq!(read, tries);
     }
     let (fetched, read) = fetch_rewritten(9).await;
-    assert!(matches!(fetched, Err(TransferError::ChangedThere)), "{fetched:?}");
+    assert!(
+        matches!(fetched, Err(TransferError::ChangedOnServer)),
+        "{fetched:?}"
+    );
     assert_eq!(read, 3);
 }

@@ -22,14 +22,14 @@ fn client(endpoint: &str) -> Client {
 }
 
 /// Every upload gets another id, by how often one was begun; `is_gone` says which requests come too late.
-fn forgetful(begun: usize, seen: &Seen, is_gone: impl Fn(usize, &str) -> bool) -> Reply {
+fn forgetful(uploads: usize, seen: &Seen, is_gone: impl Fn(usize, &str) -> bool) -> Reply {
     let target = seen.line.split(' ').nth(1).unwrap();
-    let id = format!("{begun:032x}");
+    let id = format!("{uploads:032x}");
     let body = if target.contains("/pfs/stat?") {
         OTHER.to_owned()
     } else if target.ends_with("/uploads") || target.ends_with(&id) {
         format!(r#"{{"code":200,"msg":{{"id":"{id}","missing":[[0,3]]}}}}"#)
-    } else if !target.contains(&id) || is_gone(begun, target) {
+    } else if !target.contains(&id) || is_gone(uploads, target) {
         return Reply::Keep(json(404, GONE));
     } else {
         OTHER.to_owned()
@@ -37,7 +37,7 @@ fn forgetful(begun: usize, seen: &Seen, is_gone: impl Fn(usize, &str) -> bool) -
     Reply::Keep(json(200, &body))
 }
 
-fn begun(log: &Log) -> usize {
+fn uploads(log: &Log) -> usize {
     let log = log.lock().unwrap();
     let begins = log.iter().filter(|seen| seen.line.contains("/uploads HTTP"));
     begins.count()
@@ -65,30 +65,30 @@ async fn pipe_to(is_gone: fn(usize, &str) -> bool) -> (Result<u64, TransferError
         Some(failure) => Err(failure.error),
         None => Ok(summary.transferred),
     };
-    (result, begun(&log))
+    (result, uploads(&log))
 }
 
 #[tokio::test]
-async fn an_upload_that_is_gone_is_begun_anew_whatever_it_is_gone_for() {
+async fn a_lost_upload_is_restarted() {
     for late in [
-        |begun: usize, target: &str| begun == 1 && target.contains("/chunks/"),
-        |begun: usize, target: &str| begun == 1 && target.ends_with("/commit"),
+        |uploads: usize, target: &str| uploads == 1 && target.contains("/chunks/"),
+        |uploads: usize, target: &str| uploads == 1 && target.ends_with("/commit"),
     ] {
-        let (sent, begun) = pipe_to(late).await;
+        let (sent, uploads) = pipe_to(late).await;
         assert!(matches!(sent, Ok(1)), "{sent:?}");
-        assert_eq!(begun, 2);
+        assert_eq!(uploads, 2);
     }
 }
 
 #[tokio::test]
-async fn an_upload_that_is_gone_each_time_is_given_up() {
-    let (sent, begun) = pipe_to(|_, target| target.ends_with("/commit")).await;
+async fn an_upload_lost_three_times_fails() {
+    let (sent, uploads) = pipe_to(|_, target| target.ends_with("/commit")).await;
     assert!(matches!(sent, Err(TransferError::UploadGone)), "{sent:?}");
-    assert_eq!(begun, 3);
+    assert_eq!(uploads, 3);
 }
 
 #[tokio::test]
-async fn after_a_lost_reply_the_server_is_asked_what_it_knows_before_it_has_to_read() {
+async fn a_lost_commit_reply_queries_the_known_digest_before_a_computed_one() {
     let digest = paddlecloud_pfs::Digest::of(b"abc");
     let known = format!(r#"{{"code":200,"msg":{{"kind":"file","size":3,"mtime":1,"digest":"{digest}"}}}}"#);
     for (answers, asked) in [("known=", &["known"][..]), ("digest=", &["known", "digest"])] {
@@ -123,7 +123,7 @@ async fn after_a_lost_reply_the_server_is_asked_what_it_knows_before_it_has_to_r
 }
 
 #[tokio::test]
-async fn no_request_makes_the_server_read_more_than_it_can_while_somebody_waits() {
+async fn one_request_makes_the_server_read_a_bounded_amount() {
     let (endpoint, log) = serve(|_, seen| {
         let request: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();
         let nothing = vec![serde_json::Value::Null; request["files"].as_array().unwrap().len()];
@@ -237,7 +237,7 @@ async fn a_token_that_is_refused_while_a_file_is_sent_is_renewed() {
 }
 
 #[tokio::test]
-async fn a_file_that_could_not_take_its_place_is_not_called_kept() {
+async fn a_file_that_could_not_be_published_is_not_reported_as_kept() {
     for (refused, name) in [
         (
             r#"{"code":409,"msg":"it changed","error":"changing"}"#,

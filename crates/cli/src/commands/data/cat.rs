@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
-    let wanted = args.records.clone().unwrap_or(0..u64::MAX);
-    records::print_all(&args.files, &args.reading, wanted, args.output, context)?;
+    let range = args.records.clone().unwrap_or(0..u64::MAX);
+    records::print_all(&args.files, &args.reading, range, args.output, context)?;
     done()
 }

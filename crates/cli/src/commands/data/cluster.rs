@@ -96,8 +96,8 @@ impl Cluster {
     pub fn origin(self: &Arc<Self>, file: &Found) -> Result<Origin, CliError> {
         let name = file.path.to_string();
         let bytes = self.file(file.path.clone())?;
-        let beside = index_path(Path::new(&name));
-        let index = Remote::parse(beside.as_os_str())?.path;
+        let index_file = index_path(Path::new(&name));
+        let index = Remote::parse(index_file.as_os_str())?.path;
         let index = match self.stat(&index) {
             Ok(meta) if meta.is_file() => Some(RemoteFile::new(Arc::clone(self), index, &meta)),
             Ok(_) => None,
@@ -174,7 +174,7 @@ impl RemoteFile {
     async fn fetch_version(&self, range: Range<u64>) -> Result<Vec<u8>, ClientError> {
         let files = self.cluster.session.client.files();
         let mut content = files
-            .stretch_of_version(&self.path, range, self.version.as_deref())
+            .read_range_of_version(&self.path, range, self.version.as_deref())
             .await?;
         let mut bytes = Vec::new();
         while let Some(piece) = content.next().await? {

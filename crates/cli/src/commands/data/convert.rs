@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_dataprep::{
-    Converted, Dataset, Format as DataFormat, IfThere, Origin, WriteOptions, convert,
+    Converted, Dataset, Format as DataFormat, IfExists, Origin, WriteOptions, convert,
 };
 use paddlecloud_pfs::Existing;
 use paddlecloud_recordio::Compressor;
@@ -146,9 +146,9 @@ fn written_here(
         format: args.to,
         field,
         first_line_is_data: args.reading.no_header,
-        if_there: match args.force {
-            true => IfThere::Replace,
-            false => IfThere::Refuse,
+        if_exists: match args.force {
+            true => IfExists::Replace,
+            false => IfExists::Refuse,
         },
         compressor: args.compressor,
         chunk_size: args.chunk_size.as_u64(),

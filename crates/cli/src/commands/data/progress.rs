@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_terminal_nothing_is_drawn() {
+    fn without_a_terminal_nothing_is_drawn() {
         let all = drawn(false, |mut progress| {
             progress.tell(1, 2);
             progress.done();

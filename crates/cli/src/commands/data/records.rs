@@ -39,12 +39,12 @@ struct RecordView<'a> {
 pub fn print_all(
     files: &[PathBuf],
     reading: &Reading,
-    wanted: Range<u64>,
+    range: Range<u64>,
     form: Form,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
     for source in sources::gather(files, context)? {
-        print(&source, reading, wanted.clone(), form, context)?;
+        print(&source, reading, range.clone(), form, context)?;
     }
     Ok(())
 }
@@ -52,7 +52,7 @@ pub fn print_all(
 fn print(
     source: &InputFile,
     reading: &Reading,
-    wanted: Range<u64>,
+    range: Range<u64>,
     form: Form,
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
@@ -60,7 +60,7 @@ fn print(
     let out = &mut context.world.out;
     // An error of the printer is not an error of the data set: it is kept and takes precedence.
     let mut unprinted = None;
-    let damage = data.each_in(wanted, &mut |seen| match print_one(&seen, form, out) {
+    let damage = data.each_in(range, &mut |seen| match print_one(&seen, form, out) {
         Ok(()) => Ok::<_, DataError>(ControlFlow::Continue(())),
         Err(error) => {
             unprinted = Some(error);
@@ -113,12 +113,12 @@ pub fn range(text: &str) -> Result<Range<u64>, String> {
     };
     match text.split_once("..") {
         Some((from, to)) => {
-            let wanted = number(from, 0)?..number(to, u64::MAX)?;
-            match wanted.is_empty() {
+            let range = number(from, 0)?..number(to, u64::MAX)?;
+            match range.is_empty() {
                 true => Err(format!(
                     "`{text}` contains no record: its end must be greater than its start"
                 )),
-                false => Ok(wanted),
+                false => Ok(range),
             }
         }
         None if text.is_empty() => Err("a range of records must not be empty".to_owned()),

@@ -223,7 +223,7 @@ impl paddlecloud_transfer::Progress for Counts {
         self.done.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn spared(&self, bytes: u64) {
+    fn reused(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -45,7 +45,7 @@ impl Window {
         let mut done = self.copy(buf, offset);
         while done < buf.len() {
             let at = offset + done as u64;
-            self.stretch(at);
+            self.adapt_reach(at);
             let want = (buf.len() - done).max(self.reach) as u64;
             self.bytes = fetch(at..len.min(at.saturating_add(want)))?;
             self.start = at;
@@ -65,10 +65,10 @@ impl Window {
         len
     }
 
-    fn stretch(&mut self, at: u64) {
+    fn adapt_reach(&mut self, at: u64) {
         let end = self.start + self.bytes.len() as u64;
-        let goes_on = (self.start..=end.saturating_add(NEAR)).contains(&at);
-        self.reach = match goes_on {
+        let is_sequential = (self.start..=end.saturating_add(NEAR)).contains(&at);
+        self.reach = match is_sequential {
             true => (self.reach * 2).min(LAST_REACH),
             false => FIRST_REACH,
         };
@@ -125,15 +125,15 @@ mod tests {
 
     #[test]
     fn jumping_about_fetches_little_each_time() {
-        for apart in [64 << 10, 1 << 20] {
-            let fetches = fetched((0..50).map(|n| n * apart), 20);
+        for distance in [64 << 10, 1 << 20] {
+            let fetches = fetched((0..50).map(|n| n * distance), 20);
             let all: u64 = fetches.iter().map(|range| range.end - range.start).sum();
             assert_eq!((fetches.len(), all), (50, 50 * FIRST_REACH as u64));
         }
     }
 
     #[test]
-    fn beyond_the_end_there_is_nothing() {
+    fn reading_beyond_the_end_fails() {
         let fetch = |_: Range<u64>| panic!("nothing is asked for");
         let error = Window::default()
             .read(&mut [0; 2], LEN - 1, LEN, fetch)

@@ -36,7 +36,7 @@ fn a_higher_priority_goes_first() {
 }
 
 #[test]
-fn seats_come_in_the_order_of_the_roles() {
+fn placements_are_in_the_order_of_the_roles() {
     let mut scheduler = strict(nodes(&[1, 4]));
     let request = job(1, 1).of_size(size(4, 1, 0)).with_servers(1, size(1, 1, 0));
     scheduler.enqueue(request, at(0));
@@ -83,7 +83,7 @@ fn work_without_cards_leaves_the_nodes_with_cards_free() {
 }
 
 #[test]
-fn a_small_job_passes_a_stuck_one_only_beside_its_reservation() {
+fn a_small_job_is_backfilled_only_outside_a_reservation() {
     let mut scheduler = strict(nodes(&[8]));
     assert_eq!(scheduler.run([job(1, 4)], 0), [id(1)]);
     // 6 for job 2 and 2 beside it: job 3 fits there, job 4 does not.
@@ -92,7 +92,7 @@ fn a_small_job_passes_a_stuck_one_only_beside_its_reservation() {
 }
 
 #[test]
-fn a_short_job_passes_if_it_is_over_before_the_stuck_one_could_start() {
+fn a_short_job_is_backfilled_if_it_ends_before_the_stuck_one_could_start() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.run([job(1, 4).for_seconds(100)], 0);
     let later = [job(2, 8), job(3, 2).for_seconds(100), job(4, 2).for_seconds(99)];
@@ -100,14 +100,14 @@ fn a_short_job_passes_if_it_is_over_before_the_stuck_one_could_start() {
 }
 
 #[test]
-fn nobody_passes_by_its_runtime_when_the_start_is_unknown() {
+fn no_job_is_backfilled_by_runtime_when_the_start_is_unknown() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.run([job(1, 4)], 0);
     assert_eq!(scheduler.run([job(2, 8), job(3, 1).for_seconds(1)], 0), []);
 }
 
 #[test]
-fn those_who_pass_do_not_count_among_those_who_make_room() {
+fn backfilled_jobs_do_not_count_as_making_room() {
     let mut scheduler = strict(Inventory {
         nodes: vec![node("a", 5, 6, 0), node("b", 4, 5, 0), node("c", 7, 7, 0)],
     });
@@ -131,7 +131,7 @@ fn those_who_pass_do_not_count_among_those_who_make_room() {
 }
 
 #[test]
-fn a_job_that_ends_when_the_stuck_one_starts_counts_as_still_there() {
+fn a_job_that_ends_when_the_stuck_one_starts_counts_as_running() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.run([job(1, 4).for_seconds(14)], 0);
     // 3 cores are left beside job 2, and job 3 holds one of them until exactly its start.
@@ -140,7 +140,7 @@ fn a_job_that_ends_when_the_stuck_one_starts_counts_as_still_there() {
 }
 
 #[test]
-fn a_start_that_comes_nearer_counts_for_those_who_pass() {
+fn an_earlier_start_counts_for_backfilled_jobs() {
     let mut scheduler = strict(nodes(&[8]));
     let running = [job(1, 2).for_seconds(100), job(2, 4).for_seconds(10)];
     scheduler.run(running, 0);
@@ -183,7 +183,7 @@ fn no_later_job_of_a_user_passes_one_that_waits_for_the_quota() {
 }
 
 #[test]
-fn a_job_beyond_the_whole_quota_holds_nobody_back() {
+fn a_job_beyond_the_quota_does_not_block_others() {
     let mut scheduler = strict(nodes(&[8]));
     scheduler.set_quota(user("me"), cores(4));
     assert_eq!(scheduler.run([job(1, 5), job(2, 1)], 0), [id(2)]);
@@ -335,7 +335,7 @@ fn running_jobs_keep_their_room_when_the_machines_change() {
 }
 
 #[test]
-fn a_job_that_no_longer_fits_the_machines_holds_nobody_back() {
+fn a_job_that_no_longer_fits_does_not_block_others() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run([job(1, 2), job(2, 4)], 0);
     scheduler.change_node(NodeChange::Set(node("n0", 3, 6, 0)));
@@ -354,7 +354,7 @@ fn shared(cores: u64, taken: u64) -> Node {
 }
 
 #[test]
-fn a_job_waits_for_what_others_hold_and_holds_nobody_back() {
+fn a_job_waiting_for_other_workloads_does_not_block_others() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.change_node(NodeChange::Set(shared(4, 2)));
     scheduler.check_fits_ever(&job(1, 4)).unwrap();
@@ -416,7 +416,7 @@ fn among_equal_priorities_the_user_with_the_smallest_share_is_next() {
 }
 
 #[test]
-fn the_share_is_of_the_resource_that_a_user_has_most_of() {
+fn the_share_is_that_of_the_dominant_resource() {
     // Eight cores and 16Gi: a job of ann has an eighth of the cores, one of bob a quarter of the memory.
     let mut scheduler = fair(nodes(&[8]));
     let of_ann = (1..7).map(|number| job(number, 1).by("ann"));

@@ -153,7 +153,7 @@ fn members_of_a_group_share_its_quota_and_a_reason_names_the_group() {
 }
 
 #[test]
-fn a_reason_names_who_the_free_room_is_kept_for() {
+fn a_reason_names_the_job_that_free_room_is_reserved_for() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run([job(1, 2)], 0);
     scheduler.run([job(2, 4).urgent(1), job(3, 3).urgent(1), job(4, 1)], 0);
@@ -278,7 +278,7 @@ fn a_higher_priority_is_never_proposed() {
 }
 
 #[test]
-fn a_shorter_runtime_is_proposed_when_only_a_reservation_is_in_the_way() {
+fn a_shorter_runtime_is_proposed_when_only_a_reservation_blocks() {
     let mut scheduler = strict(nodes(&[4]));
     scheduler.run([job(1, 3).for_seconds(5430), job(2, 4), job(3, 1)], 0);
     let limit = jiff::SignedDuration::from_mins(90);
@@ -333,7 +333,7 @@ fn only_queued_jobs_have_a_reason() {
 }
 
 #[test]
-fn who_holds_the_cores_is_named_with_the_users_own_jobs_first() {
+fn holders_of_the_cores_are_named_with_the_users_own_jobs_first() {
     let mut scheduler = strict(nodes(&[12]));
     scheduler.run(
         [

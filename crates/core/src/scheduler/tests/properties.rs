@@ -225,7 +225,7 @@ impl Pair {
     fn check_start(&self, request: &Request, nodes: &[usize]) -> Result<(), TestCaseError> {
         let needs = needs(request);
         prop_assert_eq!(nodes.len(), needs.len());
-        let mut free = self.reference.free_beside(&self.reference.running);
+        let mut free = self.reference.free_with(&self.reference.running);
         for (need, node) in needs.iter().zip(nodes) {
             for kind in 0..3 {
                 let left = free[*node][kind].checked_sub(need[kind]);
@@ -404,7 +404,7 @@ proptest! {
     }
 
     #[test]
-    fn those_who_pass_never_delay_the_first_that_waits(inventory in inventory(), steps in steps(1)) {
+    fn backfilled_jobs_never_delay_the_first_waiting_job(inventory in inventory(), steps in steps(1)) {
         let mut pair = Pair::new(inventory, false);
         for step in steps {
             pair.apply(step);
@@ -417,7 +417,7 @@ proptest! {
                 let over = end.zip(promise.start).is_some_and(|(end, start)| end < start);
                 !over && !promise.gone.contains(&run.request.id)
             });
-            let free = pair.reference.free_beside(left);
+            let free = pair.reference.free_with(left);
             let fits = pair.reference.place(&free, &promise.request).is_some();
             prop_assert!(fits, "{:?} cannot start as promised", promise.request);
         }

@@ -70,7 +70,7 @@ fn users_within_their_guarantee_keep_their_jobs() {
 }
 
 #[test]
-fn only_those_are_stopped_whose_room_helps() {
+fn only_jobs_whose_room_helps_are_stopped() {
     let mut scheduler = reclaiming(nodes(&[2, 2]), 0);
     scheduler.set_quota(user("ann"), guaranteed(2));
     scheduler.run([job(1, 1).of_size(size(2, 2, 0)).by("bob")], 0);
@@ -92,7 +92,7 @@ fn only_those_are_stopped_whose_room_helps() {
 }
 
 #[test]
-fn a_claim_goes_before_jobs_of_a_higher_priority() {
+fn a_claim_precedes_jobs_of_a_higher_priority() {
     let mut scheduler = reclaiming(nodes(&[2]), 5);
     scheduler.set_quota(user("ann"), guaranteed(2));
     scheduler.run([job(1, 2).by("bob")], 0);
@@ -107,7 +107,7 @@ proptest! {
 
     /// A job that waits within a guarantee runs once the chosen jobs have ended, and only borrowing jobs are chosen.
     #[test]
-    fn what_is_guaranteed_is_got(
+    fn guaranteed_resources_are_obtained(
         sizes in prop::collection::vec((0usize..3, 1u32..4), 1..20),
         asked in 1u32..5,
     ) {

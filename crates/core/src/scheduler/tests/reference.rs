@@ -49,7 +49,7 @@ struct Kept {
     request: Request,
     start: Option<Timestamp>,
     /// The room left on each node when it starts; `None` if it takes everything.
-    beside: Option<Vec<Free>>,
+    remaining: Option<Vec<Free>>,
 }
 
 /// What one worker of each role needs.
@@ -113,7 +113,7 @@ impl Reference {
     }
 
     /// What is free beside these jobs.
-    pub fn free_beside<'a>(&self, runs: impl IntoIterator<Item = &'a Run>) -> Vec<Free> {
+    pub fn free_with<'a>(&self, runs: impl IntoIterator<Item = &'a Run>) -> Vec<Free> {
         let mut free = self.nodes.clone();
         for run in runs {
             take(&mut free, &run.request, &run.nodes);
@@ -281,7 +281,7 @@ impl Reference {
             let workers = needs(request).len();
             return self.running.is_empty().then(|| vec![0; workers]);
         }
-        self.place(&self.free_beside(&self.running), request)
+        self.place(&self.free_with(&self.running), request)
     }
 
     fn start_behind(&self, kept: &mut Kept, request: &Request, now: Timestamp) -> Option<Vec<usize>> {
@@ -291,22 +291,22 @@ impl Reference {
         if self.runs_alone(request) || takes_quota {
             return None;
         }
-        let free = self.free_beside(&self.running);
+        let free = self.free_with(&self.running);
         let end = request.max_runtime.map(|limit| now + limit);
         if end.zip(kept.start).is_some_and(|(end, start)| end < start) {
             return self.place(&free, request);
         }
-        let beside = kept.beside.as_mut()?;
+        let remaining = kept.remaining.as_mut()?;
         let least = |(a, b): (&Free, &Free)| [a[0].min(b[0]), a[1].min(b[1]), a[2].min(b[2])];
-        let spare: Vec<Free> = free.iter().zip(beside.iter()).map(least).collect();
+        let spare: Vec<Free> = free.iter().zip(remaining.iter()).map(least).collect();
         let nodes = self.place(&spare, request)?;
-        take(beside, request, &nodes);
+        take(remaining, request, &nodes);
         Some(nodes)
     }
 
     fn keep(&mut self, request: Request, now: Timestamp) -> Kept {
         let (start, left) = self.start_of(&request, now).unwrap();
-        let mut free = self.free_beside(left.iter().copied());
+        let mut free = self.free_with(left.iter().copied());
         let is_gone = |run: &&Run| !left.iter().any(|left| left.request.id == run.request.id);
         let gone = self
             .running
@@ -319,7 +319,7 @@ impl Reference {
             start,
             gone,
         });
-        let beside = (!self.runs_alone(&request)).then(|| {
+        let remaining = (!self.runs_alone(&request)).then(|| {
             let nodes = self.place(&free, &request).unwrap();
             take(&mut free, &request, &nodes);
             free
@@ -327,7 +327,7 @@ impl Reference {
         Kept {
             request,
             start,
-            beside,
+            remaining,
         }
     }
 
@@ -342,20 +342,20 @@ impl Reference {
         for gone in 1..=known.len() {
             let last = end(known[gone - 1]);
             let left: Vec<&Run> = known[gone..].iter().chain(&unknown).copied().collect();
-            if self.starts_beside(request, &left) {
+            if self.starts_with(request, &left) {
                 return Some((Some(last.max(now)), left));
             }
         }
         let any: Vec<&Run> = self.running.iter().collect();
-        let gone = (1..=any.len()).find(|gone| self.starts_beside(request, &any[*gone..]))?;
+        let gone = (1..=any.len()).find(|gone| self.starts_with(request, &any[*gone..]))?;
         Some((None, any[gone..].to_vec()))
     }
 
-    fn starts_beside(&self, request: &Request, left: &[&Run]) -> bool {
+    fn starts_with(&self, request: &Request, left: &[&Run]) -> bool {
         if self.runs_alone(request) {
             return left.is_empty();
         }
-        let free = self.free_beside(left.iter().copied());
+        let free = self.free_with(left.iter().copied());
         self.place(&free, request).is_some()
     }
 }

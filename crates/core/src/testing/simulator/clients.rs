@@ -232,7 +232,7 @@ impl World {
         };
         self.quotas.retain(|(other, _)| *other != user);
         self.quotas.push((user.clone(), quota));
-        self.serve(vec![Asked::by_nobody(Input::QuotaChanged { user, quota })])
+        self.serve(vec![Asked::without_client(Input::QuotaChanged { user, quota })])
     }
 
     /// Limits what all users together have running, or takes the limit away.
@@ -248,7 +248,7 @@ impl World {
         };
         self.group_quotas = limited.then_some(quota).into_iter().collect();
         let input = Input::GroupQuotasChanged(self.group_quotas.clone());
-        self.serve(vec![Asked::by_nobody(input)])
+        self.serve(vec![Asked::without_client(input)])
     }
 
     pub(super) fn check_reply(

@@ -54,7 +54,7 @@ pub(super) struct SimAttempt {
     needs: Resources,
     alone: bool,
     let_go: bool,
-    told_to_stop: bool,
+    stop_requested: bool,
     pub log: u64,
     /// It is no longer listed: it was cleaned, or its record vanished.
     pub unlisted: bool,
@@ -123,7 +123,7 @@ impl SimEngine {
             EngineCommand::Go { attempt } => self.go(attempt, store),
             EngineCommand::Stop { attempt, .. } => {
                 if let Some(attempt) = self.attempts.get_mut(attempt) {
-                    attempt.told_to_stop = true;
+                    attempt.stop_requested = true;
                 }
                 Ok(())
             }
@@ -175,7 +175,7 @@ impl SimEngine {
             needs,
             alone: job.note.is_some(),
             let_go: false,
-            told_to_stop: false,
+            stop_requested: false,
             log: 0,
             unlisted: false,
         }
@@ -320,7 +320,7 @@ impl SimAttempt {
         if !self.is_live() {
             return None;
         }
-        if self.told_to_stop {
+        if self.stop_requested {
             let signal = if rng.chance(70) { 15 } else { 9 };
             return Some(self.ends(Exit::by_signal(signal)));
         }

@@ -313,7 +313,7 @@ impl World {
 
     fn tick_when_due(&mut self) -> Finding {
         if self.wake_at.is_some_and(|at| at <= self.clock()) {
-            return self.serve(vec![Asked::by_nobody(Input::Tick)]);
+            return self.serve(vec![Asked::without_client(Input::Tick)]);
         }
         Ok(())
     }
@@ -347,7 +347,7 @@ impl World {
                 }
                 false => self.reports.swap_remove(at),
             };
-            asked.push(Asked::by_nobody(Input::Report(report)));
+            asked.push(Asked::without_client(Input::Report(report)));
         }
         self.serve(asked)
     }

@@ -22,7 +22,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn by_nobody(input: Input) -> Asked {
+    pub(super) fn without_client(input: Input) -> Asked {
         Asked { input, client: None }
     }
 }
@@ -262,10 +262,10 @@ impl World {
         if !starts && !stops {
             return Ok(());
         }
-        let told = |wanted: &dyn Fn(&EngineCommand) -> Option<(WorkerKey, u32)>| {
-            commands.iter().filter_map(wanted).collect::<BTreeSet<_>>()
+        let ordered = |select: &dyn Fn(&EngineCommand) -> Option<(WorkerKey, u32)>| {
+            commands.iter().filter_map(select).collect::<BTreeSet<_>>()
         };
-        let launched = told(&|command| match command {
+        let launched = ordered(&|command| match command {
             EngineCommand::Launch {
                 job: other,
                 worker,
@@ -273,7 +273,7 @@ impl World {
             } if other.id == job.id => Some((*worker, *attempt)),
             _ => None,
         });
-        let stopped = told(&|command| match command {
+        let stopped = ordered(&|command| match command {
             EngineCommand::Stop { attempt, .. } if attempt.job == job.id => {
                 Some((attempt.worker, attempt.attempt))
             }

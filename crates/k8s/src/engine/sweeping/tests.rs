@@ -38,7 +38,7 @@ fn after(entry: &Attempt, silent: bool, placement: &Placement, seconds: u32) -> 
 }
 
 #[test]
-fn a_pod_gets_its_node_in_time_or_gives_up() {
+fn a_pinned_pod_without_a_node_times_out() {
     let why = "0/1 nodes".to_owned();
     let mut waits = entry(Stage::Unseated(why.clone()));
     let pinned = Placement::Pinned;
@@ -101,7 +101,7 @@ fn an_attempt_is_lost_only_if_launcher_and_kubelet_are_both_silent() {
 }
 
 #[test]
-fn a_pod_that_does_not_reach_the_server_is_told_of_once() {
+fn a_pod_that_does_not_reach_the_server_is_reported_once() {
     let pinned = Placement::Pinned;
     let mut running = entry(Stage::Running);
     assert_eq!(after(&running, false, &pinned, 15), Some(Due::Unreached));

@@ -77,8 +77,8 @@ impl Disk {
         }
         let state = read_state(&folder, id)?;
         check_size(root, id, &state.plan, &data)?;
-        let mended = mend(&journal).map_err(|error| RootError::io("mend", &path, error))?;
-        if mended > longest(Layout::of(state.plan.size)) {
+        let repaired = repair(&journal).map_err(|error| RootError::io("mend", &path, error))?;
+        if repaired > longest(Layout::of(state.plan.size)) {
             return Err(refused(id, "its journal is too long"));
         }
         Ok((
@@ -185,7 +185,7 @@ pub(super) fn write_state(folder: &OwnedFd, shown: &RelPath, state: &State) -> R
 }
 
 /// Truncates a torn record at the end of a journal and returns the new length.
-fn mend(journal: &File) -> io::Result<u64> {
+fn repair(journal: &File) -> io::Result<u64> {
     let len = journal.metadata()?.len();
     let torn = len % RECORD as u64;
     if torn > 0 {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     /// An unfinished file that is not open, and the folder of its three files.
-    fn begun(folder: &Path, root: &Root) -> (StagedId, PathBuf) {
+    fn created(folder: &Path, root: &Root) -> (StagedId, PathBuf) {
         let id = Assembly::create(root, plan(10)).unwrap().id().clone();
         let place = folder.join(staged_path(&id).as_path());
         (id, place)
@@ -262,10 +262,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_place_of_a_file_makes_nobody_wait() {
+    fn a_pipe_in_place_of_a_file_does_not_block() {
         for name in ["state", "journal", "data"] {
             let (folder, root) = scratch();
-            let (id, place) = begun(folder.path(), &root);
+            let (id, place) = created(folder.path(), &root);
             fs::remove_file(place.join(name)).unwrap();
             let made = std::process::Command::new("mkfifo")
                 .arg(place.join(name))
@@ -284,7 +284,7 @@ mod tests {
             ("journal", 1 << 40),
         ] {
             let (folder, root) = scratch();
-            let (id, place) = begun(folder.path(), &root);
+            let (id, place) = created(folder.path(), &root);
             fs::File::options()
                 .write(true)
                 .open(place.join(name))
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_plan_that_no_disk_could_hold_is_refused() {
         let (folder, root) = scratch();
-        let (id, place) = begun(folder.path(), &root);
+        let (id, place) = created(folder.path(), &root);
         let text = fs::read_to_string(place.join("state")).unwrap();
         let huge = text.replace(r#""size":10"#, r#""size":9223372036854775807"#);
         assert_ne!(huge, text);

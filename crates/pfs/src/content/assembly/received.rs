@@ -131,15 +131,15 @@ mod tests {
 
     /// Each of these records would take hours if its length or the order mattered.
     #[test]
-    fn records_that_somebody_made_up_cost_no_more_than_others() {
+    fn forged_records_cost_no_more_than_others() {
         let layout = Layout::of(1 << 62);
         let (end, step) = (layout.size(), 1 << 20);
         let all = Record::Range { offset: 0, len: end };
-        let apart = (0..200_000).map(|at| Record::Range {
+        let scattered = (0..200_000).map(|at| Record::Range {
             offset: end - (at + 1) * step,
             len: 1,
         });
-        let received = replayed(layout, apart);
+        let received = replayed(layout, scattered);
         assert_eq!(received.missing(layout).len(), 200_001);
         let received = replayed(layout, std::iter::repeat_n(all, 200_000));
         assert!(received.missing(layout).is_empty());

@@ -56,7 +56,7 @@ fn chunks_arrive_in_any_order_and_the_file_appears_once_complete() {
 }
 
 #[test]
-fn a_file_that_cannot_even_be_begun_leaves_nothing() {
+fn a_failed_creation_leaves_nothing() {
     let (folder, root) = scratch();
     let mut plan = plan(SIZE);
     // No file system allows this size; the error is the same as for a quota.
@@ -66,7 +66,7 @@ fn a_file_that_cannot_even_be_begun_leaves_nothing() {
 }
 
 #[test]
-fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
+fn writes_during_publishing_are_refused_immediately() {
     let (folder, root) = scratch();
     let (here, there) = (plan(5), rel("g"));
     let assembly = Assembly::create(&root, here).unwrap();
@@ -86,7 +86,7 @@ fn who_comes_while_a_file_is_published_is_not_kept_waiting() {
 }
 
 #[test]
-fn what_is_given_up_takes_no_room_although_others_hold_it() {
+fn a_discarded_assembly_frees_its_space_while_open() {
     let (folder, root) = scratch();
     let held = Assembly::create(&root, plan(5)).unwrap();
     held.put_range(0, b"hello").unwrap();
@@ -106,7 +106,7 @@ fn what_is_given_up_takes_no_room_although_others_hold_it() {
 }
 
 #[test]
-fn what_somebody_puts_behind_a_file_does_not_appear_with_it() {
+fn bytes_appended_to_a_staged_file_prevent_its_commit() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(5)).unwrap();
     assembly.put_range(0, b"01234").unwrap();
@@ -130,7 +130,7 @@ fn an_empty_file_needs_no_chunk() {
 }
 
 #[test]
-fn what_arrived_is_not_asked_for_again_after_a_restart() {
+fn received_chunks_are_not_requested_again_after_a_restart() {
     let (folder, root) = scratch();
     let bytes = content();
     let table = table(&bytes);
@@ -161,7 +161,7 @@ fn what_arrived_is_not_asked_for_again_after_a_restart() {
 }
 
 #[test]
-fn whoever_goes_on_learns_which_chunks_were_checked_and_since_when() {
+fn resuming_reports_verified_chunks_and_their_age() {
     let (_folder, root) = scratch();
     let bytes = content();
     let table = table(&bytes);
@@ -181,7 +181,7 @@ fn whoever_goes_on_learns_which_chunks_were_checked_and_since_when() {
 }
 
 #[test]
-fn an_unfinished_file_can_be_looked_at_while_somebody_is_at_it() {
+fn the_outline_of_an_open_upload_can_be_read() {
     let (_folder, root) = scratch();
     let bytes = content();
     let assembly = Assembly::create(&root, plan(SIZE)).unwrap();
@@ -197,7 +197,7 @@ fn an_unfinished_file_can_be_looked_at_while_somebody_is_at_it() {
 }
 
 #[test]
-fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
+fn after_a_power_cut_only_readable_chunks_count() {
     let (folder, root) = scratch();
     let bytes = content();
     let table = table(&bytes);
@@ -227,7 +227,7 @@ fn after_a_power_cut_only_what_can_be_read_back_is_believed() {
 }
 
 #[test]
-fn two_connections_see_what_the_other_received() {
+fn two_connections_share_received_chunks() {
     let (_folder, root) = scratch();
     let bytes = content();
     let table = table(&bytes);
@@ -304,7 +304,7 @@ fn a_copy_from_a_file_that_is_too_short_does_not_count() {
 }
 
 #[test]
-fn a_chunk_that_broke_off_keeps_what_came() {
+fn an_interrupted_chunk_keeps_its_received_bytes() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(3)).unwrap();
     assembly.chunk(0).unwrap().keep().unwrap();
@@ -319,7 +319,7 @@ fn a_chunk_that_broke_off_keeps_what_came() {
 }
 
 #[test]
-fn without_a_digest_only_missing_bytes_keep_a_file_back() {
+fn without_a_digest_only_missing_bytes_prevent_a_commit() {
     let (folder, root) = scratch();
     let assembly = Assembly::create(&root, plan(3)).unwrap();
     assembly.put_range(0, b"ab").unwrap();
@@ -335,7 +335,7 @@ fn without_a_digest_only_missing_bytes_keep_a_file_back() {
 
 /// After a reboot, opening an upload reads all of it; other uploads must not wait for that.
 #[test]
-fn one_that_takes_long_to_open_keeps_nobody_else() {
+fn a_slow_open_does_not_block_other_uploads() {
     let (_folder, root) = scratch();
     let slow = Assembly::create(&root, plan(3)).unwrap().id().clone();
     let quick = Assembly::create(&root, plan(4)).unwrap().id().clone();
@@ -357,7 +357,7 @@ fn ranges_beyond_the_file_are_refused() {
 }
 
 #[test]
-fn of_two_uploads_of_one_file_the_later_commit_wins_or_is_told() {
+fn the_later_of_two_commits_replaces_or_is_refused() {
     let (folder, root) = scratch();
     let begin = |bytes: &[u8]| {
         let assembly = Assembly::create(&root, plan(bytes.len())).unwrap();
@@ -447,7 +447,7 @@ fn many_threads_assemble_one_file() {
 }
 
 #[test]
-fn repeating_the_command_goes_on_with_the_same_upload() {
+fn repeating_the_command_resumes_the_same_upload() {
     let (_folder, root) = scratch();
     let first = Assembly::create(&root, plan(10)).unwrap();
     first.put_range(0, b"half!").unwrap();
@@ -488,10 +488,10 @@ fn a_changed_file_is_rebuilt_from_the_old_one_and_what_differs() {
             assert!(assembly.copy_from(to, &old_file, from, len).unwrap());
         }
     }
-    let wanted = assembly.missing();
-    let sent: u64 = wanted.iter().map(|range| range.end - range.start).sum();
+    let missing = assembly.missing();
+    let sent: u64 = missing.iter().map(|range| range.end - range.start).sum();
     assert!(sent < 20_000, "{sent} bytes sent");
-    for range in wanted {
+    for range in missing {
         assembly
             .put_range(range.start, &new[range.start as usize..range.end as usize])
             .unwrap();

@@ -100,7 +100,7 @@ fn wait_for(take: impl Fn() -> Result<StagedTree, RootError>) -> StagedTree {
 }
 
 #[test]
-fn whole_files_of_a_pack_that_breaks_stay() {
+fn complete_files_of_a_broken_pack_are_kept() {
     let stage = Stage::new();
     stage.send(200_000);
     let tree = stage.kept();
@@ -132,7 +132,7 @@ fn folders_that_a_job_made_read_only_can_be_written_to_again() {
 }
 
 #[test]
-fn who_checks_and_publishes_is_alone_and_uploads_share() {
+fn publishing_is_exclusive_and_uploads_are_shared() {
     let stage = Stage::new();
     let id = stage.manifest.id();
     let is_busy = |taken: Result<StagedTree, RootError>| matches!(taken, Err(RootError::Busy(_)));
@@ -149,7 +149,7 @@ fn who_checks_and_publishes_is_alone_and_uploads_share() {
 }
 
 #[test]
-fn what_a_job_planted_is_gone_before_anything_is_written() {
+fn foreign_entries_are_removed_before_anything_is_written() {
     let stage = Stage::new();
     stage.send(200_000);
     let outside = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ fn make_pipe(path: &Path) {
 }
 
 #[test]
-fn something_else_in_the_place_of_the_tree_gives_way() {
+fn a_foreign_entry_at_the_path_of_the_tree_is_replaced() {
     let stage = Stage::new();
     fs::create_dir(stage.folder.path().join(STAGING)).unwrap();
     let outside = tempfile::tempdir().unwrap();
@@ -196,7 +196,7 @@ fn something_else_in_the_place_of_the_tree_gives_way() {
 }
 
 #[test]
-fn it_is_kept_by_who_clears_up_and_goes_when_it_is_old() {
+fn a_kept_tree_survives_cleanup_and_expires() {
     use crate::entry::Mtime;
     use crate::staging::{KEEP_UNFINISHED, clear_abandoned, expire, unfinished, unfinished_packages};
     let stage = Stage::new();
@@ -217,7 +217,7 @@ fn it_is_kept_by_who_clears_up_and_goes_when_it_is_old() {
 }
 
 #[test]
-fn a_tree_steps_back_from_a_place_that_is_no_use_and_is_gone_on_with() {
+fn an_unpublished_tree_can_be_resumed() {
     for old in [&[][..], &[("done/old", "from before")]] {
         let stage = Stage::new();
         plant(stage.folder.path(), old);
@@ -238,7 +238,7 @@ fn a_tree_steps_back_from_a_place_that_is_no_use_and_is_gone_on_with() {
 }
 
 #[test]
-fn who_discards_a_published_tree_spares_the_next_one_of_that_name() {
+fn discarding_a_published_tree_keeps_the_next_one_with_its_name() {
     let stage = Stage::new();
     let tree = stage.kept();
     assert_eq!(stage.finish(&tree), 0);

@@ -65,7 +65,7 @@ fn plant_tree(folder: &Path) {
 }
 
 #[test]
-fn a_tree_is_removed_where_there_is_no_room_for_another_name() {
+fn a_tree_can_be_removed_when_no_inode_is_free() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::tmpfs(folder.path(), folder.path(), "size=1m,nr_inodes=60") else {
         return;
@@ -83,7 +83,7 @@ fn a_tree_is_removed_where_there_is_no_room_for_another_name() {
 }
 
 #[test]
-fn of_a_mount_point_everything_goes_but_itself_and_nothing_appears_beside_it() {
+fn removing_a_mount_point_removes_its_contents_only() {
     let (folder, root) = scratch();
     fs::create_dir_all(folder.path().join("home/mounted")).unwrap();
     let at = folder.path().join("home/mounted");
@@ -97,7 +97,7 @@ fn of_a_mount_point_everything_goes_but_itself_and_nothing_appears_beside_it() {
 }
 
 #[test]
-fn a_tree_with_a_mount_point_in_it_goes_but_for_that() {
+fn removing_a_tree_leaves_only_its_mount_point() {
     let (folder, root) = scratch();
     plant_tree(&folder.path().join("t"));
     let at = folder.path().join("t/a/b/mounted");
@@ -117,7 +117,7 @@ fn a_tree_with_a_mount_point_in_it_goes_but_for_that() {
 }
 
 #[test]
-fn a_tree_deeper_than_any_path_is_removed_where_it_lies() {
+fn a_tree_deeper_than_any_path_is_removed_in_place() {
     let folder = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::tmpfs(folder.path(), folder.path(), "size=64m,nr_inodes=3010") else {
         return;
@@ -137,7 +137,7 @@ fn a_tree_deeper_than_any_path_is_removed_where_it_lies() {
 
 /// Sharing extents copies the whole current source; only the requested size is kept.
 #[test]
-fn of_a_file_that_has_grown_since_it_was_opened_as_much_is_copied_as_it_had() {
+fn only_the_requested_size_of_a_grown_file_is_copied() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().join("mounted");
     fs::create_dir(&at).unwrap();

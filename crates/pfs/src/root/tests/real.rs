@@ -1,4 +1,4 @@
-//! Resolves paths through links, and refuses spared paths however they are reached.
+//! Resolves paths through links, and refuses protected paths however they are reached.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -29,7 +29,7 @@ fn home() -> (tempfile::TempDir, Root) {
 }
 
 #[test]
-fn a_path_is_told_without_its_links() {
+fn a_path_is_resolved_without_links() {
     let (_folder, root) = home();
     let real = |path: &str| root.real_place(&rel(path)).map(|path| path.to_string());
     for (path, place) in [
@@ -55,9 +55,9 @@ fn a_path_is_told_without_its_links() {
 }
 
 #[test]
-fn what_is_spared_is_not_changed_by_any_path() {
+fn protected_paths_cannot_be_changed_through_any_path() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     let before = picture(folder.path());
     for path in [
         "pkg/new",
@@ -78,7 +78,7 @@ fn what_is_spared_is_not_changed_by_any_path() {
                 .map(drop),
         ];
         for tried in tries {
-            assert!(matches!(tried, Err(RootError::Spared(_))), "{path}: {tried:?}");
+            assert!(matches!(tried, Err(RootError::Protected(_))), "{path}: {tried:?}");
         }
     }
     for path in ["pkg/train.py", "all/.kept", "all/.kept/runs/one", "own/up/latest"] {
@@ -87,22 +87,25 @@ fn what_is_spared_is_not_changed_by_any_path() {
             guarded.remove_all(&path),
             guarded.rename(&path, &rel("taken"), Existing::Keep),
         ] {
-            assert!(matches!(tried, Err(RootError::Spared(_))), "{path}: {tried:?}");
+            assert!(matches!(tried, Err(RootError::Protected(_))), "{path}: {tried:?}");
         }
     }
     for path in ["pkg", "pkg/new", "own/up/runs"] {
         let copied = guarded.copy_all(&rel("own"), &guarded, &rel(path), Existing::Replace);
-        assert!(matches!(copied, Err(RootError::Spared(_))), "{path}: {copied:?}");
+        assert!(
+            matches!(copied, Err(RootError::Protected(_))),
+            "{path}: {copied:?}"
+        );
     }
     let made = guarded.make_dirs(&rel("pkg/output"));
-    assert!(matches!(made, Err(RootError::Spared(_))), "{made:?}");
+    assert!(matches!(made, Err(RootError::Protected(_))), "{made:?}");
     assert_eq!(picture(folder.path()), before);
 }
 
 #[test]
-fn what_may_be_read_or_belongs_to_the_user_goes_on_to_work() {
+fn reading_protected_paths_and_writing_own_files_still_works() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     guarded
         .copy_all(&rel("pkg"), &guarded, &rel("copy"), Existing::Keep)
         .unwrap();
@@ -117,16 +120,16 @@ fn what_may_be_read_or_belongs_to_the_user_goes_on_to_work() {
         .unwrap();
     guarded.remove_all(&rel("other")).unwrap();
     assert!(folder.path().join(".kept/runs/one/pkg/train.py").exists());
-    let ended = guarded.sparing_all_but(rel(".kept/runs/one"));
+    let ended = guarded.protecting_all_but(rel(".kept/runs/one"));
     ended.remove_all(&rel("all/.kept/runs/one/pkg")).unwrap();
     let other = ended.remove_all(&rel("own/up/runs/two"));
-    assert!(matches!(other, Err(RootError::Spared(_))), "{other:?}");
+    assert!(matches!(other, Err(RootError::Protected(_))), "{other:?}");
 }
 
 #[test]
-fn a_tree_is_not_merged_through_a_link_into_what_is_spared() {
+fn a_merge_does_not_follow_a_link_into_protected_paths() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     let staged = StagedTree::create(&guarded).unwrap();
     let tree = staged.tree().clone().with_durability(Durability::Relaxed);
     for path in ["pkg/train.py", "all/.kept/new", "all/own/new"] {
@@ -144,9 +147,9 @@ fn a_tree_is_not_merged_through_a_link_into_what_is_spared() {
 }
 
 #[test]
-fn a_link_that_is_flipped_meanwhile_leads_nothing_into_what_is_spared() {
+fn a_link_changed_concurrently_does_not_reach_protected_paths() {
     let (folder, root) = home();
-    let guarded = root.sparing(vec![rel(".kept")]);
+    let guarded = root.protecting(vec![rel(".kept")]);
     let (link, fresh) = (folder.path().join("d"), folder.path().join("fresh"));
     symlink("own", &link).unwrap();
     std::thread::scope(|scope| {
@@ -205,7 +208,7 @@ fn a_folder_is_not_put_into_itself_behind_a_link() {
 }
 
 #[test]
-fn what_is_staged_is_hidden_behind_a_link_too() {
+fn the_staging_folder_is_hidden_behind_a_link_too() {
     let (_folder, root) = home();
     let _staged = StagedTree::create(&root).unwrap();
     let names = |folder: &str| {

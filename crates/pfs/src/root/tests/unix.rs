@@ -35,7 +35,7 @@ fn folders_that_their_owner_locked_are_removed_with_the_rest() {
 }
 
 #[test]
-fn what_may_not_be_read_is_left_out_of_what_is_counted() {
+fn unreadable_folders_are_not_counted() {
     as_ordinary_user(|folder, root| {
         plant(
             folder,
@@ -57,7 +57,7 @@ fn what_may_not_be_read_is_left_out_of_what_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_removed_does_not_keep_the_rest() {
+fn an_unremovable_entry_does_not_stop_the_removal_of_others() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can give files to somebody else");
         return;
@@ -87,7 +87,7 @@ fn what_cannot_be_removed_does_not_keep_the_rest() {
 }
 
 #[test]
-fn what_is_staged_is_counted_apart_whoever_put_it_there() {
+fn staged_bytes_are_counted_separately() {
     let (folder, root) = scratch();
     assert_eq!(root.staged_usage().unwrap(), Usage::default());
     plant(
@@ -106,7 +106,7 @@ fn what_is_staged_is_counted_apart_whoever_put_it_there() {
 }
 
 #[test]
-fn of_a_link_the_link_is_counted_or_what_it_leads_to() {
+fn usage_counts_a_link_or_its_target() {
     let (folder, root) = scratch();
     plant(
         folder.path(),
@@ -146,7 +146,7 @@ fn half_a_copy_is_not_seen() {
 }
 
 #[test]
-fn a_link_takes_its_place_in_one_step_or_leaves_what_is_there() {
+fn publishing_a_link_is_atomic_or_keeps_the_existing_file() {
     let (folder, root) = scratch();
     plant(folder.path(), &[("f", "stays")]);
     let target: LinkTarget = "elsewhere".parse().unwrap();
@@ -192,10 +192,13 @@ fn a_pattern_enters_only_folders_that_match_so_far_and_a_locked_one_hides_only_i
             entered.sort();
             (found, entered)
         };
-        let told = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
-        let both = told(&["t/d1/x", "t/d2/x"]);
-        assert_eq!(entered("t/d*/x"), (both.clone(), told(&["t", "t/d1", "t/d2"])));
-        assert_eq!(entered("t/d[12]/*"), (both.clone(), told(&["t", "t/d1", "t/d2"])));
+        let strings = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
+        let both = strings(&["t/d1/x", "t/d2/x"]);
+        assert_eq!(entered("t/d*/x"), (both.clone(), strings(&["t", "t/d1", "t/d2"])));
+        assert_eq!(
+            entered("t/d[12]/*"),
+            (both.clone(), strings(&["t", "t/d1", "t/d2"]))
+        );
         assert_eq!(entered("t/{d1,other/deep}/x").0, ["t/d1/x", "t/other/deep/x"]);
         assert_eq!(entered("t/o*/**/x").1, ["t", "t/other", "t/other/deep"]);
         assert_eq!(entered("t/d*/.*/x").0, ["t/d2/.hidden/x"]);

@@ -302,7 +302,7 @@ fn name(name: OsString) -> Result<Named, Errno> {
 }
 
 /// The types that a folder reports are not used on Windows.
-pub(crate) fn told_type(_entry: &Named) -> Option<FileType> {
+pub(crate) fn reported_type(_entry: &Named) -> Option<FileType> {
     None
 }
 

@@ -13,7 +13,7 @@ mod stat;
 
 pub(crate) use self::calls::{
     Dir, accessat, append, empty_if_nameless, flock, fstatvfs, fsync, futimens, linkat, mkdirat, open,
-    openat, readlinkat, renameat, renameat_with, symlinkat, told_type, unlinkat, utimensat,
+    openat, readlinkat, renameat, renameat_with, reported_type, symlinkat, unlinkat, utimensat,
 };
 pub(crate) use self::errno::Errno;
 pub(crate) use self::flags::{

@@ -68,7 +68,7 @@ impl Host {
 
 impl Book {
     /// Waits until every trainer has connected.
-    pub async fn all_came(&mut self, deadline: Instant, limit: Duration) -> Result<(), LaunchError> {
+    pub async fn all_joined(&mut self, deadline: Instant, limit: Duration) -> Result<(), LaunchError> {
         let trainers = self.trainers;
         let came = self.seen.wait_for(|seen| seen.len() == trainers as usize);
         if let Ok(Ok(_)) = timeout_at(deadline, came).await {
@@ -82,12 +82,12 @@ impl Book {
 
     /// Waits until all trainers are gone and none returns within `linger`.
     pub async fn all_left(&mut self, linger: Duration) {
-        let nobody = |seen: &BTreeMap<u32, usize>| seen.values().all(|open| *open == 0);
+        let all_closed = |seen: &BTreeMap<u32, usize>| seen.values().all(|open| *open == 0);
         loop {
-            if self.seen.wait_for(nobody).await.is_err() {
+            if self.seen.wait_for(all_closed).await.is_err() {
                 return;
             }
-            let back = self.seen.wait_for(|seen| !nobody(seen));
+            let back = self.seen.wait_for(|seen| !all_closed(seen));
             if timeout(linger, back).await.is_err() {
                 return;
             }
@@ -197,13 +197,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trainers_begin_when_the_server_is_ready_and_their_leaving_is_seen() {
+    async fn trainers_start_when_the_server_is_ready_and_their_exit_is_seen() {
         let (mut host, address) = host(2).await;
         let mut seats = Vec::new();
         let mut waiting: Vec<_> = (0..2)
             .map(|index| tokio::spawn(join_all(vec![address], index, soon(), LIMIT)))
             .collect();
-        host.book.all_came(soon(), LIMIT).await.unwrap();
+        host.book.all_joined(soon(), LIMIT).await.unwrap();
         assert!(
             waiting.iter().all(|task| !task.is_finished()),
             "nobody begins before it is ready"
@@ -222,11 +222,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_did_not_come_is_named() {
+    async fn missing_trainers_are_named() {
         let (mut host, address) = host(3).await;
         host.set_ready();
         let _attendance = join_all(vec![address], 1, soon(), LIMIT).await.unwrap();
-        let error = host.book.all_came(Instant::now(), LIMIT).await.unwrap_err();
+        let error = host.book.all_joined(Instant::now(), LIMIT).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "not all peers appeared within 30s; missing: trainer 0, trainer 2"
@@ -257,6 +257,6 @@ mod tests {
             stranger.write_all(hello.as_bytes()).await.unwrap();
             assert_eq!(stranger.read(&mut [0; 1]).await.unwrap_or(0), 0, "{hello:?}");
         }
-        assert!(host.book.all_came(Instant::now(), LIMIT).await.is_err());
+        assert!(host.book.all_joined(Instant::now(), LIMIT).await.is_err());
     }
 }

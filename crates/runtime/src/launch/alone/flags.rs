@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_flags_are_explained() {
         insta::assert_snapshot!(error("--trainers=3 x"), @"`--trainers=3` needs `--service`, the headless Service that names them; or list their names");
         insta::assert_snapshot!(error("--trainers=a,b --index=2 x"), @"this is trainer 2, but there are 2, counted from 0");
         insta::assert_snapshot!(error("--role=master x"), @"`master` is not a role; use `trainer` or `pserver`");

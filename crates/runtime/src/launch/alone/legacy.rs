@@ -73,8 +73,8 @@ impl<'a> Variables<'a> {
     }
 
     /// Reports all missing variables at once.
-    fn check(&self, wanted: &[&[&str]]) -> Result<(), LaunchError> {
-        let absent: Vec<&[&str]> = wanted
+    fn check(&self, required: &[&[&str]]) -> Result<(), LaunchError> {
+        let absent: Vec<&[&str]> = required
             .iter()
             .copied()
             .filter(|names| self.get(names).is_none())
@@ -305,7 +305,7 @@ fn plain(job: String, package: String, output: String) -> Assembly {
         output,
         trainers: 1,
         pservers: 0,
-        discovery: Discovery::nobody(),
+        discovery: Discovery::single(),
         workers: Vec::new(),
         ports: Ports {
             first: 7164,

@@ -23,7 +23,7 @@ pub enum Discovery {
 
 impl Discovery {
     /// A single trainer without peers.
-    pub fn nobody() -> Discovery {
+    pub fn single() -> Discovery {
         Discovery::Names(Names {
             trainers: vec!["127.0.0.1".to_owned()],
             pservers: Vec::new(),
@@ -171,13 +171,13 @@ impl Labels {
         trainers: &[ListedPod],
         pservers: &[ListedPod],
         local: &Ipv4Addr,
-        wanted: &Assembly,
+        assembly: &Assembly,
     ) -> Found {
-        let wanted = [
-            (trainers, wanted.trainers, &self.trainers),
-            (pservers, wanted.pservers, &self.pservers),
+        let counts = [
+            (trainers, assembly.trainers, &self.trainers),
+            (pservers, assembly.pservers, &self.pservers),
         ];
-        let short = wanted
+        let short = counts
             .into_iter()
             .find_map(|(pods, count, label)| short_of(pods, count, label));
         if let Some(missing) = short {
@@ -213,9 +213,9 @@ fn in_order(pods: &[ListedPod]) -> Vec<Ipv4Addr> {
 }
 
 /// Why these are not the expected pods.
-fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
+fn short_of(pods: &[ListedPod], expected: u32, label: &str) -> Option<String> {
     let running = pods.iter().filter(|pod| pod.address.is_some()).count();
-    if running == wanted as usize {
+    if running == expected as usize {
         return None;
     }
     let waiting = pods.iter().filter(|pod| pod.address.is_none());
@@ -224,7 +224,7 @@ fn short_of(pods: &[ListedPod], wanted: u32, label: &str) -> Option<String> {
         .collect();
     words.insert(
         0,
-        format!("{running} of {wanted} pods with label `{label}` are running"),
+        format!("{running} of {expected} pods with label `{label}` are running"),
     );
     Some(words.join(", "))
 }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_nobody_has_is_reported_at_the_limit() {
+    async fn an_unresolvable_name_is_reported_at_the_limit() {
         let names = Names {
             trainers: vec!["127.0.0.1".into(), "nobody.invalid".into()],
             pservers: vec![],

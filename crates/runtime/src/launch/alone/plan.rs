@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_manifest_sets_wins() {
+    fn the_environment_of_the_manifest_wins() {
         let container = Container {
             env: [
                 ("PADDLE_INIT_NUM_PASSES", "7"),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::attendance::{self, Attendance, Host};
 use super::plan::{self, Container};
 use super::{Assembly, LaunchError, Team, peers};
-use crate::launch::events::Happening;
+use crate::launch::events::LaunchEvent;
 use crate::launch::leaving::{self, MemoryKills};
 use crate::launch::output::StdoutCopy;
 use crate::launch::pod_files;
@@ -27,7 +27,7 @@ pub async fn run(assembly: Assembly) -> Result<u8, LaunchError> {
     let mut stop = watch_signals()?;
     tokio::select! {
         done = assemble_and_run(&assembly, stop.clone()) => done,
-        () = stopped_early(&mut stop, assembly.grace) => Ok(leaving::UNWANTED),
+        () = stopped_early(&mut stop, assembly.grace) => Ok(leaving::STOPPED),
     }
 }
 
@@ -63,7 +63,7 @@ async fn assemble_and_run(assembly: &Assembly, mut stop: watch::Receiver<bool>) 
     };
     let team = tokio::select! {
         team = peers::find(assembly, deadline) => team?,
-        () = asked_to_stop(&mut stop) => return Ok(leaving::UNWANTED),
+        () = asked_to_stop(&mut stop) => return Ok(leaving::STOPPED),
     };
     if let Some(copy) = &assembly.data {
         copy(team.index)?;
@@ -82,7 +82,7 @@ async fn assemble_and_run(assembly: &Assembly, mut stop: watch::Receiver<bool>) 
     };
     Ok(match end {
         End::Done => 0,
-        End::Stopped => leaving::UNWANTED,
+        End::Stopped => leaving::STOPPED,
         End::Failed(mut exit) => {
             exit.oom |= pod.kills.happened_since();
             leaving::explain(&exit)
@@ -190,7 +190,7 @@ impl Pod<'_> {
 
     async fn trainers_over(&self, host: &Host) -> Result<(), LaunchError> {
         let mut book = host.book.clone();
-        book.all_came(self.deadline, self.assembly.start_limit).await?;
+        book.all_joined(self.deadline, self.assembly.start_limit).await?;
         book.all_left(self.assembly.linger).await;
         Ok(())
     }
@@ -239,7 +239,7 @@ enum Copy {
 /// A supervised program that waits for `go`.
 struct Worker {
     supervisor: SupervisorLink,
-    reports: mpsc::UnboundedReceiver<Happening>,
+    reports: mpsc::UnboundedReceiver<LaunchEvent>,
     folder: PathBuf,
     plan: WorkerPlan,
     stdout: Option<StdoutCopy>,
@@ -275,22 +275,22 @@ impl Worker {
         self.watch().await;
         let mut stopping = false;
         let exit = loop {
-            let happening = tokio::select! {
-                happening = self.reports.recv() => happening,
+            let event = tokio::select! {
+                event = self.reports.recv() => event,
                 () = asked_to_stop(&mut stop), if !stopping => {
                     stopping = true;
                     self.supervisor.tell(&Command::Stop { grace_ms: None }).await;
                     continue;
                 }
             };
-            match happening {
-                Some(Happening::Report(Report::Grown { offset })) => {
+            match event {
+                Some(LaunchEvent::Report(Report::Grown { offset })) => {
                     self.grown(offset);
                     self.watch().await;
                 }
-                Some(Happening::Report(Report::Ready)) => ready(),
-                Some(Happening::Report(Report::Exited(exit))) => break exit,
-                Some(Happening::SupervisorGone) | None => break self.lost(),
+                Some(LaunchEvent::Report(Report::Ready)) => ready(),
+                Some(LaunchEvent::Report(Report::Exited(exit))) => break exit,
+                Some(LaunchEvent::SupervisorGone) | None => break self.lost(),
                 Some(_) => {}
             }
         };

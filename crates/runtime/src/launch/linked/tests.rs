@@ -78,7 +78,11 @@ fn folders(folder: &Path) -> PodFolders {
 }
 
 /// A supervisor that says nothing more than its greeting.
-async fn supervisor(folder: &Path, log: PathBuf, events: mpsc::UnboundedSender<Happening>) -> SupervisorLink {
+async fn supervisor(
+    folder: &Path,
+    log: PathBuf,
+    events: mpsc::UnboundedSender<LaunchEvent>,
+) -> SupervisorLink {
     let listener = UnixListener::bind(folder.join(files::SOCKET)).unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -140,7 +144,7 @@ fn the_exit_does_not_wait_for_stdout() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let (mut launcher, server) = launcher(folder.path(), Blocked(blocked)).await;
-            launcher.on(Happening::Report(Report::Exited(exit()))).await;
+            launcher.on(LaunchEvent::Report(Report::Exited(exit()))).await;
             launcher.ship();
             heard.send(wait_until_exit(server).await).unwrap();
             let recorded = Frame::Message(FromServer::Recorded);

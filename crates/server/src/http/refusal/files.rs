@@ -114,7 +114,7 @@ fn storage_name(error: &RootError) -> ErrorName {
         | RootError::TooLong(_)
         | RootError::Unsupported { .. }
         | RootError::IntoItself { .. } => ErrorName::BadRequest,
-        RootError::Denied(_) | RootError::Spared(_) => ErrorName::Forbidden,
+        RootError::Denied(_) | RootError::Protected(_) => ErrorName::Forbidden,
         RootError::NoSpace(_) => ErrorName::StorageFull,
         RootError::Unreachable { .. } | RootError::Busy(_) => ErrorName::Unavailable,
         RootError::FsQuota(_) => ErrorName::QuotaExceeded,

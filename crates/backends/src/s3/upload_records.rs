@@ -12,30 +12,30 @@ use object_store::path::Path as Key;
 
 /// The folder of the records, and the uploads of this process.
 #[derive(Clone)]
-pub(super) struct Begun {
+pub(super) struct UploadRecords {
     folder: PathBuf,
     ours: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-/// The record of one upload. If it is dropped without [`Note::forget`], the upload counts as left over.
-pub(super) struct Note {
+/// The record of one upload. If it is dropped without [`UploadRecord::forget`], the upload counts as left over.
+pub(super) struct UploadRecord {
     pub(super) key: Key,
     pub(super) id: String,
     file: PathBuf,
     ours: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
-impl Begun {
-    pub(super) fn open(folder: &Path) -> io::Result<Begun> {
+impl UploadRecords {
+    pub(super) fn open(folder: &Path) -> io::Result<UploadRecords> {
         std::fs::create_dir_all(folder)?;
-        Ok(Begun {
+        Ok(UploadRecords {
             folder: folder.to_owned(),
             ours: Arc::default(),
         })
     }
 
     /// Records an upload durably; must be called before its first part is sent.
-    pub(super) fn note(&self, key: &Key, id: &str) -> io::Result<Note> {
+    pub(super) fn note(&self, key: &Key, id: &str) -> io::Result<UploadRecord> {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let file = self.folder.join(format!("{:016x}", hasher.finish()));
@@ -48,7 +48,7 @@ impl Begun {
     }
 
     /// Uploads that no process works on.
-    pub(super) fn left(&self) -> io::Result<Vec<Note>> {
+    pub(super) fn left(&self) -> io::Result<Vec<UploadRecord>> {
         let mut left = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
             let file = entry?.path();
@@ -56,21 +56,21 @@ impl Begun {
                 continue;
             }
             // An upload may end after it was listed.
-            let Some(text) = if_there(std::fs::read_to_string(&file))? else {
+            let Some(text) = if_exists(std::fs::read_to_string(&file))? else {
                 continue;
             };
             match text.split_once('\n').map(|(id, key)| (id, Key::parse(key))) {
                 Some((id, Ok(key))) => left.push(self.claim(file, key, id.to_owned())),
                 // Truncated by a full disk or a power cut; no part was sent before the record was complete.
-                _ => if_there(std::fs::remove_file(file)).map(drop)?,
+                _ => if_exists(std::fs::remove_file(file)).map(drop)?,
             }
         }
         Ok(left)
     }
 
-    fn claim(&self, file: PathBuf, key: Key, id: String) -> Note {
+    fn claim(&self, file: PathBuf, key: Key, id: String) -> UploadRecord {
         lock(&self.ours).insert(file.clone());
-        Note {
+        UploadRecord {
             key,
             id,
             file,
@@ -79,7 +79,7 @@ impl Begun {
     }
 }
 
-impl Note {
+impl UploadRecord {
     /// Removes the record: the upload was completed or aborted.
     pub(super) fn forget(self) {
         if let Err(error) = std::fs::remove_file(&self.file) {
@@ -88,13 +88,13 @@ impl Note {
     }
 }
 
-impl Drop for Note {
+impl Drop for UploadRecord {
     fn drop(&mut self) {
         lock(&self.ours).remove(&self.file);
     }
 }
 
-fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+fn if_exists<T>(done: io::Result<T>) -> io::Result<Option<T>> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
@@ -110,17 +110,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_is_at_is_left_over() {
+    fn only_uploads_of_earlier_processes_are_left_over() {
         let folder = tempfile::tempdir().unwrap();
-        let begun = Begun::open(folder.path()).unwrap();
+        let upload_records = UploadRecords::open(folder.path()).unwrap();
         let key = Key::from("top/home/ann/a b");
-        let note = begun.note(&key, "first/id+=").unwrap();
-        begun.note(&key, "second").unwrap().forget();
-        assert!(begun.left().unwrap().is_empty());
+        let note = upload_records.note(&key, "first/id+=").unwrap();
+        upload_records.note(&key, "second").unwrap().forget();
+        assert!(upload_records.left().unwrap().is_empty());
 
         std::mem::forget(note);
-        assert!(begun.left().unwrap().is_empty(), "this process is at it");
-        let next = Begun::open(folder.path()).unwrap();
+        assert!(upload_records.left().unwrap().is_empty(), "this process is at it");
+        let next = UploadRecords::open(folder.path()).unwrap();
         let mut left = next.left().unwrap();
         assert_eq!(left.len(), 1);
         let found = left.remove(0);
@@ -133,22 +133,22 @@ mod tests {
 
     /// A dangling link is listed and cannot be read, like a record that is removed at that moment.
     #[test]
-    fn a_note_that_goes_while_notes_are_read_hides_no_other() {
+    fn a_record_removed_during_reading_hides_no_other() {
         let folder = tempfile::tempdir().unwrap();
-        let begun = Begun::open(folder.path()).unwrap();
-        drop(begun.note(&Key::from("k"), "id").unwrap());
+        let upload_records = UploadRecords::open(folder.path()).unwrap();
+        drop(upload_records.note(&Key::from("k"), "id").unwrap());
         for name in ["0", "z"] {
             std::os::unix::fs::symlink("nowhere", folder.path().join(name)).unwrap();
         }
-        assert_eq!(begun.left().unwrap().len(), 1);
+        assert_eq!(upload_records.left().unwrap().len(), 1);
     }
 
     #[test]
-    fn a_torn_note_stands_for_nothing() {
+    fn a_torn_record_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("0"), "an id without a k").unwrap();
-        let begun = Begun::open(folder.path()).unwrap();
-        assert!(begun.left().unwrap().is_empty());
+        let upload_records = UploadRecords::open(folder.path()).unwrap();
+        assert!(upload_records.left().unwrap().is_empty());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

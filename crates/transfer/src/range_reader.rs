@@ -18,7 +18,7 @@ use super::patience::Patience;
 pub(super) const OTHER_BYTES: &str = "sent bytes of a file that were not requested";
 
 /// A file, or a range of it, that is being read.
-pub struct Stretch<'a> {
+pub struct RangeReader<'a> {
     files: FileClient<'a>,
     path: PfsPath,
     /// The bytes that have not arrived; the first reply corrects the end.
@@ -33,46 +33,50 @@ pub struct Stretch<'a> {
 
 impl<'a> FileClient<'a> {
     /// Reads a whole file. If the server knows its digest and another one arrived, the end is an error.
-    pub async fn cat(&self, path: &PfsPath) -> Result<Stretch<'a>, ClientError> {
-        let mut stretch = self.no_bytes(path, 0..u64::MAX);
-        stretch.check = Some(Default::default());
-        stretch.begin().await?;
-        Ok(stretch)
+    pub async fn cat(&self, path: &PfsPath) -> Result<RangeReader<'a>, ClientError> {
+        let mut reader = self.no_bytes(path, 0..u64::MAX);
+        reader.check = Some(Default::default());
+        reader.begin().await?;
+        Ok(reader)
     }
 
     /// Reads a range of a file, which may end beyond the file. A range without any byte of the file yields nothing.
     ///
     /// All bytes belong to one version of the file, unless it is modified in place during a reply: to detect that, compare its
     /// version afterwards. A broken reply is resumed; if that fails, the result is an error, never a short read.
-    pub async fn stretch(&self, path: &PfsPath, range: Range<u64>) -> Result<Stretch<'a>, ClientError> {
+    pub async fn read_range(
+        &self,
+        path: &PfsPath,
+        range: Range<u64>,
+    ) -> Result<RangeReader<'a>, ClientError> {
         let meta = self.stat(path).await?;
         if meta.is_file() && (range.is_empty() || range.start >= meta.size) {
             return Ok(self.no_bytes(path, 0..0));
         }
         // The reply says why anything but a file cannot be read.
         let range = if range.is_empty() { 0..1 } else { range };
-        self.stretch_of_version(path, range, None).await
+        self.read_range_of_version(path, range, None).await
     }
 
     /// Reads a range of the version that [`FileClient::stat`] returned; fails if the file has changed since. Without a version,
     /// any is accepted.
-    pub async fn stretch_of_version(
+    pub async fn read_range_of_version(
         &self,
         path: &PfsPath,
         range: Range<u64>,
         version: Option<&str>,
-    ) -> Result<Stretch<'a>, ClientError> {
-        let mut stretch = self.no_bytes(path, range);
-        if stretch.rest.is_empty() {
-            return Ok(stretch);
+    ) -> Result<RangeReader<'a>, ClientError> {
+        let mut reader = self.no_bytes(path, range);
+        if reader.rest.is_empty() {
+            return Ok(reader);
         }
-        stretch.version = version.and_then(quoted);
-        stretch.begin().await?;
-        Ok(stretch)
+        reader.version = version.and_then(quoted);
+        reader.begin().await?;
+        Ok(reader)
     }
 
-    fn no_bytes(&self, path: &PfsPath, rest: Range<u64>) -> Stretch<'a> {
-        Stretch {
+    fn no_bytes(&self, path: &PfsPath, rest: Range<u64>) -> RangeReader<'a> {
+        RangeReader {
             files: *self,
             path: path.clone(),
             rest,
@@ -84,7 +88,7 @@ impl<'a> FileClient<'a> {
     }
 }
 
-impl Stretch<'_> {
+impl RangeReader<'_> {
     async fn begin(&mut self) -> Result<(), ClientError> {
         while let Err(error) = self.ask().await {
             // The server was not reachable in the first place.
