@@ -1,6 +1,8 @@
 //! Uploads to a server that forgets them.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use paddlecloud_api::client::{Client, ClientError, Credentials, Limits};
@@ -199,6 +201,48 @@ async fn after_a_broken_pack_all_packs_are_as_small_as_the_connection_bears() {
     let packs: Vec<&str> = log.iter().filter_map(|seen| seen.query("entries")).collect();
     assert_eq!(packs[..3], ["32", "16", "8"]);
     assert_eq!(packs[3..], ["4"; 8]);
+}
+
+#[tokio::test]
+async fn packs_grow_again_once_enough_of_them_have_arrived() {
+    let is_first = AtomicBool::new(true);
+    let (endpoint, log) = serve(move |_, seen| {
+        let Some(entries) = seen.query("entries") else {
+            let body = serde_json::json!({"code": 200, "msg": vec![serde_json::Value::Null; 2]});
+            return Reply::Keep(json(200, &body.to_string()));
+        };
+        if is_first.swap(false, Ordering::Relaxed) {
+            return Reply::Cut(Vec::new());
+        }
+        let body = format!(r#"{{"code":200,"msg":{{"stored":{entries},"kept":[],"failed":[]}}}}"#);
+        Reply::Keep(json(200, &body))
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let entry = |name: &str| {
+        std::fs::write(folder.path().join(name), "x").unwrap();
+        Entry {
+            path: name.parse().unwrap(),
+            node: Node::file(1, false),
+            mtime: Mtime::from_nanos(1),
+        }
+    };
+    let upload = |number: usize| Upload::Tree {
+        local: folder.path().to_owned(),
+        remote: format!("/pfs/dc/home/me/{number}").parse().unwrap(),
+        entries: vec![entry("a"), entry("b")],
+    };
+    let options = TransferOptions {
+        transfers: NonZeroUsize::MIN,
+        ..TransferOptions::default()
+    };
+    let uploads = (0..10).map(upload).collect();
+    let summary = client(&endpoint).files().upload(uploads, &options, &()).await;
+    assert_eq!((summary.transferred, summary.failures.len()), (20, 0));
+    let log = log.lock().unwrap();
+    let packs: Vec<&str> = log.iter().filter_map(|seen| seen.query("entries")).collect();
+    assert_eq!(packs[..17], [["2"].as_slice(), &["1"; 16]].concat());
+    assert_eq!(packs[17..], ["2"; 2]);
 }
 
 #[tokio::test]
