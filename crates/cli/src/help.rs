@@ -43,7 +43,7 @@ const GROUPS: [Group; 5] = [
             ("pfs", "the same commands, as `pfs cp` and so on"),
             ("publish", "share a file with a link"),
             ("stat", "show the metadata of a file"),
-            ("sync", "make two folders identical"),
+            ("sync", "copy new and changed files"),
         ],
     },
     Group {

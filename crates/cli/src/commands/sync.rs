@@ -1,4 +1,4 @@
-//! `sync <src> <dest>`: makes one folder equal to another.
+//! `sync <src> <dest>`: copies to one folder what is new or changed in another.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::transfer::location::Location;
 use crate::transfer::{self, Mirror, TransferArgs};
 
-/// Make a remote folder identical to a local one, or vice versa
+/// Copy new and changed files from a local folder to a remote one, or vice versa
 ///
 /// Copies to DEST whatever is different in SRC; a trailing `/` makes no difference. Only changes are sent. With
 /// `--delete`, files that SRC lacks are deleted last, and only if SRC was read and copied completely. Excluded files are

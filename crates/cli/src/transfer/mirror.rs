@@ -1,4 +1,4 @@
-//! `sync`: makes one folder identical to another.
+//! `sync`: copies to one folder what is new or changed in another.
 //!
 //! Excluded files are neither sent nor deleted. If the source could not be read completely, nothing is deleted. If a file could
 //! not be copied, only entries that were in the way are deleted.

@@ -56,7 +56,7 @@ impl fmt::Display for TooMuch {
 }
 
 impl fmt::Display for Largest {
-    /// `7 trainers of 2 cores and 4 GiB fit beside 2 parameter servers`.
+    /// `7 trainers of 2 cores and 4 GiB fit with 2 parameter servers`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Largest { each, pservers, .. } = self;
         write!(
@@ -72,7 +72,7 @@ impl fmt::Display for Largest {
         f.write_str(if self.trainers == 1 { " fits" } else { " fit" })?;
         match pservers {
             0 => Ok(()),
-            count => write!(f, " beside {}", counted(*count, "parameter server")),
+            count => write!(f, " with {}", counted(*count, "parameter server")),
         }
     }
 }

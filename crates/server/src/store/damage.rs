@@ -32,7 +32,7 @@ impl Damaged {
     pub fn hint(&self) -> String {
         let place = &self.place;
         format!(
-            "restore it from a backup; without one, move away `{place}`, the files beside it that begin with the same name, and the folder `attempts`: the history of jobs and their logs are then empty, packages and outputs stay"
+            "restore it from a backup; without one, move the files `{place}*` and the folder `attempts` elsewhere: the server then starts without job history and logs, packages and outputs stay"
         )
     }
 }

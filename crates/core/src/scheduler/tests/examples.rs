@@ -274,7 +274,7 @@ fn a_refusal_names_the_largest_job_that_would_fit() {
     assert_eq!(
         scheduler.check_fits_ever(&request).unwrap_err().to_string(),
         "42 cores requested, 16 in total; 82 GiB of memory requested, 32 GiB in total; \
-         at most 7 trainers of 2 cores and 4 GiB fit beside 2 parameter servers"
+         at most 7 trainers of 2 cores and 4 GiB fit with 2 parameter servers"
     );
     assert!(scheduler.check_fits_ever(&job(2, 16)).is_ok());
 }

@@ -106,7 +106,7 @@ impl From<AppError> for ErrorBody {
             }),
             AppError::NoAddress => refused(ErrorName::Forbidden)
                 .with_hint("download the file with `paddlectl cp` and send it from this machine")
-                .with_hint("links work on a shared server: docs/guide/configuration.md"),
+                .with_hint("links need a shared server, which other machines can reach"),
             AppError::AccountEnded => refused(ErrorName::Unauthorized),
             AppError::HomeStays { .. } => refused(ErrorName::Internal)
                 .with_hint("the account is disabled; repair the storage and delete it again"),

@@ -43,7 +43,7 @@ async fn a_file_that_is_not_a_database_is_refused_with_a_hint() {
     .unwrap();
     insta::assert_snapshot!(refused(folder.path(), 0).await, @"
     the database `DATA/server.db` is damaged: error returned from database: (code: 26) file is not a database
-    hint: restore it from a backup; without one, move away `DATA/server.db`, the files beside it that begin with the same name, and the folder `attempts`: the history of jobs and their logs are then empty, packages and outputs stay
+    hint: restore it from a backup; without one, move the files `DATA/server.db*` and the folder `attempts` elsewhere: the server then starts without job history and logs, packages and outputs stay
     ");
 }
 
