@@ -5,7 +5,8 @@
 //! they are not included.
 //!
 //! A restore replaces the database in one transaction and then merges newer data of the old database: newer states of jobs, newer
-//! jobs and accounts, and the rest of the audit log stay, and tokens revoked since the backup stay revoked.
+//! jobs and accounts, and the rest of the audit log stay, and tokens revoked since the backup stay revoked. A database that was
+//! created after the backup, for example by an accidental start, revokes none.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -316,7 +317,7 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
         )
         .await?;
     }
-    if before.contains(&"tokens") {
+    if before.contains(&"tokens") && has_log_of_backup(change, before).await? {
         let known = format!("SELECT digest FROM {BEFORE}tokens");
         execute(
             change,
@@ -331,6 +332,21 @@ async fn merge(change: &mut AnyConnection, before: &[&'static str]) -> Result<()
         merge_audit(change).await?;
     }
     Ok(())
+}
+
+/// Whether the old database has the first row of the backup's audit log: it is the same database as in the backup, so tokens
+/// that it lacks were revoked. A backup without such a row is assumed to be of the same database.
+async fn has_log_of_backup(change: &mut AnyConnection, before: &[&'static str]) -> Result<bool, BackupError> {
+    let first = sqlx::query("SELECT digest FROM audit ORDER BY seq LIMIT 1");
+    let Some(first) = first.fetch_optional(&mut *change).await? else {
+        return Ok(true);
+    };
+    if !before.contains(&"audit") {
+        return Ok(false);
+    }
+    let text = format!("SELECT COUNT(*) FROM {BEFORE}audit WHERE digest = $1");
+    let same = sqlx::query(AssertSqlSafe(text)).bind(first.try_get::<String, _>(0)?);
+    Ok(same.fetch_one(change).await?.try_get::<i64, _>(0)? > 0)
 }
 
 /// Keeps accounts that were added since the backup. If the backup gives an account's name to another one, the account

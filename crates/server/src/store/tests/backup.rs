@@ -6,7 +6,7 @@ use paddlecloud_core::job::Phase;
 use paddlecloud_core::names::UserName;
 
 use super::*;
-use crate::store::{AuditEntry, AuditState, BackupError, Heir, SecretRow, back_up, restore};
+use crate::store::{AuditEntry, AuditState, BackupError, Heir, SecretRow, TokenRow, back_up, restore};
 use crate::users::Record;
 
 /// Folders of one test.
@@ -299,4 +299,49 @@ async fn an_account_deleted_since_the_backup_stays_deleted_and_its_name_inherits
     let secrets = restored.secrets_all().await.unwrap();
     assert_eq!(secrets, [secret("other", "second")]);
     restored.close().await;
+}
+
+#[tokio::test]
+async fn tokens_revoked_since_the_backup_stay_revoked_but_a_new_database_revokes_none() {
+    let place = Place::new();
+    let (url, new, empty) = (
+        place.sqlite("a.db"),
+        place.sqlite("new.db"),
+        place.sqlite("empty.db"),
+    );
+    let store = opened(&url).await;
+    for digest in ["kept", "revoked"] {
+        let token = TokenRow {
+            digest: digest.to_owned(),
+            expires: i64::MAX,
+            ..TokenRow::default()
+        };
+        store
+            .token_save(token, 0, Vec::new(), entry(digest))
+            .await
+            .unwrap();
+    }
+    back_up(&url, &place.file()).await.unwrap();
+    store
+        .token_remove("revoked".to_owned(), entry("revoked"))
+        .await
+        .unwrap();
+    store.close().await;
+    // The server was started after the database was lost, and somebody logged in or nobody did.
+    let store = opened(&new).await;
+    add(&store, 1, "ann").await;
+    store.close().await;
+    opened(&empty).await.close().await;
+    for (url, expected) in [
+        (&url, [true, false]),
+        (&new, [true, true]),
+        (&empty, [true, true]),
+    ] {
+        restore(url, &place.file(), &place.data()).await.unwrap();
+        let store = opened(url).await;
+        let kept = store.token_find("kept").await.unwrap().is_some();
+        let revoked = store.token_find("revoked").await.unwrap().is_some();
+        assert_eq!([kept, revoked], expected, "{url:?}");
+        store.close().await;
+    }
 }
