@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobRef, UserName};
-use paddlecloud_core::ports::JobStore;
+use paddlecloud_core::ports::{JobStore, PageRequest};
 
 use super::accounts::audit;
 use super::{AdminOnly, App, AppError};
@@ -15,6 +15,8 @@ use crate::store::AuditEntry;
 
 /// The audit log's name for a kill.
 pub(super) const KILL: &str = "job.kill";
+/// How many of the caller's latest jobs are searched for a similar name.
+const SIMILAR_AMONG: usize = 100;
 
 impl App {
     /// Finds a job: any run by id, the latest by name. Other users' jobs do not exist for the caller; an administrator's access
@@ -38,7 +40,9 @@ impl App {
         };
         let job = found?;
         let own = job.filter(|job| caller.may(Action::UseOf(&job.user)));
-        let job = own.ok_or_else(|| self.no_such_job(caller, target))?;
+        let Some(job) = own else {
+            return Err(self.no_such_job(caller, target).await);
+        };
         if job.user != caller.user {
             let subject = format!("{}/{}", job.user, job.spec.name);
             self.record_access(caller, action, &subject, job.id.as_str())
@@ -93,10 +97,20 @@ impl App {
         self.record_access(caller, action, "all users", "").await
     }
 
-    fn no_such_job(&self, caller: &Caller, target: &JobRef) -> AppError {
-        let active = self.jobs.active();
-        let own = active.iter().filter(|job| job.user == caller.user);
-        let near = nearest(&target.to_string(), own.map(|job| job.spec.name.as_str()));
+    async fn no_such_job(&self, caller: &Caller, target: &JobRef) -> AppError {
+        let latest = PageRequest {
+            user: Some(caller.user.clone()),
+            name: None,
+            before: None,
+            limit: SIMILAR_AMONG,
+        };
+        // Without the jobs, the error has no suggestion.
+        let own = self
+            .store
+            .page(&latest)
+            .await
+            .map_or(Vec::new(), |page| page.jobs);
+        let near = nearest(&target.to_string(), own.iter().map(|job| job.spec.name.as_str()));
         AppError::NoJob {
             target: target.clone(),
             near: near.map(str::to_owned),
