@@ -70,7 +70,7 @@ impl App {
         };
         let mut views: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
         for (view, job) in views.iter_mut().zip(&jobs).take(MOST_EXPLAINED) {
-            self.add_waiting_reason(view, job).await;
+            self.add_waiting_reason(caller, view, job).await;
         }
         let next = jobs.last().filter(|_| more).map(|job| job.id.clone());
         Ok(JobList { jobs: views, next })
@@ -79,12 +79,12 @@ impl App {
     /// A job with its workers and timeline.
     pub async fn job_show(&self, caller: &Caller, target: &JobRef) -> Result<JobDetail, AppError> {
         let job = self.job_find(caller, target, "job.show").await?;
-        Ok(self.job_detail_with_reason(&job).await)
+        Ok(self.job_detail_with_reason(caller, &job).await)
     }
 
-    async fn job_detail_with_reason(&self, job: &Job) -> JobDetail {
+    async fn job_detail_with_reason(&self, caller: &Caller, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
-        self.add_waiting_reason(&mut detail.job, job).await;
+        self.add_waiting_reason(caller, &mut detail.job, job).await;
         detail
     }
 
@@ -126,16 +126,16 @@ impl App {
         };
         tokio::select! {
             () = self.jobs.wait_final(&job.id) => {}
-            () = pause => return Ok(WaitEnd::Timeout(self.job_now(&id).await?)),
+            () = pause => return Ok(WaitEnd::Timeout(self.job_now(caller, &id).await?)),
             () = self.stop.cancelled() => return Err(AppError::Stopping),
         }
-        Ok(WaitEnd::Final(self.job_now(&id).await?))
+        Ok(WaitEnd::Final(self.job_now(caller, &id).await?))
     }
 
     /// The current state of a job that the caller was just allowed to see.
-    async fn job_now(&self, id: &JobId) -> Result<JobDetail, AppError> {
+    async fn job_now(&self, caller: &Caller, id: &JobId) -> Result<JobDetail, AppError> {
         match self.jobs.get_any(id).await? {
-            Some(job) => Ok(self.job_detail_with_reason(&job).await),
+            Some(job) => Ok(self.job_detail_with_reason(caller, &job).await),
             None => Err(AppError::NoSuch {
                 what: What::Job,
                 name: id.to_string(),

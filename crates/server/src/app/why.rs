@@ -33,6 +33,23 @@ enum Mention {
     Ended,
 }
 
+/// Whose job the answer is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Reader,
+    /// Another user, for a reader who may see everything.
+    Another,
+}
+
+impl Owner {
+    fn of(job: &Job, reader: &UserName) -> Owner {
+        match job.user == *reader {
+            true => Owner::Reader,
+            false => Owner::Another,
+        }
+    }
+}
+
 /// The user who reads the answer.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
@@ -75,8 +92,8 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            answer.reason = with_history(&job, words::waiting(&why));
-            answer.ahead = why.ahead.iter().map(words::mention).collect();
+            answer.reason = with_history(&job, words::waiting(&why, Owner::of(&job, &caller.user)));
+            answer.ahead = why.ahead.iter().filter_map(words::known).collect();
             answer.ahead_total = why.ahead_total;
             answer.estimate = why.estimate;
             answer.estimate_basis = why.estimate.map(|_| words::ESTIMATE_BASIS.to_owned());
@@ -88,8 +105,8 @@ impl App {
         Ok(answer)
     }
 
-    /// Adds the scheduler's reason, as the job's owner may read it, to the view of a waiting job.
-    pub(super) async fn add_waiting_reason(&self, view: &mut JobView, job: &Job) {
+    /// Adds the scheduler's reason to the view of a waiting job. It names only jobs that the job's owner may see.
+    pub(super) async fn add_waiting_reason(&self, caller: &Caller, view: &mut JobView, job: &Job) {
         if job.phase != Phase::Pending {
             return;
         }
@@ -99,7 +116,8 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            view.message = Some(with_history(job, words::waiting(&why)));
+            let reason = words::waiting(&why, Owner::of(job, &caller.user));
+            view.message = Some(with_history(job, reason));
         }
     }
 
@@ -120,9 +138,13 @@ impl App {
     }
 }
 
-/// Whether the reader can make this change: killing a job is suggested only to a caller who may kill it.
+/// Whether the reader can make this change: killing a job is suggested only to a caller who may kill it, and only once.
 fn can_be_done_by_reader(change: &Change<Mention>) -> bool {
-    !matches!(change, Change::End(Mention::Hidden | Mention::Ended))
+    match change {
+        Change::End(Mention::Hidden | Mention::Ended) => false,
+        Change::End(job) => !words::is_stopping(job),
+        _ => true,
+    }
 }
 
 /// Prepends the reason why a job was queued again.
@@ -175,12 +197,12 @@ mod tests {
         let other_user: UserName = "somebody-else".parse().unwrap();
         let shown = |user: &UserName, sees_all| {
             let reader = Reader { user, sees_all };
-            words::mention(&reader.mention(Some(Arc::clone(&job))))
+            words::known(&reader.mention(Some(Arc::clone(&job))))
         };
-        let named = format!("secret ({})", job.id);
+        let named = Some(format!("secret ({})", job.id));
         assert_eq!(shown(&job.user, false), named);
         assert_eq!(shown(&other_user, true), named);
-        assert_eq!(shown(&other_user, false), "another user's job");
+        assert_eq!(shown(&other_user, false), None);
     }
 
     #[test]

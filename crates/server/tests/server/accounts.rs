@@ -214,6 +214,11 @@ async fn members_of_a_group_share_its_total_and_learn_nothing_else_of_each_other
     let why = get(&stage, "/api/v1/jobs/own/why", &login).await.text();
     let reason = "the total of 2 cores of your group `vision`: 2 in use, 1 requested";
     assert!(why.contains(reason) && !why.contains("ann"), "{why}");
+    let theirs = "the total of 2 cores of the user's group `vision`: 2 in use, 1 requested";
+    let why = stage.get("/api/v1/jobs/bob%2Fown/why").await.json();
+    assert_eq!(why["msg"]["reason"], theirs);
+    let all = stage.get("/api/v1/jobs?all_users=true").await.json();
+    assert_eq!(all["msg"][0]["message"], theirs, "{all}");
     let rows = get(&stage, "/api/v1/quota", &login).await.json();
     let is_shared = |row: &&Value| row["group"] == "vision";
     let shared: Vec<&Value> = rows["msg"].as_array().unwrap().iter().filter(is_shared).collect();

@@ -3,11 +3,11 @@
 //! Commands and flags of `paddlectl` are named here, not in the scheduler.
 
 use paddlecloud_core::duration;
-use paddlecloud_core::job::runs_alone;
+use paddlecloud_core::job::{Phase, runs_alone};
 use paddlecloud_core::quantity::counted;
 use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, Why};
 
-use super::Mention;
+use super::{Mention, Owner};
 
 /// The assumptions of an estimate.
 pub(super) const ESTIMATE_BASIS: &str =
@@ -15,15 +15,7 @@ pub(super) const ESTIMATE_BASIS: &str =
 
 const ANOTHERS: &str = "another user's job";
 
-/// `word-emb (j_…)`, or that it is another user's job.
-pub(super) fn mention(mention: &Mention) -> String {
-    match known(mention) {
-        Some(name) => name,
-        None => unknown(mention).to_owned(),
-    }
-}
-
-/// The same inside a sentence, with names in backticks.
+/// `word-emb (j_…)` in backticks, or that it is another user's job.
 fn quoted(mention: &Mention) -> String {
     match known(mention) {
         Some(name) => format!("`{name}`"),
@@ -31,7 +23,8 @@ fn quoted(mention: &Mention) -> String {
     }
 }
 
-fn known(mention: &Mention) -> Option<String> {
+/// `word-emb (j_…)`; `None` if the reader may not see it.
+pub(super) fn known(mention: &Mention) -> Option<String> {
     match mention {
         Mention::Own(job) | Mention::Seen(job) => Some(format!("{} ({})", job.spec.name, job.id)),
         Mention::Hidden | Mention::Ended => None,
@@ -45,18 +38,35 @@ fn unknown(mention: &Mention) -> &'static str {
     }
 }
 
+/// Whether the job was killed, or has failed, and its workers terminate.
+pub(super) fn is_stopping(mention: &Mention) -> bool {
+    match mention {
+        Mention::Own(job) | Mention::Seen(job) => matches!(job.phase, Phase::Stopping(_)),
+        Mention::Hidden | Mention::Ended => false,
+    }
+}
+
+/// `your`, or `the user's`.
+fn whose(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Reader => "your",
+        Owner::Another => "the user's",
+    }
+}
+
 /// `your quota of 2 cores`.
-fn quota(limit: &ExceededLimit) -> String {
+fn quota(limit: &ExceededLimit, owner: Owner) -> String {
     let amount = limit.kind.amount(limit.limit);
+    let whose = whose(owner);
     match &limit.group {
-        None => format!("your quota of {amount}"),
-        Some(group) => format!("the total of {amount} of your group `{group}`"),
+        None => format!("{whose} quota of {amount}"),
+        Some(group) => format!("the total of {amount} of {whose} group `{group}`"),
     }
 }
 
 /// One line on why a job waits, with the nodes that could otherwise help.
-pub(super) fn waiting(why: &Why<Mention>) -> String {
-    let mut text = reason(&why.reason);
+pub(super) fn waiting(why: &Why<Mention>, owner: Owner) -> String {
+    let mut text = reason(&why.reason, owner);
     let lacks_room = matches!(
         why.reason,
         Reason::TooBig(_) | Reason::Room { .. } | Reason::Scattered { .. }
@@ -72,10 +82,11 @@ pub(super) fn waiting(why: &Why<Mention>) -> String {
 }
 
 /// One line on why a job waits: `waits for 3 cores: 4 requested, 1 of 8 free`.
-fn reason(reason: &Reason<Mention>) -> String {
+fn reason(reason: &Reason<Mention>, owner: Owner) -> String {
     match reason {
         Reason::Alone { job, excess, ends_by } => {
             let end = match ends_by {
+                _ if is_stopping(job) => "it is stopping".to_owned(),
                 Some(end) => format!("its -max-runtime ends it by {end:.0}"),
                 None => "it has no -max-runtime, so its end is unknown".to_owned(),
             };
@@ -87,16 +98,20 @@ fn reason(reason: &Reason<Mention>) -> String {
         Reason::TooBig(excess) => format!("cannot start on these machines: {excess}"),
         Reason::BeyondQuota(limit) => format!(
             "cannot start within {}: {} requested",
-            quota(limit),
+            quota(limit, owner),
             limit.kind.amount(limit.asked)
         ),
         Reason::Quota(limit) => format!(
             "{}: {} in use, {} requested",
-            quota(limit),
+            quota(limit, owner),
             limit.kind.number(limit.used),
             limit.kind.number(limit.asked)
         ),
-        Reason::BehindOwn(job) => format!("behind your job {}, which waits for a quota", quoted(job)),
+        Reason::BehindOwn(job) => format!(
+            "behind {} job {}, which waits for a quota",
+            whose(owner),
+            quoted(job)
+        ),
         Reason::NeedsEverything { excess, held_by } => {
             let alone = runs_alone(excess);
             format!("waits until nothing else runs: {alone}{}", running(held_by))
@@ -145,7 +160,7 @@ fn reason(reason: &Reason<Mention>) -> String {
 fn behind(ahead: usize, higher: usize) -> String {
     let jobs = counted(ahead as u128, "job");
     match higher {
-        0 => format!("behind {jobs} submitted earlier"),
+        0 => format!("behind {jobs} in the queue"),
         higher if higher == ahead => format!("behind {jobs} of higher priority"),
         higher => format!("behind {jobs}, {higher} of them of higher priority"),
     }
@@ -220,7 +235,7 @@ fn kill_target(job: &Mention) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use paddlecloud_core::job::Job;
+    use paddlecloud_core::job::{Job, Outcome};
     use paddlecloud_core::quantity::{Bytes, Cpu};
     use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage};
     use paddlecloud_core::testing::samples;
@@ -311,7 +326,10 @@ mod tests {
             },
             Reason::NextRound,
         ];
-        let shown: Vec<String> = reasons.iter().map(|why| shown(reason(why))).collect();
+        let shown: Vec<String> = reasons
+            .iter()
+            .map(|why| shown(reason(why, Owner::Reader)))
+            .collect();
         insta::assert_snapshot!(shown.join("\n"), @r"
         waits for `big (ID)`, which runs alone because it is larger than the machine (5 cores requested, 2 in total); its -max-runtime ends it by 2026-01-01T00:01:00Z
         waits for another user's job, which runs alone because it is larger than the machine (5 cores requested, 2 in total); it has no -max-runtime, so its end is unknown
@@ -325,22 +343,63 @@ mod tests {
         waits for room on single machines: 3 trainers requested, 2 would fit now; held by `big (ID)`
         waits for room on single machines: none has enough for its 1 worker; held by `big (ID)`
         behind 3 jobs, 1 of them of higher priority; what is free is reserved for another user's job
-        behind 1 job submitted earlier; what is free is reserved for `big (ID)`
+        behind 1 job in the queue; what is free is reserved for `big (ID)`
         starts with the next scheduling decision
         ");
     }
 
     #[test]
+    fn an_administrator_reads_whose_quota_another_users_job_waits_for() {
+        let limit = |group: Option<&str>| ExceededLimit {
+            group: group.map(Into::into),
+            kind: LimitKind::Jobs,
+            limit: 2,
+            used: 2,
+            asked: 1,
+        };
+        let reasons = [
+            Reason::BeyondQuota(limit(None)),
+            Reason::Quota(limit(None)),
+            Reason::Quota(limit(Some("vision"))),
+            Reason::BehindOwn(Mention::Seen(job())),
+        ];
+        let shown = reasons.iter().map(|why| shown(reason(why, Owner::Another)));
+        insta::assert_snapshot!(shown.collect::<Vec<_>>().join("\n"), @r"
+        cannot start within the user's quota of 2 jobs: 1 job requested
+        the user's quota of 2 jobs: 2 in use, 1 requested
+        the total of 2 jobs of the user's group `vision`: 2 in use, 1 requested
+        behind the user's job `big (ID)`, which waits for a quota
+        ");
+    }
+
+    #[test]
+    fn a_job_that_runs_alone_and_was_killed_is_stopping() {
+        let mut killed = samples::starting(1, samples::spec("big", 0, 1));
+        killed.phase = Phase::Stopping(Outcome::Killed);
+        let alone = Reason::Alone {
+            job: Mention::Own(Arc::new(killed)),
+            excess: Excess::Together(vec![short(ResourceKind::Cpu, 5000, 2000)]),
+            ends_by: None,
+        };
+        assert_eq!(
+            shown(reason(&alone, Owner::Reader)),
+            "waits for `big (ID)`, which runs alone because it is larger than the machine \
+             (5 cores requested, 2 in total); it is stopping"
+        );
+    }
+
+    #[test]
     fn unusable_nodes_are_counted_when_resources_are_lacking() {
         let with = |reason, closed_nodes| {
-            waiting(&Why {
+            let why = Why {
                 reason,
                 ahead: Vec::new(),
                 ahead_total: 0,
                 estimate: None,
                 change: None,
                 closed_nodes,
-            })
+            };
+            waiting(&why, Owner::Reader)
         };
         let none = || Reason::TooBig(Excess::OneWorker(short(ResourceKind::Cpu, 1000, 0)));
         let shown = [
@@ -353,7 +412,10 @@ mod tests {
         cannot start on these machines: 1 core requested for one worker, 0 on the largest machine; 1 node of the cluster is cordoned, tainted or not ready
         waits for 3 cores: 4 requested, 1 of 8 free; 2 nodes of the cluster are cordoned, tainted or not ready
         ");
-        assert_eq!(with(Reason::NextRound, 1), reason(&Reason::NextRound));
+        assert_eq!(
+            with(Reason::NextRound, 1),
+            reason(&Reason::NextRound, Owner::Reader)
+        );
     }
 
     #[test]
@@ -379,7 +441,7 @@ mod tests {
             with_outside(1500, holders(Vec::new(), 0)),
             with_outside(250, holders(vec![Mention::Hidden], 1)),
         ];
-        let shown: Vec<String> = held.map(|held| shown(reason(&cores(held)))).into();
+        let shown: Vec<String> = held.map(|held| shown(reason(&cores(held), Owner::Reader))).into();
         insta::assert_snapshot!(shown.join("\n"), @r"
         waits for 3 cores: 4 requested, 1 of 8 free; held by `big (ID)`
         waits for 3 cores: 4 requested, 1 of 8 free; held by another user's job
