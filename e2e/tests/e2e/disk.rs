@@ -109,7 +109,7 @@ fn on_a_full_disk_jobs_can_be_killed_and_new_jobs_are_refused() {
     let reply = wait_until("monitoring sees it", || {
         Some(readiness(&folder)).filter(|reply| reply.contains("\"code\":507"))
     });
-    assert!(reply.contains("`paddlectl prune --older-than 7d`"), "{reply}");
+    assert!(reply.contains("`paddlectl prune --all --outputs`"), "{reply}");
     std::fs::remove_file(folder.join("pebble")).unwrap();
     std::fs::remove_file(stone).unwrap();
     wait_until("the server is ready again", || {

@@ -239,6 +239,25 @@ async fn a_waiting_job_says_why() {
 }
 
 #[tokio::test]
+async fn a_job_of_the_same_user_with_a_similar_name_is_suggested() {
+    let stage = Stage::new().await;
+    stage.submit("hello").await;
+    let killed = stage
+        .send(Request::new("DELETE", "/api/v1/jobs/hello"))
+        .await
+        .json();
+    assert_eq!(killed["ending"], 0, "it had not started");
+    for path in ["/api/v1/jobs/helo", "/api/v1/jobs/helo/why"] {
+        let missing = stage.get(path).await.json();
+        assert_eq!(missing["hints"], json!(["did you mean `hello`?"]), "{path}");
+    }
+    let request = Request::new("GET", "/api/v1/jobs/helo").header("authorization", &basic("you"));
+    let others = request.send(&stage.address).await.text();
+    assert!(!others.contains("hello"), "{others}");
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn a_dry_run_checks_everything_and_makes_nothing() {
     let stage = Stage::new().await;
     let mut body = request("a");
@@ -251,11 +270,9 @@ async fn a_dry_run_checks_everything_and_makes_nothing() {
     body["cpu"] = json!(7);
     let too_big = stage.post("/api/v1/jobs", body).await;
     assert_eq!(too_big.json()["error"], "too-big", "{}", too_big.text());
-    let hint = too_big.json()["hints"][0].as_str().unwrap_or_default().to_owned();
-    assert!(
-        hint.starts_with("request less with `-parallelism`"),
-        "{}",
-        too_big.text()
+    assert_eq!(
+        too_big.json()["hints"],
+        json!(["request less with `-cpu` or `-pscpu`"])
     );
     assert_eq!(stage.get("/api/v1/jobs?all=1").await.json()["msg"], json!([]));
     stage.finish().await;

@@ -90,7 +90,7 @@ fn a_disk_that_fills_up_in_the_middle_harms_no_file() {
     site.run("ada", &submit)
         .refused(1)
         .says("no space is left to write")
-        .says("hint: free some space on the server");
+        .says("hint: free some space: `paddlectl du`");
     wait_until("nothing half-written stays", || {
         staged(&disk_at).is_empty().then_some(())
     });

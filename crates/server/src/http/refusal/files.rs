@@ -5,7 +5,7 @@ use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::{AccessError, RootError};
 
-use super::disk_is_full;
+use super::{FREE_SPACE, disk_is_full};
 use crate::app::AppError;
 use crate::error_chain::chain_of;
 use crate::files::FilesError;
@@ -23,9 +23,7 @@ impl From<FilesError> for ErrorBody {
         }
         let body = ErrorBody::new(name, error.to_string());
         match (error, name) {
-            (_, ErrorName::StorageFull) => {
-                body.with_hint("free some space on the server, or ask an administrator")
-            }
+            (_, ErrorName::StorageFull) => body.with_hint(FREE_SPACE),
             (_, ErrorName::QuotaExceeded) => body.with_hint(
                 "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
             ),
@@ -36,6 +34,9 @@ impl From<FilesError> for ErrorBody {
                 body.with_hint("`paddlectl publish` lists them, and `--revoke ID` revokes one")
             }
             (FilesError::NoLink(_), _) => body.with_hint("`paddlectl publish` lists your links"),
+            (FilesError::Ours(_), _) => body.with_hint(
+                "`paddlectl prune --all` removes your ended jobs and their copies there; put your own files elsewhere",
+            ),
             (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
                 body.with_hint("send it again: no part of it was stored")
             }
@@ -217,10 +218,7 @@ mod tests {
         assert_eq!(folder.hints, ["`-r` removes folders and their contents"]);
         let full = refused(RootError::NoSpace("f".parse().unwrap()));
         assert_eq!(full.error, ErrorName::StorageFull);
-        assert_eq!(
-            full.hints,
-            ["free some space on the server, or ask an administrator"]
-        );
+        assert_eq!(full.hints, [FREE_SPACE]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::conductor::Refusal;
+use paddlecloud_core::scheduler::{Excess, LimitKind, ResourceKind, TooMuch};
 
 use super::{disk_is_full, internal, store_failed};
 use crate::logs::LogsError;
@@ -34,9 +35,10 @@ fn undone_body(undone: Undone) -> ErrorBody {
             match big.largest {
                 // The message names the number of trainers that fits.
                 Some(_) => body,
-                None => body.with_hint(
-                    "request less with `-parallelism`, `-pservers`, `-cpu`, `-gpu`, `-memory`, `-pscpu` or `-psmemory`",
-                ),
+                None => match flags(&big.problem) {
+                    Some(flags) => body.with_hint(format!("request less with {flags}")),
+                    None => body,
+                },
             }
         }
         Undone::Refused(Refusal::Priority { most, .. }) => ErrorBody::new(ErrorName::QuotaExceeded, problem)
@@ -52,6 +54,24 @@ fn undone_body(undone: Undone) -> ErrorBody {
             ErrorBody::new(ErrorName::Unavailable, problem).with_hint("try again when it is back")
         }
     }
+}
+
+/// The flags of `submit` that make a request smaller which does not fit even with one trainer; `None` if none helps.
+fn flags(problem: &TooMuch) -> Option<&'static str> {
+    let kind = match problem {
+        TooMuch::Machines(Excess::OneWorker(short)) => short.kind,
+        TooMuch::Machines(Excess::Together(short)) => short.first()?.kind,
+        TooMuch::Machines(Excess::OneByOne) => return Some("`-cpu`, `-memory`, `-gpu` or `-pservers`"),
+        TooMuch::Quota(limit) => match limit.kind {
+            LimitKind::Resource(kind) => kind,
+            LimitKind::Trainers | LimitKind::Jobs => return None,
+        },
+    };
+    Some(match kind {
+        ResourceKind::Cpu => "`-cpu` or `-pscpu`",
+        ResourceKind::Memory => "`-memory` or `-psmemory`",
+        ResourceKind::Gpu => "`-gpu`",
+    })
 }
 
 impl From<LogsError> for ErrorBody {
@@ -76,6 +96,8 @@ impl From<LogsError> for ErrorBody {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::scheduler::{ExceededLimit, Shortage, TooBig};
+
     use super::*;
 
     #[test]
@@ -93,6 +115,42 @@ mod tests {
             body.hints,
             ["use `-jobname emb-2`, or stop the other one with `paddlectl kill emb`"]
         );
+    }
+
+    #[test]
+    fn only_flags_of_the_exceeded_resource_are_suggested() {
+        let short = |kind| Shortage {
+            kind,
+            asked: 4,
+            there: 2,
+        };
+        let hints = |problem| {
+            let big = TooBig {
+                problem,
+                largest: None,
+            };
+            ErrorBody::from(JobsError::from(Undone::Refused(big.into()))).hints
+        };
+        let machine = |kind| hints(TooMuch::Machines(Excess::OneWorker(short(kind))));
+        assert_eq!(machine(ResourceKind::Gpu), ["request less with `-gpu`"]);
+        assert_eq!(
+            machine(ResourceKind::Cpu),
+            ["request less with `-cpu` or `-pscpu`"]
+        );
+        let quota = |kind| {
+            hints(TooMuch::Quota(ExceededLimit {
+                group: None,
+                kind,
+                limit: 2,
+                used: 0,
+                asked: 4,
+            }))
+        };
+        assert_eq!(
+            quota(LimitKind::Resource(ResourceKind::Memory)),
+            ["request less with `-memory` or `-psmemory`"]
+        );
+        assert!(quota(LimitKind::Jobs).is_empty());
     }
 
     #[test]

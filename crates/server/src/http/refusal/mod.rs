@@ -21,6 +21,10 @@ pub(super) use files::{mkdir_refused, removal_refused};
 /// When to ask again for logs: how long the others read is not known.
 const READERS_END: Duration = Duration::from_secs(5);
 
+/// What helps when a disk of the server is full, also on an embedded server, which has no administrator.
+const FREE_SPACE: &str = "free some space: `paddlectl du` shows the largest entries, `paddlectl rm` removes files, \
+     `paddlectl prune --all --outputs` removes ended jobs and their outputs; on a shared server, an administrator can help";
+
 impl From<AppError> for Refused {
     fn from(error: AppError) -> Refused {
         Refused(error.into())
@@ -158,8 +162,7 @@ pub(super) fn store_failed(error: StoreError) -> ErrorBody {
 }
 
 fn disk_is_full() -> ErrorBody {
-    ErrorBody::new(ErrorName::StorageFull, "the server's disk is full")
-        .with_hint("free some space on the server, for example with `paddlectl prune --older-than 7d`")
+    ErrorBody::new(ErrorName::StorageFull, "the server's disk is full").with_hint(FREE_SPACE)
 }
 
 #[cfg(test)]
