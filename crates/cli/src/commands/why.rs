@@ -1,6 +1,7 @@
 //! `why <job>`: why it waits, or why it failed.
 
 use paddlecloud_api::jobs::WhyView;
+use paddlecloud_core::quantity::counted;
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
@@ -38,14 +39,15 @@ fn show(why: &WhyView, now: jiff::Timestamp, out: &mut Printer) -> Result<(), Cl
         "{} ({}) is {}: {}",
         why.job.name, why.job.id, why.job.status, why.reason
     ))?;
-    if !why.ahead.is_empty() {
-        let more = why.ahead_total.saturating_sub(why.ahead.len());
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
+    if why.ahead_total > 0 {
+        let unnamed = why.ahead_total.saturating_sub(why.ahead.len());
+        let named = why.ahead.join(", ");
+        let jobs = match (why.ahead.is_empty(), unnamed) {
+            (true, _) => counted(unnamed as u128, "other job"),
+            (false, 0) => named,
+            (false, _) => format!("{named} and {unnamed} more"),
         };
-        out.line(format!("ahead of it: {}{more}", why.ahead.join(", ")))?;
+        out.line(format!("ahead of it: {jobs}"))?;
     }
     if let Some(time) = why.estimate {
         out.line(format!(
