@@ -297,6 +297,6 @@ pub fn tell_end(job: &str, end: &LogEnd, context: &mut Context<'_>) -> u8 {
 pub fn tell_left(job: &str, context: &mut Context<'_>) {
     let program = context.program;
     context.world.err.line(format!(
-        "\ndetached; {job} keeps running: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
+        "\ndetached; {job} continues: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
     ));
 }
