@@ -204,6 +204,12 @@ async fn show(
             return Ok(Reading::Ended(None));
         };
         is_heard = true;
+        if let Some(message) = view.restart(&event, out) {
+            context.world.out.bytes(out)?;
+            context.world.out.flush()?;
+            out.clear();
+            context.world.err.note(&message);
+        }
         view.show(&event, out);
         if !log.has_more() || out.len() > 64 << 10 || matches!(event, LogEvent::Gap { .. }) {
             context.world.out.bytes(out)?;
