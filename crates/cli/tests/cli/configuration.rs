@@ -48,6 +48,8 @@ fn every_configuration_error_has_a_message_and_a_hint() {
             "datacenters:\n- name: datacenter1\n  endpoint: x\ncurrent-datacenter: datacentre1\n",
         ),
         ("no endpoint", "datacenters:\n- name: a\n  username: u\n"),
+        ("misspelt key", "datacenters:\n- name: a\n  endpont: x\n"),
+        ("misspelt key of a mapping", "a:\n  endpont: x\n"),
         ("bad endpoint", "datacenters:\n- name: a\n  endpoint: ftp://x\n"),
         ("no name", "datacenters:\n- username: a\n  endpoint: x\n"),
         (
