@@ -42,6 +42,18 @@ fn missing_arguments_are_reported_before_anything_is_sent() {
         ("admin user delete ann", "`--keep`, `--give-to NAME` or `--purge`"),
         ("admin user set ann", "nothing to change"),
         ("admin user set ann --quota cpu", "write `cpu=16`"),
+        (
+            "admin user set ann --quota cpu=",
+            "or `cpu=none` to remove the limit",
+        ),
+        (
+            "admin user add bob --quota cpu=many",
+            "`cpu`: `many` is not a value",
+        ),
+        (
+            "admin user add bob --quota gpu=1,cores=4",
+            "`cores` is not a limit: use cpu, ",
+        ),
     ] {
         let outcome = shell.line(line);
         assert_eq!(outcome.code, 2, "{line}: {}", outcome.err);
