@@ -10,6 +10,8 @@ pub enum Sought {
     /// One of these; only those that begin like the last word.
     Words(Vec<String>),
     Jobs,
+    /// Datacenters of the configuration.
+    Datacenters,
     /// Workers of this job, or of all running jobs.
     Workers(Option<String>),
     /// A path below `/pfs`.
@@ -149,9 +151,12 @@ impl<'a> Line<'a> {
             _ if !names.is_empty() => Sought::Words(beginning(names, last)),
             "job" if self.command().get_name() == "get" && !self.lists_workers() => Sought::Nothing,
             "job" | "jobs" => Sought::Jobs,
+            "datacenter" => Sought::Datacenters,
+            "name" if self.command().get_name() == "use" => Sought::Datacenters,
             "worker" => Sought::Workers(self.positionals.first().map(|job| (*job).to_owned())),
             "command" if self.path.len() == 2 => {
                 let commands = self.path[0].get_subcommands();
+                let commands = commands.filter(|command| !command.is_hide_set());
                 let names = commands.map(|command| command.get_name().to_owned());
                 Sought::Words(beginning(names.collect(), last))
             }
@@ -220,6 +225,14 @@ mod tests {
             "-datacenter dc wait ",
         ] {
             assert_eq!(of(line), Sought::Jobs, "{line}");
+        }
+        for line in [
+            "config use ",
+            "config use-datacenter d",
+            "-datacenter d",
+            "get jobs --datacenter ",
+        ] {
+            assert_eq!(of(line), Sought::Datacenters, "{line}");
         }
         assert_eq!(of("logs -w "), Sought::Workers(None));
         assert_eq!(of("logs hello -w tr"), Sought::Workers(Some("hello".to_owned())));

@@ -15,6 +15,8 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// The server was never reached.
 pub const UNREACHED: u8 = 3;
+/// Ctrl-C, as a shell reports it.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -54,7 +54,6 @@ const GROUPS: [Group; 5] = [
             ("prune", "Remove ended jobs from history."),
             ("rerun", "Submit a job again unchanged."),
             ("secret", "Store secrets for jobs."),
-            ("top", "Show what jobs use now."),
             ("wait", "Wait until a job has ended."),
             ("why", "Explain why a job waits or failed."),
         ],
@@ -79,9 +78,6 @@ const GROUPS: [Group; 5] = [
     },
 ];
 
-/// Commands that are planned for a later version; until then they only say so.
-pub const LATER: [&str; 1] = ["top"];
-
 /// The output of `paddlectl` without arguments.
 pub fn overview(program: &str) -> String {
     let mut text = format!("Usage: {program} <flags> <subcommand> <subcommand args>\n");
@@ -89,12 +85,7 @@ pub fn overview(program: &str) -> String {
         text.push_str(&format!("\n{}:\n", group.title));
         for (name, about) in group.commands {
             let about = about.replace("paddlectl", program);
-            let mark = if LATER.contains(name) {
-                " (later version)"
-            } else {
-                ""
-            };
-            text.push_str(&format!("\t{name:<16} {about}{mark}\n"));
+            text.push_str(&format!("\t{name:<16} {about}\n"));
         }
     }
     text.push_str(&format!(
@@ -196,6 +187,7 @@ mod tests {
         let definition = args::definition("paddlectl");
         let mut real: Vec<&str> = definition
             .get_subcommands()
+            .filter(|command| !command.is_hide_set())
             .map(clap::Command::get_name)
             .collect();
         real.sort_unstable();

@@ -39,7 +39,8 @@ pub fn main(program_name: &str, args: Vec<OsString>) -> ExitCode {
     ExitCode::from(run(program_name, args, &mut World::of_this_process()))
 }
 
-/// Runs one command line in `world` and returns its exit code: 0 done, 1 refused or failed, 2 usage, 3 never reached.
+/// Runs one command line in `world` and returns its exit code: 0 done, 1 refused or failed, 2 usage, 3 never reached, 130
+/// interrupted.
 pub fn run(program_name: &str, args: Vec<OsString>, world: &mut World) -> u8 {
     let result = match args::parse(program_name, args) {
         Ok(cli) => commands::run(program_name, cli, world),

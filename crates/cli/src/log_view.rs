@@ -35,6 +35,8 @@ pub struct LogView {
     partial: HashMap<usize, Partial>,
     /// Bytes were printed unchanged, and the last of them did not end a line.
     is_within_line: bool,
+    /// The latest attempt whose bytes were shown.
+    attempt: u32,
 }
 
 /// A line that has not ended yet.
@@ -52,12 +54,33 @@ impl LogView {
             prefixes: Vec::new(),
             partial: HashMap::new(),
             is_within_line: false,
+            attempt: 0,
         }
     }
 
     /// Whether the last output did not end a line, so that a message must begin a new one.
     pub fn is_within_line(&self) -> bool {
         self.is_within_line
+    }
+
+    /// The message before the first bytes of a later attempt, unless a prefix names it; ends the line of the attempt before.
+    pub fn restart(&mut self, event: &LogEvent, out: &mut Vec<u8>) -> Option<String> {
+        let LogEvent::Data { worker, .. } = event else {
+            return None;
+        };
+        let shown = self.attempt;
+        self.attempt = shown.max(worker.attempt);
+        if shown == 0 || worker.attempt <= shown || self.has_several_workers() {
+            return None;
+        }
+        self.end(out);
+        if std::mem::take(&mut self.is_within_line) {
+            out.push(b'\n');
+        }
+        Some(format!(
+            "{}-{} was restarted (attempt {})",
+            worker.role, worker.index, worker.attempt
+        ))
     }
 
     /// Takes one event and appends what can be shown now to `out`.
@@ -103,11 +126,13 @@ impl LogView {
 
     /// Several workers print, so each line needs a name.
     fn has_prefix(&self) -> bool {
-        let several = self
-            .workers
+        self.has_several_workers() && !self.style.raw
+    }
+
+    fn has_several_workers(&self) -> bool {
+        self.workers
             .iter()
-            .any(|worker| worker.name != self.workers[0].name);
-        several && !self.style.raw
+            .any(|worker| worker.name != self.workers[0].name)
     }
 
     /// Lines must be kept whole if they get a prefix or if several workers share the output.
@@ -302,6 +327,28 @@ mod tests {
             ..Style::default()
         };
         assert!(shown(raw, &events).starts_with("ready\nhello\n"));
+    }
+
+    #[test]
+    fn a_restart_is_a_message_only_where_no_prefix_shows_it() {
+        let attempt = |number| worker("trainer", 0, number);
+        let (first, second, other) = (attempt(1), attempt(2), worker("trainer", 1, 1));
+        let mut view = LogView::new(Style::default());
+        let mut out = Vec::new();
+        let mut show = |event: LogEvent| {
+            let message = view.restart(&event, &mut out);
+            view.show(&event, &mut out);
+            (message, String::from_utf8(std::mem::take(&mut out)).unwrap())
+        };
+        show(LogEvent::Workers(vec![first.clone()]));
+        assert_eq!(show(data(&first, b"one")), (None, "one".to_owned()));
+        show(LogEvent::Workers(vec![first.clone(), second.clone()]));
+        let message = Some("trainer-0 was restarted (attempt 2)".to_owned());
+        assert_eq!(show(data(&second, b"two\n")), (message, "\ntwo\n".to_owned()));
+        assert_eq!(show(data(&second, b"more\n")).0, None);
+        let third = attempt(3);
+        show(LogEvent::Workers(vec![first, second, other, third.clone()]));
+        assert_eq!(show(data(&third, b"x\n")), (None, "trainer-0#3 | x\n".to_owned()));
     }
 
     #[test]

@@ -117,6 +117,19 @@ pub fn keeps_token(datacenter: &Datacenter, environment: &Environment) -> bool {
     home.is_some_and(|home| TokenFile::of(&home, datacenter).read().is_some())
 }
 
+/// The user of the stored login, if the configuration names none and the login was with a password.
+pub fn stored_user(datacenter: &Datacenter, environment: &Environment) -> Option<String> {
+    TokenFile::of(&environment.paddle_home()?, datacenter).user()
+}
+
+/// Stores the user next to the token, for the next login; `None` for a login without a password.
+pub fn store_user(datacenter: &Datacenter, environment: &Environment, user: Option<&str>) {
+    // A user that cannot be stored has to be named at the next login, nothing more.
+    if let Some(home) = environment.paddle_home() {
+        let _ = TokenFile::of(&home, datacenter).write_user(user);
+    }
+}
+
 /// Keeps a private key in a file that only the user can read.
 pub fn keep_key(path: &std::path::Path, pem: &str) -> std::io::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -1,4 +1,6 @@
 //! Cached tokens, per datacenter, user and endpoint, readable only by the user.
+//!
+//! The first line of a file is the token. The second, if any, is the user who logged in with a password.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +19,20 @@ impl TokenFile {
 
     /// The token, if one is cached.
     pub fn read(&self) -> Option<String> {
+        let token = self.line(0)?;
+        let sound = token.chars().all(|c| c.is_ascii_graphic());
+        sound.then_some(token)
+    }
+
+    /// The user who logged in, if the configuration does not name one.
+    pub fn user(&self) -> Option<String> {
+        self.line(1)
+    }
+
+    fn line(&self, number: usize) -> Option<String> {
         let text = std::fs::read_to_string(&self.0).ok()?;
-        let token = text.trim();
-        let sound = !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic());
-        sound.then(|| token.to_owned())
+        let line = text.lines().nth(number)?.trim();
+        (!line.is_empty()).then(|| line.to_owned())
     }
 
     /// Forgets the token.
@@ -31,11 +43,24 @@ impl TokenFile {
         }
     }
 
-    /// Saves a token.
+    /// Saves a token; the user stays.
     pub fn write(&self, token: &str) -> std::io::Result<()> {
+        self.write_lines(token, self.user().as_deref())
+    }
+
+    /// Saves the user next to the token; `None` forgets the one that was saved.
+    pub fn write_user(&self, user: Option<&str>) -> std::io::Result<()> {
+        match self.read() {
+            Some(token) => self.write_lines(&token, user),
+            None => Ok(()),
+        }
+    }
+
+    fn write_lines(&self, token: &str, user: Option<&str>) -> std::io::Result<()> {
         let folder = self.0.parent().expect("the name was joined to a folder");
         create_private_folder(folder)?;
-        replace_private_file(&self.0, &format!("{token}\n"))
+        let user = user.map(|user| format!("{user}\n")).unwrap_or_default();
+        replace_private_file(&self.0, &format!("{token}\n{user}"))
     }
 }
 
@@ -85,6 +110,21 @@ mod tests {
             username: Some(user.to_owned()),
             ..Datacenter::at("dc/1", "http://h".parse().unwrap())
         }
+    }
+
+    #[test]
+    fn a_user_is_saved_with_the_token_and_outlives_an_exchange() {
+        let home = tempfile::tempdir().unwrap();
+        let file = TokenFile::of(home.path(), &datacenter(""));
+        file.write("abc").unwrap();
+        assert_eq!(file.user(), None);
+        file.write_user(Some("ann@example.org")).unwrap();
+        file.write("def").unwrap();
+        assert_eq!(file.read().as_deref(), Some("def"));
+        assert_eq!(file.user().as_deref(), Some("ann@example.org"));
+        file.write_user(None).unwrap();
+        assert_eq!(file.user(), None);
+        assert_eq!(file.read().as_deref(), Some("def"));
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn a_rotated_log_reports_the_range_of_removed_bytes() {
 }
 
 #[test]
-fn ctrl_c_detaches_without_an_error_and_the_job_keeps_running() {
+fn ctrl_c_leaves_the_job_running_and_only_wait_reports_it() {
     let env = TestEnvironment::new();
     let gate = env.gate("go");
     let package = env.package("job").file("train.sh", "echo up\ncat $GATE\n");
@@ -231,13 +231,13 @@ fn ctrl_c_detaches_without_an_error_and_the_job_keeps_running() {
     submitting.wait_for_line("up");
     let mut waiting = env.start(&["wait", "stays"]);
     waiting.wait_for_line("waiting for stays");
-    for (command, says) in [
-        (submitting, "detached; stays keeps running"),
-        (waiting, "stopped waiting; stays keeps running"),
+    for (command, code, says) in [
+        (submitting, 0, "detached; stays continues"),
+        (waiting, 130, "stopped waiting; stays continues"),
     ] {
         command.interrupt();
         let (status, lines) = command.end();
-        assert_eq!(status.code(), Some(0), "{lines:?}");
+        assert_eq!(status.code(), Some(code), "{lines:?}");
         assert!(lines.iter().any(|line| line.contains(says)), "{lines:?}");
     }
     assert_eq!(env.status("stays"), "Running");

@@ -66,11 +66,7 @@ impl TlsOptions {
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |problem: String| TlsError::File {
-        what,
-        path: path.to_owned(),
-        problem,
-    };
+    let wrong = |problem: String| unreadable(what, path, problem);
     let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
         .map_err(|error| wrong(error.to_string()))?
         .collect();
@@ -82,9 +78,14 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
-        what: "the key",
-        path: path.to_owned(),
-        problem: error.to_string(),
-    })
+    PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable("the key", path, error.to_string()))
+}
+
+/// Names the whole path: the user may not know the current folder.
+fn unreadable(what: &'static str, path: &Path, problem: String) -> TlsError {
+    TlsError::File {
+        what,
+        path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        problem,
+    }
 }

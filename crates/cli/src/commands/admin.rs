@@ -6,7 +6,7 @@ mod user;
 use std::collections::BTreeMap;
 
 use paddlecloud_api::admin::{AuditView, GroupRequest};
-use paddlecloud_core::quantity::counted;
+use paddlecloud_core::quantity::{Bytes, Cpu, counted};
 
 use super::{Context, done};
 use crate::error::{CliError, FAILED};
@@ -148,9 +148,48 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
 fn limit(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => {
-            Ok((name.trim().to_owned(), value.trim().to_owned()))
+            let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
+            check_limit(&name, &value).map(|()| (name, value))
         }
-        _ => Err(format!("`{text}` is not a limit: write `cpu=16`")),
+        _ => Err(format!(
+            "`{text}` is not a limit: write `cpu=16`, or `cpu=none` to remove the limit"
+        )),
+    }
+}
+
+/// Limits that are quantities.
+const MEASURED: [&str; 5] = ["cpu", "memory", "storage", "guaranteed_cpu", "guaranteed_memory"];
+/// Limits that are whole numbers.
+const COUNTED: [&str; 8] = [
+    "gpu",
+    "parallelism",
+    "running_jobs",
+    "queued_jobs",
+    "files",
+    "priority",
+    "weight",
+    "guaranteed_gpu",
+];
+
+/// Finds a mistake before a password is asked for. The server checks the limit again.
+fn check_limit(name: &str, value: &str) -> Result<(), String> {
+    if value == "none" {
+        return Ok(());
+    }
+    let problem = match name {
+        "cpu" | "guaranteed_cpu" => value.parse::<Cpu>().err().map(|error| error.to_string()),
+        "memory" | "storage" | "guaranteed_memory" => {
+            value.parse::<Bytes>().err().map(|error| error.to_string())
+        }
+        name if COUNTED.contains(&name) => value.parse::<i64>().err().map(|error| error.to_string()),
+        name => {
+            let known = [&MEASURED[..], &COUNTED].concat().join(", ");
+            return Err(format!("`{name}` is not a limit: use {known}"));
+        }
+    };
+    match problem {
+        Some(problem) => Err(format!("`{name}`: `{value}` is not a value: {problem}")),
+        None => Ok(()),
     }
 }
 

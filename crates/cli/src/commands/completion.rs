@@ -26,8 +26,8 @@ const MOST: usize = 500;
 
 /// Print a completion script for a shell
 ///
-/// For bash: `source <(paddlectl completion bash)`. In bash, zsh and fish it completes job and worker names and paths
-/// `/pfs/…` too; it asks the current server and never starts one.
+/// For bash: `source <(paddlectl completion bash)`. In bash, zsh and fish it completes datacenters, job and worker
+/// names and paths `/pfs/…` too; it asks the current server and never starts one.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell the script is for
@@ -47,6 +47,7 @@ pub fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     match sought(&args::definition(context.program), &args.words) {
         Sought::Words(words) => print(words, context),
         Sought::Nothing => done(),
+        Sought::Datacenters => print(datacenters(last, context), context),
         asked => on_runtime(async {
             let asking = ask(&asked, last, context);
             // If the server cannot be asked, nothing is completed: a shell prompt is not the place for errors.
@@ -63,6 +64,15 @@ fn print(words: Vec<String>, context: &mut Context<'_>) -> Result<u8, CliError> 
     done()
 }
 
+/// The datacenters of the configuration that begin with the last word.
+fn datacenters(last: &str, context: &Context<'_>) -> Vec<String> {
+    let location = config::location(&context.flags.overrides(), &context.world.env);
+    let file = location.and_then(|location| config::load(&location).ok().flatten());
+    let mut names = file.map(|file| file.names()).unwrap_or_default();
+    names.retain(|name| name.starts_with(last));
+    names
+}
+
 /// The server's names that begin with the last word.
 async fn ask(asked: &Sought, last: &str, context: &Context<'_>) -> Option<Vec<String>> {
     let client = client(context)?;
@@ -70,7 +80,7 @@ async fn ask(asked: &Sought, last: &str, context: &Context<'_>) -> Option<Vec<St
         Sought::Jobs => jobs(&client).await?,
         Sought::Workers(job) => workers(&client, job.as_deref()).await?,
         Sought::Remote => paths(&client, last).await?,
-        Sought::Words(_) | Sought::Nothing => return None,
+        Sought::Words(_) | Sought::Datacenters | Sought::Nothing => return None,
     };
     words.retain(|word| word.starts_with(last));
     Some(words)

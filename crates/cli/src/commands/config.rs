@@ -105,10 +105,12 @@ fn entries(file: &ConfigFile, context: &Context<'_>) -> Result<Vec<EntryView>, C
             () if datacenter.password.is_some() => "password",
             () => "none",
         };
+        let username = datacenter.username.clone();
+        let username = username.or_else(|| session::stored_user(&datacenter, &context.world.env));
         views.push(EntryView {
             current: current.as_deref() == Some(entry.name.as_str()),
             name: datacenter.name,
-            username: datacenter.username,
+            username,
             endpoint: datacenter.endpoint.to_string(),
             login,
         });

@@ -25,6 +25,10 @@ pub struct Args {
     /// Paths `/pfs/…`; default: your home; `*` and `?` match names
     paths: Vec<OsString>,
 
+    /// All entries of the folder, not only the 10 largest
+    #[arg(long, conflicts_with = "summarize")]
+    all: bool,
+
     /// Only the paths themselves, not their largest entries
     #[arg(long, short)]
     summarize: bool,
@@ -64,6 +68,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         false => None,
     };
     let (mut rows, mut tally) = (Vec::new(), TransferTotals::default());
+    let mut omitted = 0;
     let found = remote::find_all(&files, &paths, &mut tally).await?;
     let shows_children = found.len() == 1 && !args.summarize && args.output != Some(Format::Name);
     for view in found {
@@ -73,10 +78,14 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             if let Some(words) = uncounted(usage.unread) {
                 tally.lose(Lost::new(&path, words));
             }
-            let children = match shows_children && usage.folders + usage.files > 1 {
-                true => largest_in(&files, &view.path.0).await?,
+            let mut children = match shows_children && usage.folders + usage.files > 1 {
+                true => entries_of(&files, &view.path.0).await?,
                 false => Vec::new(),
             };
+            if !args.all {
+                omitted = children.len().saturating_sub(LARGEST);
+                children.truncate(LARGEST);
+            }
             rows.push(Row {
                 path,
                 usage,
@@ -85,6 +94,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         }
     }
     print(&rows, args, context)?;
+    if omitted > 0 {
+        let line = match omitted {
+            1 => "1 more entry; `--all` shows it".to_owned(),
+            count => format!("{count} more entries; `--all` shows them"),
+        };
+        context.world.err.line(line);
+    }
     if let Some(quota) = quota {
         let lines = [quota_words(&quota), unfinished_words(&quota, context.program)];
         lines
@@ -95,8 +111,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     tally.end("measure", context.world)
 }
 
-/// The largest entries of a folder. Entries that cannot be measured are omitted: the folder's own row mentions them.
-async fn largest_in(files: &FileClient<'_>, folder: &PfsPath) -> Result<Vec<Row>, CliError> {
+/// The entries of a folder, the largest first. Entries that cannot be measured are omitted: the folder's own row mentions them.
+async fn entries_of(files: &FileClient<'_>, folder: &PfsPath) -> Result<Vec<Row>, CliError> {
     let mut listing = match files.list(folder, ListOptions::default()).await {
         Ok(listing) => listing,
         // A file, or a folder removed meanwhile, has no entries.
@@ -132,7 +148,6 @@ async fn largest_in(files: &FileClient<'_>, folder: &PfsPath) -> Result<Vec<Row>
             .cmp(&a.usage.bytes)
             .then_with(|| a.path.cmp(&b.path))
     });
-    rows.truncate(LARGEST);
     Ok(rows)
 }
 

@@ -28,7 +28,7 @@ const USUAL: &str = "the login has not been confirmed yet";
 /// With `--oidc`, or if no user is named and the server has a login provider, shows a code to confirm in a browser instead.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// User name, also for later commands; default: the one in the configuration
+    /// User name, also for later commands; default: the one in the configuration, or of the last login
     #[arg(long, short)]
     username: Option<String>,
 
@@ -62,10 +62,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         return try_configured(&datacenter, key, context).await;
     }
     let user = args.username.clone().or_else(|| datacenter.username.clone());
+    let user = user.or_else(|| session::stored_user(&datacenter, &context.world.env));
     let is_nameless = user.is_none() && args.password.is_none();
     if args.oidc || is_nameless {
         trust_server(&datacenter, args.fingerprint.as_deref(), context).await?;
         if let Some(user) = provider_login(&datacenter, args.oidc, context).await? {
+            // The next login is with the provider too.
+            session::store_user(&datacenter, &context.world.env, None);
             let line = format!("logged in to `{}` as {user}", datacenter.name);
             context.world.err.line(line);
             return done();
@@ -103,6 +106,7 @@ async fn password_login(
     // The token is stored for the entry as it is written: later commands find it there.
     let client = session::remote(&datacenter, &context.world.env).with_credentials(credentials);
     client.login().await?;
+    session::store_user(&datacenter, &context.world.env, Some(&user));
     let name = &datacenter.name;
     context.world.err.line(format!("logged in to `{name}` as {user}"));
     match is_another {

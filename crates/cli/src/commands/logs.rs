@@ -204,6 +204,12 @@ async fn show(
             return Ok(Reading::Ended(None));
         };
         is_heard = true;
+        if let Some(message) = view.restart(&event, out) {
+            context.world.out.bytes(out)?;
+            context.world.out.flush()?;
+            out.clear();
+            context.world.err.note(&message);
+        }
         view.show(&event, out);
         if !log.has_more() || out.len() > 64 << 10 || matches!(event, LogEvent::Gap { .. }) {
             context.world.out.bytes(out)?;
@@ -297,6 +303,6 @@ pub fn tell_end(job: &str, end: &LogEnd, context: &mut Context<'_>) -> u8 {
 pub fn tell_left(job: &str, context: &mut Context<'_>) {
     let program = context.program;
     context.world.err.line(format!(
-        "\ndetached; {job} keeps running: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
+        "\ndetached; {job} continues: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
     ));
 }

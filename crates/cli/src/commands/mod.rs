@@ -101,6 +101,7 @@ pub enum Command {
     Submit(Box<submit::Args>),
     Sync(sync::Args),
     Token(token::Args),
+    #[command(hide = true)]
     Top(top::Args),
     Version(version::Args),
     Wait(wait::Args),

@@ -12,11 +12,5 @@ pub fn run(_: &Args, context: &mut Context<'_>) -> Result<u8, CliError> {
     for name in help::command_names() {
         context.world.out.line(name)?;
     }
-    for later in help::LATER {
-        context
-            .world
-            .err
-            .note(&format!("`{later}` is planned for a later version"));
-    }
     done()
 }

@@ -60,10 +60,17 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     if let Some(note) = &reply.note {
         messages.note(note);
     }
-    if count > 0 && !args.outputs {
-        let home = session.client.whoami_get().await?.home;
-        messages.line(format!("outputs are kept, each in {home}/.paddlecloud/runs/<id>"));
-        messages.hint("`--outputs` removes them too");
+    if count > 0 {
+        let runs = format!("{}/.paddlecloud/runs", session.client.whoami_get().await?.home);
+        if !args.outputs {
+            messages.line(format!("outputs are kept, each in {runs}/<id>"));
+            messages.hint("`--outputs` removes them too");
+        }
+        let program = context.program;
+        messages.line("the working copy of each package's latest run is kept");
+        messages.hint(&format!(
+            "`{program} du {runs}` shows sizes; `{program} rm -r {runs}/<id>` removes one"
+        ));
     }
     done()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use paddlecloud_transfer::FileService;
 
+use super::get::show;
 use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
@@ -92,5 +93,5 @@ fn list(
             share.path.to_string(),
         ]);
     }
-    out.table(&table)
+    show(&table, "no link is active", context)
 }

@@ -160,12 +160,12 @@ mod own {
         let messages = &mut context.world.err;
         let adopted = match running {
             0 => return messages.line("stopped"),
-            1 => "1 running job continues and is",
-            _ => &format!("{running} running jobs continue and are"),
+            1 => "1 job continues and is",
+            _ => &format!("{running} jobs continue and are"),
         };
         messages.line(format!("stopped; {adopted} adopted at the next start"));
         messages.hint(
-            "the next command that needs it starts it again; a command that follows a job does so immediately",
+            "the next command that needs the server starts it again, and so does a `logs -f`, `submit -f` or `wait` that still runs",
         );
     }
 

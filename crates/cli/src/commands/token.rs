@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use paddlecloud_api::admin::{NewTokenRequest, TokenView};
+use paddlecloud_api::client::Client;
+use paddlecloud_api::error::ErrorName;
 
 use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
+use crate::time_text::short_time;
 
 /// Create, list and revoke tokens
 ///
@@ -52,8 +55,8 @@ enum Action {
     },
     /// Revoke a token
     Revoke {
-        /// Its id, from `token list`
-        id: String,
+        /// Its id, or its name if no other token has it
+        token: String,
 
         /// Another user (administrators only)
         #[arg(long, value_name = "NAME")]
@@ -91,8 +94,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             context.world.err.line(line);
         }
         Action::List { user, output } => list(&client.token_list(user.as_deref()).await?, *output, context)?,
-        Action::Revoke { id, user } => {
-            client.token_revoke(id, user.as_deref()).await?;
+        Action::Revoke { token, user } => {
+            let id = revoke(client, token, user.as_deref()).await?;
             context.world.err.line(format!("token {id} has been revoked"));
         }
         Action::Renew => {
@@ -104,19 +107,48 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     done()
 }
 
+/// Revokes the token of this id, else the only one of this name. Returns its id.
+async fn revoke(client: &Client, token: &str, user: Option<&str>) -> Result<String, CliError> {
+    let refused = match client.token_revoke(token, user).await {
+        Err(error) if error.refusal() == Some(ErrorName::NotFound) => error,
+        revoked => return revoked.map(|()| token.to_owned()).map_err(CliError::from),
+    };
+    let mut named = client.token_list(user).await?;
+    named.retain(|known| known.name == token);
+    match named.as_slice() {
+        [] => Err(refused.into()),
+        [only] => {
+            client.token_revoke(&only.id, user).await?;
+            Ok(only.id.clone())
+        }
+        several => {
+            let ids: Vec<&str> = several.iter().map(|known| known.id.as_str()).collect();
+            let problem = format!("{} tokens are called `{token}`", several.len());
+            let hint = format!("name one by its id: {}", ids.join(", "));
+            Err(CliError::refused(problem).with_hint(hint))
+        }
+    }
+}
+
 fn list(tokens: &[TokenView], format: Option<Format>, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
     if out.listed(format, tokens, |token| token.id.clone())? {
         return Ok(());
     }
-    let mut table = Table::new(&["ID", "NAME", "SCOPES", "CREATED", "EXPIRES"]);
+    let now = (context.world.now)();
+    let is_terminal = out.is_terminal;
+    let time = |text: &String| match text.parse() {
+        Ok(time) if is_terminal => short_time(time, now),
+        _ => text.clone(),
+    };
+    let mut table = Table::new(&["ID", "NAME", "SCOPES", "CREATED", "EXPIRES"]).with_flexible("NAME");
     for token in tokens {
         table.push(vec![
             token.id.clone(),
             token.name.clone(),
             token.scopes.clone(),
-            token.created.clone(),
-            token.expires.clone(),
+            time(&token.created),
+            time(&token.expires),
         ]);
     }
     out.table(&table)

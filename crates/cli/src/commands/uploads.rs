@@ -7,9 +7,12 @@ use paddlecloud_transfer::FileService;
 use super::Context;
 use crate::error::CliError;
 use crate::printer::{Format, Table};
-use crate::time_text::{rfc3339, size};
+use crate::time_text::{rfc3339, short_time, size};
 use crate::transfer::remote::is_about_one_path;
 use crate::transfer::report::{Lost, TransferTotals};
+
+/// As much of an id as a terminal shows and `--drop` needs.
+const SHORT_ID: usize = 8;
 
 /// List unfinished uploads, or discard them
 ///
@@ -18,7 +21,7 @@ use crate::transfer::report::{Lost, TransferTotals};
 /// sent. A package whose `submit` is running is kept.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Ids or paths, as they are listed; default: all
+    /// Ids (the first 8 characters are enough) or paths; default: all
     uploads: Vec<String>,
 
     /// Discard them and everything received
@@ -78,7 +81,8 @@ fn kept_for(upload: &UnfinishedUpload) -> u64 {
 }
 
 fn is_named(upload: &UnfinishedUpload, name: &str) -> bool {
-    upload.id.to_string() == name || upload.path.to_string() == name
+    let is_id = name.len() >= SHORT_ID && upload.id.to_string().starts_with(name);
+    is_id || upload.path.to_string() == name
 }
 
 /// The named uploads, or all; names without an upload are reported.
@@ -97,20 +101,36 @@ fn choose(all: Vec<UnfinishedUpload>, names: &[String], tally: &mut TransferTota
 
 fn print(found: &[UnfinishedUpload], args: &Args, context: &mut Context<'_>) -> Result<(), CliError> {
     let out = &mut context.world.out;
-    if out.listed(args.output, found, |upload| upload.id.to_string())? || found.is_empty() {
+    if out.listed(args.output, found, |upload| upload.id.to_string())? {
         return Ok(());
     }
+    if found.is_empty() {
+        if args.uploads.is_empty() {
+            context.world.err.note("there are no unfinished uploads");
+        }
+        return Ok(());
+    }
+    let now = (context.world.now)();
+    let is_terminal = out.is_terminal;
+    let id = |upload: &UnfinishedUpload| {
+        let length = if is_terminal { SHORT_ID } else { usize::MAX };
+        upload.id.to_string().chars().take(length).collect::<String>()
+    };
+    let touched = |upload: &UnfinishedUpload| match is_terminal {
+        true => short_time(upload.touched, now),
+        false => rfc3339(upload.touched),
+    };
     let bytes = |count: u64| match args.human {
         true => size(count),
         false => count.to_string(),
     };
-    let mut table = Table::new(&["ID", "ARRIVED", "SIZE", "TOUCHED", "PATH"]);
+    let mut table = Table::new(&["ID", "ARRIVED", "SIZE", "TOUCHED", "PATH"]).with_flexible("PATH");
     for upload in found {
         table.push(vec![
-            upload.id.to_string(),
+            id(upload),
             bytes(upload.arrived),
             bytes(upload.size),
-            rfc3339(upload.touched),
+            touched(upload),
             upload.path.to_string(),
         ]);
     }

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use paddlecloud_api::jobs::{JobStatus, JobView};
 
-use super::{Context, done, job_ref, removed};
-use crate::error::{CliError, DONE, FAILED};
+use super::{Context, job_ref, removed};
+use crate::error::{CliError, DONE, FAILED, INTERRUPTED};
 use crate::printer::Format;
 use crate::time_text::parse_span;
 
 /// Wait until a job has ended
 ///
 /// Exits with 0 if the job succeeded, and with 1 if it failed, was killed or lost, or if the time is up. Ctrl-C stops
-/// waiting, not the job.
+/// waiting, not the job, and exits with 130.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`
@@ -42,8 +42,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         // Ctrl-C first: it must work as soon as the user reads that we wait.
         biased;
         _ = tokio::signal::ctrl_c() => {
-            context.world.err.line(format!("\nstopped waiting; {name} keeps running"));
-            return done();
+            context.world.err.line(format!("\nstopped waiting; {name} continues"));
+            return Ok(INTERRUPTED);
         }
         waited = waiting => waited.map_err(|error| removed(name, error))?,
     };

@@ -48,6 +48,8 @@ fn every_configuration_error_has_a_message_and_a_hint() {
             "datacenters:\n- name: datacenter1\n  endpoint: x\ncurrent-datacenter: datacentre1\n",
         ),
         ("no endpoint", "datacenters:\n- name: a\n  username: u\n"),
+        ("misspelt key", "datacenters:\n- name: a\n  endpont: x\n"),
+        ("misspelt key of a mapping", "a:\n  endpont: x\n"),
         ("bad endpoint", "datacenters:\n- name: a\n  endpoint: ftp://x\n"),
         ("no name", "datacenters:\n- username: a\n  endpoint: x\n"),
         (
@@ -182,9 +184,10 @@ fn a_token_is_fetched_once_kept_and_used_again() {
 
 /// A server that accepts every password.
 fn trusting() -> crate::scripted::Server {
-    crate::scripted::server_with(|line| {
-        line.starts_with("POST /api-token-auth")
-            .then(|| (200, r#"{"token":"fresh"}"#.to_owned()))
+    crate::scripted::server_with(|line| match line {
+        "POST /api-token-auth" => Some((200, r#"{"token":"fresh"}"#.to_owned())),
+        "POST /api/v1/logout" => Some((200, r#"{"code":200,"msg":"OK"}"#.to_owned())),
+        _ => None,
     })
 }
 
@@ -205,12 +208,20 @@ fn later_commands_use_the_login_just_made() {
     let file = shell.write(".paddle/config", &entry);
     let login = shell.line("login -username root@example.org");
     assert_eq!(login.err, "logged in to `dc1` as root@example.org\n");
-    assert_eq!(current(&shell), (String::new(), "token".to_owned()));
+    let root = ("root@example.org".to_owned(), "token".to_owned());
+    assert_eq!(current(&shell), root, "the name is stored with the token");
     assert_eq!(
         std::fs::read_to_string(&file).unwrap(),
         entry,
         "no need to change it"
     );
+    assert_eq!(
+        shell.line("login").err,
+        "logged in to `dc1` as root@example.org\n",
+        "the next login needs no name"
+    );
+    assert_eq!(shell.line("logout").code, 0);
+    assert_eq!(current(&shell), (String::new(), "none".to_owned()));
 
     let of_ann = entry.replace("mine\n", "mine\n  username: ann\n");
     shell.write(".paddle/config", &of_ann);
@@ -220,10 +231,7 @@ fn later_commands_use_the_login_just_made() {
         "logged in to `dc1` as root@example.org\n\
          `username` of `dc1` in HOME/.paddle/config is now root@example.org\n"
     );
-    assert_eq!(
-        current(&shell),
-        ("root@example.org".to_owned(), "token".to_owned())
-    );
+    assert_eq!(current(&shell), root);
     let changed = of_ann.replace("ann", "'root@example.org'");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), changed);
 }

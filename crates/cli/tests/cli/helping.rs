@@ -105,6 +105,8 @@ fn a_shell_is_offered_commands_flags_jobs_workers_and_paths() {
     assert_eq!(offered(&["ls", "/pfs/"]), "/pfs/dc1/ /pfs/public/");
     assert_eq!(offered(&["ls", "/pfs/dc1/h"]), "/pfs/dc1/home/");
     assert_eq!(offered(&["ls", "/pfs/dc1/home/"]), "/pfs/dc1/home/me/");
+    assert_eq!(offered(&["config", "use", "d"]), "dc1");
+    assert_eq!(offered(&["--datacenter", ""]), "dc1");
     assert_eq!(offered(&["cp", "./da"]), "", "files are the shell's business");
 }
 

@@ -120,6 +120,59 @@ fn empty_lists_say_so() {
 }
 
 #[test]
+fn without_links_or_unfinished_uploads_a_note_says_so() {
+    let server = crate::scripted::server_with(|line| {
+        let is_list = line.ends_with("/pfs/shares") || line.ends_with("/pfs/uploads");
+        is_list.then(|| (200, r#"{"code":200,"msg":[]}"#.to_owned()))
+    });
+    let mut shell = Shell::at(&server.endpoint);
+    shell.is_terminal = true;
+    let said = |line: &str| {
+        let outcome = shell.line(line);
+        (outcome.out, outcome.err)
+    };
+    assert_eq!(
+        said("publish"),
+        (String::new(), "note: no link is active\n".to_owned())
+    );
+    assert_eq!(
+        said("pfs uploads"),
+        (
+            String::new(),
+            "note: there are no unfinished uploads\n".to_owned()
+        )
+    );
+}
+
+#[test]
+fn unfinished_uploads_fit_on_a_terminal_and_their_short_ids_are_accepted() {
+    let id = "0123456789abcdef0123456789abcdef";
+    let server = crate::scripted::server_with(move |line| {
+        let upload = serde_json::json!({
+            "id": id, "path": "/pfs/dc1/home/me/data/a-rather-long-name-of-a-file.bin", "size": 1_000_000_000,
+            "arrived": 500_000_000, "touched": "2026-01-01T11:00:00Z"
+        });
+        let list = serde_json::json!({ "code": 200, "msg": [upload] }).to_string();
+        let done = r#"{"code":200,"msg":"OK"}"#.to_owned();
+        match line.split_once(' ')? {
+            ("GET", "/api/v1/pfs/uploads") => Some((200, list)),
+            ("DELETE", _) => Some((200, done)),
+            _ => None,
+        }
+    });
+    let mut shell = Shell::at(&server.endpoint);
+    assert!(shell.line("pfs uploads").out.contains(id));
+    shell.is_terminal = true;
+    let shown = shell.line("pfs uploads").out;
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    assert!(shown.contains("\n01234567  500000000"), "{shown}");
+    let dropped = shell.line("pfs uploads --drop 01234567");
+    assert_eq!(dropped.code, 0, "{}", dropped.err);
+    let target = format!("DELETE /api/v1/pfs/uploads/{id}");
+    assert!(server.lines().contains(&target), "{:?}", server.lines());
+}
+
+#[test]
 fn folders_above_all_homes_list_what_the_caller_may_see() {
     let server = server();
     let shell = Shell::at(&server.endpoint);

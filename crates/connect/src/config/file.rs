@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 
-use super::{ConfigError, Datacenter};
+use super::{ConfigError, Datacenter, SETTABLE};
 
 /// The shape of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,6 +225,21 @@ impl ConfigFile {
         self.checked(self.chosen(wanted)?)
     }
 
+    /// A key of the entry that means nothing, for an error message.
+    fn unknown_key(&self, entry: &EntryLines) -> Option<String> {
+        let file: serde_json::Value = self.yaml().ok()?;
+        let fields = match self.shape {
+            Shape::List => file["datacenters"]
+                .as_array()?
+                .iter()
+                .find(|fields| fields["name"] == entry.name.as_str())?,
+            Shape::Mapping => &file[&entry.name],
+        };
+        let is_known = |key: &str| SETTABLE.contains(&key) || ["name", "active"].contains(&key);
+        let mut keys = fields.as_object()?.keys();
+        keys.find(|key| !is_known(key)).cloned()
+    }
+
     /// An entry whose fields are consistent.
     pub fn checked(&self, entry: &EntryLines) -> Result<Datacenter, ConfigError> {
         let wrong = |line: u64, problem: String| ConfigError::Entry {
@@ -235,10 +250,11 @@ impl ConfigFile {
         };
         let fields = &entry.fields;
         let endpoint = fields.endpoint.as_ref().ok_or_else(|| {
-            wrong(
-                entry.line,
-                "has no `endpoint`: write the server's address there".to_owned(),
-            )
+            let problem = match self.unknown_key(entry) {
+                Some(key) => format!("has no `endpoint`, but an unknown key `{key}`: is it misspelt?"),
+                None => "has no `endpoint`: write the server's address there".to_owned(),
+            };
+            wrong(entry.line, problem)
         })?;
         let address = endpoint.value.parse().map_err(|error| {
             wrong(
