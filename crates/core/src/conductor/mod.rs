@@ -27,9 +27,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::job::{AccountEnd, Action, AfterKill, Event, IdempotencyKey, Job, Phase};
-use crate::names::{JobId, JobName, UserName};
+use crate::names::{JobId, JobName, NodeName, UserName};
 use crate::planted::{Planted, bug};
-use crate::ports::{EngineCommand, Report};
+use crate::ports::{AttemptKey, EngineCommand, Report};
 use crate::scheduler::{
     Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why,
 };
@@ -78,6 +78,11 @@ pub enum Input {
         job: JobId,
     },
     Report(Report),
+    /// A worker was restarted on another node than its seat's.
+    Moved {
+        attempt: AttemptKey,
+        node: NodeName,
+    },
     /// Time has passed; see [`Output::wake_at`].
     Tick,
     QuotaChanged {
@@ -261,6 +266,7 @@ impl Conductor {
             Input::SkipGrace { job } => self.order(&job, Event::SkipGrace, now, batch),
             Input::Remove { job } => self.remove(job, batch),
             Input::Report(report) => self.report(report, now, batch),
+            Input::Moved { attempt, node } => self.moved(&attempt, node, now, batch),
             Input::Tick => self.tick(now, batch),
             Input::QuotaChanged { user, quota } => {
                 self.scheduler.set_quota(user, quota);
@@ -384,6 +390,34 @@ impl Conductor {
             news,
         };
         self.change(&attempt.job, now, batch, |job| job.on_event(event, now));
+        Ok(Reply::Noted)
+    }
+
+    fn moved(
+        &mut self,
+        attempt: &AttemptKey,
+        node: NodeName,
+        now: Timestamp,
+        batch: &mut Batch,
+    ) -> Result<Reply, Refusal> {
+        let before = self.jobs.get(&attempt.job).map(|job| job.revision);
+        let event = Event::Moved {
+            worker: attempt.worker,
+            attempt: attempt.attempt,
+            node,
+        };
+        self.change(&attempt.job, now, batch, |job| job.on_event(event, now));
+        let changed = self
+            .jobs
+            .get(&attempt.job)
+            .filter(|job| Some(job.revision) != before);
+        if let Some(job) = changed
+            && let Some(placement) = &job.placement
+        {
+            let request = Request::of(&job.spec, job.id.clone(), job.user.clone(), job.order);
+            let since = job.admitted_at.unwrap_or(job.submitted_at);
+            self.scheduler.occupy(request, placement.clone(), since);
+        }
         Ok(Reply::Noted)
     }
 

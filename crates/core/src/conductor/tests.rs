@@ -13,15 +13,19 @@ const T0: WorkerKey = WorkerKey {
     index: 0,
 };
 
-fn scheduler(cores: u64, policy: Policy) -> Scheduler {
-    let node = Node {
-        name: "here".into(),
+fn node(name: &str, cores: u64) -> Node {
+    Node {
+        name: name.into(),
         cpu: Cpu::cores(cores),
         memory: Bytes::mib(1 << 20),
         gpus: 0,
         taken: Default::default(),
-    };
-    Scheduler::new(Inventory { nodes: vec![node] }, policy)
+    }
+}
+
+fn scheduler(cores: u64, policy: Policy) -> Scheduler {
+    let nodes = vec![node("here", cores)];
+    Scheduler::new(Inventory { nodes }, policy)
 }
 
 fn nothing() -> EngineState {
@@ -500,4 +504,45 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
     );
     let job = conductor.job(&id(1)).unwrap();
     assert!(job.workers.iter().all(|worker| worker.restarts == 0));
+}
+
+#[test]
+fn a_moved_worker_holds_room_where_it_runs() {
+    let two = Inventory {
+        nodes: vec![node("a", 1), node("b", 1)],
+    };
+    let (mut conductor, _) = restored_with(Scheduler::new(two, Policy::default()), Vec::new(), nothing());
+    let node_of = |conductor: &Conductor, number| {
+        let job = conductor.job(&id(number)).unwrap();
+        job.placement
+            .as_ref()
+            .map(|placement| placement.workers[0].node.clone())
+    };
+    conductor.handle([submit(1, "moves")], seconds(0));
+    let first = node_of(&conductor, 1).unwrap();
+    let other: NodeName = if first == "a".into() {
+        "b".into()
+    } else {
+        "a".into()
+    };
+    let attempt = AttemptKey {
+        job: id(1),
+        worker: T0,
+        attempt: 1,
+    };
+    let moved = Input::Moved {
+        attempt,
+        node: other.clone(),
+    };
+    let output = conductor.handle([moved.clone()], seconds(1));
+    assert_eq!(saved(&output), [(id(1), Phase::Starting)], "it is durable");
+    assert_eq!(
+        saved(&conductor.handle([moved], seconds(2))),
+        [],
+        "nothing changed"
+    );
+    conductor.handle([submit(2, "next"), submit(3, "waits")], seconds(3));
+    assert_eq!(node_of(&conductor, 1), Some(other));
+    assert_eq!(node_of(&conductor, 2), Some(first), "its old seat is free");
+    assert_eq!(node_of(&conductor, 3), None);
 }

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
+use crate::names::NodeName;
 use crate::scheduler::{Excess, Placement};
 
 use super::WorkerKey;
@@ -26,6 +27,12 @@ pub enum Event {
         worker: WorkerKey,
         attempt: u32,
         news: News,
+    },
+    /// A worker was restarted on another node than its seat's.
+    Moved {
+        worker: WorkerKey,
+        attempt: u32,
+        node: NodeName,
     },
     /// A job within its owner's guarantee needs the room that this job borrowed: this job is stopped and queued again.
     Reclaimed,

@@ -42,6 +42,11 @@ impl Job {
                 attempt,
                 news,
             } => self.on_news(worker, attempt, news, now),
+            Event::Moved {
+                worker,
+                attempt,
+                node,
+            } => self.moved(worker, attempt, node, now),
             Event::Reclaimed => self.reclaim(now),
             Event::KillRequested(after) => self.kill(after, words::KILLED, now),
             Event::AccountEnded(end) => self.kill(AfterKill::KeepInHistory, words::account_ended(end), now),

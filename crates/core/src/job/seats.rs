@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 
 use super::{Action, Job, WorkerKey, WorkerStatus};
+use crate::names::NodeName;
 
 /// Whether a launched worker has a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +43,32 @@ impl Job {
         }
         if before && !unseated {
             self.count_from_the_last_seat(now);
+        }
+        Vec::new()
+    }
+
+    /// Moves the seat of a worker to the node that it runs on.
+    pub(super) fn moved(
+        &mut self,
+        key: WorkerKey,
+        attempt: u32,
+        node: NodeName,
+        now: Timestamp,
+    ) -> Vec<Action> {
+        let is_current = self
+            .worker(key)
+            .is_some_and(|worker| worker.attempt == attempt && worker.status.is_live());
+        let position = self
+            .position(key)
+            .filter(|_| is_current && self.phase.wants_workers());
+        let seats = self.placement.as_mut().map(|placement| &mut placement.workers);
+        if let Some(seat) = position.and_then(|position| seats?.get_mut(position))
+            && seat.node != node
+        {
+            seat.node = node;
+            // The cluster chooses the cards.
+            seat.gpus.clear();
+            self.touch(now);
         }
         Vec::new()
     }

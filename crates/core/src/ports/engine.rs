@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use super::{PreparedRun, SecretEnv};
 use crate::conductor::Addresses;
 use crate::job::{Boot, Job, News, WorkerKey};
-use crate::names::JobId;
+use crate::names::{JobId, NodeName};
 use crate::scheduler::{Node, NodeChange};
 
 /// One attempt of one worker of one job: the subject of every order and report.
@@ -30,6 +30,11 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineEvent {
     Worker(Report),
+    /// A restarted worker runs on another node than its seat's. The seat follows it.
+    Moved {
+        attempt: AttemptKey,
+        node: NodeName,
+    },
     Node(NodeChange),
 }
 

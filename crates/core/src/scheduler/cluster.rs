@@ -3,7 +3,7 @@
 //! Knows neither queue nor quota. The load of a node may exceed its capacity (jobs adopted after the inventory shrank,
 //! a job that runs alone on too little). Such a node has no free room, and releases are still exact.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::placing::Share;
 use super::request::{Inventory, Node, NodeChange, Placement, Request, Seat};
@@ -41,8 +41,25 @@ pub(super) struct Holding {
     /// Sorted by node.
     pub loads: Vec<(usize, Load)>,
     cards: Vec<(usize, u32)>,
+    /// What it holds on nodes that are not in the inventory now. It counts again when they return.
+    away: Vec<Part>,
     /// The job has no maximum runtime.
     is_endless: bool,
+}
+
+/// What a job holds on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Part {
+    node: NodeName,
+    load: Load,
+    cards: Vec<u32>,
+}
+
+impl Holding {
+    fn cards_on(&self, node: usize) -> Vec<u32> {
+        let cards = self.cards.iter().filter(|(place, _)| *place == node);
+        cards.map(|(_, card)| *card).collect()
+    }
 }
 
 /// The effect of a node change.
@@ -213,6 +230,7 @@ impl Cluster {
         let mut holding = Holding {
             loads: super::placing::loads(&shape.parts, shares),
             cards: Vec::new(),
+            away: Vec::new(),
             is_endless: request.max_runtime.is_none(),
         };
         for share in shares {
@@ -244,33 +262,18 @@ impl Cluster {
         Seat { node, gpus }
     }
 
-    /// Occupies the seats of a job that already runs. Ignores seats on unknown nodes.
+    /// Occupies the seats of a job that already runs.
     pub fn adopt(&mut self, request: &Request, placement: &Placement) -> Holding {
         let needs = request
             .roles
             .iter()
             .flat_map(|(count, each)| std::iter::repeat_n(Room::from(each), *count as usize));
-        let mut holding = Holding {
-            is_endless: request.max_runtime.is_none(),
-            ..Holding::default()
-        };
-        let mut loads: HashMap<usize, Load> = HashMap::new();
-        for (seat, need) in placement.workers.iter().zip(needs) {
-            let Some(node) = self.places.get(&seat.node).copied() else {
-                continue;
-            };
-            loads.entry(node).or_default().add(&Load::of(&need, 1));
-            for card in &seat.gpus {
-                if let Some(holders) = self.machines[node].holders.get_mut(*card as usize) {
-                    *holders += 1;
-                    holding.cards.push((node, *card));
-                }
-            }
-        }
-        holding.loads = loads.into_iter().collect();
-        holding.loads.sort_by_key(|(node, _)| *node);
-        self.take(&holding);
-        holding
+        let parts = placement.workers.iter().zip(needs).map(|(seat, need)| Part {
+            node: seat.node.clone(),
+            load: Load::of(&need, 1),
+            cards: seat.gpus.clone(),
+        });
+        self.take_over(parts.collect(), request.max_runtime.is_none())
     }
 
     fn take(&mut self, holding: &Holding) {
@@ -312,7 +315,8 @@ impl Cluster {
         self.lasting.set(node, machine.room_left(&machine.endless));
     }
 
-    /// Applies a change of one node and returns its effect. The load of a removed node is dropped.
+    /// Applies a change of one node and returns its effect. The load of a removed node counts again when it returns: a node
+    /// that is closed for a while is removed, and its workers continue.
     ///
     /// New amounts for a known node cost logarithmic time. A new or removed node, or another number of cards, costs a
     /// walk over all nodes and running jobs.
@@ -361,40 +365,47 @@ impl Cluster {
         Difference::Capacity
     }
 
-    /// Replaces all nodes. Nodes with the same name keep their load; all other load is dropped.
+    /// Replaces all nodes. Nodes with the same name keep their load.
     pub fn replace<'a>(&mut self, inventory: Inventory, holdings: impl Iterator<Item = &'a mut Holding>) {
         let mut next = Cluster::new(inventory);
-        let moves: Vec<Option<usize>> = self
-            .machines
-            .iter()
-            .map(|machine| next.places.get(&machine.node.name).copied())
-            .collect();
         for holding in holdings {
-            *holding = next.take_over(holding, &moves);
+            let parts = self.by_name(holding);
+            *holding = next.take_over(parts, holding.is_endless);
         }
         *self = next;
     }
 
-    fn take_over(&mut self, holding: &Holding, moves: &[Option<usize>]) -> Holding {
-        let loads = holding.loads.iter();
-        let mut moved = Holding {
-            loads: loads
-                .filter_map(|(node, load)| Some((moves[*node]?, *load)))
-                .collect(),
-            cards: Vec::new(),
-            is_endless: holding.is_endless,
+    /// What a job holds, by the names of the nodes.
+    fn by_name(&self, holding: &Holding) -> Vec<Part> {
+        let present = holding.loads.iter().map(|(node, load)| Part {
+            node: self.machines[*node].node.name.clone(),
+            load: *load,
+            cards: holding.cards_on(*node),
+        });
+        present.chain(holding.away.iter().cloned()).collect()
+    }
+
+    fn take_over(&mut self, parts: Vec<Part>, is_endless: bool) -> Holding {
+        let mut holding = Holding {
+            is_endless,
+            ..Holding::default()
         };
-        moved.loads.sort_by_key(|(node, _)| *node);
-        self.take(&moved);
-        for (node, card) in &holding.cards {
-            let Some(node) = moves[*node] else {
+        let mut loads: BTreeMap<usize, Load> = BTreeMap::new();
+        for part in parts {
+            let Some(node) = self.places.get(&part.node).copied() else {
+                holding.away.push(part);
                 continue;
             };
-            if let Some(holders) = self.machines[node].holders.get_mut(*card as usize) {
-                *holders += 1;
-                moved.cards.push((node, *card));
+            loads.entry(node).or_default().add(&part.load);
+            for card in part.cards {
+                if let Some(holders) = self.machines[node].holders.get_mut(card as usize) {
+                    *holders += 1;
+                    holding.cards.push((node, card));
+                }
             }
         }
-        moved
+        holding.loads = loads.into_iter().collect();
+        self.take(&holding);
+        holding
     }
 }

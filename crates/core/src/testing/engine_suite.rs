@@ -408,7 +408,7 @@ impl<E: Engine> Ear<E> {
             let events = self.engine.next_events().await.into_iter();
             self.heard.extend(events.filter_map(|event| match event {
                 EngineEvent::Worker(report) => Some(report),
-                EngineEvent::Node(_) => None,
+                EngineEvent::Moved { .. } | EngineEvent::Node(_) => None,
             }));
         }
     }

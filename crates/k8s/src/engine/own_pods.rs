@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
-use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_core::ports::{AttemptKey, EngineEvent};
 
 use super::pods::{self, PodView};
 use super::settle::{PodFate, settle};
 use super::table::{Stage, Table};
 use super::{Inner, orders};
 use crate::names;
+use crate::render::is_pinned;
 
 /// The attempt of a pod, if this server created the pod and the attempt is in its table.
 pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
@@ -45,6 +46,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
         }
         view => view,
     };
+    let mut moved_to = None;
     let news = match inner.table().get_mut(&attempt) {
         Some(entry) => {
             let had_no_seat = matches!(entry.news, News::Unseated(_));
@@ -52,7 +54,11 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             let trouble_reported = matches!(&entry.news, News::Seated(words) if !words.is_empty());
             entry.uid = pod.uid();
             entry.pod.created = true;
-            entry.node = pods::node(pod).map(str::to_owned);
+            let node = pods::node(pod).map(str::to_owned);
+            if entry.node != node && inner.settings.pins() && !is_pinned(pod) {
+                moved_to.clone_from(&node);
+            }
+            entry.node = node;
             entry.disruption = pods::disruption(pod).or(entry.disruption.take());
             entry.out_of_sight = pods::is_out_of_sight(pod);
             match &view {
@@ -77,6 +83,13 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
         }
         None => None,
     };
+    // Our scheduler counts a pod on the node it chose, and a restarted one where the cluster put it.
+    if let Some(node) = moved_to {
+        inner.send(EngineEvent::Moved {
+            attempt: attempt.clone(),
+            node: node.as_str().into(),
+        });
+    }
     if let Some(news) = news {
         inner.report_waiting(&attempt, news);
     }

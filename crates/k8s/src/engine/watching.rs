@@ -24,7 +24,6 @@ use super::records::Found;
 use super::settle::PodFate;
 use super::table::Attempt;
 use super::{Inner, StartError, Tasks, orders};
-use crate::render::is_pinned;
 use crate::settings::Namespaces;
 
 /// Time limit for the first reply.
@@ -301,10 +300,6 @@ impl Watch<Pod> for PodWatch {
         };
         if let Some(listed) = &mut self.listed {
             listed.ours.insert(attempt.clone());
-        }
-        // Our scheduler counts a pod on the node it chose. On any other node the pod's room is not counted yet.
-        if !is_pinned(pod) {
-            self.set_foreign(pod);
         }
         own_pod_changed(&self.inner, attempt, pod);
     }

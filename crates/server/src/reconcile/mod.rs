@@ -407,6 +407,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
 fn input_of(event: EngineEvent) -> Input {
     match event {
         EngineEvent::Worker(report) => Input::Report(report),
+        EngineEvent::Moved { attempt, node } => Input::Moved { attempt, node },
         EngineEvent::Node(change) => Input::NodeChanged(change),
     }
 }

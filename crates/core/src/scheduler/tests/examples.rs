@@ -467,3 +467,15 @@ fn a_limit_of_running_jobs_holds_the_next_one_back() {
     assert_eq!(scheduler.end_and_run(2, 2), []);
     assert_eq!(scheduler.end_and_run(3, 3), [id(4)]);
 }
+
+#[test]
+fn a_node_that_returns_still_has_the_load_of_its_jobs() {
+    let mut scheduler = strict(nodes(&[2, 2]));
+    assert_eq!(scheduler.run([job(1, 4)], 0), [id(1)]);
+    scheduler.change_node(NodeChange::Removed("n0".into()));
+    assert_eq!(scheduler.run([job(2, 1)], 1), [], "n1 is full");
+    scheduler.change_node(NodeChange::Set(node("n0", 2, 4, 0)));
+    assert_eq!(scheduler.run([], 2), [], "both are full again");
+    scheduler.release(&id(1), at(3));
+    assert_eq!(scheduler.run([], 3), [id(2)]);
+}
