@@ -74,6 +74,12 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
                     .to_owned(),
             ]
         }
+        ClientError::Unreachable { reason, .. } if reason.contains("not valid for name") => {
+            vec![
+                "use one of these names as `endpoint`, or add this name to the server's `tls.names`"
+                    .to_owned(),
+            ]
+        }
         ClientError::Unreachable { reason, .. } if reason.contains("invalid peer certificate") => {
             let mut hints = Vec::new();
             if reason.contains("UnknownIssuer") {
@@ -141,6 +147,20 @@ mod tests {
         assert_eq!(
             client_hints("paddlectl", &error),
             ["if the server uses TLS, write `endpoint: https://localhost:8443` in your configuration"]
+        );
+    }
+
+    #[test]
+    fn a_certificate_for_other_names_is_not_a_matter_of_its_ca() {
+        let error = ClientError::Unreachable {
+            endpoint: "https://127.0.0.1:8443".to_owned(),
+            reason: "invalid peer certificate: certificate not valid for name \"127.0.0.1\"; certificate is \
+                     only valid for DnsName(\"cloud.example.org\")"
+                .to_owned(),
+        };
+        assert_eq!(
+            client_hints("paddlectl", &error),
+            ["use one of these names as `endpoint`, or add this name to the server's `tls.names`"]
         );
     }
 

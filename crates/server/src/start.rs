@@ -405,18 +405,25 @@ impl EngineParts<'_> {
             EngineKind::Local => {
                 let (storage, logs) = (self.storage.clone(), self.logs.clone());
                 let engine = local::start(self.config, isolation, secret, storage, logs);
-                self.start_with(engine.map_err(StartError::Engine)?).await
+                let engine = engine.map_err(StartError::Engine)?;
+                let for_submitters = engine.notes();
+                self.start_with(engine, for_submitters).await
             }
             EngineKind::Kubernetes(settings) => {
                 let logs = Arc::new(self.logs.clone());
                 let users = self.storage.accounts().clone();
                 let engine = kubernetes::start(self.config, settings, secret, users, logs).await?;
-                self.start_with(engine).await
+                // Its notes are about the cluster, which only administrators can change.
+                self.start_with(engine, Vec::new()).await
             }
         }
     }
 
-    async fn start_with<E: Engine + Clone + 'static>(&self, engine: E) -> Result<Started, StartError> {
+    async fn start_with<E: Engine + Clone + 'static>(
+        &self,
+        engine: E,
+        for_submitters: Vec<String>,
+    ) -> Result<Started, StartError> {
         let sharing = Sharing {
             policy: self.config.policy,
             users: self.storage.accounts().clone(),
@@ -430,7 +437,7 @@ impl EngineParts<'_> {
             secrets: Arc::new(self.secrets.clone()),
             clock: Clock::machine(),
         };
-        let (jobs, reconciler) = reconcile::start(parts, sharing, notes.clone()).await?;
+        let (jobs, reconciler) = reconcile::start(parts, sharing, for_submitters).await?;
         Ok(Started {
             jobs,
             reconciler,

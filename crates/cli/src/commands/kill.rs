@@ -103,7 +103,9 @@ fn tell_removed(reply: &KillReply, job: &JobView, context: &mut Context<'_>) {
     } else {
         "were removed"
     };
-    let kept = match &job.output {
+    // A job that never started has no output folder.
+    let has_output = job.started.is_some() || reply.ending > 0;
+    let kept = match job.output.as_ref().filter(|_| has_output) {
         Some(output) => format!("; its output is kept at {output}"),
         None => String::new(),
     };

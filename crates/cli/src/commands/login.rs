@@ -295,7 +295,8 @@ async fn trust_server(
         }
         None => {
             return Err(CliError::refused(unknown).with_hint(
-                "compare it with what `paddlecloud-server init` printed, then use `--fingerprint`; nothing was sent",
+                "compare it with what `paddlecloud-server init` printed, or ask your administrator, then use \
+                 `--fingerprint`; nothing was sent",
             ));
         }
     }

@@ -4,7 +4,7 @@ use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::Format;
 
-/// Print user, datacenter, endpoint and home
+/// Print user, datacenter, namespace, endpoint and home
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Output format
@@ -31,6 +31,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         let rows = [
             ("user", who.user.as_str()),
             ("datacenter", &session.datacenter),
+            ("namespace", &who.namespace),
             ("endpoint", &endpoint),
             ("home", &who.home),
         ];

@@ -390,6 +390,27 @@ fn a_kill_with_rm_says_what_is_removed_and_kept() {
 }
 
 #[test]
+fn a_kill_with_rm_names_no_output_of_a_job_that_never_started() {
+    let server = crate::scripted::server_with(|line| {
+        let reply = r#"{"code":200,"msg":"OK","id":"j_01jd2m3n4p5q6r","name":"paddle-cluster-job","ending":0,"removed":true}"#;
+        if line.starts_with("DELETE ") {
+            return Some((200, reply.to_owned()));
+        }
+        let usual = String::from_utf8(crate::scripted::usual(line).1).unwrap();
+        Some((
+            200,
+            usual.replace(r#""started":"2026-01-01T11:59:50Z""#, r#""started":null"#),
+        ))
+    });
+    assert_eq!(
+        Shell::at(&server.endpoint)
+            .line("kill -rm paddle-cluster-job")
+            .err,
+        "removed paddle-cluster-job (j_01jd2m3n4p5q6r)\nits record and logs were removed\n"
+    );
+}
+
+#[test]
 fn a_format_is_what_it_says_or_is_refused_by_name() {
     let server = server();
     let shell = Shell::at(&server.endpoint);

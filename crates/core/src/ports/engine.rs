@@ -136,7 +136,7 @@ pub trait Engine: Send + Sync {
     /// The addresses that workers use for each other, for a server without jobs.
     fn addresses(&self) -> Box<dyn Addresses>;
 
-    /// Notes for every submitter, one sentence each: what the machine does not permit.
+    /// Notes for the server's status, one sentence each: what the machine or the cluster does not enforce.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

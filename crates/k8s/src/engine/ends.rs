@@ -90,10 +90,7 @@ impl Inner {
             let node = self.table().get(attempt).and_then(|entry| entry.node.clone());
             self.blame(attempt, node);
         }
-        self.disrupted(
-            attempt,
-            format!("its pod was terminated by the cluster: {}", disruption.words),
-        )
+        self.disrupted(attempt, format!("its pod was terminated: {}", disruption.words))
     }
 
     /// The end of an attempt that did not fail by itself. The worker is restarted, up to a limit.

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::link::{self, LinkSettings};
 use crate::render;
-use crate::settings::{Limits, Settings};
+use crate::settings::{Limits, Namespaces, Settings};
 use cluster::Cluster;
 use made::Turn;
 use nodes::Room;
@@ -331,11 +331,14 @@ impl Engine for KubernetesEngine {
     }
 
     fn notes(&self) -> Vec<String> {
-        match self.inner.settings.volume.security_level() {
-            "restricted" => Vec::new(),
-            level => vec![format!(
-                "users' namespaces permit pod security level `{level}`, because of the kind of volume"
-            )],
+        let settings = &self.inner.settings;
+        let level = settings.volume.security_level();
+        // Given namespaces have the level that their administrator chose.
+        if level == "restricted" || settings.namespaces != Namespaces::PerUser {
+            return Vec::new();
         }
+        vec![format!(
+            "users' namespaces permit pod security level `{level}`, because of the kind of volume"
+        )]
     }
 }

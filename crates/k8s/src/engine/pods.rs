@@ -33,7 +33,7 @@ impl Disruption {
     /// Somebody deletes the pod, and nobody says why. This server deletes only pods of attempts that it stops.
     pub fn by_unknown() -> Disruption {
         Disruption {
-            words: "someone deleted it".into(),
+            words: "deleted, and the server did not see why".into(),
             node_is_to_blame: false,
         }
     }

@@ -86,7 +86,7 @@ impl Program {
         ];
         // SAFETY: both arrays end with a null pointer and point to C strings that outlive the call.
         unsafe { libc::execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
-        Err(io::Error::last_os_error())
+        Err(without_shell(io::Error::last_os_error()))
             .refused(|| "run `/bin/sh`".into())
             .map_err(with_code)
     }
@@ -118,6 +118,16 @@ impl Program {
             fchown(output, Some(uid), Some(gid)).refused(what)?;
         }
         become_user(user).refused(what)
+    }
+}
+
+/// Says what is missing if the shell is. Only images lack one; the kernel's words name no file.
+fn without_shell(error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ io::ErrorKind::NotFound => {
+            io::Error::new(kind, "the image has no shell: workers need `/bin/sh`")
+        }
+        _ => error,
     }
 }
 

@@ -58,7 +58,7 @@ fn a_deleted_pod_is_restarted_and_uses_no_retry() {
     let pod = pod_of(&cluster, &server);
     cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
     let described = second_attempt_ends_well(&env, &server, "robbed");
-    assert!(described.contains("someone deleted it"), "{described}");
+    assert!(described.contains("the server did not see why"), "{described}");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_deleted_pod_whose_launcher_cannot_report_in_time_is_restarted() {
     let at_once = ["--wait=false", "--grace-period=1"];
     cluster.kubectl(&[&["delete", "pod", "-n", server.namespace(0), &pod], &at_once[..]].concat());
     let described = second_attempt_ends_well(&env, &server, "mute");
-    assert!(described.contains("someone deleted it"), "{described}");
+    assert!(described.contains("the server did not see why"), "{described}");
 }
 
 #[test]
