@@ -239,6 +239,11 @@ impl Conductor {
         }
     }
 
+    /// See [`Scheduler::set_closed_nodes`].
+    pub fn set_closed_nodes(&mut self, count: usize) {
+        self.scheduler.set_closed_nodes(count);
+    }
+
     pub fn quota(&self, user: &UserName) -> Quota {
         self.scheduler.quota(user)
     }

@@ -47,7 +47,7 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
         ahead_total: ahead.total,
         estimate,
         change,
-        closed_nodes: 0,
+        closed_nodes: scheduler.closed_nodes,
     })
 }
 

@@ -71,6 +71,8 @@ pub struct Scheduler {
     spare: Spare,
     /// When jobs to stop were last searched for.
     reclaimed_at: Option<Timestamp>,
+    /// How many nodes are closed for now, for example cordoned. They are not in the cluster.
+    closed_nodes: usize,
 }
 
 /// A running job that is larger than all nodes together.
@@ -93,7 +95,13 @@ impl Scheduler {
             alone: None,
             stuck: None,
             reclaimed_at: None,
+            closed_nodes: 0,
         }
+    }
+
+    /// How many nodes may not be used for now. While there are some, no job is refused because of its size.
+    pub fn set_closed_nodes(&mut self, count: usize) {
+        self.closed_nodes = count;
     }
 
     /// Refuses a job that could not start even if nothing else ran.

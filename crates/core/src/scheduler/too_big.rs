@@ -93,9 +93,9 @@ fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
     if let Some(limit) = state.and_then(|state| state.never_allows(RequestSum::of(&shape))) {
         return Some(TooMuch::Quota(limit));
     }
-    // Without any usable machine nothing is known: one may be cordoned, or about to join.
+    // Without any usable machine nothing is known: one may be about to join. Closed ones may open again.
     let has_machines = *scheduler.cluster.idle().total() != Load::default();
-    let never = has_machines && scheduler.fit(&shape) == Fit::Never;
+    let never = has_machines && scheduler.closed_nodes == 0 && scheduler.fit(&shape) == Fit::Never;
     never.then(|| TooMuch::Machines(never_fits(scheduler, &shape)))
 }
 

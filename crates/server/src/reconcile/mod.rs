@@ -286,7 +286,8 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                 () = until(wake_at, &self.watch) => inputs.push(Input::Tick),
                 Ok(()) = self.accounts.changed() => inputs.extend(self.sharing.quotas()),
             }
-            let answers = sort_messages(&mut gathered, &conductor, &engine, &self.watch, &mut inputs);
+            conductor.set_closed_nodes(engine.closed_nodes());
+            let answers = sort_messages(&mut gathered, &conductor, &self.watch, &mut inputs);
             if inputs.is_empty() {
                 continue;
             }
@@ -347,7 +348,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                     count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return None },
                 }
                 let mut inputs = Vec::new();
-                let answers = sort_messages(&mut gathered, &stale, &self.engine, &self.watch, &mut inputs);
+                let answers = sort_messages(&mut gathered, &stale, &self.watch, &mut inputs);
                 let endings = inputs.iter().map(Ending::of);
                 self.end_unrecorded(answers.into_iter().zip(endings), &undone);
             }
@@ -431,7 +432,6 @@ async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
 fn sort_messages(
     gathered: &mut Vec<Message>,
     conductor: &Conductor,
-    engine: &impl Engine,
     watch: &Watch,
     inputs: &mut Vec<Input>,
 ) -> Vec<Answer> {
@@ -444,9 +444,7 @@ fn sort_messages(
                 answers.push(answer);
             }
             Message::Explain(job, answer) => {
-                let closed_nodes = engine.closed_nodes();
-                let why = conductor.why(&job, watch.now());
-                let _ = answer.send(why.map(|why| Why { closed_nodes, ..why }));
+                let _ = answer.send(conductor.why(&job, watch.now()));
             }
             Message::Usage(user, answer) => {
                 let _ = answer.send(UserUsage {

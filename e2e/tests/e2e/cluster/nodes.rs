@@ -247,9 +247,14 @@ fn a_node_that_is_removed_loses_its_workers_to_another() {
     server.wait_until_empty(0);
 }
 
-/// A job that needs the whole second node waits for a pod of somebody else, and then for the node itself.
-fn why_names_what_others_hold_and_closed_nodes(env: &TestEnvironment, cluster: &Cluster, mark: &str) {
-    let pod = format!("foreign-{mark}");
+/// A job that needs the whole second node waits for another job and for a foreign pod, and then for the node itself. What
+/// they hold stays the same when the job's pod is restarted and when the node was closed for a while.
+fn why_names_what_others_hold_and_closed_nodes(env: &TestEnvironment, cluster: &Cluster, namespace: &str) {
+    let package = env.package("holds").file("train.sh", COUNTS);
+    let flags = "-entry|sh train.sh|-memory|64Mi|-pservers|0|-cpu|200m".split('|');
+    env.submit("holds", &package, &flags.collect::<Vec<_>>());
+    env.wait_for_status("holds", "Running");
+    let pod = format!("foreign-{namespace}");
     cluster.apply(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default"},
         "spec": {
@@ -275,12 +280,24 @@ fn why_names_what_others_hold_and_closed_nodes(env: &TestEnvironment, cluster: &
             why.contains(words).then_some(())
         });
     };
-    why_says("; pods outside PaddleCloud hold 1.5 cores");
+    let held = "held by `holds`; pods outside PaddleCloud hold 1.5 cores";
+    why_says(held);
+    let worker = env.describe("holds")["workers"][0]["name"].clone();
+    let worker = worker.as_str().expect("a worker has a name");
+    cluster.kubectl(&["delete", "pod", worker, "-n", namespace, "--wait=false"]);
+    wait_until("the worker must be restarted", || {
+        let workers = env.describe("holds")["workers"].clone();
+        (workers[0]["attempt"] == 2 && workers[0]["status"] == "Running").then_some(())
+    });
+    why_says(held);
     cluster.kubectl(&["cordon", NODE]);
     why_says("; 1 node of the cluster is cordoned, tainted or not ready");
     cluster.kubectl(&["uncordon", NODE]);
-    env.paddlectl(&["kill", "waits"]).ok();
-    env.wait_for_status("waits", "Killed");
+    why_says(held);
+    for job in ["waits", "holds"] {
+        env.paddlectl(&["kill", "--now", job]).ok();
+        env.wait_for_status(job, "Killed");
+    }
     cluster.kubectl(&["delete", "pod", &pod, "-n", "default", "--wait=false"]);
 }
 

@@ -479,3 +479,20 @@ fn a_node_that_returns_still_has_the_load_of_its_jobs() {
     scheduler.release(&id(1), at(3));
     assert_eq!(scheduler.run([], 3), [id(2)]);
 }
+
+#[test]
+fn a_job_that_needs_a_closed_node_is_accepted_and_waits() {
+    let mut scheduler = strict(nodes(&[2]));
+    assert!(scheduler.check_fits_ever(&job(1, 4)).is_err());
+    scheduler.set_closed_nodes(1);
+    assert!(scheduler.check_fits_ever(&job(1, 4)).is_ok());
+    assert_eq!(
+        scheduler.run([job(1, 4), job(2, 1)], 0),
+        [id(2)],
+        "it blocks nobody"
+    );
+    assert_eq!(scheduler.explain(&id(1), at(0)).unwrap().closed_nodes, 1);
+    scheduler.set_closed_nodes(0);
+    scheduler.change_node(NodeChange::Set(node("n1", 3, 6, 0)));
+    assert_eq!(scheduler.run([], 1), [id(1)]);
+}
