@@ -96,7 +96,7 @@ fn a_watching_client_restarts_a_stopped_server() {
     let server = env.server_pid();
     env.paddlectl(&["server", "stop"])
         .ok()
-        .says("stopped; 1 running job continues");
+        .says("stopped; 1 job continues");
     watched.first.open();
     watched.submitting.wait_for_line("200");
     watched.following.wait_for_line("200");
