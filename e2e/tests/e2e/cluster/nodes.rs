@@ -280,8 +280,10 @@ fn why_names_what_others_hold_and_closed_nodes(env: &TestEnvironment, cluster: &
             why.contains(words).then_some(())
         });
     };
-    let held = "held by `holds`; pods outside PaddleCloud hold 1.5 cores";
-    why_says(held);
+    let id = env.describe("holds")["job"]["id"].clone();
+    let id = id.as_str().expect("a job has an id");
+    let held = format!("held by `holds ({id})`; pods outside PaddleCloud hold 1.5 cores");
+    why_says(&held);
     let worker = env.describe("holds")["workers"][0]["name"].clone();
     let worker = worker.as_str().expect("a worker has a name");
     cluster.kubectl(&["delete", "pod", worker, "-n", namespace, "--wait=false"]);
@@ -289,11 +291,11 @@ fn why_names_what_others_hold_and_closed_nodes(env: &TestEnvironment, cluster: &
         let workers = env.describe("holds")["workers"].clone();
         (workers[0]["attempt"] == 2 && workers[0]["status"] == "Running").then_some(())
     });
-    why_says(held);
+    why_says(&held);
     cluster.kubectl(&["cordon", NODE]);
     why_says("; 1 node of the cluster is cordoned, tainted or not ready");
     cluster.kubectl(&["uncordon", NODE]);
-    why_says(held);
+    why_says(&held);
     for job in ["waits", "holds"] {
         env.paddlectl(&["kill", "--now", job]).ok();
         env.wait_for_status(job, "Killed");
