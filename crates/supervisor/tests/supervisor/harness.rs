@@ -254,8 +254,13 @@ impl Attempt {
     }
 
     pub fn supervisor(&self) -> Pid {
-        let text = fs::read_to_string(self.dir().join(files::PID)).unwrap();
-        Pid::from_raw(text.split(' ').next().unwrap().parse().unwrap()).unwrap()
+        self.supervisor_if_any().unwrap()
+    }
+
+    /// `None` if it has ended, which also removes the file.
+    fn supervisor_if_any(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.dir().join(files::PID)).ok()?;
+        Pid::from_raw(text.split(' ').next()?.parse().ok()?)
     }
 
     /// Every process that carries the attempt's marker.
@@ -319,8 +324,9 @@ impl std::fmt::Debug for Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if paddlecloud_supervisor::is_alive(self.dir()) {
-            let supervisor = self.supervisor();
+        if paddlecloud_supervisor::is_alive(self.dir())
+            && let Some(supervisor) = self.supervisor_if_any()
+        {
             let handle = pidfd_open(supervisor, PidfdFlags::empty());
             let _ = kill_process(supervisor, Signal::KILL);
             handle.into_iter().for_each(|handle| wait_gone(&handle));
