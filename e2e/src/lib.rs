@@ -24,7 +24,7 @@ pub use environment::TestEnvironment;
 pub use gate::Gate;
 pub use leftovers::Process;
 pub use package::Package;
-pub use program::built as built_program;
+pub use program::{built as built_program, link_names_to};
 pub use ran::Ran;
 pub use shared::{PASSWORD, Shared};
 pub use small_memory::SmallMemory;

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use crate::stage::{Place, Sizes};
 
 pub const HELP: &str = "\
-Usage: cargo xtask bench pfs [--quick] [--rounds N] [--on tmpfs|disk] [--json FILE] [race|delta|submit|memory]...
+Usage: cargo xtask bench pfs [--quick] [--rounds N] [--on tmpfs|disk] [--versus P] [--json FILE] [race|delta|submit|memory]...
 
   --quick      small files and two rounds, to see that everything works
   --rounds N   turns every contender takes (default 5)
   --on PLACE   only in memory (tmpfs), or only on the disk below the build's folder; both otherwise
+  --versus P   let another build of `paddlecloud`, such as an older one, take turns with this one
   --json FILE  every single figure
 
   race         one file of 2 GB and 10,000 of 10 KB, up and down, beside nginx, rsync, scp and cp
@@ -26,6 +27,7 @@ pub struct Arguments {
     pub rounds: usize,
     pub sizes: Sizes,
     pub places: Vec<Place>,
+    pub versus: Option<PathBuf>,
     pub json: Option<PathBuf>,
     groups: Vec<String>,
 }
@@ -37,6 +39,7 @@ impl Arguments {
             rounds: 5,
             sizes: Sizes::FULL,
             places: vec![Place::Memory, Place::Disk],
+            versus: None,
             json: None,
             groups: Vec::new(),
         };
@@ -46,6 +49,7 @@ impl Arguments {
                 "--quick" => (read.rounds, read.sizes) = (2, Sizes::QUICK),
                 "--rounds" => read.rounds = args.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
                 "--on" => read.places = vec![Place::named(&args.next()?)?],
+                "--versus" => read.versus = Some(args.next()?.into()),
                 "--json" => read.json = Some(args.next()?.into()),
                 name if GROUPS.contains(&name) => read.groups.push(arg),
                 _ => return None,

@@ -50,9 +50,9 @@ fn other_rows(stage: &Stage, arguments: &Arguments, report: &mut Report) {
         delta::run(stage, report);
     }
     if arguments.wants("submit") {
-        submit::run(stage, arguments.rounds, report);
+        submit::run(stage, arguments, report);
     }
     if arguments.wants("memory") {
-        memory::run(stage, report);
+        memory::run(stage, arguments, report);
     }
 }

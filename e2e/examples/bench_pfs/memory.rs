@@ -5,15 +5,24 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
+use crate::arguments::Arguments;
 use crate::contenders::{Contender, Ours};
 use crate::report::Report;
 use crate::stage::{Load, Stage, assert_same, remove};
 
 const TRANSFERS: u64 = 64;
 
-pub fn run(stage: &Stage, report: &mut Report) {
-    report.heading("the server's most memory, 64 transfers at once");
-    let ours = Ours::start(stage);
+pub fn run(stage: &Stage, arguments: &Arguments, report: &mut Report) {
+    for build in Ours::builds(stage, arguments) {
+        report.heading(&format!(
+            "{}: the server's most memory, 64 transfers at once",
+            build.name()
+        ));
+        measure(stage, &build, report);
+    }
+}
+
+fn measure(stage: &Stage, ours: &Ours, report: &mut Report) {
     let pid = ours.server_pid();
     let idle = peak_kib(pid);
     let size = usize::try_from(stage.sizes.big / TRANSFERS).expect("it fits");

@@ -17,7 +17,7 @@ pub struct Turn {
 }
 
 pub fn run(stage: &Stage, arguments: &Arguments, meter: &Meter, report: &mut Report) {
-    let contenders = contenders::all(stage);
+    let contenders = contenders::all(stage, arguments);
     let makers: [fn(&Stage) -> Load; 2] = [Stage::big, Stage::small];
     for make in makers {
         let load = make(stage);

@@ -15,6 +15,7 @@ pub use bare::played_a_part;
 pub use ours::Ours;
 pub use rsync::Rsync;
 
+use crate::arguments::Arguments;
 use crate::stage::{Load, Place, Stage};
 
 /// One way to move files there and back.
@@ -35,8 +36,11 @@ pub trait Contender {
 }
 
 /// All that are available here; missing ones are named.
-pub fn all(stage: &Stage) -> Vec<Box<dyn Contender>> {
-    let mut all: Vec<Box<dyn Contender>> = vec![Box::new(Ours::start(stage))];
+pub fn all(stage: &Stage, arguments: &Arguments) -> Vec<Box<dyn Contender>> {
+    let mut all: Vec<Box<dyn Contender>> = Vec::new();
+    for build in Ours::builds(stage, arguments) {
+        all.push(Box::new(build));
+    }
     let mut add = |name: &str, made: Option<Vec<Box<dyn Contender>>>| match made {
         Some(made) => all.extend(made),
         None => eprintln!("{name} is not measured: it is not installed here"),

@@ -5,9 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use e2e::{Background, TestEnvironment};
+use e2e::{Background, TestEnvironment, link_names_to};
 
 use super::Contender;
+use crate::arguments::Arguments;
 use crate::stage::{Load, Stage};
 
 const PASSWORD: &str = "only for measuring";
@@ -17,14 +18,30 @@ pub struct Ours {
     /// Ends before its user does, who would complain about what is left.
     _server: Background,
     pub env: TestEnvironment,
+    name: &'static str,
     data: PathBuf,
     port: u16,
 }
 
 impl Ours {
+    /// This build, and the other one to compare it with, if there is one.
+    pub fn builds(stage: &Stage, arguments: &Arguments) -> Vec<Self> {
+        let mut builds = vec![Self::start(stage)];
+        if let Some(other) = &arguments.versus {
+            let mut env = TestEnvironment::new();
+            let bin = stage.empty("other-bin");
+            link_names_to(other, &bin);
+            env.use_programs_of(bin);
+            builds.push(Self::start_in(env, "other build", stage.empty("other")));
+        }
+        builds
+    }
+
     pub fn start(stage: &Stage) -> Self {
-        let env = TestEnvironment::new();
-        let data = stage.empty("ours");
+        Self::start_in(TestEnvironment::new(), "paddlectl", stage.empty("ours"))
+    }
+
+    fn start_in(env: TestEnvironment, name: &'static str, data: PathBuf) -> Self {
         let (password, config) = (data.join("password"), data.join("config.yaml"));
         fs::write(&password, PASSWORD).expect("a file in our own folder");
         fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("it is ours");
@@ -43,6 +60,7 @@ impl Ours {
         let ours = Self {
             _server: server,
             env,
+            name,
             data,
             port: digits.parse().expect("a port"),
         };
@@ -84,7 +102,7 @@ impl Ours {
 
 impl Contender for Ours {
     fn name(&self) -> String {
-        "paddlectl".to_owned()
+        self.name.to_owned()
     }
 
     fn up(&self, load: &Load) -> Command {
