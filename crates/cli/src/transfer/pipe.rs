@@ -28,7 +28,11 @@ impl Transfer<'_> {
         let Some(place) = self.file_behind_link("-", dest.path.clone()).await? else {
             return Ok(());
         };
-        let kept = keep_stdin().map_err(|error| CliError::refused(format!("cannot read stdin: {error}")))?;
+        let kept = keep_stdin().map_err(|error| {
+            let folder = std::env::temp_dir();
+            let problem = format!("cannot copy stdin to a temporary file in `{}`: {error}", folder.display());
+            CliError::refused(problem).with_hint("set TMPDIR to a folder with enough space")
+        })?;
         if !self.make_parent(&place).await? {
             return Ok(());
         }

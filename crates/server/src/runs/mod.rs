@@ -21,7 +21,7 @@ use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::root::Kind;
-use paddlecloud_pfs::{Existing, Node, RelPath, Root};
+use paddlecloud_pfs::{Existing, Node, RelPath, Root, RootError};
 
 use crate::homes::{OURS, PackageLocation, Storage, StorageError, ours};
 use crate::packages::{list_path, read_list, tree_path};
@@ -123,8 +123,7 @@ impl Storage {
         let PackageLocation::Home(workdir) = &run.workdir else {
             unreachable!("an upload runs in the home")
         };
-        home.copy_all(&tree_path(id), home, workdir, Existing::Replace)?;
-        check_copy(home, id, workdir)?;
+        copy_package(home, id, workdir)?;
         home.make_dirs(&run.output)?;
         let shown = self.shown_at(job)?;
         let key = latest_key(&shown);
@@ -253,11 +252,26 @@ fn linked_run(home: &Root, link: &RelPath) -> Option<JobId> {
     target.strip_prefix("../runs/")?.split('/').next()?.parse().ok()
 }
 
-/// Checks a run's copy against its manifest, since jobs can change stored packages. On a mismatch the package is dropped and must
-/// be sent again.
-fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageError> {
-    let manifest = read_list(home, &list_path(id))?;
-    for entry in manifest.entries() {
+/// Copies a stored package for a run. Jobs can change stored packages: one that was changed is dropped and must be sent again.
+fn copy_package(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageError> {
+    let tree = tree_path(id);
+    let difference = match home.copy_all(&tree, home, copy, Existing::Replace) {
+        Err(error) if error.is_not_found() => Some(tree.to_string()),
+        copied => {
+            copied?;
+            first_difference(home, id, copy)?
+        }
+    };
+    let Some(difference) = difference else {
+        return Ok(());
+    };
+    home.remove(&list_path(id))?;
+    Err(StorageError::Changed(difference))
+}
+
+/// The first file of a copy that is not the one in the package's list.
+fn first_difference(home: &Root, id: PackageId, copy: &RelPath) -> Result<Option<String>, StorageError> {
+    for entry in read_list(home, &list_path(id))?.entries() {
         let Node::File {
             digest: Some(digest), ..
         } = &entry.node
@@ -265,13 +279,17 @@ fn check_copy(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageE
             continue;
         };
         let place = copy.join(&entry.path).map_err(bad_name)?;
-        let (file, _) = home.open_file_no_links(&place)?;
-        if hash_file(&file).map_err(StorageError::Disk)? != *digest {
-            home.remove(&list_path(id))?;
-            return Err(StorageError::Changed(entry.path.to_string()));
+        let is_same = match home.open_file_no_links(&place) {
+            Ok((file, _)) => hash_file(&file).map_err(StorageError::Disk)? == *digest,
+            Err(RootError::NotFound(_) | RootError::IsAFolder(_) | RootError::NotAFile(_)) => false,
+            Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if !is_same {
+            return Ok(Some(entry.path.to_string()));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Copies the current links to other packages' latest runs, for this run's workers.
@@ -298,9 +316,8 @@ fn is_prepared(home: &Root, mark: &RelPath, era: &str) -> Result<bool, StorageEr
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use std::fs;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     use paddlecloud_core::names::JobId;
@@ -488,20 +505,27 @@ mod tests {
     }
 
     #[test]
-    fn a_poisoned_upload_is_not_run_and_must_be_sent_again() {
-        let fixture = Fixture::new();
-        let snapshot = fixture.snapshot("good");
-        let id: PackageId = snapshot.parse().unwrap();
-        fs::write(
-            fixture.home.join(tree_path(id).as_path()).join("train.py"),
-            "POISONED",
-        )
-        .unwrap();
-        let refused = fixture
-            .storage
-            .prepare_run(&fixture.job(1, Some(snapshot)), "boot");
-        assert!(matches!(refused, Err(StorageError::Changed(_))), "{refused:?}");
-        assert!(!fixture.storage.has_package(&fixture.user, id).unwrap());
+    fn a_changed_package_is_not_run_and_must_be_sent_again() {
+        let changes: [fn(&Path); 4] = [
+            |tree| fs::write(tree.join("train.py"), "POISONED").unwrap(),
+            |tree| fs::remove_file(tree.join("train.py")).unwrap(),
+            |tree| {
+                fs::remove_file(tree.join("train.py")).unwrap();
+                fs::create_dir(tree.join("train.py")).unwrap();
+            },
+            |tree| fs::remove_dir_all(tree).unwrap(),
+        ];
+        for change in changes {
+            let fixture = Fixture::new();
+            let snapshot = fixture.snapshot("good");
+            let id: PackageId = snapshot.parse().unwrap();
+            change(&fixture.home.join(tree_path(id).as_path()));
+            let refused = fixture
+                .storage
+                .prepare_run(&fixture.job(1, Some(snapshot)), "boot");
+            assert!(matches!(refused, Err(StorageError::Changed(_))), "{refused:?}");
+            assert!(!fixture.storage.has_package(&fixture.user, id).unwrap());
+        }
     }
 
     #[test]

@@ -208,8 +208,14 @@ impl FileIndex for SqliteIndex {
     }
 
     fn forget_uploads(&self, gone: &[StagedId]) -> io::Result<()> {
-        for id in gone {
-            self.execute(sqlx::query("DELETE FROM upload WHERE id = ?").bind(id.to_string()))?;
+        for ids in gone.chunks(ROWS) {
+            let mut query = QueryBuilder::<Sqlite>::new("DELETE FROM upload WHERE id IN (");
+            let mut list = query.separated(", ");
+            for id in ids {
+                list.push_bind(id.to_string());
+            }
+            list.push_unseparated(")");
+            self.execute(query.build().persistent(false))?;
         }
         Ok(())
     }
@@ -351,6 +357,7 @@ mod tests {
             "SELECT * FROM file WHERE size > 1048576 AND digest = ? AND space IN (?, ?)",
             "SELECT * FROM file WHERE space = ? AND path IN (?, ?) ORDER BY path",
             "DELETE FROM file WHERE space = ? AND path > ? AND path < ?",
+            "DELETE FROM upload WHERE id IN (?, ?)",
             "UPDATE file SET space = ?, path = CAST(? || substr(path, ?) AS BLOB) WHERE space = ? AND path > ? AND path < ?",
         ] {
             let plan = format!("EXPLAIN QUERY PLAN {query}");
