@@ -44,6 +44,7 @@ use crate::render;
 use crate::settings::{Limits, Namespaces, Settings};
 use cluster::Cluster;
 use made::Turn;
+pub use nodes::ANY_NODE;
 use nodes::Room;
 use records::Records;
 use table::Table;

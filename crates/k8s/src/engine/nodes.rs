@@ -13,7 +13,7 @@ use crate::settings::{PodSettings, Toleration};
 const GPU: &str = "nvidia.com/gpu";
 
 /// Stands for all nodes when the cluster places pods.
-const ANY_NODE: &str = "cluster";
+pub const ANY_NODE: &str = "cluster";
 /// More than any cluster has, and small enough that sums do not overflow.
 const BOUNDLESS: Amount = Amount {
     cpu: 100_000_000,

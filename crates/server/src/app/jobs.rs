@@ -172,7 +172,7 @@ impl App {
         };
         let view = |job: &Job, worker: &Worker| WorkerView {
             user: all_users.then(|| job.user.to_string()),
-            ..view::worker_view(job, worker)
+            ..self.worker_view(job, worker)
         };
         let mut views = Vec::new();
         for job in &jobs {

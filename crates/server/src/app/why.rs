@@ -12,7 +12,7 @@ use paddlecloud_core::job::{Job, Phase, Worker};
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::scheduler::Change;
 
-use super::{App, AppError, machine_cause, view};
+use super::{App, AppError, machine_cause};
 use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
@@ -128,7 +128,7 @@ impl App {
             .iter()
             .filter(|worker| job.was_stopped(worker) && !worker.succeeded());
         Some(FailureView {
-            worker: view::worker_view(job, culprit),
+            worker: self.worker_view(job, culprit),
             exit: job
                 .exit_in_words(culprit.key)
                 .unwrap_or_else(|| "its exit was not observed".to_owned()),
