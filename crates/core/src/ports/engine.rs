@@ -146,6 +146,12 @@ pub trait Engine: Send + Sync {
         0
     }
 
+    /// What hinders the live workers of a job, one sentence each, for `why`: a right that the server has lost, a node that
+    /// does not answer.
+    fn obstacles(&self, _job: &JobId) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Changes when all workers, and files that were written but not synced, may have been lost: runs are then prepared
     /// again. An engine whose nodes are not the server's own machine always returns the same value.
     fn era(&self) -> String {

@@ -84,6 +84,7 @@ impl App {
         };
         if job.phase != Phase::Pending {
             machine_cause::add(&mut answer, &self.degraded);
+            answer.reason.push_str(&self.obstacles(&job).await);
             return Ok(answer);
         }
         let reader = Reader {
@@ -119,6 +120,15 @@ impl App {
             let reason = words::waiting(&why, Owner::of(job, &caller.user));
             view.message = Some(with_history(job, reason));
         }
+    }
+
+    /// What hinders the workers of a job, to be appended to its message.
+    pub(super) async fn obstacles(&self, job: &Job) -> String {
+        if job.phase == Phase::Pending || job.phase.is_final() {
+            return String::new();
+        }
+        let obstacles = self.jobs.obstacles(&job.id).await;
+        obstacles.iter().map(|obstacle| format!("; {obstacle}")).collect()
     }
 
     async fn first_failure(&self, job: &Job) -> Option<FailureView> {
