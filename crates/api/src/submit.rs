@@ -9,8 +9,9 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_core::duration;
 use paddlecloud_core::names::{DatacenterName, JobName, MAX_JOB_NAME, NameError, UserName};
+use paddlecloud_core::plan::is_own_pserver;
 use paddlecloud_core::quantity::Cpu;
-use paddlecloud_core::spec::{self, DEFAULT_PS_ENTRY, JobSpec, Resources, SecretRef, SpecError, whole};
+use paddlecloud_core::spec::{self, JobSpec, Resources, SecretRef, SpecError, whole};
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::{Amount, JobStatus};
@@ -334,10 +335,6 @@ fn folder_name(name: Option<&str>) -> Result<&str, SpecError> {
         return Err(SpecError::remark("package_name", problem));
     }
     Ok(name)
-}
-
-fn is_own_pserver(command: &str) -> bool {
-    command == DEFAULT_PS_ENTRY || command.starts_with("paddle pserver ")
 }
 
 fn count<T: TryFrom<i64>>(

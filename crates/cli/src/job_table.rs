@@ -104,9 +104,17 @@ pub fn workers_at_a_glance(workers: &[WorkerView], now: Timestamp) -> Table {
     worker_table(workers, now, "AGE", age_of)
 }
 
-/// The workers of one job with their addresses, in 80 columns of a terminal.
+/// The workers of one job with their nodes, or on one machine with their addresses, in 80 columns of a terminal.
 pub fn worker_details(workers: &[WorkerView], now: Timestamp) -> Table {
-    worker_table(workers, now, "ADDRESS", |worker| worker.address.clone())
+    match have_nodes(workers) {
+        true => worker_table(workers, now, "NODE", |worker| worker.node.clone()),
+        false => worker_table(workers, now, "ADDRESS", |worker| worker.address.clone()),
+    }
+}
+
+/// Whether they run on a cluster.
+fn have_nodes(workers: &[WorkerView]) -> bool {
+    workers.iter().any(|worker| worker.node.is_some())
 }
 
 /// One row per worker, with one column of the caller's choice. `trainer-0` is what `logs -w` accepts.
@@ -159,11 +167,15 @@ pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
     table
 }
 
-/// The submit guide's columns of workers, and with `wide` more.
+/// The submit guide's columns of workers, and with `wide` more. Nodes come last, and only if there are any.
 pub fn workers(workers: &[WorkerView], wide: bool) -> Table {
     let mut head = vec!["NAME", "STATUS", "START"];
+    let with_nodes = wide && have_nodes(workers);
     if wide {
         head.extend(["ROLE", "INDEX", "ATTEMPT", "ADDRESS", "EXIT", "MESSAGE"]);
+    }
+    if with_nodes {
+        head.push("NODE");
     }
     let mut table = Table::new(&head);
     for worker in workers {
@@ -179,6 +191,9 @@ pub fn workers(workers: &[WorkerView], wide: bool) -> Table {
                     .map_or_else(|| NIL.to_owned(), |code| code.to_string()),
                 worker.message.clone().unwrap_or_default(),
             ]);
+        }
+        if with_nodes {
+            row.push(worker.node.clone().unwrap_or_else(|| NIL.to_owned()));
         }
         table.push(row);
     }

@@ -9,10 +9,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{DatacenterName, UserName};
-use crate::spec::JobSpec;
+use crate::spec::{DEFAULT_PS_ENTRY, JobSpec};
 
 /// First port of a parameter server, as in the Kubernetes page.
 pub const PSERVER_PORT: u16 = 7164;
+
+/// Whether a command starts our own parameter server.
+pub fn is_own_pserver(command: &str) -> bool {
+    command == DEFAULT_PS_ENTRY || command.starts_with("paddle pserver ")
+}
 
 /// The role of a worker in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

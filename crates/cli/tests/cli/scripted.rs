@@ -169,7 +169,7 @@ pub fn job(name: &str, status: &str) -> serde_json::Value {
     })
 }
 
-fn worker(name: &str, role: &str, index: u32) -> serde_json::Value {
+pub fn worker(name: &str, role: &str, index: u32) -> serde_json::Value {
     serde_json::json!({
         "name": name, "job": "paddle-cluster-job", "job_id": "j_01jd2m3n4p5q6r", "role": role, "index": index,
         "status": "Running", "attempt": 1, "address": "127.1.0.1", "started": "2026-01-01T11:59:51Z", "ended": null,

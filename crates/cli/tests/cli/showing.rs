@@ -59,6 +59,27 @@ fn terminal_output_is_aligned_and_coloured() {
 }
 
 #[test]
+fn describe_names_the_nodes_of_a_job_on_a_cluster() {
+    let server = crate::scripted::server_with(|line| {
+        let mut worker = crate::scripted::worker("j-trainer-3s4nz", "trainer", 0);
+        worker["address"] = "j-trainer-3s4nz".into();
+        worker["node"] = "node2".into();
+        let job = crate::scripted::job("j", "Running");
+        let detail = serde_json::json!({ "job": job, "workers": [worker], "events": [] });
+        let reply = serde_json::json!({ "code": 200, "msg": detail }).to_string();
+        (line == "GET /api/v1/jobs/j").then_some((200, reply))
+    });
+    let mut shell = Shell::at(&server.endpoint);
+    let piped = shell.line("describe j").out;
+    assert!(piped.contains("\tMESSAGE\tNODE\n"), "{piped}");
+    assert!(piped.ends_with("\tnode2\n"), "{piped}");
+    shell.is_terminal = true;
+    let shown = shell.line("describe j").out;
+    assert!(shown.contains("START      NODE   NAME\n"), "{shown}");
+    assert!(shown.contains("11:59:51Z  node2  j-trainer-3s4nz\n"), "{shown}");
+}
+
+#[test]
 fn long_names_keep_within_80_columns_on_a_terminal() {
     let server = crate::scripted::server_with(|line| {
         let mut job = crate::scripted::job(&"n".repeat(63), "Succeeded");

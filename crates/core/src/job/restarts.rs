@@ -4,10 +4,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::plan::is_own_pserver;
 use crate::planted::{Planted, bug};
 
 use super::life::launch;
-use super::{Action, Job, Worker, WorkerKey, WorkerStatus};
+use super::{Action, Job, Role, Worker, WorkerKey, WorkerStatus, words};
 
 /// The pause before the second restart; the first restart has none.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(1);
@@ -23,11 +24,12 @@ impl Job {
     pub(super) fn restart_in_time(&mut self, key: WorkerKey, failure: String, now: Timestamp) -> Vec<Action> {
         let pause = self.worker(key).map_or(SignedDuration::ZERO, pause);
         let due = now.checked_add(pause).unwrap_or(now);
+        let effect = self.effect_on_training(key);
         if pause.is_zero() {
-            self.note_moment(format!("{failure}; it is restarted"));
+            self.note_moment(format!("{failure}; it is restarted{effect}"));
             return vec![self.restart(key, now)];
         }
-        self.message = format!("{failure}; it is restarted after {pause:#}");
+        self.message = format!("{failure}; it is restarted after {pause:#}{effect}");
         self.note_moment(self.message.clone());
         if let Some(worker) = self.worker_mut(key) {
             worker.restart_at = Some(due);
@@ -48,7 +50,7 @@ impl Job {
             .worker_mut(key)
             .filter(|worker| worker.disruptions < MOST_DISRUPTIONS)?;
         worker.disruptions += 1;
-        self.message = format!("{key} is restarted: {why}");
+        self.message = format!("{key} is restarted: {why}{}", self.effect_on_training(key));
         self.note_moment(self.message.clone());
         Some(self.launch_again(key, now))
     }
@@ -64,9 +66,20 @@ impl Job {
         if worker.disrupted_before >= disrupted {
             return None;
         }
-        self.message = format!("{failure}; it is restarted, because another worker was disrupted before");
+        let effect = self.effect_on_training(key);
+        self.message =
+            format!("{failure}; it is restarted, because another worker was disrupted before{effect}");
         self.note_moment(self.message.clone());
         Some(self.launch_again(key, now))
+    }
+
+    /// What the restart of a worker means for the training, to be appended to the message about it.
+    fn effect_on_training(&self, key: WorkerKey) -> &'static str {
+        let has_state = key.role == Role::Pserver && is_own_pserver(&self.spec.ps_entry);
+        match has_state && self.started_at.is_some() {
+            true => words::TRAINING_RESUMES,
+            false => "",
+        }
     }
 
     /// How often workers of this job were disrupted.
@@ -230,6 +243,33 @@ mod tests {
         job.on_event(disrupted(MOST_DISRUPTIONS + 1), seconds(20));
         assert_eq!(job.phase, Phase::Final(Outcome::Failed), "not for ever");
         assert!(job.message.contains("its node is gone"), "{}", job.message);
+    }
+
+    #[test]
+    fn the_restart_of_a_parameter_server_says_where_training_resumes() {
+        let message = |ps_entry: &str| {
+            let mut spec = spec("resumes", 1, 1);
+            spec.ps_entry = ps_entry.into();
+            let mut job = running(1, spec);
+            let disrupted = Event::Worker {
+                worker: WorkerKey::pserver(0),
+                attempt: 1,
+                news: News::Disrupted("its node is gone".into()),
+            };
+            job.on_event(disrupted, seconds(10));
+            assert_eq!(job.timeline.moments().last().unwrap().text, job.message);
+            job.message
+        };
+        assert_eq!(
+            message("paddle pserver"),
+            "pserver 0 is restarted: its node is gone; training resumes at its latest checkpoint, or at step 0 if it \
+             has none"
+        );
+        assert_eq!(
+            message("./serve"),
+            "pserver 0 is restarted: its node is gone",
+            "nothing is known of it"
+        );
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub fn runs_alone(excess: &Excess) -> String {
 pub(super) const RECLAIMED: &str =
     "the resources it borrowed beyond its owner's guarantee are needed for another user's guarantee";
 
+/// What the restart of our own parameter server means. Only the parameter servers know whether there is a checkpoint.
+pub(super) const TRAINING_RESUMES: &str =
+    "; training resumes at its latest checkpoint, or at step 0 if it has none";
+
 pub(super) const KILLED: &str = "killed on request";
 
 /// Why the jobs of a disabled or deleted account were killed.

@@ -30,7 +30,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineEvent {
     Worker(Report),
-    /// A restarted worker runs on another node than its seat's. The seat follows it.
+    /// A worker that the cluster placed runs on another node than its seat's. The seat follows it.
     Moved {
         attempt: AttemptKey,
         node: NodeName,
@@ -144,6 +144,12 @@ pub trait Engine: Send + Sync {
     /// How many nodes may not be used now, although they are meant for jobs.
     fn closed_nodes(&self) -> usize {
         0
+    }
+
+    /// What hinders the live workers of a job, one sentence each, for `why`: a right that the server has lost, a node that
+    /// does not answer.
+    fn obstacles(&self, _job: &JobId) -> Vec<String> {
+        Vec::new()
     }
 
     /// Changes when all workers, and files that were written but not synced, may have been lost: runs are then prepared

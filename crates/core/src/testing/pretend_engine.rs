@@ -27,6 +27,7 @@ struct Inner {
     nodes: Vec<Node>,
     logs: MemoryLogs,
     is_full: bool,
+    obstacle: Option<String>,
     reports: Vec<Report>,
     reader: Option<Waker>,
 }
@@ -74,6 +75,13 @@ impl PretendMachine {
 /// See the module.
 #[derive(Clone)]
 pub struct PretendEngine(PretendMachine);
+
+impl PretendEngine {
+    /// Sets what hinders all workers.
+    pub fn hinder(&self, obstacle: &str) {
+        self.0.lock().obstacle = Some(obstacle.to_owned());
+    }
+}
 
 impl Inner {
     fn tell(&mut self, key: &AttemptKey, news: News) {
@@ -212,6 +220,10 @@ impl Engine for PretendEngine {
 
     fn addresses(&self) -> Box<dyn Addresses> {
         Box::new(Loopback::default())
+    }
+
+    fn obstacles(&self, _job: &JobId) -> Vec<String> {
+        self.0.lock().obstacle.iter().cloned().collect()
     }
 }
 

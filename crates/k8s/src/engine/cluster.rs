@@ -96,6 +96,14 @@ impl CallError {
         matches!(self, CallError::Refused { code: 404, .. })
     }
 
+    /// The API server's message, if this server lacks a right.
+    pub fn lacking_right(&self) -> Option<&str> {
+        match self {
+            CallError::Refused { code: 403, message } => Some(message),
+            _ => None,
+        }
+    }
+
     pub fn is_there_already(&self) -> bool {
         matches!(self, CallError::Refused { code: 409, .. })
     }

@@ -9,6 +9,7 @@ mod launch;
 mod link_tests;
 mod made;
 mod nodes;
+mod obstacles;
 mod orders;
 mod own_pods;
 mod pods;
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use paddlecloud_core::conductor::{Addresses, Hostnames};
 use paddlecloud_core::job::{Boot, News, WorkerKey};
 use paddlecloud_core::names::{DatacenterName, JobId, UserName};
@@ -44,7 +45,9 @@ use crate::render;
 use crate::settings::{Limits, Namespaces, Settings};
 use cluster::Cluster;
 use made::Turn;
+pub use nodes::ANY_NODE;
 use nodes::Room;
+use obstacles::RefusedWatches;
 use records::Records;
 use table::Table;
 pub use tenants::{Accounts, Tenancy};
@@ -131,6 +134,7 @@ pub(crate) struct Inner {
     tenants: Mutex<HashMap<String, Turn<Quota>>>,
     /// Nodes that are blamed for the end of an attempt, by worker.
     blamed: Mutex<HashMap<(JobId, WorkerKey), BTreeSet<String>>>,
+    refused_watches: Mutex<RefusedWatches>,
     events: mpsc::UnboundedSender<EngineEvent>,
     incoming: tokio::sync::Mutex<mpsc::UnboundedReceiver<EngineEvent>>,
 }
@@ -189,6 +193,7 @@ impl Inner {
             owners: Mutex::default(),
             tenants: Mutex::default(),
             blamed: Mutex::default(),
+            refused_watches: Mutex::default(),
             events,
             incoming: tokio::sync::Mutex::new(incoming),
         })
@@ -208,6 +213,12 @@ impl Inner {
 
     fn blamed_nodes(&self) -> MutexGuard<'_, HashMap<(JobId, WorkerKey), BTreeSet<String>>> {
         self.blamed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refused_watches(&self) -> MutexGuard<'_, RefusedWatches> {
+        self.refused_watches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The namespace of a user's jobs.
@@ -328,6 +339,10 @@ impl Engine for KubernetesEngine {
 
     fn closed_nodes(&self) -> usize {
         self.inner.room().closed()
+    }
+
+    fn obstacles(&self, job: &JobId) -> Vec<String> {
+        obstacles::of_job(&self.inner, job, Timestamp::now())
     }
 
     fn notes(&self) -> Vec<String> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
@@ -12,7 +13,9 @@ use paddlecloud_supervisor::link::FromServer;
 use paddlecloud_supervisor::protocol::Command;
 
 use super::Inner;
+use super::cluster::CallError;
 use super::made::Made;
+use super::obstacles::Refusal;
 use super::records::PodRecord;
 use super::table::Stop;
 use crate::names;
@@ -81,6 +84,14 @@ pub async fn delete_pod(
         .cluster
         .delete_pod(&pod.namespace, &pod.name, uid, grace)
         .await;
+    let refused = deleted.as_ref().err().and_then(CallError::lacking_right);
+    if let Some(entry) = inner.table().get_mut(attempt) {
+        let since = entry.refusal.take().map(|refusal| refusal.since);
+        entry.refusal = refused.map(|message| Refusal {
+            since: since.unwrap_or_else(Timestamp::now),
+            message: message.to_owned(),
+        });
+    }
     if let Err(error) = deleted {
         tracing::warn!(?attempt, %error, "a pod could not be deleted");
     }

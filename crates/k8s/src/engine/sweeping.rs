@@ -10,6 +10,7 @@ use paddlecloud_core::job::News;
 use paddlecloud_core::ports::AttemptKey;
 
 use super::Inner;
+use super::nodes::Room;
 use super::own_pods::{begin_to_settle, give_up};
 use super::settle::PodFate;
 use super::table::{Attempt, Stage, Table};
@@ -85,10 +86,7 @@ fn all_due(inner: &Inner) -> Vec<(AttemptKey, Due)> {
     let now = Instant::now();
     let mut found = Vec::new();
     for (key, entry) in table.iter_mut() {
-        let silent = match entry.node.as_deref() {
-            Some(node) => room.is_silent(node).unwrap_or(entry.out_of_sight),
-            None => false,
-        };
+        let silent = node_is_silent(entry, &room);
         if let Some(due) = due(entry, silent, &inner.settings.placement, &inner.limits, now) {
             if matches!(due, Due::AskForSeat(_) | Due::AskEvents | Due::Unreached) {
                 entry.asked = Some(now);
@@ -97,6 +95,14 @@ fn all_due(inner: &Inner) -> Vec<(AttemptKey, Due)> {
         }
     }
     found
+}
+
+/// Whether the kubelet of an attempt's node is silent.
+pub fn node_is_silent(entry: &Attempt, room: &Room) -> bool {
+    match entry.node.as_deref() {
+        Some(node) => room.is_silent(node).unwrap_or(entry.out_of_sight),
+        None => false,
+    }
 }
 
 fn due(

@@ -11,6 +11,7 @@ use paddlecloud_supervisor::link::FromServer;
 use paddlecloud_supervisor::protocol::{Command, WorkerPlan};
 use tokio::sync::mpsc;
 
+use super::obstacles::Refusal;
 use super::pods::Disruption;
 use super::records::PodRecord;
 
@@ -40,6 +41,8 @@ pub struct Attempt {
     /// Why the cluster is about to end its pod: what its status says, or, until then, that the kubelet asked its launcher to
     /// exit.
     pub disruption: Option<Disruption>,
+    /// The cluster's latest refusal to delete its pod.
+    pub refusal: Option<Refusal>,
     /// When the cluster was last asked why the pod waits.
     pub asked: Option<Instant>,
     /// Its pod has ended, and the meaning of that is being determined.
@@ -94,6 +97,7 @@ impl Attempt {
             silent_since: Some(Instant::now()),
             out_of_sight: false,
             disruption: None,
+            refusal: None,
             asked: None,
             settling: false,
         }
@@ -185,7 +189,7 @@ impl Table {
         self.of_job(job).next().is_some()
     }
 
-    fn of_job<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = (&'a AttemptKey, &'a Attempt)> {
+    pub fn of_job<'a>(&'a self, job: &'a JobId) -> impl Iterator<Item = (&'a AttemptKey, &'a Attempt)> {
         // Parameter servers sort before trainers.
         let first = AttemptKey {
             job: job.clone(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -158,6 +159,8 @@ trait Watch<K> {
     fn gone(&mut self, object: &K);
     /// Every existing object was seen since `begin`.
     fn complete(&mut self);
+    /// The API server refuses this watch; its message.
+    fn refused(&self, message: String);
 }
 
 async fn follow<K>(
@@ -178,9 +181,26 @@ async fn follow<K>(
                     let _ = known.send(());
                 }
             }
-            Err(error) => tracing::warn!(%error, "the cluster cannot be watched; trying again"),
+            Err(error) => {
+                tracing::warn!(%error, "the cluster cannot be watched; trying again");
+                if let Some(message) = lacking_right(error) {
+                    watch.refused(message);
+                }
+            }
         }
     }
+}
+
+/// The API server's message, if this server may not watch.
+fn lacking_right(error: watcher::Error) -> Option<String> {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status,
+        _ => return None,
+    };
+    (status.code == 403).then(|| status.message.clone())
 }
 
 struct NodeWatch {
@@ -228,6 +248,10 @@ impl Watch<Node> for NodeWatch {
             let change = inner.room().remove_node(name);
             announce(inner, change);
         }
+    }
+
+    fn refused(&self, message: String) {
+        self.inner.refused_watches().add(None, message, Timestamp::now());
     }
 }
 
@@ -344,6 +368,13 @@ impl Watch<Pod> for PodWatch {
             }
         }
     }
+
+    fn refused(&self, message: String) {
+        let namespace = self.namespace.clone();
+        self.inner
+            .refused_watches()
+            .add(namespace, message, Timestamp::now());
+    }
 }
 
 /// An earlier server exited between the record and the pod: forget the attempt, so that it can be launched again.
@@ -357,4 +388,25 @@ fn forget_never_made(inner: &Arc<Inner>, attempt: &AttemptKey) {
     // Its owner may exist, and if the job was killed meanwhile, nothing else would delete it.
     let (inner, job) = (Arc::clone(inner), attempt.job.clone());
     tokio::spawn(async move { orders::delete_owner_of_last(&inner, &job, &entry.pod).await });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_without_the_right_to_it_is_distinguished_from_a_broken_one() {
+        let answered = |code: u16| {
+            let status = kube::core::Status::failure("words", "Reason").with_code(code);
+            kube::Error::Api(status.boxed())
+        };
+        let refused = watcher::Error::WatchStartFailed(answered(403));
+        assert_eq!(lacking_right(refused).as_deref(), Some("words"));
+        assert!(lacking_right(watcher::Error::InitialListFailed(answered(403))).is_some());
+        assert_eq!(
+            lacking_right(watcher::Error::WatchStartFailed(answered(503))),
+            None
+        );
+        assert_eq!(lacking_right(watcher::Error::NoResourceVersion), None);
+    }
 }

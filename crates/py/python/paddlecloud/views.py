@@ -64,6 +64,7 @@ class Worker(View):
     exit_code: int | None
     message: str | None
     user: str | None = None
+    node: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,6 +85,10 @@ impl App {
     async fn job_detail_with_reason(&self, caller: &Caller, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
         self.add_waiting_reason(caller, &mut detail.job, job).await;
+        let obstacles = self.obstacles(job).await;
+        if let Some(message) = &mut detail.job.message {
+            message.push_str(&obstacles);
+        }
         detail
     }
 
@@ -172,7 +176,7 @@ impl App {
         };
         let view = |job: &Job, worker: &Worker| WorkerView {
             user: all_users.then(|| job.user.to_string()),
-            ..view::worker_view(job, worker)
+            ..self.worker_view(job, worker)
         };
         let mut views = Vec::new();
         for job in &jobs {

@@ -32,8 +32,8 @@ mod why;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use paddlecloud_api::jobs::{JobDetail, JobView};
-use paddlecloud_core::job::Job;
+use paddlecloud_api::jobs::{JobDetail, JobView, WorkerView};
+use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::names::UserName;
 use tokio_util::sync::CancellationToken;
 
@@ -105,7 +105,20 @@ impl App {
     }
 
     fn job_detail(&self, job: &Job) -> JobDetail {
-        view::job_detail(job, self.job_view(job), self.objects(job))
+        let workers = view::shown_workers(job);
+        let workers = workers.iter().map(|worker| self.worker_view(job, worker));
+        view::job_detail(job, self.job_view(job), workers.collect(), self.objects(job))
+    }
+
+    fn worker_view(&self, job: &Job, worker: &Worker) -> WorkerView {
+        let node = match self.config.engine.uses_own_machine() {
+            true => None,
+            false => view::node(job, worker),
+        };
+        WorkerView {
+            node,
+            ..view::worker_view(job, worker)
+        }
     }
 
     /// A job that was not accepted yet.

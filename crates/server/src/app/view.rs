@@ -6,6 +6,7 @@ use paddlecloud_api::jobs::{EventView, JobDetail, JobView, ObjectView, WorkerVie
 use paddlecloud_core::exit::lost_in_words;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
 use paddlecloud_core::names::DatacenterName;
+use paddlecloud_k8s::ANY_NODE;
 
 use crate::homes::Storage;
 use crate::job_status::job_status;
@@ -27,13 +28,10 @@ pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> Jo
     }
 }
 
-pub fn job_detail(job: &Job, view: JobView, objects: Vec<ObjectView>) -> JobDetail {
+pub fn job_detail(job: &Job, view: JobView, workers: Vec<WorkerView>, objects: Vec<ObjectView>) -> JobDetail {
     JobDetail {
         job: view,
-        workers: shown_workers(job)
-            .iter()
-            .map(|worker| worker_view(job, worker))
-            .collect(),
+        workers,
         events: events(job),
         objects,
     }
@@ -58,6 +56,7 @@ pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
         status: worker_status(job, worker).to_owned(),
         attempt: worker.attempt,
         address: Some(worker.address.clone()).filter(|address| !address.is_empty()),
+        node: None,
         started: worker.started_at,
         ended: worker.ended_at,
         exit_code: worker
@@ -67,6 +66,15 @@ pub fn worker_view(job: &Job, worker: &Worker) -> WorkerView {
             .and_then(|exit| exit.code),
         message: worker_message(job, worker),
     }
+}
+
+/// The node of the cluster on which a worker has its seat. A restarted worker may be placed elsewhere, so it has none until
+/// it is up.
+pub fn node(job: &Job, worker: &Worker) -> Option<String> {
+    let is_restarting = worker.status == WorkerStatus::Waiting && worker.exit.is_some();
+    let seat = job.placement.as_ref()?.workers.get(job.position(worker.key)?)?;
+    let is_known = !worker.unseated && !is_restarting && seat.node.as_str() != ANY_NODE;
+    is_known.then(|| seat.node.to_string())
 }
 
 /// An explanation of the exit; for a parameter server stopped at the end of its job, that it did its work.
@@ -120,4 +128,37 @@ fn events(job: &Job) -> Vec<EventView> {
     }
     events.extend(timeline.latest().iter().map(view));
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_core::job::{Event, News, WorkerKey};
+    use paddlecloud_core::testing::samples::{self, running, seconds};
+
+    use super::*;
+
+    #[test]
+    fn a_worker_is_shown_on_the_node_it_moved_to() {
+        let key = WorkerKey::trainer(0);
+        let mut job = running(1, samples::spec("moves", 0, 1));
+        let shown = |job: &Job| node(job, job.worker(key).unwrap());
+        let news = |attempt, news| Event::Worker {
+            worker: key,
+            attempt,
+            news,
+        };
+        let moved = |node: &str| Event::Moved {
+            worker: key,
+            attempt: 2,
+            node: node.into(),
+        };
+        assert_eq!(shown(&job).as_deref(), Some(samples::NODE));
+        job.on_event(news(1, News::Disrupted("its node is gone".into())), seconds(10));
+        assert_eq!(shown(&job), None, "it may be placed elsewhere");
+        job.on_event(moved("node2"), seconds(11));
+        job.on_event(news(2, News::Up), seconds(12));
+        assert_eq!(shown(&job).as_deref(), Some("node2"));
+        job.on_event(moved(ANY_NODE), seconds(13));
+        assert_eq!(shown(&job), None, "it stands for all nodes");
+    }
 }

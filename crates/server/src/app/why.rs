@@ -12,7 +12,7 @@ use paddlecloud_core::job::{Job, Phase, Worker};
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::scheduler::Change;
 
-use super::{App, AppError, machine_cause, view};
+use super::{App, AppError, machine_cause};
 use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
@@ -84,6 +84,7 @@ impl App {
         };
         if job.phase != Phase::Pending {
             machine_cause::add(&mut answer, &self.degraded);
+            answer.reason.push_str(&self.obstacles(&job).await);
             return Ok(answer);
         }
         let reader = Reader {
@@ -121,6 +122,15 @@ impl App {
         }
     }
 
+    /// What hinders the workers of a job, to be appended to its message.
+    pub(super) async fn obstacles(&self, job: &Job) -> String {
+        if job.phase == Phase::Pending || job.phase.is_final() {
+            return String::new();
+        }
+        let obstacles = self.jobs.obstacles(&job.id).await;
+        obstacles.iter().map(|obstacle| format!("; {obstacle}")).collect()
+    }
+
     async fn first_failure(&self, job: &Job) -> Option<FailureView> {
         let culprit = job.worker(job.culprit?)?;
         let others = job
@@ -128,7 +138,7 @@ impl App {
             .iter()
             .filter(|worker| job.was_stopped(worker) && !worker.succeeded());
         Some(FailureView {
-            worker: view::worker_view(job, culprit),
+            worker: self.worker_view(job, culprit),
             exit: job
                 .exit_in_words(culprit.key)
                 .unwrap_or_else(|| "its exit was not observed".to_owned()),

@@ -246,6 +246,15 @@ impl Jobs {
         reply.await.ok()?
     }
 
+    /// What hinders the live workers of a job, one sentence each.
+    pub async fn obstacles(&self, job: &JobId) -> Vec<String> {
+        let (answer, reply) = oneshot::channel();
+        match self.messages.send(Message::Obstacles(job.clone(), answer)).await {
+            Ok(()) => reply.await.unwrap_or_default(),
+            Err(_) => Vec::new(),
+        }
+    }
+
     pub async fn usage(&self, user: &UserName) -> UserUsage {
         let (answer, reply) = oneshot::channel();
         match self.messages.send(Message::Usage(user.clone(), answer)).await {

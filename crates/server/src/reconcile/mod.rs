@@ -63,6 +63,7 @@ type Answer = oneshot::Sender<Result<Done, Undone>>;
 enum Message {
     Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
+    Obstacles(JobId, oneshot::Sender<Vec<String>>),
     Usage(UserName, oneshot::Sender<UserUsage>),
     Capacity(oneshot::Sender<Guarantee>),
     Check(
@@ -287,7 +288,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                 Ok(()) = self.accounts.changed() => inputs.extend(self.sharing.quotas()),
             }
             conductor.set_closed_nodes(engine.closed_nodes());
-            let answers = sort_messages(&mut gathered, &conductor, &self.watch, &mut inputs);
+            let answers = sort_messages(&mut gathered, &conductor, &engine, &self.watch, &mut inputs);
             if inputs.is_empty() {
                 continue;
             }
@@ -348,7 +349,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                     count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return None },
                 }
                 let mut inputs = Vec::new();
-                let answers = sort_messages(&mut gathered, &stale, &self.watch, &mut inputs);
+                let answers = sort_messages(&mut gathered, &stale, &self.engine, &self.watch, &mut inputs);
                 let endings = inputs.iter().map(Ending::of);
                 self.end_unrecorded(answers.into_iter().zip(endings), &undone);
             }
@@ -432,6 +433,7 @@ async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
 fn sort_messages(
     gathered: &mut Vec<Message>,
     conductor: &Conductor,
+    engine: &impl Engine,
     watch: &Watch,
     inputs: &mut Vec<Input>,
 ) -> Vec<Answer> {
@@ -446,6 +448,7 @@ fn sort_messages(
             Message::Explain(job, answer) => {
                 let _ = answer.send(conductor.why(&job, watch.now()));
             }
+            Message::Obstacles(job, answer) => drop(answer.send(engine.obstacles(&job))),
             Message::Usage(user, answer) => {
                 let _ = answer.send(UserUsage {
                     quota: conductor.quota(&user),
