@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +33,7 @@ pub enum Space {
 
 /// The user that owns a home: any valid folder name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HomeOwner(String);
+pub struct HomeOwner(Arc<str>);
 
 /// A space and a path in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -254,7 +255,7 @@ impl FromStr for HomeOwner {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         RelPath::root().child(text.as_bytes())?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text.into()))
     }
 }
 

@@ -12,8 +12,22 @@ pub trait Source: Send + Sync {
 
     /// Reads until the buffer is full or the source ends.
     fn read_full(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at_least(buffer.len(), buffer, offset)
+    }
+
+    /// Reads a source that had `size` bytes when it was last looked at. The content is one byte longer if it has grown since then.
+    /// That byte is not requested by itself, which would cost a second call for every file: an empty source must be looked at again.
+    fn read_whole(&self, size: usize, content: &mut Vec<u8>) -> io::Result<()> {
+        content.resize(size + 1, 0);
+        let read = self.read_at_least(size, content, 0)?;
+        content.truncate(read);
+        Ok(())
+    }
+
+    /// Reads until the buffer has `least` bytes or the source ends; perhaps more.
+    fn read_at_least(&self, least: usize, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
-        while filled < buffer.len() {
+        while filled < least {
             match self.read_at(&mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(read) => filled += read,

@@ -98,7 +98,7 @@ struct Inner {
 /// A slot in a class, while this value lives.
 #[derive(Debug)]
 pub struct Turn {
-    _memory: Option<Memory>,
+    _memory: Option<MuchMemory>,
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
@@ -106,9 +106,9 @@ pub struct Turn {
 /// Much memory, freed before this value is dropped. The memory that a large request has freed is between smaller blocks
 /// that are still in use, and glibc keeps it; so it is returned to the system here.
 #[derive(Debug)]
-struct Memory;
+pub struct MuchMemory;
 
-impl Drop for Memory {
+impl Drop for MuchMemory {
     fn drop(&mut self) {
         #[cfg(target_env = "gnu")]
         // SAFETY: the allocator takes its own locks.
@@ -144,7 +144,10 @@ impl Queue {
         Turn {
             _own: acquired(own).await,
             _all: acquired(Arc::clone(&self.0.all[class as usize])).await,
-            _memory: matches!(class, Class::List | Class::Body).then_some(Memory),
+            _memory: match class {
+                Class::List => Some(MuchMemory),
+                _ => None,
+            },
         }
     }
 

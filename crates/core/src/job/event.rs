@@ -28,7 +28,7 @@ pub enum Event {
         attempt: u32,
         news: News,
     },
-    /// The cluster placed a worker on another node than its seat's.
+    /// A worker was restarted on another node than its seat's.
     Moved {
         worker: WorkerKey,
         attempt: u32,

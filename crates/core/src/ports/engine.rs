@@ -30,7 +30,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq)]
 pub enum EngineEvent {
     Worker(Report),
-    /// A worker that the cluster placed runs on another node than its seat's. The seat follows it.
+    /// A restarted worker runs on another node than its seat's. The seat follows it.
     Moved {
         attempt: AttemptKey,
         node: NodeName,

@@ -237,10 +237,11 @@ impl Amount {
     }
 }
 
-/// Whether Kubernetes itself sets and removes this taint: for a cordon, pressure, a silent kubelet, a machine that boots.
+/// Whether this taint is only there for a while: Kubernetes sets it for a cordon, pressure, a silent kubelet or a machine that
+/// boots, and network and storage drivers set theirs until they run on the node.
 fn is_condition(taint: &Taint) -> bool {
     let by_kubernetes = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
-    by_kubernetes.iter().any(|prefix| taint.key.starts_with(prefix))
+    by_kubernetes.iter().any(|prefix| taint.key.starts_with(prefix)) || taint.key.ends_with("not-ready")
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -390,6 +391,7 @@ mod tests {
         cordoned.spec.as_mut().unwrap().unschedulable = Some(true);
         assert_eq!(closed(&cordoned), 1);
         assert_eq!(closed(&with(&["node.kubernetes.io/disk-pressure"])), 1);
+        assert_eq!(closed(&with(&["node.cilium.io/agent-not-ready"])), 1);
         assert_eq!(closed(&with(&["example.org/licensed"])), 0);
         assert_eq!(closed(&with(&["node-role.kubernetes.io/control-plane"])), 0);
         let both = ["node.kubernetes.io/disk-pressure", "example.org/licensed"];

@@ -55,7 +55,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             entry.uid = pod.uid();
             entry.pod.created = true;
             let node = pods::node(pod).map(str::to_owned);
-            if entry.node != node && !is_pinned(pod) {
+            if entry.node != node && inner.settings.pins() && !is_pinned(pod) {
                 moved_to.clone_from(&node);
             }
             entry.node = node;
@@ -83,7 +83,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
         }
         None => None,
     };
-    // A pod is on the node that our scheduler chose for it, or where the cluster put it.
+    // Our scheduler counts a pod on the node it chose, and a restarted one where the cluster put it.
     if let Some(node) = moved_to {
         inner.send(EngineEvent::Moved {
             attempt: attempt.clone(),

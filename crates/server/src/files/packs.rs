@@ -369,10 +369,9 @@ impl PackOut {
         if meta.size > SMALL_FILE {
             return None;
         }
-        self.content.resize(usize::try_from(meta.size).ok()? + 1, 0);
-        let read = file.read_full(&mut self.content, 0).ok()?;
-        self.content.truncate(read);
-        if read as u64 != meta.size || !file.is_as_opened().ok()? {
+        file.read_whole(usize::try_from(meta.size).ok()?, &mut self.content)
+            .ok()?;
+        if self.content.len() as u64 != meta.size || !file.is_as_opened().ok()? {
             return None;
         }
         let digest = Digest::of(&self.content);

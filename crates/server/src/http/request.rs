@@ -28,6 +28,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Larger bodies wait for each other: what they are parsed into takes many times their size.
 const SMALL: usize = 64 << 10;
+/// The memory of a larger body is returned to the system when the request is answered.
+const VERY_LARGE: usize = 1 << 20;
 
 /// A JSON body, regardless of its content type. A missing body is an empty one.
 pub(super) struct Body<T>(pub T);
@@ -70,6 +72,11 @@ async fn collect(body: axum::body::Body, slot: Option<SessionSlot>) -> Result<By
         {
             return Err(Refused(busy()));
         }
+    }
+    if whole.len() > VERY_LARGE
+        && let Some(slot) = &slot
+    {
+        slot.return_memory();
     }
     Ok(whole.freeze())
 }

@@ -20,7 +20,7 @@ use paddlecloud_api::error::ErrorName;
 use super::Shared;
 use super::scope::refused;
 use crate::auth::{AuthError, Session};
-use crate::queue::{Class, Queue, Turn};
+use crate::queue::{Class, MuchMemory, Queue, Turn};
 use crate::refusals::{Limit, Refusals};
 
 /// How long a large body waits for others.
@@ -39,6 +39,7 @@ struct Slot {
     refusals: Arc<Refusals>,
     /// What a large body holds until the request is answered.
     turn: OnceLock<Turn>,
+    memory: OnceLock<MuchMemory>,
 }
 
 impl SessionSlot {
@@ -49,6 +50,7 @@ impl SessionSlot {
             queue,
             refusals,
             turn: OnceLock::new(),
+            memory: OnceLock::new(),
         }))
     }
 
@@ -68,6 +70,12 @@ impl SessionSlot {
                 false
             }
         }
+    }
+
+    /// Returns the memory of a very large body to the system when the request is answered. Smaller bodies are more frequent than
+    /// that is worth.
+    pub fn return_memory(&self) {
+        let _ = self.0.memory.set(MuchMemory);
     }
 
     pub fn fill(&self, session: Session) {

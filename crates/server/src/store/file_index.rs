@@ -23,7 +23,12 @@ use super::damage::is_damaged;
 
 /// Rows of one statement. SQLite allows 32,766 values.
 const ROWS: usize = 500;
-const COLUMNS: &str = "SELECT space, path, device, inode, size, mtime, ctime, digest FROM file";
+/// A stamp as a value: five numbers of eight bytes.
+const STAMP: usize = 5 * 8;
+/// What the keys of files in homes begin with; the name of the owner follows.
+const HOME: &[u8] = b"home/";
+/// What the keys of public files begin with.
+const PUBLIC: &[u8] = b"public";
 
 type Query<'q> = sqlx::query::Query<'q, Sqlite, SqliteArguments>;
 
@@ -70,6 +75,7 @@ async fn connect(file: &Path) -> sqlx::Result<SqliteConnection> {
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
+        .page_size(16 << 10)
         .busy_timeout(Duration::from_secs(10))
         .pragma("cache_size", "-16384")
         .pragma("journal_size_limit", "67108864")
@@ -87,13 +93,10 @@ impl FileIndex for SqliteIndex {
         self.run(async |connection| {
             let mut change = connection.begin().await?;
             for files in files.chunks(ROWS) {
-                let mut query = QueryBuilder::<Sqlite>::new("INSERT OR REPLACE INTO file ");
+                let mut query = QueryBuilder::<Sqlite>::new("INSERT OR REPLACE INTO content ");
                 query.push_values(files, |mut row, file| {
-                    let [device, inode, size, mtime, ctime] = numbers(&file.stamp);
-                    row.push_bind(space_name(&file.place.space));
-                    row.push_bind(file.place.path.as_bytes());
-                    row.push_bind(device).push_bind(inode).push_bind(size);
-                    row.push_bind(mtime).push_bind(ctime);
+                    row.push_bind(key(&file.place.space, &file.place.path));
+                    row.push_bind(stamp_value(&file.stamp));
                     row.push_bind(&file.digest.as_bytes()[..]);
                 });
                 // Statements of other lengths would fill the statement cache.
@@ -107,21 +110,18 @@ impl FileIndex for SqliteIndex {
     fn find(&self, space: &Space, paths: &[RelPath]) -> io::Result<Vec<Option<(Stamp, Digest)>>> {
         let mut found = Vec::new();
         for paths in paths.chunks(ROWS) {
-            let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-            query
-                .push(" WHERE space = ")
-                .push_bind(space_name(space))
-                .push(" AND path IN (");
+            let keys: Vec<Vec<u8>> = paths.iter().map(|path| key(space, path)).collect();
+            let mut query = QueryBuilder::<Sqlite>::new("SELECT * FROM content WHERE place IN (");
             let mut list = query.separated(", ");
-            for path in paths {
-                list.push_bind(path.as_bytes());
+            for key in &keys {
+                list.push_bind(&key[..]);
             }
-            query.push(") ORDER BY path");
+            query.push(") ORDER BY place");
             let is_common = matches!(paths.len(), 1 | ROWS);
-            let rows = self.fetch(query.build().persistent(is_common), read_file)?;
-            found.extend(paths.iter().map(|path| {
-                let at = rows.binary_search_by(|row| row.place.path.as_bytes().cmp(path.as_bytes()));
-                at.ok().map(|at| (rows[at].stamp, rows[at].digest))
+            let rows = self.fetch(query.build().persistent(is_common), read_content)?;
+            found.extend(keys.iter().map(|key| {
+                let at = rows.binary_search_by(|(place, _)| place.cmp(key));
+                at.ok().map(|at| rows[at].1)
             }));
         }
         Ok(found)
@@ -130,67 +130,52 @@ impl FileIndex for SqliteIndex {
     fn forget(&self, place: &Place) -> io::Result<()> {
         self.run(async |connection| {
             let mut change = connection.begin().await?;
-            forget(&mut change, place).await?;
+            forget(&mut change, &key(&place.space, &place.path)).await?;
             change.commit().await
         })
     }
 
     fn replace(&self, row: &IndexedFile, found: Option<(Stamp, Digest)>) -> io::Result<()> {
-        let is_same = "WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ? \
-             AND digest = ?";
-        let (change, found) = match &found {
-            Some(found) => (
-                "UPDATE file SET device = ?, inode = ?, size = ?, mtime = ?, ctime = ?, digest = ?",
-                Some(found),
-            ),
-            None => ("DELETE FROM file", None),
+        let query = match &found {
+            Some((stamp, digest)) => {
+                let update =
+                    "UPDATE content SET stamp = ?, digest = ? WHERE place = ? AND stamp = ? AND digest = ?";
+                let update = sqlx::query(update).bind(stamp_value(stamp));
+                update.bind(&digest.as_bytes()[..])
+            }
+            None => sqlx::query("DELETE FROM content WHERE place = ? AND stamp = ? AND digest = ?"),
         };
-        let change = format!("{change} {is_same}");
-        let mut query = sqlx::query(sqlx::AssertSqlSafe(change));
-        if let Some((stamp, digest)) = found {
-            query = numbers(stamp)
-                .into_iter()
-                .fold(query, Query::bind)
-                .bind(&digest.as_bytes()[..]);
-        }
-        let query = query
-            .bind(space_name(&row.place.space))
-            .bind(row.place.path.as_bytes());
-        let query = numbers(&row.stamp).into_iter().fold(query, Query::bind);
+        let query = query.bind(key(&row.place.space, &row.place.path));
+        let query = query.bind(stamp_value(&row.stamp));
         self.execute(query.bind(&row.digest.as_bytes()[..]))
     }
 
     fn moved(&self, moved: &Moved) -> io::Result<()> {
+        let [from, to] = [&moved.from, &moved.to].map(|place| key(&place.space, &place.path));
         self.run(async |connection| {
             let mut change = connection.begin().await?;
-            forget(&mut change, &moved.to).await?;
-            let (from, to) = (&moved.from, &moved.to);
+            forget(&mut change, &to).await?;
             if let Some((before, after)) = &moved.file {
-                let [device, inode, size, mtime, ctime] = numbers(after);
-                let query = "UPDATE file SET space = ?, path = ?, device = ?, inode = ?, size = ?, mtime = ?, ctime = ? \
-                     WHERE space = ? AND path = ? AND device = ? AND inode = ? AND size = ? AND mtime = ? AND ctime = ?";
-                let query = sqlx::query(query).bind(space_name(&to.space)).bind(to.path.as_bytes());
-                let query = query.bind(device).bind(inode).bind(size).bind(mtime).bind(ctime);
-                let query = query.bind(space_name(&from.space)).bind(from.path.as_bytes());
-                numbers(before).into_iter().fold(query, Query::bind).execute(&mut *change).await?;
+                let query = "UPDATE content SET place = ?, stamp = ? WHERE place = ? AND stamp = ?";
+                let query = sqlx::query(query).bind(&to).bind(stamp_value(after));
+                let query = query.bind(&from).bind(stamp_value(before));
+                query.execute(&mut *change).await?;
                 // A remaining row at the old path is stale.
-                forget(&mut change, from).await?;
+                forget(&mut change, &from).await?;
             } else {
                 // `||` concatenates two blobs to a text, byte by byte. A folder has no row of its own.
-                let query = "UPDATE file SET space = ?, path = CAST(? || substr(path, ?) AS BLOB) \
-                     WHERE space = ? AND path > ? AND path < ?";
-                let query = sqlx::query(query).bind(space_name(&to.space)).bind(to.path.as_bytes());
-                let query = query.bind(from.path.as_bytes().len() as i64 + 1);
-                let (above, below) = below(&from.path);
-                let query = query.bind(space_name(&from.space)).bind(above).bind(below);
-                query.execute(&mut *change).await?;
+                let query = "UPDATE content SET place = CAST(? || substr(place, ?) AS BLOB) \
+                     WHERE place > ? AND place < ?";
+                let query = sqlx::query(query).bind(&to).bind(from.len() as i64 + 1);
+                let (above, below) = below(&from);
+                query.bind(above).bind(below).execute(&mut *change).await?;
             }
             change.commit().await
         })
     }
 
     fn all(&self) -> io::Result<Vec<IndexedFile>> {
-        self.fetch(sqlx::query(COLUMNS), read_file)
+        self.fetch(sqlx::query("SELECT * FROM content"), read_file)
     }
 
     fn upload(&self, key: &Digest) -> io::Result<Option<StagedId>> {
@@ -221,75 +206,77 @@ impl FileIndex for SqliteIndex {
     }
 }
 
-/// Forgets a file, or all files below a folder, with two statements: with `OR`, SQLite would read every row of the space.
-async fn forget(change: &mut SqliteConnection, place: &Place) -> sqlx::Result<()> {
-    let itself = sqlx::query("DELETE FROM file WHERE space = ? AND path = ?");
-    let itself = itself.bind(space_name(&place.space)).bind(place.path.as_bytes());
+/// Forgets a file, or all files below a folder, with two statements: with `OR`, SQLite would read every row.
+async fn forget(change: &mut SqliteConnection, key: &[u8]) -> sqlx::Result<()> {
+    let itself = sqlx::query("DELETE FROM content WHERE place = ?").bind(key);
     itself.execute(&mut *change).await?;
-    let (above, below) = below(&place.path);
-    let inside = sqlx::query("DELETE FROM file WHERE space = ? AND path > ? AND path < ?");
-    let inside = inside.bind(space_name(&place.space)).bind(above).bind(below);
-    inside.execute(change).await.map(drop)
+    let (above, below) = below(key);
+    let inside = sqlx::query("DELETE FROM content WHERE place > ? AND place < ?");
+    inside.bind(above).bind(below).execute(change).await.map(drop)
 }
 
-/// The exclusive bounds between which all paths below a folder sort.
-fn below(folder: &RelPath) -> (Vec<u8>, Vec<u8>) {
-    match folder.is_root() {
-        // A name has at most 255 bytes.
-        true => (Vec::new(), vec![0xff; 256]),
-        false => {
-            let after_slash = b'/' + 1;
-            (
-                [folder.as_bytes(), b"/"].concat(),
-                [folder.as_bytes(), &[after_slash]].concat(),
-            )
-        }
+/// The exclusive bounds between which the keys of all files below a folder sort.
+fn below(folder: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let after_slash = b'/' + 1;
+    ([folder, b"/"].concat(), [folder, &[after_slash]].concat())
+}
+
+/// A place as a key. The displayed name is not used because it escapes odd characters.
+fn key(space: &Space, path: &RelPath) -> Vec<u8> {
+    let (space, owner) = match space {
+        Space::Home(owner) => (HOME, owner.as_str()),
+        Space::Public => (PUBLIC, ""),
+    };
+    let slash: &[u8] = if path.is_root() { b"" } else { b"/" };
+    [space, owner.as_bytes(), slash, path.as_bytes()].concat()
+}
+
+fn stamp_value(stamp: &Stamp) -> Vec<u8> {
+    let [mtime, ctime] = [stamp.mtime, stamp.ctime].map(|time| time.as_nanos().cast_unsigned());
+    let numbers = [stamp.device, stamp.inode, stamp.size, mtime, ctime];
+    numbers.map(u64::to_be_bytes).concat()
+}
+
+fn read_stamp(value: &[u8; STAMP]) -> Stamp {
+    let (numbers, _) = value.as_chunks::<8>();
+    let number = |index: usize| u64::from_be_bytes(numbers[index]);
+    let time = |index: usize| Mtime::from_nanos(number(index).cast_signed());
+    Stamp {
+        device: number(0),
+        inode: number(1),
+        size: number(2),
+        mtime: time(3),
+        ctime: time(4),
     }
 }
 
-/// The name of a space in the table. The displayed name is not used because it escapes odd characters.
-fn space_name(space: &Space) -> String {
-    match space {
-        Space::Home(owner) => format!("home/{}", owner.as_str()),
-        Space::Public => "public".to_owned(),
-    }
-}
+type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 
-/// A stamp as SQLite stores it, in signed integers.
-fn numbers(stamp: &Stamp) -> [i64; 5] {
-    let [device, inode, size] = [stamp.device, stamp.inode, stamp.size].map(u64::cast_signed);
-    [
-        device,
-        inode,
-        size,
-        stamp.mtime.as_nanos(),
-        stamp.ctime.as_nanos(),
-    ]
+/// A row: its key, and the content.
+fn read_content(row: &SqliteRow) -> sqlx::Result<(Vec<u8>, (Stamp, Digest))> {
+    let unreadable = |error: std::array::TryFromSliceError| sqlx::Error::Decode(error.into());
+    let stamp = row.try_get::<&[u8], _>(1)?.try_into().map_err(unreadable)?;
+    let digest: [u8; Digest::LEN] = row.try_get::<&[u8], _>(2)?.try_into().map_err(unreadable)?;
+    let digest = blake3::Hash::from_bytes(digest).into();
+    Ok((row.try_get(0)?, (read_stamp(stamp), digest)))
 }
 
 fn read_file(row: &SqliteRow) -> sqlx::Result<IndexedFile> {
-    let number = |column: usize| row.try_get::<i64, _>(column);
-    let unreadable = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Decode(error);
-    let space = match row.try_get::<&str, _>(0)?.strip_prefix("home/") {
-        Some(owner) => Space::Home(owner.parse().map_err(|error| unreadable(Box::new(error)))?),
-        None => Space::Public,
+    let (key, (stamp, digest)) = read_content(row)?;
+    let place = read_place(&key).map_err(sqlx::Error::Decode)?;
+    Ok(IndexedFile { place, stamp, digest })
+}
+
+fn read_place(key: &[u8]) -> Result<Place, Unreadable> {
+    let (space, path) = match key.strip_prefix(HOME) {
+        Some(rest) => {
+            let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            (Space::Home(str::from_utf8(&rest[..end])?.parse()?), &rest[end..])
+        }
+        None => (Space::Public, key.strip_prefix(PUBLIC).unwrap_or_default()),
     };
-    let path = RelPath::from_bytes(row.try_get(1)?).map_err(|error| unreadable(Box::new(error)))?;
-    let digest: [u8; Digest::LEN] = row
-        .try_get::<&[u8], _>(7)?
-        .try_into()
-        .map_err(|error| unreadable(Box::new(error)))?;
-    Ok(IndexedFile {
-        place: Place { space, path },
-        stamp: Stamp {
-            device: number(2)?.cast_unsigned(),
-            inode: number(3)?.cast_unsigned(),
-            size: number(4)?.cast_unsigned(),
-            mtime: Mtime::from_nanos(number(5)?),
-            ctime: Mtime::from_nanos(number(6)?),
-        },
-        digest: blake3::Hash::from_bytes(digest).into(),
-    })
+    let path = RelPath::from_bytes(path.strip_prefix(b"/").unwrap_or(path))?;
+    Ok(Place { space, path })
 }
 
 fn read_upload(row: &SqliteRow) -> sqlx::Result<StagedId> {
@@ -354,11 +341,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let index = SqliteIndex::open(&folder.path().join("index.db")).unwrap();
         for query in [
-            "SELECT * FROM file WHERE size > 1048576 AND digest = ? AND space IN (?, ?)",
-            "SELECT * FROM file WHERE space = ? AND path IN (?, ?) ORDER BY path",
-            "DELETE FROM file WHERE space = ? AND path > ? AND path < ?",
+            "SELECT * FROM content WHERE place IN (?, ?) ORDER BY place",
+            "DELETE FROM content WHERE place > ? AND place < ?",
             "DELETE FROM upload WHERE id IN (?, ?)",
-            "UPDATE file SET space = ?, path = CAST(? || substr(path, ?) AS BLOB) WHERE space = ? AND path > ? AND path < ?",
+            "UPDATE content SET place = CAST(? || substr(place, ?) AS BLOB) WHERE place > ? AND place < ?",
         ] {
             let plan = format!("EXPLAIN QUERY PLAN {query}");
             let plan = sqlx::query(sqlx::AssertSqlSafe(plan));
