@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
+use crate::arguments::Arguments;
 use crate::contenders::{Contender, Ours, Rsync};
 use crate::relay::Relay;
 use crate::report::Report;
@@ -16,13 +17,14 @@ use crate::stage::{Load, Stage, assert_same, remove};
 
 const CHANGE: usize = 1_000_000;
 
-pub fn run(stage: &Stage, report: &mut Report) {
+pub fn run(stage: &Stage, arguments: &Arguments, report: &mut Report) {
     report.heading("what is sent of a file of which a little changed (both directions on the wire)");
-    let ours = Ours::start(stage);
-    let relay = Relay::to(ours.port());
-    ours.reach_through(relay.port);
-    let send = |load: &Load| ours.up(load);
-    changes(stage, &ours, &relay, &send, "≤ 1 % of the bytes", report);
+    for ours in Ours::builds(stage, arguments) {
+        let relay = Relay::to(ours.port());
+        ours.reach_through(relay.port);
+        let send = |load: &Load| ours.up(load);
+        changes(stage, &ours, &relay, &send, "≤ 1 % of the bytes", report);
+    }
     let Some(rsync) = Rsync::alone(stage) else { return };
     let relay = Relay::to(rsync.port());
     let send = |load: &Load| rsync.send_through(relay.port, load);

@@ -47,7 +47,7 @@ fn main() {
 
 fn other_rows(stage: &Stage, arguments: &Arguments, report: &mut Report) {
     if arguments.wants("delta") {
-        delta::run(stage, report);
+        delta::run(stage, arguments, report);
     }
     if arguments.wants("submit") {
         submit::run(stage, arguments, report);

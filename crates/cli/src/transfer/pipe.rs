@@ -30,7 +30,10 @@ impl Transfer<'_> {
         };
         let kept = keep_stdin().map_err(|error| {
             let folder = std::env::temp_dir();
-            let problem = format!("cannot copy stdin to a temporary file in `{}`: {error}", folder.display());
+            let problem = format!(
+                "cannot copy stdin to a temporary file in `{}`: {error}",
+                folder.display()
+            );
             CliError::refused(problem).with_hint("set TMPDIR to a folder with enough space")
         })?;
         if !self.make_parent(&place).await? {

@@ -37,7 +37,7 @@ impl Ours {
         builds
     }
 
-    pub fn start(stage: &Stage) -> Self {
+    fn start(stage: &Stage) -> Self {
         Self::start_in(TestEnvironment::new(), "paddlectl", stage.empty("ours"))
     }
 
