@@ -27,7 +27,7 @@ pub struct Room {
     pods: PodSettings,
     /// Nodes that our pods may run on.
     nodes: BTreeMap<String, Capacity>,
-    /// Nodes that are selected for our pods but closed to them for now: cordoned, not ready, under pressure.
+    /// Nodes that are selected for our pods but closed to them: cordoned, tainted or not ready.
     closed: BTreeSet<String>,
     /// All nodes, and whether their kubelets are ready.
     kubelets: BTreeMap<String, bool>,
@@ -79,7 +79,7 @@ impl Room {
             return None;
         }
         self.closed.remove(&name);
-        if self.is_selected(node) && !self.is_open(node) && !self.is_reserved(node) {
+        if self.is_selected(node) && !self.is_open(node) && !is_control_plane(node) {
             self.closed.insert(name.clone());
         }
         match self.is_selected(node) && self.is_open(node) {
@@ -191,22 +191,17 @@ impl Room {
     }
 
     fn is_open(&self, node: &Node) -> bool {
-        let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-        !is_cordoned && is_ready(node) && self.repelling_taints(node).next().is_none()
-    }
-
-    /// Whether an administrator keeps our pods off this node permanently, so that nobody waits for it.
-    fn is_reserved(&self, node: &Node) -> bool {
-        self.repelling_taints(node).any(|taint| !is_condition(taint))
-    }
-
-    /// The taints of a node that our pods do not tolerate.
-    fn repelling_taints<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a Taint> {
-        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-        taints.filter(move |taint| {
-            let mut tolerations = self.pods.tolerations.iter();
-            taint.effect != "PreferNoSchedule" && !tolerations.any(|toleration| tolerates(toleration, taint))
-        })
+        let spec = node.spec.clone().unwrap_or_default();
+        let taints = spec.taints.unwrap_or_default();
+        let tolerated = |taint: &Taint| {
+            taint.effect == "PreferNoSchedule"
+                || self
+                    .pods
+                    .tolerations
+                    .iter()
+                    .any(|toleration| tolerates(toleration, taint))
+        };
+        spec.unschedulable != Some(true) && is_ready(node) && taints.iter().all(tolerated)
     }
 }
 
@@ -237,11 +232,11 @@ impl Amount {
     }
 }
 
-/// Whether this taint is only there for a while: Kubernetes sets it for a cordon, pressure, a silent kubelet or a machine that
-/// boots, and network and storage drivers set theirs until they run on the node.
-fn is_condition(taint: &Taint) -> bool {
-    let by_kubernetes = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
-    by_kubernetes.iter().any(|prefix| taint.key.starts_with(prefix)) || taint.key.ends_with("not-ready")
+/// Such a node is closed permanently, so nobody misses it.
+fn is_control_plane(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    let mut keys = taints.into_iter().flatten().map(|taint| taint.key.as_str());
+    keys.any(|key| key == "node-role.kubernetes.io/control-plane")
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -377,34 +372,15 @@ mod tests {
     }
 
     #[test]
-    fn jobs_wait_for_a_cordoned_node_and_not_for_a_reserved_one() {
-        let closed = |tainted: &Node| {
-            let mut room = Room::default();
-            assert_eq!(room.set_node(tainted), None);
-            room.closed()
-        };
-        let with = |keys: &[&str]| {
-            let taint = |key: &&str| json!({"key": key, "effect": "NoSchedule"});
-            node("n1", "True", keys.iter().map(taint).collect())
-        };
-        let mut cordoned = with(&["node.kubernetes.io/unschedulable"]);
-        cordoned.spec.as_mut().unwrap().unschedulable = Some(true);
-        assert_eq!(closed(&cordoned), 1);
-        assert_eq!(closed(&with(&["node.kubernetes.io/disk-pressure"])), 1);
-        assert_eq!(closed(&with(&["node.cilium.io/agent-not-ready"])), 1);
-        assert_eq!(closed(&with(&["example.org/licensed"])), 0);
-        assert_eq!(closed(&with(&["node-role.kubernetes.io/control-plane"])), 0);
-        let both = ["node.kubernetes.io/disk-pressure", "example.org/licensed"];
-        assert_eq!(closed(&with(&both)), 0, "it stays reserved");
-    }
-
-    #[test]
     fn an_unusable_node_is_not_counted() {
         let taint = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]);
         let mut room = Room::default();
         assert_eq!(room.set_node(&node("n1", "False", json!([]))), None);
-        assert_eq!(room.closed(), 1);
         assert_eq!(room.set_node(&node("n1", "True", taint.clone())), None);
+        assert_eq!(room.closed(), 1);
+        let plane = json!([{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]);
+        room.set_node(&node("n0", "True", plane));
+        assert_eq!(room.closed(), 1, "it is never used");
         assert!(room.set_node(&node("n1", "True", json!([]))).is_some());
         assert_eq!(room.closed(), 0);
         assert_eq!(
