@@ -125,7 +125,7 @@ fn worker_table(
     cell: impl Fn(&WorkerView) -> Option<String>,
 ) -> Table {
     let head = ["WORKER", "STATUS", "ATTEMPT", "START", column, "NAME"];
-    let mut table = Table::new(&head).with_flexible("NAME");
+    let mut table = Table::new(&head).with_flexible("NAME").with_flexible(column);
     for worker in workers {
         table.push(vec![
             format!("{}-{}", worker.role, worker.index),

@@ -185,14 +185,14 @@ impl Printer {
 
     pub fn table(&mut self, table: &Table) -> Result<(), CliError> {
         let widths = self.widths(table);
-        self.row(&table.header, table.flexible, &widths)?;
+        self.row(&table.header, &table.flexible, &widths)?;
         self.rows(table, &widths)
     }
 
     /// The column widths: those of the widest cells, unless the terminal is too narrow.
     pub fn widths(&self, table: &Table) -> Vec<usize> {
         let mut widths = table.widths();
-        if let Some(flexible) = table.flexible {
+        for &flexible in &table.flexible {
             let whole = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
             let excess = whole.saturating_sub(self.columns);
             let narrowest = NARROWEST.min(widths[flexible]);
@@ -203,20 +203,17 @@ impl Printer {
 
     /// More rows of a table whose header was already printed.
     pub fn rows(&mut self, table: &Table, widths: &[usize]) -> Result<(), CliError> {
-        let flexible = table.flexible;
-        table
-            .rows
-            .iter()
-            .try_for_each(|row| self.row(row, flexible, widths))
+        let mut rows = table.rows.iter();
+        rows.try_for_each(|row| self.row(row, &table.flexible, widths))
     }
 
-    fn row(&mut self, cells: &[String], flexible: Option<usize>, widths: &[usize]) -> Result<(), CliError> {
+    fn row(&mut self, cells: &[String], flexible: &[usize], widths: &[usize]) -> Result<(), CliError> {
         if !self.is_terminal {
             return self.line(cells.join("\t"));
         }
         let mut line = String::new();
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
-            let cell = match flexible == Some(at) {
+            let cell = match flexible.contains(&at) {
                 true => one_line::shortened(cell, *width),
                 false => cell.clone(),
             };
@@ -246,8 +243,8 @@ fn status_paint(cell: &str) -> Option<Paint> {
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// The column that shrinks on a narrow terminal.
-    flexible: Option<usize>,
+    /// The columns that shrink on a narrow terminal, the first one first.
+    flexible: Vec<usize>,
 }
 
 /// The least width of a column that shrinks.
@@ -258,13 +255,14 @@ impl Table {
         Table {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
-            flexible: None,
+            flexible: Vec::new(),
         }
     }
 
-    /// Lets the column with this header shrink on a narrow terminal.
+    /// Lets the column with this header shrink on a narrow terminal, if those named before are as narrow as possible.
     pub fn with_flexible(mut self, head: &str) -> Table {
-        self.flexible = self.header.iter().position(|name| name == head);
+        self.flexible
+            .extend(self.header.iter().position(|name| name == head));
         self
     }
 
@@ -278,7 +276,7 @@ impl Table {
         for (row, cell) in self.rows.iter_mut().zip(cells) {
             row.insert(0, cell);
         }
-        self.flexible = self.flexible.map(|column| column + 1);
+        self.flexible.iter_mut().for_each(|column| *column += 1);
         self
     }
 

@@ -15,8 +15,8 @@ pub trait Source: Send + Sync {
         self.read_at_least(buffer.len(), buffer, offset)
     }
 
-    /// Reads a source that had `size` bytes when it was last looked at. The content is one byte longer if it has grown since then.
-    /// That byte is not requested by itself, which would cost a second call for every file: an empty source must be looked at again.
+    /// Reads a source whose last known size is `size`, and at most one byte more if it has grown. Growth is not always noticed, which
+    /// would cost a second call: compare the stamp afterwards.
     fn read_whole(&self, size: usize, content: &mut Vec<u8>) -> io::Result<()> {
         content.resize(size + 1, 0);
         let read = self.read_at_least(size, content, 0)?;

@@ -144,6 +144,7 @@ impl Queue {
         Turn {
             _own: acquired(own).await,
             _all: acquired(Arc::clone(&self.0.all[class as usize])).await,
+            // `then_some(MuchMemory)` would create one for every class, and drop it.
             _memory: match class {
                 Class::List => Some(MuchMemory),
                 _ => None,

@@ -238,6 +238,8 @@ fn start_tracing() {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Otherwise it prints to standard error that it cannot write there, which panics.
+        .log_internal_errors(false)
         .with_ansi(colours);
     // A second start in one process, as in tests, keeps the first subscriber.
     let _ = subscriber.try_init();

@@ -141,8 +141,9 @@ pub fn run(config: Config, ready: Ready) -> Result<(), StartError> {
 }
 
 /// Makes the allocator return every block of 1 MiB or more when it is freed. By default glibc keeps blocks of up to 32 MiB for the
-/// thread that freed them, such as the 19 MiB of a password hash. Of smaller blocks each thread keeps up to 1 MiB: with glibc's
-/// initial 128 KiB, the buffers of every transfer would be returned and requested again.
+/// thread that freed them, such as the 19 MiB of a password hash. Free memory at the end of
+/// an arena is returned only above 1 MiB: with glibc's initial 128 KiB, the buffers of every transfer would be returned and
+/// requested again.
 fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it only sets a parameter, before other threads start.

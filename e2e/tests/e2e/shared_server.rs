@@ -150,6 +150,21 @@ fn a_second_signal_ends_a_server_with_an_unfinished_request() {
 }
 
 #[test]
+fn a_server_whose_log_is_no_longer_read_works_and_stops() {
+    let env = TestEnvironment::new();
+    // `grep` reads the log until the server is ready, then it exits.
+    let reader = r#"exec "$0" "$@" 2> >(grep -m1 ready >&2)"#;
+    let shared = Shared::start_under(&env, &["bash", "-c", reader], "", "");
+    shared.configure(&env, PASSWORD);
+    env.submit("unread", &package(&env), &["-entry", "sh train.sh"]);
+    env.wait_for_status("unread", "Succeeded");
+    let server = shared.into_server();
+    server.interrupt();
+    let (status, lines) = server.end();
+    assert_eq!(status.code(), Some(0), "{lines:#?}");
+}
+
+#[test]
 fn server_status_describes_the_configured_shared_server() {
     let env = TestEnvironment::new();
     let users = [

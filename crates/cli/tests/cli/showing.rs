@@ -77,6 +77,7 @@ fn describe_names_the_nodes_of_a_job_on_a_cluster() {
     let shown = shell.line("describe j").out;
     assert!(shown.contains("START      NODE   NAME\n"), "{shown}");
     assert!(shown.contains("11:59:51Z  node2  j-trainer-3s4nz\n"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub use event::{AccountEnd, Action, AfterKill, Event, News};
 pub use phase::{Outcome, Phase};
 pub use resume::{Boot, FoundAttempt};
 pub use timeline::{Moment, Timeline};
-pub use words::runs_alone;
+pub use words::{runs_alone, some_of};
 pub use worker::{Worker, WorkerKey, WorkerStatus, worker_name};
 
 /// Identifies one submit, so that a retry after a lost reply creates no second job.

@@ -262,8 +262,8 @@ mod tests {
         };
         assert_eq!(
             message("paddle pserver"),
-            "pserver 0 is restarted: its node is gone; training resumes at its latest checkpoint, or at step 0 if it \
-             has none"
+            "pserver 0 is restarted: its node is gone; it loads its latest checkpoint; without one, training restarts \
+             at step 0"
         );
         assert_eq!(
             message("./serve"),

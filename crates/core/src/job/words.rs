@@ -9,8 +9,16 @@ use crate::spec::JobSpec;
 
 use super::{AccountEnd, Job, Outcome, Role, Worker, WorkerStatus};
 
-/// How many missing workers a message names before it only counts them.
+/// How many workers a message names before it only counts them.
 const NAMED: usize = 5;
+
+/// Names some of these workers and counts the rest.
+pub fn some_of(workers: &[String]) -> String {
+    match workers.get(NAMED..).unwrap_or_default().len() {
+        0 => workers.join(", "),
+        more => format!("{} and {more} more", workers[..NAMED].join(", ")),
+    }
+}
 
 /// A note for the owner of a job that is larger than the machines.
 pub fn runs_alone(excess: &Excess) -> String {
@@ -23,7 +31,7 @@ pub(super) const RECLAIMED: &str =
 
 /// What the restart of our own parameter server means. Only the parameter servers know whether there is a checkpoint.
 pub(super) const TRAINING_RESUMES: &str =
-    "; training resumes at its latest checkpoint, or at step 0 if it has none";
+    "; it loads its latest checkpoint; without one, training restarts at step 0";
 
 pub(super) const KILLED: &str = "killed on request";
 

@@ -146,7 +146,7 @@ pub trait Engine: Send + Sync {
         0
     }
 
-    /// What hinders the live workers of a job, one sentence each, for `why`: a right that the server has lost, a node that
+    /// What hinders the live workers of a job, one sentence each, for `why` and `describe`: a right that the server has lost, a node that
     /// does not answer.
     fn obstacles(&self, _job: &JobId) -> Vec<String> {
         Vec::new()

@@ -96,10 +96,10 @@ impl CallError {
         matches!(self, CallError::Refused { code: 404, .. })
     }
 
-    /// The API server's message, if this server lacks a right.
+    /// The API server's message, if this server lacks a right. Webhooks and quotas refuse with the same code.
     pub fn lacking_right(&self) -> Option<&str> {
         match self {
-            CallError::Refused { code: 403, message } => Some(message),
+            CallError::Refused { code: 403, message } if !self.may_succeed_later() => Some(message),
             _ => None,
         }
     }

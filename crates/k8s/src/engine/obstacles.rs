@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use paddlecloud_core::job::some_of;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
 
@@ -13,8 +14,6 @@ use super::table::Attempt;
 
 /// A refused watch is tried again within a minute. One that was refused longer ago than this works again.
 const RETRIED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
-/// Workers to name before the rest are only counted.
-const NAMED: usize = 5;
 
 /// What the API server refuses, in its own words: they name the account, the verb, the resource and the namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +25,7 @@ pub struct Refusal {
 impl Refusal {
     fn sentence(&self) -> String {
         format!(
-            "since {:.0} the cluster refuses what this server asks: {}; an administrator must grant the server this right \
+            "since {:.0} the cluster refuses a request of this server: {}; an administrator must grant the server this right \
              again",
             self.since, self.message
         )
@@ -103,7 +102,7 @@ fn sentences(
     for (node, workers) in silent_nodes(live, room) {
         sentences.push(format!(
             "node `{node}` does not answer; the cluster is removing its pods: {}",
-            listed(&workers)
+            some_of(&workers)
         ));
     }
     sentences
@@ -121,13 +120,6 @@ fn silent_nodes<'a>(live: &[(&AttemptKey, &'a Attempt)], room: &Room) -> BTreeMa
         }
     }
     nodes
-}
-
-fn listed(workers: &[String]) -> String {
-    match workers.get(NAMED..).unwrap_or_default().len() {
-        0 => workers.join(", "),
-        more => format!("{} and {more} more", workers[..NAMED].join(", ")),
-    }
 }
 
 #[cfg(test)]
@@ -169,7 +161,7 @@ mod tests {
         });
         assert_eq!(
             said(&stopping, &RefusedWatches::default(), at(60)),
-            "since 1970-01-01T00:00:00Z the cluster refuses what this server asks: pods \"a-trainer-1\" is forbidden: \
+            "since 1970-01-01T00:00:00Z the cluster refuses a request of this server: pods \"a-trainer-1\" is forbidden: \
              User \"paddle\" cannot delete resource \"pods\"; an administrator must grant the server this right again"
         );
     }
@@ -182,7 +174,7 @@ mod tests {
         let mut running = entry(Stage::Running);
         let shown = said(&running, &watches, at(100));
         let expected =
-            format!("since 1970-01-01T00:00:00Z the cluster refuses what this server asks: {WATCH};");
+            format!("since 1970-01-01T00:00:00Z the cluster refuses a request of this server: {WATCH};");
         assert!(shown.starts_with(&expected), "{shown}");
         assert_eq!(said(&running, &watches, at(181)), "", "it is not refused again");
         running.pod.namespace = "bob".into();
@@ -204,16 +196,5 @@ mod tests {
         );
         running.out_of_sight = false;
         assert_eq!(said(&running, &watches, at(0)), "", "its kubelet ends the pod");
-    }
-
-    #[test]
-    fn many_workers_are_counted() {
-        let names: Vec<String> = (0..7)
-            .map(|index| WorkerKey::trainer(index).to_string())
-            .collect();
-        assert_eq!(
-            listed(&names),
-            "trainer 0, trainer 1, trainer 2, trainer 3, trainer 4 and 2 more"
-        );
     }
 }

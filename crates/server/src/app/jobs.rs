@@ -85,7 +85,7 @@ impl App {
     async fn job_detail_with_reason(&self, caller: &Caller, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
         self.add_waiting_reason(caller, &mut detail.job, job).await;
-        let obstacles = self.obstacles(job).await;
+        let obstacles = self.obstacles(job);
         if let Some(message) = &mut detail.job.message {
             message.push_str(&obstacles);
         }

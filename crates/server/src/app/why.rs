@@ -8,7 +8,7 @@ mod words;
 use std::sync::Arc;
 
 use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
-use paddlecloud_core::job::{Job, Phase, Worker};
+use paddlecloud_core::job::{Job, Phase, Worker, some_of};
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::scheduler::Change;
 
@@ -17,8 +17,6 @@ use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
-/// Workers to name before the rest are only counted.
-const NAMED: usize = 5;
 
 /// Another job, as one reader may see it.
 #[derive(Debug, Clone)]
@@ -84,7 +82,7 @@ impl App {
         };
         if job.phase != Phase::Pending {
             machine_cause::add(&mut answer, &self.degraded);
-            answer.reason.push_str(&self.obstacles(&job).await);
+            answer.reason.push_str(&self.obstacles(&job));
             return Ok(answer);
         }
         let reader = Reader {
@@ -123,11 +121,11 @@ impl App {
     }
 
     /// What hinders the workers of a job, to be appended to its message.
-    pub(super) async fn obstacles(&self, job: &Job) -> String {
+    pub(super) fn obstacles(&self, job: &Job) -> String {
         if job.phase == Phase::Pending || job.phase.is_final() {
             return String::new();
         }
-        let obstacles = self.jobs.obstacles(&job.id).await;
+        let obstacles = self.jobs.obstacles(&job.id);
         obstacles.iter().map(|obstacle| format!("; {obstacle}")).collect()
     }
 
@@ -183,10 +181,7 @@ fn waits_for(job: &Job) -> Option<String> {
         .map(|worker| worker.key.to_string())
         .collect();
     let stopping = matches!(job.phase, Phase::Stopping(_)) && !left.is_empty();
-    let named = match left.get(NAMED..).unwrap_or_default().len() {
-        0 => left.join(", "),
-        more => format!("{} and {more} more", left[..NAMED].join(", ")),
-    };
+    let named = some_of(&left);
     stopping.then(|| {
         let grace = job.spec.grace;
         format!(

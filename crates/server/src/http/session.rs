@@ -37,9 +37,9 @@ struct Slot {
     filled: tokio::sync::Notify,
     queue: Queue,
     refusals: Arc<Refusals>,
-    /// What a large body holds until the request is answered.
-    turn: OnceLock<Turn>,
+    /// What a large body holds until the request is answered. The memory is returned before the next body gets the turn.
     memory: OnceLock<MuchMemory>,
+    turn: OnceLock<Turn>,
 }
 
 impl SessionSlot {
@@ -72,8 +72,8 @@ impl SessionSlot {
         }
     }
 
-    /// Returns the memory of a very large body to the system when the request is answered. Smaller bodies are more frequent than
-    /// that is worth.
+    /// Returns the memory of a very large body to the system when the request is answered. After every smaller body, that would
+    /// cost more than it returns.
     pub fn return_memory(&self) {
         let _ = self.0.memory.set(MuchMemory);
     }

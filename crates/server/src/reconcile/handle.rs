@@ -74,7 +74,11 @@ pub struct Jobs {
     ids: Arc<Ids>,
     /// Notes for every submitter about restrictions of this machine.
     notes: Arc<[String]>,
+    obstacles: Arc<Obstacles>,
 }
+
+/// Asks the engine what hinders a job.
+pub(super) type Obstacles = dyn Fn(&JobId) -> Vec<String> + Send + Sync;
 
 impl Jobs {
     pub(super) fn new(
@@ -83,6 +87,7 @@ impl Jobs {
         store: Store,
         ids: Ids,
         notes: Vec<String>,
+        obstacles: Arc<Obstacles>,
     ) -> Jobs {
         Jobs {
             messages,
@@ -90,6 +95,7 @@ impl Jobs {
             store,
             ids: Arc::new(ids),
             notes: notes.into(),
+            obstacles,
         }
     }
 
@@ -247,12 +253,8 @@ impl Jobs {
     }
 
     /// What hinders the live workers of a job, one sentence each.
-    pub async fn obstacles(&self, job: &JobId) -> Vec<String> {
-        let (answer, reply) = oneshot::channel();
-        match self.messages.send(Message::Obstacles(job.clone(), answer)).await {
-            Ok(()) => reply.await.unwrap_or_default(),
-            Err(_) => Vec::new(),
-        }
+    pub fn obstacles(&self, job: &JobId) -> Vec<String> {
+        (self.obstacles)(job)
     }
 
     pub async fn usage(&self, user: &UserName) -> UserUsage {

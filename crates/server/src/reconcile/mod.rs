@@ -63,7 +63,6 @@ type Answer = oneshot::Sender<Result<Done, Undone>>;
 enum Message {
     Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
-    Obstacles(JobId, oneshot::Sender<Vec<String>>),
     Usage(UserName, oneshot::Sender<UserUsage>),
     Capacity(oneshot::Sender<Guarantee>),
     Check(
@@ -173,6 +172,8 @@ where
         clock,
     } = parts;
     let orders = Arc::new(Orders::new(engine.clone(), runs, logs, secrets));
+    let asked = engine.clone();
+    let obstacles = Arc::new(move |job: &JobId| asked.obstacles(job));
     let (reports, incoming_reports) = mpsc::unbounded_channel();
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
@@ -197,7 +198,8 @@ where
     };
     let latest = store.page(&newest).await?.jobs.first().map(|job| job.id.clone());
     drop(tokio::spawn(discard_strays(store.clone(), orders)));
-    let jobs = Jobs::new(sender, board, store, Ids::after(latest, clock), notes);
+    let ids = Ids::after(latest, clock);
+    let jobs = Jobs::new(sender, board, store, ids, notes, obstacles);
     let task = tokio::spawn(keeper.run(conductor, wake_at, messages));
     Ok((jobs, Reconciler { task }))
 }
@@ -288,7 +290,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                 Ok(()) = self.accounts.changed() => inputs.extend(self.sharing.quotas()),
             }
             conductor.set_closed_nodes(engine.closed_nodes());
-            let answers = sort_messages(&mut gathered, &conductor, &engine, &self.watch, &mut inputs);
+            let answers = sort_messages(&mut gathered, &conductor, &self.watch, &mut inputs);
             if inputs.is_empty() {
                 continue;
             }
@@ -349,7 +351,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                     count = messages.recv_many(&mut gathered, BATCH) => if count == 0 { return None },
                 }
                 let mut inputs = Vec::new();
-                let answers = sort_messages(&mut gathered, &stale, &self.engine, &self.watch, &mut inputs);
+                let answers = sort_messages(&mut gathered, &stale, &self.watch, &mut inputs);
                 let endings = inputs.iter().map(Ending::of);
                 self.end_unrecorded(answers.into_iter().zip(endings), &undone);
             }
@@ -433,7 +435,6 @@ async fn discard_strays<E: Engine>(store: Store, orders: Arc<Orders<E>>) {
 fn sort_messages(
     gathered: &mut Vec<Message>,
     conductor: &Conductor,
-    engine: &impl Engine,
     watch: &Watch,
     inputs: &mut Vec<Input>,
 ) -> Vec<Answer> {
@@ -448,7 +449,6 @@ fn sort_messages(
             Message::Explain(job, answer) => {
                 let _ = answer.send(conductor.why(&job, watch.now()));
             }
-            Message::Obstacles(job, answer) => drop(answer.send(engine.obstacles(&job))),
             Message::Usage(user, answer) => {
                 let _ = answer.send(UserUsage {
                     quota: conductor.quota(&user),

@@ -244,9 +244,9 @@ async fn a_larger_quota_starts_the_job_that_waited_for_it() {
 async fn the_engine_says_what_hinders_a_job() {
     let stage = Stage::new().await;
     let job = stage.submit("hindered").await;
-    assert_eq!(stage.jobs.obstacles(&job.id).await, [""; 0]);
+    assert_eq!(stage.jobs.obstacles(&job.id), [""; 0]);
     stage.engine.hinder("node `n1` does not answer");
-    assert_eq!(stage.jobs.obstacles(&job.id).await, ["node `n1` does not answer"]);
+    assert_eq!(stage.jobs.obstacles(&job.id), ["node `n1` does not answer"]);
     stage.end().await;
 }
 

@@ -254,24 +254,24 @@ fn linked_run(home: &Root, link: &RelPath) -> Option<JobId> {
 
 /// Copies a stored package for a run. Jobs can change stored packages: one that was changed is dropped and must be sent again.
 fn copy_package(home: &Root, id: PackageId, copy: &RelPath) -> Result<(), StorageError> {
-    let tree = tree_path(id);
-    let difference = match home.copy_all(&tree, home, copy, Existing::Replace) {
-        Err(error) if error.is_not_found() => Some(tree.to_string()),
-        copied => {
-            copied?;
-            first_difference(home, id, copy)?
-        }
+    let (tree, list) = (tree_path(id), list_path(id));
+    let copied = home.copy_all(&tree, home, copy, Existing::Replace);
+    let compared = copied.map_err(StorageError::from);
+    let difference = match compared.and_then(|_| first_difference(home, &list, copy)) {
+        Ok(None) => return Ok(()),
+        Ok(Some(path)) => path,
+        Err(error) if was_changed(&error) => tree.to_string(),
+        Err(error) => return Err(error),
     };
-    let Some(difference) = difference else {
-        return Ok(());
-    };
-    home.remove(&list_path(id))?;
-    Err(StorageError::Changed(difference))
+    match home.remove(&list) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Err(StorageError::Changed(difference)),
+    }
 }
 
-/// The first file of a copy that is not the one in the package's list.
-fn first_difference(home: &Root, id: PackageId, copy: &RelPath) -> Result<Option<String>, StorageError> {
-    for entry in read_list(home, &list_path(id))?.entries() {
+/// The first file of a copy whose content is not that in the package's list.
+fn first_difference(home: &Root, list: &RelPath, copy: &RelPath) -> Result<Option<String>, StorageError> {
+    for entry in read_list(home, list)?.entries() {
         let Node::File {
             digest: Some(digest), ..
         } = &entry.node
@@ -279,17 +279,25 @@ fn first_difference(home: &Root, id: PackageId, copy: &RelPath) -> Result<Option
             continue;
         };
         let place = copy.join(&entry.path).map_err(bad_name)?;
-        let is_same = match home.open_file_no_links(&place) {
-            Ok((file, _)) => hash_file(&file).map_err(StorageError::Disk)? == *digest,
-            Err(RootError::NotFound(_) | RootError::IsAFolder(_) | RootError::NotAFile(_)) => false,
-            Err(RootError::NotAFolder(_) | RootError::ThroughLink(_)) => false,
-            Err(error) => return Err(error.into()),
-        };
-        if !is_same {
+        let (file, _) = home.open_file_no_links(&place)?;
+        if hash_file(&file).map_err(StorageError::Disk)? != *digest {
             return Ok(Some(entry.path.to_string()));
         }
     }
     Ok(None)
+}
+
+/// Whether a job removed or replaced a part of a package, so that it cannot be read.
+fn was_changed(error: &StorageError) -> bool {
+    use RootError::{Denied, IsAFolder, NotAFile, NotAFolder, NotFound, ThroughLink};
+    match error {
+        StorageError::Manifest(_) => true,
+        StorageError::Storage(error) => matches!(
+            error,
+            NotFound(_) | NotAFolder(_) | IsAFolder(_) | NotAFile(_) | ThroughLink(_) | Denied(_)
+        ),
+        _ => false,
+    }
 }
 
 /// Copies the current links to other packages' latest runs, for this run's workers.
@@ -506,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_changed_package_is_not_run_and_must_be_sent_again() {
-        let changes: [fn(&Path); 4] = [
+        let changes: [fn(&Path); 5] = [
             |tree| fs::write(tree.join("train.py"), "POISONED").unwrap(),
             |tree| fs::remove_file(tree.join("train.py")).unwrap(),
             |tree| {
@@ -514,6 +522,7 @@ mod tests {
                 fs::create_dir(tree.join("train.py")).unwrap();
             },
             |tree| fs::remove_dir_all(tree).unwrap(),
+            |tree| fs::write(tree.with_extension("json"), "{").unwrap(),
         ];
         for change in changes {
             let fixture = Fixture::new();

@@ -30,7 +30,8 @@ impl Ours {
         if let Some(other) = &arguments.versus {
             let mut env = TestEnvironment::new();
             let bin = stage.empty("other-bin");
-            link_names_to(other, &bin);
+            let other = other.canonicalize().expect("the other build exists");
+            link_names_to(&other, &bin);
             env.use_programs_of(bin);
             builds.push(Self::start_in(env, "other build", stage.empty("other")));
         }

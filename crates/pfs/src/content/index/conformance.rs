@@ -10,11 +10,12 @@ use crate::root::Stamp;
 
 /// Runs the whole suite.
 pub fn check(index: &dyn FileIndex) {
-    let parts: [fn(&dyn FileIndex); 5] = [
+    let parts: [fn(&dyn FileIndex); 6] = [
         the_last_record_of_a_file_is_found,
         many_files_are_recorded_and_found_at_once,
         a_row_is_replaced_alone_and_only_if_it_is_unchanged,
         rows_follow_a_move_and_replace_what_was_there,
+        a_home_is_forgotten_and_similar_ones_stay,
         a_key_names_one_upload_until_that_is_gone,
     ];
     for part in parts {
@@ -158,6 +159,30 @@ fn rows_follow_a_move_and_replace_what_was_there(index: &dyn FileIndex) {
     let mut expected = public("f", 9);
     expected.digest = file("x", 3).digest;
     assert_eq!(rows(index), [file("e/sub/b", 2), expected]);
+}
+
+fn a_home_is_forgotten_and_similar_ones_stay(index: &dyn FileIndex) {
+    let owned = |space: Space| IndexedFile {
+        place: at(&space, b"a"),
+        ..file("a", 1)
+    };
+    let home = |owner: &str| Space::Home(owner.parse().expect("a name"));
+    let mut others = ["an", "ann-x", "ann.x", "ann0", "annx"]
+        .map(|owner| owned(home(owner)))
+        .to_vec();
+    others.push(owned(Space::Public));
+    record(index, &others);
+    record(index, &[owned(ann()), file("d/b", 2)]);
+    let whole = Place {
+        space: ann(),
+        path: RelPath::root(),
+    };
+    index.forget(&whole).expect("rows can be forgotten");
+    others.sort_by(|one, other| one.place.cmp(&other.place));
+    assert_eq!(rows(index), others);
+    for other in others {
+        index.replace(&other, None).expect("a row can be removed");
+    }
 }
 
 fn a_key_names_one_upload_until_that_is_gone(index: &dyn FileIndex) {
