@@ -29,6 +29,8 @@ pub enum Fault {
     /// 500: a webhook did not answer in time, and nothing is done. For objects of this kind (`pods`) that are created. See
     /// [`ApiProxy::hang`].
     Webhook(&'static str),
+    /// 403: the server has lost the right to this. For pods that are deleted.
+    Forbidden,
     /// 410: the version from which a watch should continue is too old. Also ends existing watches.
     Expired,
 }
@@ -64,6 +66,7 @@ impl State {
             Fault::Conflict => line.starts_with("POST "),
             Fault::Webhook(kind) => line.starts_with("POST ") && line.contains(&format!("/{kind}")),
             Fault::Lost => line.starts_with("POST ") && self.lost.insert(line.to_owned()),
+            Fault::Forbidden => line.starts_with("DELETE ") && line.contains("/pods/"),
             Fault::Expired => is_watch,
         };
         if !is_meant {
@@ -321,6 +324,10 @@ fn instead(fault: Fault) -> Option<String> {
         Fault::Webhook(_) => {
             let words = "Internal error occurred: failed calling webhook \"policy.example.org\": context deadline exceeded";
             ("500 Internal Server Error", status(500, "InternalError", words))
+        }
+        Fault::Forbidden => {
+            let words = "pods \"worker\" is forbidden: User \"paddlecloud\" cannot delete resource \"pods\" in API group \"\"";
+            ("403 Forbidden", status(403, "Forbidden", words))
         }
         Fault::Expired => {
             let words = "too old resource version: 1 (2)";

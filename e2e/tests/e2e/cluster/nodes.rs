@@ -105,6 +105,7 @@ fn start_on_second_node(env: &TestEnvironment, node: &SecondNode, job: &str) {
                 .then_some(())
         });
     });
+    assert_eq!(env.describe(job)["workers"][0]["node"], NODE);
 }
 
 /// Trains as `examples/fit_a_line` does, and waits in the middle until the test writes `output/gate`.

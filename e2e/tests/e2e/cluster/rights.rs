@@ -173,3 +173,42 @@ fn every_right_is_used_and_every_call_has_a_right() {
     let idle: Vec<&String> = granted.difference(&used).collect();
     assert!(idle.is_empty(), "rights that no call needs: {idle:#?}");
 }
+
+#[test]
+fn a_lost_right_is_named_until_it_is_granted_again() {
+    let Some((env, proxy, server)) = start() else {
+        return;
+    };
+    // The image never arrives, so only a deletion ends the pod.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let image = format!("{}/slow:1", silent.local_addr().unwrap());
+    let package = env.package("slow").file("train.sh", "true\n");
+    env.submit(
+        "slow",
+        &package,
+        &[
+            "-entry",
+            "sh train.sh",
+            "-pservers",
+            "0",
+            "-cpu",
+            "50m",
+            "-image",
+            &image,
+        ],
+    );
+    wait_until("the server must ask why the pod waits", || {
+        let calls = proxy.calls();
+        calls.iter().any(|call| call.contains("/events?")).then_some(())
+    });
+    proxy.strike(Fault::Forbidden, usize::MAX);
+    env.paddlectl(&["kill", "slow"]).ok();
+    wait_until("`why` must name the right", || {
+        let why = env.paddlectl(&["why", "slow"]).stdout;
+        let expected = "cannot delete resource \"pods\" in API group \"\"; an administrator must grant";
+        why.contains(expected).then_some(())
+    });
+    proxy.strike(Fault::Forbidden, 0);
+    env.wait_for_status("slow", "Killed");
+    server.wait_until_empty(0);
+}
