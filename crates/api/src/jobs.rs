@@ -113,7 +113,7 @@ pub struct WorkerView {
     pub status: String,
     pub attempt: u32,
     pub address: Option<String>,
-    /// The node of the cluster that it runs or ran on; omitted on one machine and while it has none.
+    /// The node of the cluster that it runs or ran on; omitted on one machine and while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]

@@ -23,7 +23,7 @@ pub struct IndexedFile {
     pub digest: Digest,
 }
 
-/// The file index. Each change of `file` rows is one transaction.
+/// The file index. Each change of the rows of files is one transaction.
 pub trait FileIndex: Send + Sync {
     /// Records files; replaces existing rows.
     fn record(&self, files: &[IndexedFile]) -> io::Result<()>;

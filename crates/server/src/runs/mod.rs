@@ -287,14 +287,15 @@ fn first_difference(home: &Root, list: &RelPath, copy: &RelPath) -> Result<Optio
     Ok(None)
 }
 
-/// Whether a job removed or replaced a part of a package, so that it cannot be read.
+/// Whether a job removed or replaced a part of a package, so that it cannot be read. A refused
+/// access says nothing about the package: it may concern the folder of the run.
 fn was_changed(error: &StorageError) -> bool {
-    use RootError::{Denied, IsAFolder, NotAFile, NotAFolder, NotFound, ThroughLink};
+    use RootError::{IsAFolder, NotAFile, NotAFolder, NotFound, ThroughLink};
     match error {
         StorageError::Manifest(_) => true,
         StorageError::Storage(error) => matches!(
             error,
-            NotFound(_) | NotAFolder(_) | IsAFolder(_) | NotAFile(_) | ThroughLink(_) | Denied(_)
+            NotFound(_) | NotAFolder(_) | IsAFolder(_) | NotAFile(_) | ThroughLink(_)
         ),
         _ => false,
     }
