@@ -3,6 +3,8 @@
 
 #[path = "pserver/checkpoints.rs"]
 mod checkpoints;
+#[path = "pserver/counters.rs"]
+mod counters;
 #[path = "pserver/fuzz.rs"]
 mod fuzz;
 #[path = "pserver/restarts.rs"]

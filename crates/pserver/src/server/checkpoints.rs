@@ -205,7 +205,7 @@ impl Server {
         let Rollback { epoch, step, .. } = rollback;
         if rollback.from_start {
             self.restore(state, None, Some(epoch))?;
-            *self.tensors.write().unwrap_or_else(PoisonError::into_inner) = Tensors::default();
+            *self.tensors_mut() = Tensors::default();
             state.start_epoch = epoch;
             println!("there is no checkpoint: training begins at step 0");
         } else {

@@ -11,7 +11,7 @@ mod metrics;
 mod stat;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::budget::{Budget, OverBudget};
@@ -145,6 +145,14 @@ impl Tensor {
         }
     }
 
+    /// Blocks on all servers.
+    fn blocks(&self) -> u64 {
+        match self {
+            Tensor::Dense(dense) => dense.layout.blocks(),
+            Tensor::Table(_) => 0,
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Tensor::Dense(dense) => &dense.spec.name,
@@ -250,6 +258,10 @@ impl Server {
         tensors.by_id.iter().flatten().cloned().collect()
     }
 
+    fn tensors_mut(&self) -> RwLockWriteGuard<'_, Tensors> {
+        self.tensors.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn create_dense(&self, spec: DenseSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
         let blocks = spec.elements.div_ceil(crate::placement::BLOCK);
         let requested = (spec.elements, spec.optimizer.clone());
@@ -306,7 +318,7 @@ impl Server {
         blocks: u64,
         make: impl FnOnce(TensorId) -> Result<Tensor, OverBudget>,
     ) -> Result<Tensor, Refused> {
-        let mut tensors = self.tensors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tensors = self.tensors_mut();
         if let Some(id) = tensors.by_name.get(name).copied() {
             let found = tensors.by_id[id as usize].clone();
             return Ok(found.expect("a name leads to a tensor"));
@@ -395,6 +407,21 @@ impl Server {
 }
 
 impl Tensors {
+    /// Removes the other tensors, as if they had never been created.
+    fn retain(&mut self, is_kept: impl Fn(&Tensor) -> bool) {
+        for tensor in &mut self.by_id {
+            *tensor = tensor.take().filter(&is_kept);
+        }
+        let last = self.by_id.iter().rposition(Option::is_some);
+        self.by_id.truncate(last.map_or(0, |last| last + 1));
+        let tensors = self.by_id.iter().flatten();
+        self.by_name = tensors
+            .clone()
+            .map(|tensor| (tensor.name().to_owned(), tensor.place().id))
+            .collect();
+        self.blocks = tensors.map(Tensor::blocks).sum();
+    }
+
     fn next_place(&self, servers: u32) -> TensorId {
         TensorId {
             id: self.by_id.len() as u32,

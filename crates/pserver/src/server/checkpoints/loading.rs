@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::checkpoint::{CheckpointError, FileReader, Record};
+use crate::dense::DenseProgress;
 use crate::message::{DenseSpec, Field, Refused, TableSpec, TensorId};
 use crate::optimizer::Progress;
 use crate::placement::server_of_row;
@@ -15,9 +16,11 @@ use super::stored::Part;
 impl Server {
     /// Loads the files of all servers: rows and blocks may have been on another one.
     pub(super) fn load(&self, parts: &[Part], state: &mut State) -> Result<(), CheckpointError> {
+        self.keep_only(&described(&parts[0].path)?);
         for tensor in self.all_tensors() {
-            if let Tensor::Table(table) = tensor {
-                table.clear();
+            match tensor {
+                Tensor::Table(table) => table.clear(),
+                Tensor::Dense(dense) => *dense.progress() = DenseProgress::default(),
             }
         }
         for part in parts {
@@ -27,6 +30,23 @@ impl Server {
             self.load_file(&part.path, state, |_| true)?;
         }
         Ok(())
+    }
+
+    /// Removes the tensors that a checkpoint does not have exactly like this: they were created later. The others keep
+    /// their memory.
+    fn keep_only(&self, described: &[Described]) {
+        let is_described = |tensor: &Tensor| {
+            described.iter().any(|one| match (one, tensor) {
+                (Described::Dense(spec, place), Tensor::Dense(dense)) => {
+                    *spec == dense.spec && self.here(*place) == dense.place
+                }
+                (Described::Table(spec, place), Tensor::Table(table)) => {
+                    *spec == table.spec && self.here(*place) == table.place
+                }
+                _ => false,
+            })
+        };
+        self.tensors_mut().retain(is_described);
     }
 
     /// Whether a record of a base is still needed. Of tables that drop rows, the later file has all that are left.
@@ -65,13 +85,16 @@ impl Server {
                 let place = self.create_dense(spec, Some(self.here(place))).map_err(refusal)?;
                 let dense = self.dense(place.id).map_err(refusal)?;
                 let mut progress = dense.progress();
-                (progress.assigned, progress.updates) = (assigned, updates);
+                progress.assigned |= assigned;
+                progress.updates = latest(progress.updates, updates);
             }
             kind::TABLE => {
                 let (spec, place, updates, clock) = decode_table(&mut head).map_err(text)?;
                 let place = self.create_table(spec, Some(self.here(place))).map_err(refusal)?;
                 let table = self.table(place.id).map_err(refusal)?;
-                *table.progress() = updates;
+                let mut progress = table.progress();
+                *progress = latest(*progress, updates);
+                drop(progress);
                 table.set_clock(u64::from(clock));
             }
             kind::BLOCK => {
@@ -141,6 +164,37 @@ impl Server {
             ..place
         }
     }
+}
+
+/// A server without a block of a tensor does not count its updates; in asynchronous modes servers differ anyway.
+fn latest(one: Progress, other: Progress) -> Progress {
+    match other.updates > one.updates {
+        true => other,
+        false => one,
+    }
+}
+
+/// A tensor of a checkpoint.
+enum Described {
+    Dense(DenseSpec, TensorId),
+    Table(TableSpec, TensorId),
+}
+
+/// All tensors of a checkpoint: every server's file describes them, before anything else but the header.
+fn described(path: &Path) -> Result<Vec<Described>, CheckpointError> {
+    let mut reader = FileReader::open(path)?;
+    let mut all = Vec::new();
+    while let Some(record) = reader.next()? {
+        let mut head = Reader::new(&record.head);
+        let one = match record.kind {
+            kind::HEADER => continue,
+            kind::DENSE => decode_dense(&mut head).map(|(spec, place, ..)| Described::Dense(spec, place)),
+            kind::TABLE => decode_table(&mut head).map(|(spec, place, ..)| Described::Table(spec, place)),
+            _ => break,
+        };
+        all.push(one.map_err(|error| reader.damaged(error))?);
+    }
+    Ok(all)
 }
 
 fn decode_dense(head: &mut Reader<'_>) -> Result<(DenseSpec, TensorId, bool, Progress), WireError> {

@@ -43,7 +43,18 @@ pub(super) fn parts(folder: &Path, step: u64) -> Result<Vec<Part>, CheckpointErr
             header,
         })
     };
-    (0..servers).map(part).collect()
+    let parts: Vec<Part> = (0..servers).map(part).collect::<Result<_, _>>()?;
+    // After a rollback the same steps are saved again: until all servers have done so, the files do not fit together.
+    match parts
+        .iter()
+        .find(|part| part.header.epoch != parts[0].header.epoch)
+    {
+        Some(other) => Err(CheckpointError::Damaged {
+            path: other.path.clone(),
+            reason: "its files were written before and after a rollback".to_owned(),
+        }),
+        None => Ok(parts),
+    }
 }
 
 /// Checks that a checkpoint and its bases are intact.
@@ -104,6 +115,23 @@ mod tests {
     fn write_both(folder: &Path, step: u64, base: Option<u64>) {
         write(folder, step, 0, base);
         write(folder, step, 1, base);
+    }
+
+    #[test]
+    fn files_from_before_and_after_a_rollback_are_no_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        write_both(folder, 1, None);
+        verify(folder, 1).unwrap();
+        let mut file = FileWriter::create(folder, 1, 1, 2).unwrap();
+        let header = Header {
+            step: 1,
+            epoch: 2,
+            ..Header::start()
+        };
+        file.record(kind::HEADER, &header.encode(), &[]).unwrap();
+        file.finish().unwrap();
+        assert!(verify(folder, 1).is_err());
     }
 
     fn left(folder: &Path) -> Vec<u64> {
