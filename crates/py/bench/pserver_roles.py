@@ -58,10 +58,11 @@ def ours_server(index, servers, trainers):
 
 def session_of(addresses, trainer, trainers, shares_memory):
     from paddlecloud import _native
-    from paddlecloud.ps.session import Session, _Job, _Watchdog
+    from paddlecloud.ps.job import Job, Watchdog
+    from paddlecloud.ps.session import Session
 
-    job = _Job(addresses, trainer, trainers, 1, SECRET)
-    watchdog = _Watchdog(0)
+    job = Job(addresses, trainer, trainers, 1, SECRET)
+    watchdog = Watchdog(0)
     native = _native.PsClient(
         addresses, trainer, trainers, 1, SECRET, "async", 0, False, "", 0, 60.0, watchdog.on_wait,
         shares_memory=shares_memory,

@@ -13,7 +13,8 @@ import pytest
 
 from paddlecloud import _native, ps
 from paddlecloud.ps import arrays
-from paddlecloud.ps.session import Session, _attempt, _Job, _Watchdog
+from paddlecloud.ps.job import Job, Watchdog, attempt_number
+from paddlecloud.ps.session import Session
 
 F = np.float32
 
@@ -29,8 +30,8 @@ def team(trainers, mode="sync", reduce="mean"):
     address = _native.ps_serve(trainers, "hush")
 
     def session(trainer, attempt=1):
-        job = _Job([address], trainer, trainers, attempt, "hush")
-        watchdog = _Watchdog(0)
+        job = Job([address], trainer, trainers, attempt, "hush")
+        watchdog = Watchdog(0)
         native = _native.PsClient(
             job.addresses, trainer, trainers, attempt, "hush", mode, 0, reduce == "mean", "", 0, 10.0, watchdog.on_wait
         )
@@ -262,23 +263,23 @@ def test_the_guides_first_program_trains(tmp_path):
 
 class TestEnvironment:
     def test_a_job_is_found_in_the_environment(self):
-        job = _Job.from_environment({
+        job = Job.from_environment({
             "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:7164,10.0.0.2:7164",
             "PADDLE_INIT_TRAINER_ID": "3",
             "PADDLE_INIT_NUM_GRADIENT_SERVERS": "4",
             "PADDLECLOUD_ATTEMPT": "j_x.trainer-3.2",
             "PADDLE_PS_SECRET": "hush",
         })
-        assert job == _Job(["10.0.0.1:7164", "10.0.0.2:7164"], 3, 4, 2, "hush")
-        old = _Job.from_environment({"PADDLE_INIT_PSERVERS": "10.0.0.5,10.0.0.6", "PADDLE_INIT_PORT": "7200"})
+        assert job == Job(["10.0.0.1:7164", "10.0.0.2:7164"], 3, 4, 2, "hush")
+        old = Job.from_environment({"PADDLE_INIT_PSERVERS": "10.0.0.5,10.0.0.6", "PADDLE_INIT_PORT": "7200"})
         assert old.addresses == ["10.0.0.5:7200", "10.0.0.6:7200"]
 
     def test_a_job_without_servers_says_what_to_do(self):
         with pytest.raises(ps.Error, match="submit it with `-pservers 1`"):
-            _Job.from_environment({"TRAINING_ROLE": "TRAINER"})
+            Job.from_environment({"TRAINING_ROLE": "TRAINER"})
 
     def test_attempts_are_numbered(self):
-        assert [_attempt("j_x.trainer-0.12"), _attempt("")] == [12, 1]
+        assert [attempt_number("j_x.trainer-0.12"), attempt_number("")] == [12, 1]
 
     def test_a_stuck_trainer_logs_its_stack(self):
         program = (

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from paddlecloud import _native, _program, ps
-from paddlecloud.ps.session import Session, _Job, _Watchdog
+from paddlecloud.ps.job import Job, Watchdog
+from paddlecloud.ps.session import Session
 
 F = np.float32
 LIMIT_SECONDS = 300
@@ -47,8 +48,8 @@ class Fragile:
             assert time.monotonic() < deadline, f"there is no {path}"
 
     def session(self, trainer):
-        job = _Job([f"127.0.0.1:{self.port}"], trainer, 2, 1, "hush")
-        watchdog = _Watchdog(0)
+        job = Job([f"127.0.0.1:{self.port}"], trainer, 2, 1, "hush")
+        watchdog = Watchdog(0)
         checkpoints = (str(self.folder), 100)
         native = _native.PsClient(
             *(job.addresses, trainer, 2, 1, "hush", "sync", 0, True, *checkpoints, 60.0, watchdog.on_wait)

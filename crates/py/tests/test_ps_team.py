@@ -7,7 +7,8 @@ import pytest
 from test_ps_optimizers import adam, momentum, sgd
 
 from paddlecloud import _native, ps
-from paddlecloud.ps.session import Session, _Job, _Watchdog
+from paddlecloud.ps.job import Job, Watchdog
+from paddlecloud.ps.session import Session
 
 F = np.float32
 
@@ -21,8 +22,8 @@ class Team:
         self.trainers, self.mode, self.reduce, self.options = trainers, mode, reduce, options
 
     def session(self, trainer=0):
-        job = _Job(self.addresses, trainer, self.trainers, 1, "hush")
-        watchdog = _Watchdog(0)
+        job = Job(self.addresses, trainer, self.trainers, 1, "hush")
+        watchdog = Watchdog(0)
         native = _native.PsClient(
             *(job.addresses, trainer, self.trainers, 1, "hush", self.mode, 0, self.reduce == "mean", "", 0, 20.0),
             watchdog.on_wait,

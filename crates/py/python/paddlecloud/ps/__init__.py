@@ -22,6 +22,7 @@ from paddlecloud._native import (
     PsRolledBack as RolledBack,
     ps_read_parameter as read_parameter,
 )
+from paddlecloud.ps.initial import Normal, Uniform, Zero
 from paddlecloud.ps.optimizers import (
     SGD,
     AdaDelta,
@@ -48,7 +49,7 @@ from paddlecloud.ps.schedules import (
     Polynomial,
     Schedule,
 )
-from paddlecloud.ps.session import Normal, Session, Uniform, Zero, connect
+from paddlecloud.ps.session import Session, connect
 
 __all__ = [
     "SGD",

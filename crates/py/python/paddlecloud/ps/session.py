@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import faulthandler
 import json
 import os
-import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,30 +17,11 @@ import numpy as np
 from paddlecloud import _native
 from paddlecloud.ps import arrays
 from paddlecloud.ps.arrays import Floats
+from paddlecloud.ps.initial import Normal, Uniform, Zero
+from paddlecloud.ps.job import Job, Watchdog
 from paddlecloud.ps.optimizers import SGD, Optimizer
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Zero:
-    """New rows are 0."""
-
-
-@dataclass(frozen=True)
-class Uniform:
-    """New rows are evenly distributed between `low` and `high`."""
-
-    low: float = -0.05
-    high: float = 0.05
-
-
-@dataclass(frozen=True)
-class Normal:
-    """New rows are (nearly) normally distributed."""
-
-    mean: float = 0.0
-    deviation: float = 0.05
 
 
 def connect(
@@ -78,8 +55,8 @@ def connect(
         raise ValueError(f"`gradients` must be 'fp32', 'bf16', 'fp16' or 'topk', not {gradients!r}")
     if not 0 < keep <= 1:
         raise ValueError(f"`keep` must be above 0 and at most 1, not {keep!r}")
-    job = _Job.from_environment(os.environ)
-    watchdog = _Watchdog(stall)
+    job = Job.from_environment(os.environ)
+    watchdog = Watchdog(stall)
     native = _native.PsClient(
         job.addresses,
         job.trainer,
@@ -99,69 +76,10 @@ def connect(
     return Session(native, job, mode, watchdog)
 
 
-@dataclass(frozen=True)
-class _Job:
-    addresses: list[str]
-    trainer: int
-    trainers: int
-    attempt: int
-    secret: str | None
-
-    @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> _Job:
-        addresses = [word.strip() for word in env.get("PADDLE_PSERVERS_IP_PORT_LIST", "").split(",") if word.strip()]
-        if not addresses and env.get("PADDLE_INIT_PSERVERS"):
-            port = env.get("PADDLE_INIT_PORT") or "7164"
-            addresses = [f"{host.strip()}:{port}" for host in env["PADDLE_INIT_PSERVERS"].split(",")]
-        if not addresses:
-            if env.get("TRAINING_ROLE"):
-                raise _native.PsError("this job has no parameter servers; submit it with `-pservers 1` or more")
-            secret = secrets.token_hex(32)
-            return cls([_native.ps_serve(1, secret)], 0, 1, 1, secret)
-        return cls(
-            addresses,
-            int(env.get("PADDLE_INIT_TRAINER_ID") or env.get("PADDLE_TRAINER_ID") or 0),
-            int(env.get("PADDLE_INIT_NUM_GRADIENT_SERVERS") or env.get("PADDLE_TRAINERS_NUM") or 1),
-            _attempt(env.get("PADDLECLOUD_ATTEMPT", "")),
-            env.get("PADDLE_PS_SECRET") or None,
-        )
-
-
-def _attempt(marker: str) -> int:
-    """`<run>.trainer-0.2` is the second attempt."""
-    number = marker.rpartition(".")[2]
-    return int(number) if number.isdigit() else 1
-
-
-class _Watchdog:
-    """Logs this trainer's Python stack when it makes no call for too long; the others wait for it then."""
-
-    def __init__(self, stall: float) -> None:
-        self._stall = stall
-        self._armed = 0.0
-        self.alive()
-
-    def alive(self) -> None:
-        now = time.monotonic()
-        # Arming starts a thread: not at every call.
-        if self._stall > 0 and now - self._armed > self._stall / 4:
-            self._armed = now
-            with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is not a file
-                faulthandler.dump_traceback_later(self._stall, repeat=True, file=sys.stderr)
-
-    def on_wait(self, server: int, message: str) -> None:
-        self.alive()
-        print(f"paddlecloud.ps: parameter server {server}: {message}", file=sys.stderr, flush=True)
-
-    def stop(self) -> None:
-        if self._stall > 0:
-            faulthandler.cancel_dump_traceback_later()
-
-
 class Session:
     """All parameter servers as one. Made by `connect`."""
 
-    def __init__(self, native: Any, job: _Job, mode: str, watchdog: _Watchdog) -> None:
+    def __init__(self, native: Any, job: Job, mode: str, watchdog: Watchdog) -> None:
         self._native = native
         self._watchdog = watchdog
         self._shapes: dict[str, tuple[int, ...]] = {}
