@@ -239,7 +239,7 @@ def test_the_guides_other_snippets_run(tmp_path, monkeypatch):
         server.create("w", np.zeros(3, F))
         server.save("pass-00000")
     snippets = [text for text in guides_python()[1:] if "DistributedOptimizer" not in text]
-    assert len(snippets) == 4
+    assert len(snippets) == 5
     for snippet in snippets:
         names = {
             "ps": ps,
@@ -249,6 +249,8 @@ def test_the_guides_other_snippets_run(tmp_path, monkeypatch):
             "batch": range(8),
             "ids": [1, 2**40, 1],
             "gradients": np.ones((3, 16), F),
+            "np": np,
+            "gradient_of": lambda sample: np.ones(13, F),
         }
         exec(snippet, names)
 

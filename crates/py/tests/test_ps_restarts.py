@@ -99,3 +99,73 @@ def test_a_rollback_to_the_start_restores_the_state_of_trainers(fragile):
     assert not errors
     assert not any(thread.is_alive() for thread in threads)
     assert seen == ([0, 1, 2], [0])
+
+
+class Alone:
+    """A parameter server of this process, whose one trainer is restarted."""
+
+    def __init__(self):
+        self.addresses, self.attempt = [_native.ps_serve(1, "hush")], 0
+
+    def session(self):
+        self.attempt += 1
+        watchdog = Watchdog(0)
+        native = _native.PsClient(
+            *(self.addresses, 0, 1, self.attempt, "hush", "sync", 0, True, "", 0, 20.0, watchdog.on_wait)
+        )
+        session = Session(native, Job(self.addresses, 0, 1, self.attempt, "hush"), "sync", watchdog)
+        session.create("w", np.zeros(1, F), ps.SGD(1.0))
+        return session
+
+
+def test_a_restarted_trainer_gets_the_state_of_its_own_step():
+    """There is no checkpoint: the bytes travel with the end of each step."""
+    servers, drawn = Alone(), []
+
+    def train(session, until):
+        source = np.random.default_rng(1)
+        keeping = {
+            "state": lambda: repr(source.bit_generator.state).encode(),
+            "restore": lambda state: setattr(source.bit_generator, "state", eval(state)),
+        }
+        for step in session.steps(20, **keeping):
+            if step == until:
+                return
+            drawn.append(source.integers(1000))
+            session.push({"w": np.ones(1, F)})
+
+    for until in (7, 8, 15, 20):
+        train(servers.session(), until)
+    assert drawn == np.random.default_rng(1).integers(1000, size=20).tolist()
+
+
+def test_a_restarted_trainer_does_not_reset_the_model(tmp_path, capfd):
+    servers = Alone()
+    first = servers.session()
+    assert not first.restarted
+    first.save(tmp_path / "before")
+    first.push_pull({"w": np.ones(1, F)})
+    second = servers.session()
+    assert second.restarted
+    for _ in range(2):
+        second.load(tmp_path / "before")
+        second.assign("w", np.full(1, 5, F))
+    said = capfd.readouterr().err.splitlines()
+    words = "paddlecloud.ps: trainer 0 resumes at step 1: `{}` changes nothing, the model stays as it was trained"
+    assert said == [words.format("load"), words.format("assign")]
+    for step in second.steps(3):
+        assert second.pull("w").tolist() == [-step]
+        second.push({"w": np.ones(1, F)})
+        if step == 2:
+            second.assign("w", np.full(1, 5, F))
+            assert second.pull("w").tolist() == [5], "training has begun"
+
+
+def test_what_a_restart_does_not_restore_is_said(capfd):
+    servers = Alone()
+    servers.session().push_pull({"w": np.ones(1, F)})
+    servers.session().push_pull({"w": np.ones(1, F)})
+    assert "trainer 0 resumes at step 1. Its own loop, random generators and schedulers do not" in capfd.readouterr().err
+    for _ in servers.session().steps(3):
+        pass
+    assert "resumes at step 2. Its random generators and schedulers do not" in capfd.readouterr().err

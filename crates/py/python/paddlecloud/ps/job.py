@@ -20,6 +20,11 @@ class Job:
     trainers: int
     attempt: int
     secret: str | None
+    # Names the folder of this run's checkpoints.
+    run: str = ""
+    # The run that this one continues, and where its `output` is if that is another one.
+    resume: str = ""
+    resume_output: str = ""
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Job:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +17,10 @@ import numpy as np
 from paddlecloud import _native
 from paddlecloud.ps import arrays
 from paddlecloud.ps.arrays import Floats
+from paddlecloud.ps.batches import Batches
 from paddlecloud.ps.initial import Normal, Uniform, Zero
 from paddlecloud.ps.job import Job, Watchdog
+from paddlecloud.ps.loops import Loop, Steps, say
 from paddlecloud.ps.optimizers import SGD, Optimizer
 
 T = TypeVar("T")
@@ -86,9 +88,17 @@ class Session:
         self._rows: dict[str, int] = {}
         self._background: ThreadPoolExecutor | None = None
         self._left = False
-        self._in_steps = False
-        # The epoch in which the body of `steps` began its turn; a rollback begins another one.
+        self._loop: Loop | None = None
+        # The epoch in which the body of the loop began its turn; a rollback begins another one.
         self._turn: int | None = None
+        # What the end of a step pulls: a rollback fetches it again.
+        self._pulled: list[tuple[str, Floats]] = []
+        self._has_said: set[str] = set()
+        # Of a wrapped framework: their parameters are on the servers.
+        self.optimizers: list[Any] = []
+        self.has_pushed = False
+        self.restarted = self.step > 0 or bool(job.resume)
+        self._is_before_training = self.restarted
         self.mode = mode
         self.trainer = job.trainer
         self.trainers = job.trainers
@@ -159,8 +169,10 @@ class Session:
         """
         self._watchdog.alive()
         parts = [(name, arrays.floats(value, name)) for name, value in gradients.items()]
-        if self._is_past():
+        if self._counts_for_nothing():
             return
+        self._begin_training()
+        self.has_pushed = True
         with self._unless_rolled_back():
             self._native.push(parts, lr, samples)
 
@@ -185,12 +197,21 @@ class Session:
         """Ends this trainer's step and pulls the named tensors after it. `steps` and `push_pull` do it themselves."""
         self._watchdog.alive()
         targets, result = self._targets(names, out)
-        try:
-            self._native.finish_step(targets)
-        except _native.PsRolledBack:
-            if not self._in_steps:
-                raise
-            self._again_after_rollback(lambda: self._native.pull(targets, False))
+        self._pulled = targets or self._pulled
+        if not self._counts_for_nothing():
+            self._begin_training()
+            self.has_pushed = False
+            with self._unless_rolled_back():
+                state = self._loop.state() if self._loop is not None else b""
+                if state:
+                    self._native.keep(state)
+                self._native.finish_step(targets)
+                return result
+        elif not self._is_past() and self._loop is not None:
+            self._loop.replayed()
+            self._is_before_training = self._loop.is_replaying()
+        # The step was not ended: it is of the past, or has ended before.
+        self._again_after_rollback(lambda: self._native.pull(targets, False))
         return result
 
     def steps(
@@ -204,36 +225,57 @@ class Session:
 
         After the last one this trainer leaves and waits for the others. When training is rolled back to a checkpoint, the loop
         resumes at the step of the checkpoint: what its body did since then is not counted. `state` gives bytes of this
-        trainer that are saved with a checkpoint; `restore` gets them back. `state` is also called before the first step, because
-        training may be rolled back to the start.
+        trainer that travel with the end of each step; `restore` gets those of the step at which this trainer resumes. `state`
+        is also called before the first step, because training may be rolled back to the start.
         """
-        self._in_steps = True
+        return iter(Steps(self, total, state, restore))
+
+    def batches(self, loader: Any, epochs: int = 1, keep: Iterable[Any] = ()) -> Batches:
+        """Yields the batches of `loader` in every epoch; the body ends its steps: `optimizer.step()`, `push_pull` or `end_step`.
+
+        loader: anything that can be iterated again and again: a DataLoader, a list, a RecordDataset.
+        keep: what has a `state_dict` (of a model its buffers, not its parameters) and random generators of the program's own.
+
+        A trainer that was restarted or rolled back, and one of a run that resumes another, continues at its batch with the
+        random generators of Python, numpy and the framework and the states of `keep` as they were. For that, the loop gives
+        it the batches of its last step once more; until the body ends that step again, nothing it does counts. After the last
+        batch this trainer leaves and waits for the others.
+        """
+        if self._left:
+            raise _native.PsError("this trainer has left: give `batches` all epochs at once")
+        return Batches(self, loader, epochs, keep)
+
+    @property
+    def epoch(self) -> int:
+        """How often training was rolled back."""
+        epoch: int = self._native.epoch
+        return epoch
+
+    @contextlib.contextmanager
+    def looping(self, loop: Loop) -> Iterator[None]:
+        """While `loop` is gone through, it answers rollbacks."""
+        self._loop = loop
         try:
-            initial = state() if state is not None and restore is not None else b""
-            # The epoch that this trainer's own state belongs to. One that was restarted has none of its own.
-            epoch = self._native.epoch if self.step == 0 else None
-            while True:
-                if self._native.epoch != epoch:
-                    epoch = self._native.epoch
-                    if restore is not None:
-                        self._restore(restore, initial)
-                elif total is not None and self.step >= total:
-                    if self._ended():
-                        return
-                else:
-                    at = self.step
-                    self._turn = epoch
-                    yield at
-                    if self.step == at and self._native.epoch == epoch:
-                        if state is not None and self._native.is_before_checkpoint:
-                            with self._unless_rolled_back():
-                                self._native.keep(state())
-                        self.end_step()
+            yield
         finally:
-            self._in_steps = False
+            self._loop = None
             self._turn = None
 
-    def _ended(self) -> bool:
+    def begin_turn(self) -> None:
+        """The loop gives its body something to do, in the current epoch."""
+        self._turn = self._native.epoch
+        if not self._is_replaying():
+            self._is_before_training = False
+
+    def go_back(self) -> bytes:
+        """After a rollback or a restart: fetches the values again, and returns the bytes that this trainer kept for its step."""
+        self.has_pushed = False
+        if self._pulled:
+            self._again_after_rollback(lambda: self._native.pull(self._pulled, False))
+        kept: bytes = self._again_after_rollback(self._native.kept)
+        return kept
+
+    def ended(self) -> bool:
         """Leaves and waits for the others; false if all have to go back to a checkpoint."""
         try:
             self.leave()
@@ -243,23 +285,40 @@ class Session:
             return False
         return True
 
-    def _restore(self, restore: Callable[[bytes], None], initial: bytes) -> None:
-        # The checkpoint of step 0 has no bytes of trainers.
-        kept = self._again_after_rollback(self._native.kept) or initial
-        if kept:
-            restore(kept)
+    def _is_replaying(self) -> bool:
+        return self._loop is not None and self._loop.is_replaying()
+
+    def _counts_for_nothing(self) -> bool:
+        """Whether the body repeats a step that has ended, or training was rolled back since its turn began."""
+        return self._is_replaying() or self._is_past()
+
+    def _is_trained(self, call: str) -> bool:
+        """Whether `call` must change nothing, because training has changed the model already. Says so once."""
+        if self._is_before_training and call not in self._has_said:
+            self._has_said.add(call)
+            say(f"trainer {self.trainer} resumes at step {self.step}: `{call}` changes nothing, the model stays as it was trained")
+        return self._is_before_training or self._counts_for_nothing()
+
+    def _begin_training(self) -> None:
+        """A restarted trainer trains: with a loop of its own, it does so from its first batch on."""
+        if self._is_before_training and self._loop is None:
+            self._is_before_training = False
+            say(
+                f"trainer {self.trainer} resumes at step {self.step}. Its own loop, random generators and schedulers do not: "
+                "use `batches`, or `steps` with `state` and `restore`"
+            )
 
     def _is_past(self) -> bool:
-        """Whether training was rolled back since the body of `steps` began its turn: the rest of it counts for nothing."""
+        """Whether training was rolled back since the body of the loop began its turn: the rest of it counts for nothing."""
         return self._turn is not None and self._turn != self._native.epoch
 
     @contextlib.contextmanager
     def _unless_rolled_back(self) -> Iterator[None]:
-        """In `steps`, what belongs to a step that no longer exists is dropped; elsewhere the program must know."""
+        """In a loop, what belongs to a step that no longer exists is dropped; elsewhere the program must know."""
         try:
             yield
         except _native.PsRolledBack:
-            if not self._in_steps:
+            if self._loop is None:
                 raise
 
     def _again_after_rollback(self, call: Callable[[], T]) -> T:
@@ -267,7 +326,7 @@ class Session:
             try:
                 return call()
             except _native.PsRolledBack:
-                if not self._in_steps:
+                if self._loop is None:
                     raise
 
     def lookup(self, table: str, ids: Any, *, train: bool = True, out: Any = None) -> Floats:
@@ -279,7 +338,9 @@ class Session:
         else:
             found = arrays.writable(out, table)
         wanted = arrays.ids(ids)
-        self._again_after_rollback(lambda: self._native.lookup(table, wanted, train, found))
+        self._again_after_rollback(
+            lambda: self._native.lookup(table, wanted, train and not self._counts_for_nothing(), found)
+        )
         return found.reshape(shape)
 
     def push_rows(
@@ -288,8 +349,10 @@ class Session:
         """Adds the gradients of rows to this trainer's step; those of repeated ids are summed."""
         self._watchdog.alive()
         self._row(table)
-        if self._is_past():
+        if self._counts_for_nothing():
             return
+        self._begin_training()
+        self.has_pushed = True
         with self._unless_rolled_back():
             self._native.push_rows(table, arrays.ids(ids), arrays.floats(gradients, table), lr, samples)
 
@@ -313,6 +376,8 @@ class Session:
 
     def assign(self, name: str, value: Any) -> None:
         """Replaces a tensor's values and clears its optimizer state."""
+        if self._is_trained("assign"):
+            return
         self._native.assign(name, arrays.floats(value, name))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -327,6 +392,8 @@ class Session:
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Reads a saved model on trainer 0; the others wait for it."""
+        if self._is_trained("load"):
+            return
         if self.trainer == 0:
             self._native.load(Path(folder))
         self.barrier()
