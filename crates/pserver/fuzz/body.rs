@@ -113,14 +113,13 @@ pub fn session(mode: Mode) -> Vec<u8> {
             },
             20 + 10 + 8 + 16 + 8,
         ),
-        (Request::Keep { epoch, step }, 7),
         (
             Request::Ready {
                 epoch,
                 step,
                 pull: vec![0],
             },
-            0,
+            7,
         ),
         (
             Request::Pull {
@@ -148,7 +147,7 @@ pub fn session(mode: Mode) -> Vec<u8> {
             },
             0,
         ),
-        (Request::Kept, 0),
+        (Request::Kept { step }, 0),
         (Request::Stat, 0),
         (
             Request::Recover {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::wire::{Reader, WireError, Writer};
 
-const MAGIC: [u8; 8] = *b"PDLCKPT3";
+const MAGIC: [u8; 8] = *b"PDLCKPT4";
 /// Maximum bytes of a record's head and body.
 const MAX_HEAD: u32 = 1 << 20;
 const MAX_BODY: u64 = 1 << 32;

@@ -11,5 +11,7 @@ mod fuzz;
 mod restarts;
 #[path = "pserver/simulator.rs"]
 mod simulator;
+#[path = "pserver/states.rs"]
+mod states;
 #[path = "pserver/training.rs"]
 mod training;

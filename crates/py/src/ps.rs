@@ -97,9 +97,10 @@ fn ps_read_parameter(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, numpy:
     Ok(numpy::PyArray1::from_vec(py, values))
 }
 
-/// Reports what a call waits for, and notices Ctrl-C meanwhile.
+/// Reports what a call waits for and what differs from an undisturbed run, and notices Ctrl-C meanwhile.
 struct Watch {
     on_wait: Option<Py<PyAny>>,
+    on_notice: Option<Py<PyAny>>,
     signal: Mutex<Option<PyErr>>,
 }
 
@@ -108,6 +109,16 @@ impl Listener for Watch {
         Python::attach(|py| {
             if let Some(call) = &self.on_wait
                 && let Err(error) = call.call1(py, (server, message))
+            {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
+    fn notice(&self, message: &str) {
+        Python::attach(|py| {
+            if let Some(call) = &self.on_notice
+                && let Err(error) = call.call1(py, (message,))
             {
                 error.write_unraisable(py, None);
             }
@@ -136,7 +147,7 @@ impl PsClient {
     #[new]
     #[pyo3(signature = (
         addresses, trainer, trainers, attempt, secret, mode, staleness, mean, checkpoints, checkpoint_every, patience, on_wait, gradients="fp32", keep=0.01,
-        shares_memory=true
+        shares_memory=true, on_notice=None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -159,9 +170,11 @@ impl PsClient {
         gradients: &str,
         keep: f32,
         shares_memory: bool,
+        on_notice: Option<Py<PyAny>>,
     ) -> PyResult<PsClient> {
         let watch = Arc::new(Watch {
             on_wait,
+            on_notice,
             signal: Mutex::default(),
         });
         let config = Config {
@@ -211,15 +224,7 @@ impl PsClient {
         self.call(py, |client| Ok(client.epoch()))
     }
 
-    #[getter]
-    fn is_before_checkpoint(&self, py: Python<'_>) -> PyResult<bool> {
-        self.call(py, |client| Ok(client.is_before_checkpoint()))
-    }
-
-    fn keep(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<()> {
-        self.call(py, |client| client.keep(&bytes))
-    }
-
+    /// The state that this trainer gave to `finish_step` before the current step; empty if there is none.
     fn kept<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.call(py, Client::kept)?;
         Ok(PyBytes::new(py, &bytes))
@@ -275,8 +280,14 @@ impl PsClient {
         self.pull_by(py, &into, |client, slices| client.pull(slices, averaged))
     }
 
-    fn finish_step(&self, py: Python<'_>, into: Vec<(String, Bound<'_, PyAny>)>) -> PyResult<()> {
-        self.pull_by(py, &into, |client, slices| client.finish_step(slices))
+    #[pyo3(signature = (into, state=None))]
+    fn finish_step(
+        &self,
+        py: Python<'_>,
+        into: Vec<(String, Bound<'_, PyAny>)>,
+        state: Option<&[u8]>,
+    ) -> PyResult<()> {
+        self.pull_by(py, &into, |client, slices| client.finish_step(slices, state))
     }
 
     fn lookup(

@@ -75,6 +75,7 @@ impl Client {
             other => return other,
         }
         self.agree()?;
+        self.drop_remainders();
         Err(ClientError::RolledBack { step: self.step })
     }
 
@@ -102,10 +103,17 @@ impl Client {
             return Ok(epochs);
         }
         self.step = standings.iter().map(|standing| standing.next).max().unwrap_or(0);
+        let has_state = |standing: &Standing| standing.has_state && standing.next == self.step;
+        self.keeper = standings.iter().position(has_state);
         // The step is repeated from its first part: servers do not count again what they have.
         self.parts.fill(0);
         // If one server has this trainer as ready with a step, all servers have its parts.
         let is_sync = self.config.session.mode == Mode::Sync;
+        let is_behind = standings.iter().any(|standing| standing.next < self.step);
+        let state = match is_sync && is_behind {
+            true => self.kept_for_others()?,
+            false => Vec::new(),
+        };
         for (index, standing) in standings.iter().enumerate() {
             let (epoch, step) = (self.epoch, standing.next);
             let request = match step < self.step {
@@ -118,10 +126,24 @@ impl Client {
                 false => Request::Discard { epoch, step },
             };
             if is_sync && (step < self.step || standing.parts > 0) {
-                self.links[index].ask(&request, &[], Sink::Nothing)?;
+                let body: &[&[u8]] = match &request {
+                    Request::Ready { .. } => &[&state],
+                    _ => &[],
+                };
+                self.links[index].ask(&request, body, Sink::Nothing)?;
             }
         }
         Ok(epochs)
+    }
+
+    /// This trainer's state, for servers that did not hear the end of the step before.
+    fn kept_for_others(&mut self) -> Result<Vec<u8>, ClientError> {
+        let mut bytes = Vec::new();
+        if let Some(keeper) = self.keeper {
+            let request = Request::Kept { step: self.step };
+            self.links[keeper].ask(&request, &[], Sink::Collect(&mut bytes))?;
+        }
+        Ok(bytes)
     }
 }
 
@@ -132,6 +154,8 @@ struct Standing {
     parts: u32,
     /// The epoch in which training last began without a checkpoint.
     start_epoch: u64,
+    /// The server has this trainer's state at the start of `next`.
+    has_state: bool,
 }
 
 impl Standing {
@@ -144,6 +168,7 @@ impl Standing {
             next,
             parts,
             start_epoch: head.u64()?,
+            has_state: head.flag("`has_state`")?,
         })
     }
 }

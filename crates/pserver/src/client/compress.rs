@@ -46,6 +46,28 @@ impl Client {
         }
     }
 
+    /// After a rollback: what was not sent belongs to steps that no longer exist.
+    pub(super) fn drop_remainders(&mut self) {
+        if !self.unsent.is_empty() {
+            self.unsent.clear();
+            self.notify_of_remainders("training was rolled back");
+        }
+    }
+
+    /// In a restarted trainer, or one of a run that continues another.
+    pub(super) fn report_lost_remainders(&self) {
+        if matches!(self.config.gradients, Gradients::TopK(_)) && self.step > 0 {
+            self.notify_of_remainders(&format!("this trainer begins at step {}", self.step));
+        }
+    }
+
+    fn notify_of_remainders(&self, why: &str) {
+        self.config.listener.notice(&format!(
+            "{why}: what `topk` had not sent of the gradients before is lost, so the model will differ from that of an \
+             undisturbed run"
+        ));
+    }
+
     fn largest(&mut self, ((_, layout), name, values): &Dense<'_>, share: f32) -> Vec<Portion> {
         let unsent = self.unsent.entry((*name).to_owned()).or_default();
         unsent.resize(values.len(), 0.0);

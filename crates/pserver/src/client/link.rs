@@ -23,6 +23,8 @@ const MAX_COLLECTED: u64 = 1 << 30;
 /// Receives what a server waits for, and decides after a signal whether to give up.
 pub trait Listener: Send + Sync {
     fn waiting(&self, server: u32, message: &str);
+    /// Something that makes this run differ from an undisturbed one.
+    fn notice(&self, _message: &str) {}
     fn interrupted(&self) -> bool {
         false
     }

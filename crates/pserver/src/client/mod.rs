@@ -138,6 +138,8 @@ pub struct Client {
     barriers: u32,
     /// With [`Gradients::TopK`]: per tensor, the gradient that has not been sent yet.
     unsent: HashMap<String, Vec<f32>>,
+    /// The server that has this trainer's state at the start of `step`.
+    keeper: Option<usize>,
     /// For the rows of the next call, a buffer per server.
     row_buffers: Vec<Vec<f32>>,
 }
@@ -181,9 +183,11 @@ impl Client {
             step: 0,
             barriers: 0,
             unsent: HashMap::new(),
+            keeper: None,
             row_buffers: Vec::new(),
         };
         client.agree()?;
+        client.report_lost_remainders();
         Ok(client)
     }
 
@@ -371,7 +375,7 @@ impl Client {
     /// Reads the values of dense tensors at this trainer's step.
     pub fn pull(&mut self, into: &mut [(&str, &mut [f32])], averaged: bool) -> Result<(), ClientError> {
         let (epoch, step) = (self.epoch, self.step);
-        self.pull_by(into, |tensors| Request::Pull {
+        self.pull_by(into, None, |tensors| Request::Pull {
             epoch,
             step,
             averaged,
@@ -379,11 +383,17 @@ impl Client {
         })
     }
 
-    /// Ends this trainer's step and pulls the values after it.
-    pub fn finish_step(&mut self, into: &mut [(&str, &mut [f32])]) -> Result<(), ClientError> {
+    /// Ends this trainer's step and pulls the values after it. `state` is kept for an attempt of this trainer that begins
+    /// with the next step: see [`Client::kept`].
+    pub fn finish_step(
+        &mut self,
+        into: &mut [(&str, &mut [f32])],
+        state: Option<&[u8]>,
+    ) -> Result<(), ClientError> {
         let (epoch, step) = (self.epoch, self.step);
-        self.pull_by(into, |pull| Request::Ready { epoch, step, pull })?;
+        self.pull_by(into, state, |pull| Request::Ready { epoch, step, pull })?;
         self.step += 1;
+        self.keeper = state.filter(|state| !state.is_empty()).map(|_| 0);
         self.parts.fill(0);
         self.barriers = 0;
         Ok(())
@@ -392,6 +402,7 @@ impl Client {
     fn pull_by(
         &mut self,
         into: &mut [(&str, &mut [f32])],
+        body: Option<&[u8]>,
         request: impl Fn(Vec<u32>) -> Request,
     ) -> Result<(), ClientError> {
         let mut known = Vec::new();
@@ -414,7 +425,7 @@ impl Client {
             let is_idle = matches!(&request, Request::Pull { tensors, .. } if tensors.is_empty());
             (!is_idle).then_some(Exchange {
                 request,
-                body: Vec::new(),
+                body: body.into_iter().collect(),
                 sink: Sink::Into(slices),
             })
         });
@@ -435,31 +446,19 @@ impl Client {
         Ok(())
     }
 
-    /// Whether this step ends with a checkpoint.
-    pub fn is_before_checkpoint(&self) -> bool {
-        let every = self.config.session.checkpoint_every;
-        every > 0 && (self.step + 1).is_multiple_of(every)
-    }
-
-    /// Saves bytes of this trainer with the checkpoint after this step.
-    pub fn keep(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        let request = Request::Keep {
-            epoch: self.epoch,
-            step: self.step,
-        };
-        self.ask(self.keeper(), &request, &[bytes], Sink::Nothing)?;
-        Ok(())
-    }
-
-    /// The bytes saved with the checkpoint this trainer resumes from; empty if there are none.
+    /// The bytes that this trainer, or an earlier attempt of it, gave to `finish_step` before the current step. Empty if
+    /// there are none: it gave none, or the step is the first.
+    ///
+    /// In asynchronous modes, a server that was lost has older ones; the others have them as long as one was not lost. If
+    /// all were lost, the step is that of the checkpoint, and so are the bytes.
     pub fn kept(&mut self) -> Result<Vec<u8>, ClientError> {
+        let Some(keeper) = self.keeper else {
+            return Ok(Vec::new());
+        };
         let mut bytes = Vec::new();
-        self.ask(self.keeper(), &Request::Kept, &[], Sink::Collect(&mut bytes))?;
+        let request = Request::Kept { step: self.step };
+        self.ask(keeper, &request, &[], Sink::Collect(&mut bytes))?;
         Ok(bytes)
-    }
-
-    fn keeper(&self) -> usize {
-        self.config.trainer as usize % self.links.len()
     }
 
     /// Takes no part in further steps; other trainers no longer wait for this one.

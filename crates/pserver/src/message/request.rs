@@ -37,7 +37,8 @@ pub enum Request {
         part: u32,
         entries: Vec<Entry>,
     },
-    /// The reply's body: the values of `pull` after the step.
+    /// Body: this trainer's state at the start of the next step, if it has one. The reply's body: the values of `pull`
+    /// after the step.
     Ready {
         epoch: u64,
         step: u64,
@@ -74,11 +75,6 @@ pub enum Request {
         limit: u32,
         changed_since: u64,
     },
-    /// Body: a trainer's bytes to save with the checkpoint of `step`.
-    Keep {
-        epoch: u64,
-        step: u64,
-    },
     /// Server 0 chooses the checkpoint to roll back to.
     Recover {
         above: u64,
@@ -102,8 +98,10 @@ pub enum Request {
     Finish {
         epoch: u64,
     },
-    /// The reply's body: the bytes that this trainer saved with the loaded checkpoint.
-    Kept,
+    /// The reply's body: this trainer's state at the start of `step`; empty if the server has none.
+    Kept {
+        step: u64,
+    },
     /// Discards the parts of an earlier attempt for `step`.
     Discard {
         epoch: u64,
@@ -162,11 +160,10 @@ requests! {
     10 Barrier { epoch, step, number }
     11 Lookup { epoch, step, tensor, count, train }
     12 Scan { tensor, from, limit, changed_since }
-    13 Keep { epoch, step }
     14 Recover { above, seen, incarnations, is_new }
     15 RollBack { epoch, step, seen, from_start }
     16 Stat {}
     17 Finish { epoch }
-    18 Kept {}
+    18 Kept { step }
     19 Discard { epoch, step }
 }

@@ -97,7 +97,6 @@ fn every_request_reads_back() {
             limit: 3,
             changed_since: 4,
         },
-        Request::Keep { epoch, step },
         Request::Recover {
             above: 4,
             seen: 3,
@@ -112,7 +111,7 @@ fn every_request_reads_back() {
         },
         Request::Stat,
         Request::Finish { epoch },
-        Request::Kept,
+        Request::Kept { step },
         Request::Discard { epoch, step },
     ];
     for (at, request) in requests.into_iter().enumerate() {

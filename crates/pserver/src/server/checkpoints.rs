@@ -17,6 +17,7 @@ use crate::message::{Code, Field, Refused};
 use crate::steps::Mode;
 use crate::wire::Writer;
 
+use super::trainer_state::TrainerState;
 use super::{Server, State, Tensor, Tensors, refused};
 use header::Header;
 use stored::{list, parts, verify};
@@ -104,14 +105,10 @@ impl Server {
             epoch: state.steps.epoch(),
         };
         let tensors = self.all_tensors();
-        // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated, and what
-        // trainers keep is already of step 1.
-        let (kept, sightings) = match step {
-            0 => (Vec::new(), Vec::new()),
-            _ => (
-                state.kept.clone(),
-                tensors.iter().filter_map(Tensor::sightings).collect(),
-            ),
+        // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated.
+        let sightings = match step {
+            0 => Vec::new(),
+            _ => tensors.iter().filter_map(Tensor::sightings).collect(),
         };
         // From the first mark to the start of the writer, take no lock of a marked tensor: a thread that holds it may
         // wait for the writer.
@@ -124,7 +121,7 @@ impl Server {
             folder,
             descriptions,
             sightings,
-            kept,
+            kept: self.states_to_save(state, step),
             tensors,
             header,
             pieces: pieces.into_iter().sum(),
@@ -224,6 +221,20 @@ impl Server {
         }
     }
 
+    /// The trainers' states that this server's file contains. In synchronous training all servers have the same ones and
+    /// divide them.
+    fn states_to_save(&self, state: &State, step: u64) -> Vec<(u32, TrainerState)> {
+        let is_sync = state.steps.mode() == Mode::Sync;
+        let is_saved = |trainer: u32, kept: &TrainerState| {
+            // What is saved as step 0 is taken when that step ends: the states are already of step 1.
+            !is_sync || (kept.step <= step && trainer % self.config.servers == self.config.index)
+        };
+        let kept = state.kept.iter().enumerate();
+        kept.filter_map(|(trainer, kept)| Some((trainer as u32, kept.clone()?)))
+            .filter(|(trainer, kept)| is_saved(*trainer, kept))
+            .collect()
+    }
+
     fn checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
         self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,7 +295,7 @@ impl Server {
         // It still needs the tensors as they are.
         self.checkpoints().wait();
         state.pending.iter_mut().for_each(Vec::clear);
-        state.kept.iter_mut().for_each(Vec::clear);
+        state.kept.fill(None);
         if checkpoint.is_some() {
             self.load(&parts, state).map_err(unusable)?;
         }

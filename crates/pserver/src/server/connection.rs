@@ -6,6 +6,7 @@ mod pushing;
 mod recorded;
 mod replies;
 mod rows;
+mod stating;
 
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::{Arc, PoisonError};
@@ -25,8 +26,6 @@ use replies::{describe, encode_rollback, encode_standing, names, no_values, wait
 use super::checkpoints::Rollback;
 use super::{Server, State, refused};
 
-/// Maximum bytes that a trainer saves with a checkpoint.
-const MAX_KEPT: u64 = 64 << 20;
 /// Blocks written to a connection at once.
 const BLOCKS_AT_ONCE: usize = 16;
 
@@ -169,8 +168,7 @@ impl<S: Read + Write> Connection<S> {
                 self.done_with(&mut Writer::new(), &[text.as_bytes()])
             }
             Request::Discard { epoch, step } => self.discard(epoch, step),
-            Request::Keep { epoch, .. } => self.keep(epoch),
-            Request::Kept => self.kept(),
+            Request::Kept { step } => self.kept(step),
             Request::Recover {
                 above,
                 seen,
@@ -222,11 +220,16 @@ impl<S: Read + Write> Connection<S> {
         if state.steps.epoch() == 0 && state.steps.mode() != Mode::Sync {
             self.server.resume_alone(&mut state)?;
         }
-        let (standing, start_epoch) = (state.steps.join(trainer, attempt)?, state.start_epoch);
+        let standing = state.steps.join(trainer, attempt)?;
+        let reply = &mut encode_standing(
+            &standing,
+            state.start_epoch,
+            state.has_kept(trainer, standing.next),
+        );
         drop(state);
         // Ends requests that wait on behalf of an earlier attempt.
         self.server.changed.notify_all();
-        self.done(&mut encode_standing(&standing, start_epoch))
+        self.done(reply)
     }
 
     fn assign(&mut self, dense: &Dense, replace: bool) -> Result<(), Fault> {
@@ -252,13 +255,15 @@ impl<S: Read + Write> Connection<S> {
     }
 
     fn ready(&mut self, epoch: u64, step: u64, pull: &[u32]) -> Result<(), Fault> {
-        self.expect_body(0)?;
+        let mut sent = self.receive_state(step.saturating_add(1))?;
         let sender = self.sender(epoch);
         let server = Arc::clone(&self.server);
         self.wait(
             |state| {
                 let verdict = state.steps.ready(sender, step)?;
                 if verdict == Verdict::Accept {
+                    // Before the commit, which may begin a checkpoint.
+                    state.kept[sender.trainer as usize] = sent.take();
                     server.commit_if_complete(state);
                     server.changed.notify_all();
                 }
@@ -346,29 +351,6 @@ impl<S: Read + Write> Connection<S> {
             }
         }
         Ok(())
-    }
-
-    /// Stores bytes of this trainer for the next checkpoint.
-    fn keep(&mut self, epoch: u64) -> Result<(), Fault> {
-        if self.unread > MAX_KEPT {
-            let message = format!("a trainer keeps at most {MAX_KEPT} bytes with a checkpoint");
-            return Err(refused(Code::Memory, message).into());
-        }
-        let mut bytes = vec![0; self.unread as usize];
-        self.read_body(&mut bytes)?;
-        let trainer = self.identity.trainer as usize;
-        let mut state = self.server.state();
-        state.steps.check(self.sender(epoch))?;
-        state.kept[trainer] = bytes;
-        drop(state);
-        self.done(&mut Writer::new())
-    }
-
-    fn kept(&mut self) -> Result<(), Fault> {
-        self.expect_body(0)?;
-        let trainer = self.identity.trainer as usize;
-        let kept = self.server.state().kept.get(trainer).cloned();
-        self.done_with(&mut Writer::new(), &[&kept.unwrap_or_default()])
     }
 
     fn barrier(&mut self, epoch: u64, at: (u64, u32)) -> Result<(), Fault> {

@@ -9,6 +9,7 @@ mod gradient;
 mod listen;
 mod metrics;
 mod stat;
+mod trainer_state;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
@@ -26,6 +27,7 @@ use checkpoints::CheckpointsLock;
 use gradient::{Gradients, Pushed};
 pub use listen::{Admission, ListenError, Listening, listen};
 pub use metrics::serve_metrics;
+use trainer_state::TrainerState;
 
 /// The least rows that a shard of a limited table may have.
 const ROWS_PER_SHARD: u64 = 64;
@@ -110,8 +112,8 @@ struct State {
     steps: Steps,
     /// Per trainer: the parts of its step that are not committed yet.
     pending: Vec<Vec<Pushed>>,
-    /// Per trainer: the bytes to save with the next checkpoint.
-    kept: Vec<Vec<u8>>,
+    /// Per trainer: the state it sent with the end of its latest step.
+    kept: Vec<Option<TrainerState>>,
     /// The servers that took part in the latest rollback, and its step.
     formed: Option<(Vec<u64>, u64)>,
     /// The epoch in which training last began at step 0 because there was no checkpoint.
@@ -178,7 +180,7 @@ impl Server {
                 session: None,
                 steps,
                 pending: (0..config.trainers).map(|_| Vec::new()).collect(),
-                kept: vec![Vec::new(); config.trainers as usize],
+                kept: vec![None; config.trainers as usize],
                 formed: None,
                 start_epoch: 0,
                 pushes: 0,

@@ -29,7 +29,7 @@ fn train_to(client: &mut Client, step: u64) {
         .push_rows("emb", &IDS, &[1.0; IDS.len() * 3], rate(1.0))
         .unwrap();
     while client.step() < step {
-        client.finish_step(&mut []).unwrap();
+        client.finish_step(&mut [], None).unwrap();
     }
 }
 
@@ -80,7 +80,7 @@ fn servers_may_have_different_bases() {
 
 fn train_to_without_change(client: &mut Client, step: u64) {
     while client.step() < step {
-        client.finish_step(&mut []).unwrap();
+        client.finish_step(&mut [], None).unwrap();
     }
 }
 
@@ -103,33 +103,6 @@ fn a_row_that_was_dropped_after_the_base_stays_dropped() {
     assert_eq!(rows(&mut client, false).unwrap(), initial);
 }
 
-/// The bytes are on server 0, which was not lost.
-#[test]
-fn bytes_that_a_trainer_kept_later_are_gone_after_a_rollback() {
-    let job = fragile(2, Mode::Sync, 5);
-    let mut client = job.connect(0);
-    client.create_table(job.table()).unwrap();
-    train_to(&mut client, 4);
-    job.wait_for_checkpoint(0);
-    client.keep(b"of step 5").unwrap();
-    assert_eq!(rolled_back(&job, &mut client, 1), Some(0));
-    assert_eq!(client.kept().unwrap(), b"");
-}
-
-/// It is written when the first step ends, and with a checkpoint at every step trainers keep bytes in that step.
-#[test]
-fn the_checkpoint_of_step_0_has_no_bytes_of_later_steps() {
-    let job = fragile(1, Mode::Sync, 1);
-    let mut client = job.connect(0);
-    client.create_table(job.table()).unwrap();
-    std::fs::write(job.folder.path().join("step-000000000001"), b"").unwrap();
-    client.keep(b"of step 1").unwrap();
-    train_to(&mut client, 1);
-    job.wait_for_checkpoint(0);
-    assert_eq!(rolled_back(&job, &mut client, 0), Some(0));
-    assert_eq!(client.kept().unwrap(), b"");
-}
-
 /// The checkpoint of step 0 is written when the step ends; a trainer may have left by then.
 #[test]
 fn a_trainer_that_left_after_the_first_step_repeats_it() {
@@ -137,9 +110,9 @@ fn a_trainer_that_left_after_the_first_step_repeats_it() {
     let (mut first, mut second) = (job.connect(0), job.connect(1));
     first.create_table(job.table()).unwrap();
     second.create_table(job.table()).unwrap();
-    second.finish_step(&mut []).unwrap();
+    second.finish_step(&mut [], None).unwrap();
     second.leave().unwrap();
-    first.finish_step(&mut []).unwrap();
+    first.finish_step(&mut [], None).unwrap();
     job.wait_for_checkpoint(0);
     assert_eq!(rolled_back(&job, &mut first, 0), Some(0));
     let error = second.wait_for_end().unwrap_err();

@@ -58,7 +58,7 @@ fn turn(client: &mut Client) -> Result<(), ClientError> {
         };
         client.push(&[(name, &gradient(&values, 0, step))], pace)?;
     }
-    client.finish_step(&mut [])
+    client.finish_step(&mut [], None)
 }
 
 /// Trains; server `crash` is lost at step 9. Returns values, averages and statistics.

@@ -98,11 +98,15 @@ impl Fragile {
         }
     }
 
+    pub fn address(&self, server: u32) -> String {
+        self.addresses[server as usize].to_string()
+    }
+
     pub fn connect(&self, trainer: u32) -> Client {
         self.connect_as(trainer, 1)
     }
 
-    fn connect_as(&self, trainer: u32, attempt: u32) -> Client {
+    pub fn connect_as(&self, trainer: u32, attempt: u32) -> Client {
         self.try_connect(trainer, attempt).unwrap()
     }
 
@@ -160,7 +164,7 @@ impl Fragile {
                     client.lookup("emb", &ids, true, &mut rows)?;
                     client.push(&[("w", &gradient(&values, trainer, step))], Pace::default())?;
                     client.push_rows("emb", &ids, &gradient(&rows, trainer, step), Pace::default())?;
-                    client.finish_step(&mut [])
+                    client.finish_step(&mut [], None)
                 };
                 match turn() {
                     Ok(()) if step >= steps => break,
@@ -234,12 +238,12 @@ fn an_asynchronous_push_after_a_base_is_in_the_next_checkpoint() {
         if step == 4 {
             second.lookup("emb", &[7], true, &mut start).unwrap();
         }
-        first.finish_step(&mut []).unwrap();
+        first.finish_step(&mut [], None).unwrap();
     }
     job.wait_for_checkpoint(5);
     second.push_rows("emb", &[7], &[1.0; 3], rate(1.0)).unwrap();
     for _ in 5..10 {
-        first.finish_step(&mut []).unwrap();
+        first.finish_step(&mut [], None).unwrap();
     }
     job.wait_for_checkpoint(10);
     job.crash(0);
@@ -262,7 +266,7 @@ fn a_push_waiting_for_initial_values_does_not_block_others() {
         let push = scope.spawn(|| second.push(&[("late", &[1.0; 3])], rate(1.0)));
         // Whether the push is there already or not: trainer 0 gets past its checkpoints.
         for _ in 0..12 {
-            first.finish_step(&mut []).unwrap();
+            first.finish_step(&mut [], None).unwrap();
         }
         first.create_dense(spec(), &[0.0; 3]).unwrap();
         push.join().unwrap().unwrap();
@@ -291,7 +295,7 @@ fn resumes_from_its_checkpoint(began_again: bool) {
             job.crash(1);
         }
         client.push(&[("w", &vec![1.0; 200_000])], rate(1.0)).unwrap();
-        client.finish_step(&mut []).unwrap();
+        client.finish_step(&mut [], None).unwrap();
     }
     client.pull(&mut [("w", &mut values)], false).unwrap();
     // Blocks 0 and 2 are on server 0, 1 and 3 on server 1, which lost steps 5 and 6.
@@ -312,7 +316,7 @@ fn train_to(client: &mut Client, step: u64) -> Result<(), ClientError> {
     while client.step() < step {
         read(client)?;
         client.push(&[("w", &vec![1.0; 65_537])], rate(1.0))?;
-        client.finish_step(&mut [])?;
+        client.finish_step(&mut [], None)?;
     }
     Ok(())
 }
@@ -502,7 +506,7 @@ fn a_checkpoint_folder_that_cannot_be_read_is_not_taken_for_an_empty_one() {
     let mut job = Fragile::new(1, 1, Mode::Sync);
     let mut client = job.connect(0);
     begin(&mut client, 1.0);
-    client.finish_step(&mut []).unwrap();
+    client.finish_step(&mut [], None).unwrap();
     drop(client);
     job.crash(0);
     // A file in place of the folder.

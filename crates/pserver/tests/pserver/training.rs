@@ -161,7 +161,7 @@ fn train(servers: u32, trainers: u32, steps: u64) -> Vec<f32> {
                 )
                 .unwrap();
             client
-                .finish_step(&mut [("big", &mut big), ("small", &mut small)])
+                .finish_step(&mut [("big", &mut big), ("small", &mut small)], None)
                 .unwrap();
         }
         client.lookup("emb", &ids, true, &mut rows).unwrap();
@@ -211,7 +211,7 @@ fn rows_that_are_on_few_servers_do_not_depend_on_the_number_of_servers() {
             client.lookup("emb", &id, true, &mut rows).unwrap();
             let gradient = gradient(&rows, 0, step);
             client.push_rows("emb", &id, &gradient, Pace::default()).unwrap();
-            client.finish_step(&mut []).unwrap();
+            client.finish_step(&mut [], None).unwrap();
         }
         let mut all = vec![0.0; 12];
         client.lookup("emb", &[0, 1, 2, 3], false, &mut all).unwrap();
@@ -249,7 +249,7 @@ fn a_schedule_counts_the_samples_of_all_trainers() {
                 samples: 10 + 10 * u64::from(trainer),
             };
             client.push(&[("w", &[1.0])], samples).unwrap();
-            client.finish_step(&mut [("w", &mut value)]).unwrap();
+            client.finish_step(&mut [("w", &mut value)], None).unwrap();
             seen.push(value[0]);
         }
         seen
@@ -272,7 +272,7 @@ fn a_mean_is_over_the_trainers_that_have_not_left() {
             let mut client = job.connect(1, 1);
             client.create_dense(dense("w", 2, Rule::Sgd), &[0.0; 2]).unwrap();
             client.push(&[("w", &[30.0, 30.0])], Pace::default()).unwrap();
-            client.finish_step(&mut []).unwrap();
+            client.finish_step(&mut [], None).unwrap();
             client.leave().unwrap();
         });
         let mut client = job.connect(0, 1);
@@ -280,7 +280,7 @@ fn a_mean_is_over_the_trainers_that_have_not_left() {
         let mut values = [0.0; 2];
         for expected in [-2.0, -3.0] {
             client.push(&[("w", &[10.0, 10.0])], Pace::default()).unwrap();
-            client.finish_step(&mut [("w", &mut values)]).unwrap();
+            client.finish_step(&mut [("w", &mut values)], None).unwrap();
             assert_eq!(values, [expected; 2]);
         }
     });
@@ -304,7 +304,7 @@ fn a_restarted_trainer_repeats_its_step_and_it_counts_once() {
     );
     second.push(&[("w", &ones)], Pace::default()).unwrap();
     let mut values = vec![0.0; 200_000];
-    second.finish_step(&mut [("w", &mut values)]).unwrap();
+    second.finish_step(&mut [("w", &mut values)], None).unwrap();
     assert!(values.iter().all(|value| *value == -0.1));
     assert_eq!(job.connect(0, 3).step(), 1);
 }
@@ -325,7 +325,7 @@ fn an_asynchronous_push_counts_once_if_a_restarted_trainer_repeats_it() {
     for _ in 0..2 {
         second.push(&[("w", &ones)], rate(1.0)).unwrap();
     }
-    second.finish_step(&mut [("w", &mut values)]).unwrap();
+    second.finish_step(&mut [("w", &mut values)], None).unwrap();
     assert!(values.iter().all(|value| *value == -2.0));
 }
 
@@ -340,7 +340,7 @@ fn asynchronous_pushes_of_two_trainers_all_count() {
         client.create_table(table("emb")).unwrap();
         for _ in 0..50 {
             client.push(&[("w", &[1.0; 100])], rate(1.0)).unwrap();
-            client.finish_step(&mut []).unwrap();
+            client.finish_step(&mut [], None).unwrap();
         }
         client.barrier().unwrap();
         let mut values = [0.0; 100];
@@ -438,14 +438,14 @@ fn a_waiting_trainer_learns_whom_it_waits_for() {
             let mut client = job.connect(0, 1);
             client.create_dense(dense("w", 1, Rule::Sgd), &[0.0]).unwrap();
             client.push(&[("w", &[1.0])], Pace::default()).unwrap();
-            client.finish_step(&mut [("w", &mut [0.0])]).unwrap();
+            client.finish_step(&mut [("w", &mut [0.0])], None).unwrap();
         });
         let mut other = job.connect(1, 1);
         while job.heard.0.lock().unwrap().is_empty() {
             thread::yield_now();
         }
         assert_eq!(job.heard.0.lock().unwrap()[0], "step 0 waits for trainer 1");
-        other.finish_step(&mut []).unwrap();
+        other.finish_step(&mut [], None).unwrap();
         waiting.join().unwrap();
     });
 }

@@ -9,6 +9,7 @@ use crate::optimizer::Progress;
 use crate::placement::server_of_row;
 use crate::wire::{Reader, WireError};
 
+use super::super::trainer_state::TrainerState;
 use super::super::{Config, Server, State, Tensor};
 use super::kind;
 use super::stored::Part;
@@ -123,9 +124,13 @@ impl Server {
                 }
             }
             kind::KEPT => {
-                let trainer = head.u32().map_err(text)? as usize;
-                if let Some(kept) = state.kept.get_mut(trainer) {
-                    *kept = record.body.clone();
+                let (trainer, step) = (head.u32().map_err(text)?, head.u64().map_err(text)?);
+                // The first file counts: in asynchronous modes, trainers' steps are read from it too.
+                if let Some(kept @ None) = state.kept.get_mut(trainer as usize) {
+                    let bytes = record.body.clone();
+                    let memory = TrainerState::reserve(&self.budget, trainer, bytes.len() as u64);
+                    let memory = memory.map_err(|error| error.to_string())?;
+                    *kept = Some(TrainerState::new(step, bytes, memory));
                 }
             }
             _ => {}

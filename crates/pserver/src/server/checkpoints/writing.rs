@@ -10,6 +10,7 @@ use crate::saving::Piece;
 use crate::wire::{Writer, bytes_of, bytes_of_ids};
 
 use super::super::Tensor;
+use super::super::trainer_state::TrainerState;
 use super::stored::remove_old;
 use super::{Header, kind};
 
@@ -22,7 +23,8 @@ pub(super) struct Writing {
     pub(super) servers: u32,
     pub(super) folder: PathBuf,
     pub(super) header: Header,
-    pub(super) kept: Vec<Vec<u8>>,
+    /// By trainer.
+    pub(super) kept: Vec<(u32, TrainerState)>,
     pub(super) descriptions: Vec<(u8, Vec<u8>)>,
     pub(super) sightings: Vec<(u32, Vec<u8>)>,
     pub(super) tensors: Vec<Tensor>,
@@ -60,11 +62,9 @@ impl Writing {
         for (tensor, body) in std::mem::take(&mut self.sightings) {
             file.record(kind::SIGHTINGS, &Writer::new().u32(tensor).finish(), &[&body])?;
         }
-        for (trainer, bytes) in std::mem::take(&mut self.kept).iter().enumerate() {
-            if !bytes.is_empty() {
-                let head = Writer::new().u32(trainer as u32).finish();
-                file.record(kind::KEPT, &head, &[bytes])?;
-            }
+        for (trainer, kept) in std::mem::take(&mut self.kept) {
+            let head = Writer::new().u32(trainer).u64(kept.step).finish();
+            file.record(kind::KEPT, &head, &[kept.bytes()])?;
         }
         let base = self.header.base;
         let full: Vec<u32> = self

@@ -5,15 +5,17 @@ use crate::message::Session;
 use crate::steps::Standing;
 use crate::wire::Writer;
 
-/// `start_epoch`: the epoch in which training last began without a checkpoint.
-pub(super) fn encode_standing(standing: &Standing, start_epoch: u64) -> Writer {
+/// `start_epoch`: the epoch in which training last began without a checkpoint. `has_state`: the server has the trainer's
+/// state at the start of `standing.next`.
+pub(super) fn encode_standing(standing: &Standing, start_epoch: u64, has_state: bool) -> Writer {
     let mut head = Writer::new();
     head.u64(standing.epoch)
         .u64(standing.step)
         .u64(standing.next)
         .u32(standing.parts)
         .u8(u8::from(standing.left))
-        .u64(start_epoch);
+        .u64(start_epoch)
+        .u8(u8::from(has_state));
     head
 }
 

@@ -74,6 +74,7 @@ def connect(
         watchdog.on_wait,
         gradients,
         keep,
+        on_notice=say,
     )
     return Session(native, job, mode, watchdog)
 
@@ -203,9 +204,7 @@ class Session:
             self.has_pushed = False
             with self._unless_rolled_back():
                 state = self._loop.state() if self._loop is not None else b""
-                if state:
-                    self._native.keep(state)
-                self._native.finish_step(targets)
+                self._native.finish_step(targets, state or None)
                 return result
         elif not self._is_past() and self._loop is not None:
             self._loop.replayed()
