@@ -228,7 +228,8 @@ def gru_unit(
     name = name or default_name("gru_unit")
     size = size or input.size // 3
     before = layers.memory(name, size, boot_layer=memory_boot)
-    return layers.gru_step(input, before, size, act, name, gate_act, gru_bias_attr, gru_param_attr, gru_layer_attr)
+    step = layers.gru_step_naive if naive else layers.gru_step
+    return step(input, before, size, act, name, gate_act, gru_bias_attr, gru_param_attr, gru_layer_attr)
 
 
 def gru_group(input, memory_boot=None, size=None, name=None, reverse=False, **given):

@@ -9,8 +9,9 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddlecloud.legacy import evaluators, graph, optimizers
+from paddlecloud.legacy import graph, optimizers
 from paddlecloud.legacy.graph import Node
+from paddlecloud.v1 import order
 
 
 class ConfigError(Exception):
@@ -56,23 +57,8 @@ class Configuration:
                 self.outputs[place] = by_name[output]
 
     def input_order(self) -> list[Node]:
-        """Data layers as a walk from the outputs meets them: the order of a provider's samples."""
-        found, seen = [], set()
-
-        def walk(node):
-            if id(node) in seen:
-                return
-            seen.add(id(node))
-            for parent in node.inputs:
-                walk(parent)
-            if node.kind == "data":
-                found.append(node)
-
-        for output in self.outputs:
-            walk(output)
-        for printer in evaluators.printers(graph.ancestors(self.outputs)):
-            for node in printer.inputs:
-                walk(node)
+        """Data layers in the order of a provider's samples."""
+        found = order.data_layers(self.outputs)
         if self.inputs is not None:
             known = {node.name: node for node in found}
             missing = [name for name in self.inputs if name not in known]
