@@ -183,3 +183,25 @@ def test_missing_lists_modules_and_types_are_explained(tmp_path):
         Samples(Source("nowhere", "own_provider", "process", {}), [], False, 1)
     with pytest.raises(ConfigError, match="there is no module `no_such_provider`"):
         Samples(Source(str(tmp_path / "list"), "no_such_provider", "process", {}), [], False, 1)
+
+
+@pytest.mark.parametrize("text, expected", [("a\n\nb\n", ["a", "", "b"]), (" ", [" "]), ("\n", [""]), ("a \nb", ["a ", "b"]), ("", [])])
+def test_every_line_of_a_list_is_an_entry_as_it_is(tmp_path, text, expected):
+    seen = []
+
+    @provider(input_types=[integer_value(100)])
+    def process(settings, name):
+        seen.append(name)
+        yield 1
+
+    assert flat(samples_of(tmp_path, process, files=text)) == [1] * len(expected)
+    assert seen == expected
+
+
+def test_a_provider_that_fails_on_a_blank_line_is_told_apart(tmp_path):
+    @provider(input_types=[integer_value(9)])
+    def process(settings, name):
+        yield int(open(name).read())
+
+    with pytest.raises(ConfigError, match=r"failed on a blank line of its file list at .*: FileNotFoundError: "):
+        flat(samples_of(tmp_path, process, (9,), files="\n"))

@@ -279,6 +279,19 @@ def test_a_trainer_without_test_batches_warns_and_continues(capfd):
     assert re.search(r"\[WARNING .* test_v2_training.py:\d+\] the reader given to `test` has no batches", capfd.readouterr().err)
 
 
+def test_a_local_training_without_batches_fails_with_the_programs_line():
+    with pytest.raises(RuntimeError, match=r"^test_v2_training.py:\d+: the reader given to `train` has no batches: there is nothing to train on$"):
+        train(line(), [], paddle.optimizer.Momentum(), START)
+
+
+def test_a_reader_that_yields_in_the_first_pass_only_is_warned_about(capfd):
+    once = iter([BATCH])
+    cost = line()
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum(), is_local=True)
+    trainer.train(lambda: once, 2)
+    assert re.search(r"\[WARNING .* test_v2_training.py:\d+\] the reader given to `train` has no batches in pass 1", capfd.readouterr().err)
+
+
 def test_feeding_says_which_part_of_a_sample_belongs_where():
     cost = line()
     trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())

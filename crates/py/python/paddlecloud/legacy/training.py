@@ -18,6 +18,10 @@ from paddlecloud.legacy.updaters import LocalUpdater, RemoteUpdater
 from paddlecloud.legacy.values import Sparse, Value
 
 
+class NoSamples(RuntimeError):
+    """A local training whose reader has nothing to train on."""
+
+
 class Trainer:
     """`paddle.trainer.SGD`: trains `cost` on batches from a reader.
 
@@ -77,6 +81,7 @@ class Trainer:
                 continue  # the attempt before this one had finished this pass
             event_handler(events.BeginPass(number))
             whole.clear()
+            at = skipped - 1
             for at, batch in enumerate(batches, skipped):
                 event_handler(events.BeginIteration(number, at))
                 values, total, run = self._forward_backward(feeder(batch))
@@ -86,8 +91,16 @@ class Trainer:
                 one.add(values)
                 whole.absorb(one)
                 event_handler(events.EndIteration(number, at, total / len(batch), one, self._machine, whole))
+            if at < 0:
+                self._without_batches(number)
             with self._averaged():
                 event_handler(events.EndPass(number, whole, self._machine))
+
+    def _without_batches(self, number):
+        """Of several trainers one may have nothing to train on; one alone has trained nothing."""
+        if self._is_local and number == 0:
+            raise NoSamples(f"{graph.users_line()}: the reader given to `train` has no batches: there is nothing to train on")
+        log.say(graph.users_line(), f"the reader given to `train` has no batches in pass {number}", "WARNING")
 
     def _connect(self):
         if self._updater is None:

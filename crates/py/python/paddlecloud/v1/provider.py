@@ -86,6 +86,7 @@ class Samples:
 
     def __init__(self, source, data_nodes, is_train, batch_size):
         self._name = f"{source.module}.{source.function}"
+        self._list = source.files
         found = _import(source)
         self._function = found.function
         self._options = found.options
@@ -110,6 +111,14 @@ class Samples:
         self._nodes = data_nodes
         self._count = len(types) if isinstance(types, (dict, list, tuple)) else 1
         self._kept = None
+
+    def missing(self) -> str:
+        """Why there is no sample."""
+        listed = f"`{self._list}`" if isinstance(self._list, str) else "the file list"
+        if not self._files:
+            return f"no sample to train with: {listed} is empty; it must have one line per data file"
+        count = "1 file" if len(self._files) == 1 else f"{len(self._files)} files"
+        return f"no sample to train with: provider `{self._name}` yielded none for the {count} of {listed}"
 
     def batches(self):
         size_of = self._options.calc_batch_size or (lambda sample: 1)
@@ -153,7 +162,7 @@ class Samples:
 
     def _from_files(self):
         for name in self._files:
-            with self._naming_the_users_line(f"on `{name}`"):
+            with self._naming_the_users_line(f"on `{name}`" if name.strip() else "on a blank line of its file list"):
                 for sample in self._function(self._settings, name):
                     # With one input type, what a provider yields is the value itself.
                     sample = sample if isinstance(sample, dict) or self._count > 1 else (sample,)
@@ -202,13 +211,16 @@ def _import(source):
 
 
 def read_list(path):
-    """The files that a list names, one per line; the last line may lack its end."""
+    """The lines of a list, each as it is: a blank one is an entry too, which a provider that reads no file may get.
+
+    The last line may lack its end.
+    """
     if not isinstance(path, str):
         return list(path)
     if not os.path.exists(path):
         raise ConfigError(f"there is no file list `{path}`; it must name one data file per line")
     with open(path) as file:
-        return [line.strip() for line in file if line.strip()]
+        return [line.removesuffix("\n") for line in file]
 
 
 def _assign(types, data_nodes, name):

@@ -15,7 +15,7 @@ from paddlecloud.legacy.layers import COSTS
 from paddlecloud.legacy.machine import Machine
 from paddlecloud.legacy.metrics import Metrics
 from paddlecloud.legacy.parameters import Parameters
-from paddlecloud.legacy.training import Trainer
+from paddlecloud.legacy.training import NoSamples, Trainer
 from paddlecloud.v1 import configuration, gradients, predictions
 from paddlecloud.v1.configuration import ConfigError
 from paddlecloud.v1.flags import Flags
@@ -62,7 +62,10 @@ class Job:
         trainer = self._trainer()
         passes = self._flags.number("num_passes")
         report = _Report(self, trainer, self._flags)
-        trainer.train(lambda: report.counting(samples.batches()), passes, report.on_event, samples.feeding)
+        try:
+            trainer.train(lambda: report.counting(samples.batches()), passes, report.on_event, samples.feeding)
+        except NoSamples:
+            raise ConfigError(samples.missing()) from None
         return 0
 
     def test(self) -> int:
