@@ -1,9 +1,10 @@
-//! The changes that Python 3 and today's files need: `print`, `cPickle`, binary files, pickles of Python 2, renamed functions.
+//! The changes that Python 3 and today's files need: `print`, `cPickle`, binary files, pickles of Python 2, renamed functions, lists.
 
 use std::ops::Range;
 
 use tree_sitter::Node;
 
+use super::lists;
 use super::syntax::{ParsedProgram, below, call, children};
 
 /// Replaces a range of the text.
@@ -62,6 +63,10 @@ pub fn of(source: &ParsedProgram<'_>) -> Vec<Edit> {
             "<>" => edits.push(Edit::new(node.byte_range(), "!=")),
             _ => {}
         }
+    }
+    for result in lists::needed(source) {
+        edits.push(Edit::insert(result.start_byte(), "list("));
+        edits.push(Edit::insert(result.end_byte(), ")"));
     }
     edits
 }

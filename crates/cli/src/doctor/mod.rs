@@ -4,6 +4,7 @@
 
 mod diff;
 mod edits;
+mod lists;
 mod names;
 mod syntax;
 

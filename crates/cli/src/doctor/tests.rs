@@ -129,6 +129,51 @@ fn literals_and_modules_of_python_2_are_replaced() {
 }
 
 #[test]
+fn results_that_are_used_as_lists_become_lists() {
+    for (before, after) in [
+        ("a = map(int, x)[0]\n", "a = list(map(int, x))[0]\n"),
+        ("n = len(map(f, x))\n", "n = len(list(map(f, x)))\n"),
+        (
+            "n = len(filter(f, zip(a, b)[1:]))\n",
+            "n = len(list(filter(f, list(zip(a, b))[1:])))\n",
+        ),
+        (
+            "k = d.keys()[0] + (d.items())[-1][0]\n",
+            "k = list(d.keys())[0] + (list(d.items()))[-1][0]\n",
+        ),
+        ("x = xrange(3) + [9]\n", "x = list(range(3)) + [9]\n"),
+        (
+            "print map(f, x), d.keys()\n",
+            "print(list(map(f, x)), list(d.keys()))\n",
+        ),
+        ("d.items().sort()\n", "list(d.items()).sort()\n"),
+        (
+            "def f(x):\n    y = map(int, x)\n    return y[0], len(y)\n",
+            "def f(x):\n    y = list(map(int, x))\n    return y[0], len(y)\n",
+        ),
+        ("x = map(f, x)\nx = x[1:]\n", "x = list(map(f, x))\nx = x[1:]\n"),
+        (
+            "order = range(9)\nrandom.shuffle(order)\n",
+            "order = list(range(9))\nrandom.shuffle(order)\n",
+        ),
+        (
+            "order = range(9)\norder[0] = 1\n",
+            "order = list(range(9))\norder[0] = 1\n",
+        ),
+    ] {
+        assert_eq!(fixed(before), after);
+        assert_eq!(fixed(after), after, "it is done once");
+    }
+}
+
+#[test]
+fn results_that_work_in_python_3_stay() {
+    let text = "for a in map(f, x): pass\na, b = zip(*x)\nn = len(d.keys()) + len(range(3))\ny = range(9)\nz = y[0]\n\
+                m = map(f, x)\nm = sorted(m)\nm[0]\npool.map(f, x)[0]\nx[map] = 1\nlist(zip(a, b))[0]\nd.keys(1)[0]\n";
+    assert_eq!(fixed(text), text);
+}
+
+#[test]
 fn unsupported_names_are_found_by_any_way_to_them() {
     let text = "import paddle.v2 as paddle\nimport paddle.v2.evaluator as evaluator\nfrom paddle.v2 import layer\n\
                 a = paddle.layer.fc(x, 1)\nb = paddle.layer.ctc(x, y)\nc = evaluator.pnpair(a, b)\nd = layer.hsigmoid(a)\n\
