@@ -9,13 +9,15 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from paddlecloud._foreign import warn_about_foreign_recordio
 from paddlecloud._native import LostRange, reader
 from paddlecloud._order import Consumer, EpochOrder, Mixer
 
 __all__ = ["RecordDataset"]
+
+T = TypeVar("T")
 
 _STATE_VERSION = 1
 # Below this a chunk is not worth a read of its own.
@@ -33,7 +35,7 @@ _ENVIRONMENT = (
 warn_about_foreign_recordio()
 
 
-class RecordDataset:
+class RecordDataset(Generic[T]):
     """The records of some files; every record goes to exactly one trainer and one of its workers.
 
     files: what `recordio.reader` takes: a name, a pattern, several with commas, or a list.
@@ -47,6 +49,36 @@ class RecordDataset:
     epoch there. Only they know their positions: `torchdata`'s StatefulDataLoader asks them, and its state resumes in
     the middle of an epoch with the same number of workers.
     """
+
+    @overload
+    def __init__(
+        self: RecordDataset[bytes],
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        decode: None = None,
+        shuffle: bool = False,
+        buffer_size: int = 4096,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        equal_shares: bool = False,
+        policy: str = "strict",
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        decode: Callable[[bytes], T],
+        shuffle: bool = False,
+        buffer_size: int = 4096,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        equal_shares: bool = False,
+        policy: str = "strict",
+    ) -> None: ...
 
     def __init__(
         self,
@@ -94,14 +126,14 @@ class RecordDataset:
         """What was skipped so far with policy="skip"."""
         return self._reader.damage
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         # At once, not with the first record: a loader asks for the state in between.
         if not self._resume:
             self._epoch, self._position = self.epoch, 0
         self._resume = self._is_finished = False
         return self._samples(self._consumer())
 
-    def _samples(self, consumer: Consumer) -> Iterator[Any]:
+    def _samples(self, consumer: Consumer) -> Iterator[T]:
         records = self._mixed(consumer) if self._shuffle else self._plain(consumer)
         for record in records:
             self._position += 1

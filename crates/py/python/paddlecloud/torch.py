@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.utils.data
 
@@ -13,7 +13,10 @@ from paddlecloud._native import reader
 __all__ = ["IndexedRecordDataset", "RecordDataset"]
 
 
-class RecordDataset(data.RecordDataset, torch.utils.data.IterableDataset):
+T = TypeVar("T")
+
+
+class RecordDataset(data.RecordDataset[T], torch.utils.data.IterableDataset):
     """`paddlecloud.data.RecordDataset`, recognised by DataLoader; its workers share the trainer's records."""
 
 

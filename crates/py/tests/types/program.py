@@ -15,7 +15,7 @@ from paddle.v2.dataset import imikolov, uci_housing
 from typing_extensions import assert_type
 
 import paddlecloud
-from paddlecloud import errors, views
+from paddlecloud import errors, ps, views
 
 
 def jobs() -> None:
@@ -84,7 +84,29 @@ def records() -> None:
     assert_type(reader.read_batch_buffer(10), tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]])
 
 
+def parsed(record: bytes) -> tuple[int, float]:
+    return len(record), 0.5
+
+
+def parameters() -> None:
+    session = ps.connect()
+    values: npt.NDArray[np.float32] = np.zeros(3, np.float32)
+    assert_type(session.pull("w"), npt.NDArray[np.float32])
+    assert_type(session.pull(["w", "b"], averaged=True), dict[str, npt.NDArray[np.float32]])
+    assert_type(session.pull(), dict[str, npt.NDArray[np.float32]])
+    assert_type(session.pull("w", out=values), npt.NDArray[np.float32])
+    assert_type(session.pull(["w"], out={"w": values}), dict[str, npt.NDArray[np.float32]])
+    session.pull(7)  # type: ignore[call-overload]
+
+
 def data_set() -> None:
     mine = paddlecloud.RecordDataset("train-*", decode=int, shuffle=True)
     assert_type(len(mine), int)
+    for number in mine:
+        assert_type(number, int)
+    for record in paddlecloud.RecordDataset(["train-00000", "train-00001"]):
+        assert_type(record, bytes)
+    for pair in paddlecloud.RecordDataset("train-*", decode=parsed):
+        assert_type(pair, tuple[int, float])
+    paddlecloud.RecordDataset("train-*", decode="json")  # type: ignore[call-overload]
     assert_type(paddlecloud.__version__, str)

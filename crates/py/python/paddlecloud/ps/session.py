@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -177,6 +177,17 @@ class Session:
         with self._unless_rolled_back():
             self._native.push(parts, lr, samples)
 
+    # A name is a sequence of names too; the first form that fits counts.
+    @overload
+    def pull(self, names: str, *, out: None = None, averaged: bool = False) -> Floats: ...  # type: ignore[overload-overlap]
+    @overload
+    def pull(self, names: str, *, out: T, averaged: bool = False) -> T: ...  # type: ignore[overload-overlap]
+    @overload
+    def pull(self, names: Sequence[str] | None = None, *, out: None = None, averaged: bool = False) -> dict[str, Floats]: ...
+    @overload
+    def pull(
+        self, names: Sequence[str] | None = None, *, out: Mapping[str, T], averaged: bool = False
+    ) -> dict[str, T | Floats]: ...
     def pull(self, names: str | Sequence[str] | None = None, *, out: Any = None, averaged: bool = False) -> Any:
         """The values of one tensor, or of several as a dictionary; of all without `names`.
 
