@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use paddlecloud_pserver::hello::Identity;
 use paddlecloud_pserver::message::{
-    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, Request, Session, TableSpec, TensorId,
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, Origin, Request, Session, TableSpec, TensorId,
 };
 use paddlecloud_pserver::optimizer::{Optimizer, Rule};
 use paddlecloud_pserver::server::{Config, Server};
@@ -74,6 +74,7 @@ pub fn session(mode: Mode) -> Vec<u8> {
         mean: true,
         checkpoints: String::new(),
         checkpoint_every: 0,
+        resume: String::new(),
     };
     let place = Some(TensorId { id: 1, first: 0 });
     let requests = [
@@ -148,6 +149,7 @@ pub fn session(mode: Mode) -> Vec<u8> {
             0,
         ),
         (Request::Kept { step }, 0),
+        (Request::Tensors, 0),
         (Request::Stat, 0),
         (
             Request::Recover {
@@ -163,7 +165,7 @@ pub fn session(mode: Mode) -> Vec<u8> {
                 epoch: 3,
                 step: 0,
                 seen: 1,
-                from_start: true,
+                origin: Origin::Start,
             },
             0,
         ),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::wire::{Reader, WireError, Writer};
 
+/// The last byte is the format.
 const MAGIC: [u8; 8] = *b"PDLCKPT4";
 /// Maximum bytes of a record's head and body.
 const MAX_HEAD: u32 = 1 << 20;
@@ -25,6 +26,15 @@ pub enum CheckpointError {
     Read { path: PathBuf, source: io::Error },
     #[error("the checkpoint `{}` is damaged: {reason}", .path.display())]
     Damaged { path: PathBuf, reason: String },
+    #[error(
+        "the checkpoint `{}` has {age} format ({format}) than this version of PaddleCloud reads ({})",
+        .path.display(), char::from(MAGIC[7])
+    )]
+    Format {
+        path: PathBuf,
+        age: &'static str,
+        format: char,
+    },
     #[error("there is no intact checkpoint in `{}`", .0.display())]
     None(PathBuf),
 }
@@ -242,9 +252,16 @@ impl FileReader {
         };
         let mut magic = [0; 8];
         reader.fill(&mut magic)?;
-        match magic == MAGIC {
-            true => Ok(reader),
-            false => Err(reader.damaged("it is not a checkpoint")),
+        match magic {
+            MAGIC => Ok(reader),
+            [name @ .., format] if name == MAGIC[..7] && format.is_ascii_digit() => {
+                Err(CheckpointError::Format {
+                    path: path.to_owned(),
+                    age: if format > MAGIC[7] { "a newer" } else { "an older" },
+                    format: char::from(format),
+                })
+            }
+            _ => Err(reader.damaged("it is not a checkpoint")),
         }
     }
 

@@ -29,6 +29,19 @@ pub struct Session {
     pub checkpoints: String,
     /// Steps between two checkpoints; 0: no checkpoints.
     pub checkpoint_every: u64,
+    /// The checkpoints of the run that this one continues, as the servers see them; empty: it begins at step 0.
+    pub resume: String,
+}
+
+/// What all servers go back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// There is no checkpoint: training restarts without any tensors.
+    Start,
+    /// A checkpoint of this run.
+    ThisRun,
+    /// A checkpoint of [`Session::resume`].
+    OtherRun,
 }
 
 /// The values of a row that is looked up for the first time.

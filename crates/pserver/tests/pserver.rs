@@ -9,6 +9,8 @@ mod counters;
 mod fuzz;
 #[path = "pserver/restarts.rs"]
 mod restarts;
+#[path = "pserver/resume.rs"]
+mod resume;
 #[path = "pserver/simulator.rs"]
 mod simulator;
 #[path = "pserver/states.rs"]

@@ -147,7 +147,7 @@ impl PsClient {
     #[new]
     #[pyo3(signature = (
         addresses, trainer, trainers, attempt, secret, mode, staleness, mean, checkpoints, checkpoint_every, patience, on_wait, gradients="fp32", keep=0.01,
-        shares_memory=true, on_notice=None
+        shares_memory=true, on_notice=None, resume=String::new()
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -171,6 +171,7 @@ impl PsClient {
         keep: f32,
         shares_memory: bool,
         on_notice: Option<Py<PyAny>>,
+        resume: String,
     ) -> PyResult<PsClient> {
         let watch = Arc::new(Watch {
             on_wait,
@@ -193,6 +194,7 @@ impl PsClient {
                 mean,
                 checkpoints,
                 checkpoint_every,
+                resume,
             },
             gradients: match gradients {
                 "bf16" => Gradients::Bf16,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::message::{Code, Request};
+use crate::message::{Code, Field, Origin, Request};
 use crate::steps::Mode;
 use crate::wire::{Reader, WireError};
 
@@ -54,13 +54,13 @@ impl Client {
         };
         let head = self.links[0].ask(&recover, &[], Sink::Nothing)?;
         let mut head = Reader::new(&head);
-        let (epoch, step, from_start) = (head.u64()?, head.u64()?, head.flag("`from_start`")?);
+        let (epoch, step, origin) = (head.u64()?, head.u64()?, Origin::decode(&mut head)?);
         for (link, seen) in self.links.iter_mut().zip(seen).skip(1) {
             let request = Request::RollBack {
                 epoch,
                 step,
                 seen: *seen,
-                from_start,
+                origin,
             };
             link.ask(&request, &[], Sink::Nothing)?;
         }
@@ -69,13 +69,18 @@ impl Client {
 
     /// Joins again after a rollback and reports the step at which training resumes.
     pub(super) fn settle<T>(&mut self, result: Result<T, ClientError>) -> Result<T, ClientError> {
-        match result {
-            Err(ClientError::Restarted { .. }) => {}
-            Err(ClientError::Refused(refused)) if refused.code == Code::RolledBack => {}
-            other => return other,
+        if !result.as_ref().is_err_and(is_rollback) {
+            return result;
         }
-        self.agree()?;
+        let result = loop {
+            self.agree()?;
+            let declared = self.declare_again();
+            if !declared.as_ref().is_err_and(is_rollback) {
+                break declared;
+            }
+        };
         self.drop_remainders();
+        result?;
         Err(ClientError::RolledBack { step: self.step })
     }
 
@@ -144,6 +149,15 @@ impl Client {
             self.links[keeper].ask(&request, &[], Sink::Collect(&mut bytes))?;
         }
         Ok(bytes)
+    }
+}
+
+/// Whether all have to agree on a step again.
+fn is_rollback(error: &ClientError) -> bool {
+    match error {
+        ClientError::Restarted { .. } => true,
+        ClientError::Refused(refused) => refused.code == Code::RolledBack,
+        _ => false,
     }
 }
 

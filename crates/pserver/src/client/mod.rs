@@ -6,6 +6,7 @@
 
 mod agreement;
 mod compress;
+mod declarations;
 mod link;
 mod model;
 mod rows;
@@ -21,9 +22,10 @@ use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Se
 use crate::optimizer::Pace;
 use crate::placement::Layout;
 use crate::steps::Mode;
-use crate::wire::{Reader, WireError, bytes_of, bytes_of_mut};
+use crate::wire::{WireError, bytes_of, bytes_of_mut};
 
 pub use compress::Gradients;
+use declarations::Declaration;
 pub use link::{Link, LinkConfig, Listener, Sink};
 pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
 pub use rows::Rows;
@@ -129,6 +131,8 @@ pub struct Client {
     config: Config,
     links: Vec<Link>,
     tensors: HashMap<String, Known>,
+    /// In the order of the program.
+    declarations: Vec<(String, Declaration)>,
     epoch: u64,
     /// The epoch in which training last began without a checkpoint.
     start_epoch: u64,
@@ -178,6 +182,7 @@ impl Client {
             parts: vec![0; config.addresses.len()],
             config,
             tensors: HashMap::new(),
+            declarations: Vec::new(),
             epoch: 0,
             start_epoch: 0,
             step: 0,
@@ -254,10 +259,7 @@ impl Client {
             });
         }
         let name = spec.name.clone();
-        let place = self.create(|place| Request::CreateDense {
-            spec: spec.clone(),
-            place,
-        })?;
+        let place = self.create(&name, Declaration::Dense(spec))?;
         let layout = Layout {
             elements,
             first: place.first,
@@ -273,26 +275,10 @@ impl Client {
 
     /// Creates a sparse table.
     pub fn create_table(&mut self, spec: TableSpec) -> Result<(), ClientError> {
-        let place = self.create(|place| Request::CreateTable {
-            spec: spec.clone(),
-            place,
-        })?;
+        let place = self.create(&spec.name, Declaration::Table(spec.clone()))?;
         let kind = KnownKind::Table(spec.clone());
         self.tensors.insert(spec.name, Known { place, kind });
         Ok(())
-    }
-
-    fn create(&mut self, request: impl Fn(Option<TensorId>) -> Request) -> Result<TensorId, ClientError> {
-        let head = self.ask(0, &request(None), &[], Sink::Nothing)?;
-        let mut head = Reader::new(&head);
-        let place = TensorId {
-            id: head.u32()?,
-            first: head.u32()?,
-        };
-        for server in 1..self.links.len() {
-            self.ask(server, &request(Some(place)), &[], Sink::Nothing)?;
-        }
-        Ok(place)
     }
 
     /// Sets the values of a tensor; without `replace`, only if it has none.

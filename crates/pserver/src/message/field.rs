@@ -6,7 +6,8 @@ use crate::tensor_name::name;
 use crate::wire::{Reader, WireError, Writer, bounded};
 
 use super::{
-    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Session, TableSpec, TensorId,
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Origin, Session, TableSpec,
+    TensorId,
 };
 
 /// A value of a head.
@@ -95,7 +96,8 @@ impl Field for Session {
         };
         to.u8(u8::from(self.mean))
             .text(&self.checkpoints)
-            .u64(self.checkpoint_every);
+            .u64(self.checkpoint_every)
+            .text(&self.resume);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Session, WireError> {
@@ -115,7 +117,30 @@ impl Field for Session {
             mean: from.flag("`mean`")?,
             checkpoints: from.text("the folder of checkpoints")?,
             checkpoint_every: from.u64()?,
+            resume: from.text("the folder of the run to resume")?,
         })
+    }
+}
+
+impl Field for Origin {
+    fn encode(&self, to: &mut Writer) {
+        to.u8(match self {
+            Origin::Start => 0,
+            Origin::ThisRun => 1,
+            Origin::OtherRun => 2,
+        });
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Origin, WireError> {
+        match from.u8()? {
+            0 => Ok(Origin::Start),
+            1 => Ok(Origin::ThisRun),
+            2 => Ok(Origin::OtherRun),
+            found => Err(WireError::Unknown {
+                what: "what servers go back to",
+                found: u64::from(found),
+            }),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::wire::{Reader, WireError, Writer};
 
 use super::field::Field;
-use super::{DenseSpec, Entry, Session, TableSpec, TensorId};
+use super::{DenseSpec, Entry, Origin, Session, TableSpec, TensorId};
 
 /// A client's request.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,8 +89,7 @@ pub enum Request {
         epoch: u64,
         step: u64,
         seen: u64,
-        /// There is no checkpoint: the server drops its tensors.
-        from_start: bool,
+        origin: Origin,
     },
     /// The reply's body: JSON.
     Stat,
@@ -102,6 +101,8 @@ pub enum Request {
     Kept {
         step: u64,
     },
+    /// The reply's body: the names of all tensors, each followed by a 0 byte.
+    Tensors,
     /// Discards the parts of an earlier attempt for `step`.
     Discard {
         epoch: u64,
@@ -160,8 +161,9 @@ requests! {
     10 Barrier { epoch, step, number }
     11 Lookup { epoch, step, tensor, count, train }
     12 Scan { tensor, from, limit, changed_since }
+    13 Tensors {}
     14 Recover { above, seen, incarnations, is_new }
-    15 RollBack { epoch, step, seen, from_start }
+    15 RollBack { epoch, step, seen, origin }
     16 Stat {}
     17 Finish { epoch }
     18 Kept { step }

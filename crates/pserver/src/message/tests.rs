@@ -48,6 +48,7 @@ fn every_request_reads_back() {
         mean: true,
         checkpoints: "/c".into(),
         checkpoint_every: 100,
+        resume: "/c/another".into(),
     };
     let requests = [
         Request::Join { session },
@@ -97,6 +98,7 @@ fn every_request_reads_back() {
             limit: 3,
             changed_since: 4,
         },
+        Request::Tensors,
         Request::Recover {
             above: 4,
             seen: 3,
@@ -107,7 +109,7 @@ fn every_request_reads_back() {
             epoch,
             step,
             seen: 1,
-            from_start: true,
+            origin: Origin::OtherRun,
         },
         Request::Stat,
         Request::Finish { epoch },

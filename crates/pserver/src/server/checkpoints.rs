@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::checkpoint::CheckpointError;
-use crate::message::{Code, Field, Refused};
+use crate::message::{Code, Field, Origin, Refused};
 use crate::steps::Mode;
 use crate::wire::Writer;
 
 use super::trainer_state::TrainerState;
 use super::{Server, State, Tensor, Tensors, refused};
 use header::Header;
-use stored::{list, parts, verify};
+use stored::{Latest, latest, parts};
 use writing::Writing;
 
 mod kind {
@@ -43,6 +43,26 @@ pub(super) struct Checkpoints {
     writer: Option<JoinHandle<bool>>,
     base: Option<u64>,
     changes: u32,
+    /// For `stat`.
+    outcome: Arc<Mutex<CheckpointOutcome>>,
+}
+
+/// How the writing of checkpoints went.
+#[derive(Debug, Default, Clone)]
+pub(super) struct CheckpointOutcome {
+    /// The step of the latest one that was written.
+    pub(super) written: Option<u64>,
+    /// Why the latest one was not.
+    pub(super) error: Option<String>,
+}
+
+impl CheckpointOutcome {
+    fn record(&mut self, step: u64, result: &Result<(), CheckpointError>) {
+        match result {
+            Ok(()) => (self.written, self.error) = (Some(step), None),
+            Err(error) => self.error = Some(error.to_string()),
+        }
+    }
 }
 
 impl Checkpoints {
@@ -54,6 +74,11 @@ impl Checkpoints {
             self.base = None;
         }
     }
+
+    /// After a rollback, the next checkpoint is complete.
+    fn forget_base(&mut self) {
+        (self.base, self.changes) = (None, 0);
+    }
 }
 
 /// What all servers go back to.
@@ -61,8 +86,14 @@ impl Checkpoints {
 pub(super) struct Rollback {
     pub(super) epoch: u64,
     pub(super) step: u64,
-    /// There is no checkpoint: training restarts without any tensors.
-    pub(super) from_start: bool,
+    pub(super) origin: Origin,
+}
+
+/// A checkpoint to load.
+struct Chosen {
+    folder: PathBuf,
+    step: u64,
+    origin: Origin,
 }
 
 impl Server {
@@ -77,9 +108,13 @@ impl Server {
     /// Starts a checkpoint of the current state if one is due. The caller holds the state's lock, or the gate of
     /// asynchronous pushes.
     pub(super) fn checkpoint_if_due(&self, state: &State, step: u64) {
-        if !self.checkpoint_is_due(state, step) {
-            return;
+        if self.checkpoint_is_due(state, step) {
+            self.begin_checkpoint(state, step);
         }
+    }
+
+    /// Starts a checkpoint of the current state, if this run writes any.
+    fn begin_checkpoint(&self, state: &State, step: u64) {
         let Some(folder) = self.folder(state) else { return };
         let mut checkpoints = self.checkpoints();
         // Wait for the previous checkpoint, so that all servers write the same checkpoints.
@@ -126,11 +161,15 @@ impl Server {
             header,
             pieces: pieces.into_iter().sum(),
         };
-        let saving = Arc::clone(&self.saving);
+        let (saving, outcome) = (Arc::clone(&self.saving), Arc::clone(&checkpoints.outcome));
         let write = move || {
-            let is_written = job.run(&receiver);
+            let result = job.run(&receiver);
             saving.end();
-            is_written
+            outcome
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .record(step, &result);
+            result.is_ok()
         };
         let thread = std::thread::Builder::new()
             .name("ps-checkpoint".into())
@@ -155,15 +194,13 @@ impl Server {
         is_new: bool,
     ) -> Result<Rollback, Refused> {
         let mut state = self.state();
-        if let Some((formed, step)) = &state.formed
+        if let Some((formed, rollback)) = &state.formed
             && *formed == incarnations
             && state.steps.epoch() >= above
         {
-            let epoch = state.steps.epoch();
             return Ok(Rollback {
-                epoch,
-                step: *step,
-                from_start: state.start_epoch == epoch,
+                epoch: state.steps.epoch(),
+                ..*rollback
             });
         }
         if state.steps.epoch() != seen {
@@ -176,11 +213,11 @@ impl Server {
         let found = self.latest_intact(&state, is_new)?;
         let rollback = Rollback {
             epoch,
-            step: found.unwrap_or(0),
-            from_start: found.is_none(),
+            step: found.as_ref().map_or(0, |found| found.step),
+            origin: found.as_ref().map_or(Origin::Start, |found| found.origin),
         };
         self.go_back(&mut state, rollback)?;
-        state.formed = Some((incarnations, rollback.step));
+        state.formed = Some((incarnations, rollback));
         Ok(rollback)
     }
 
@@ -199,14 +236,22 @@ impl Server {
     }
 
     fn go_back(&self, state: &mut State, rollback: Rollback) -> Result<(), Refused> {
-        let Rollback { epoch, step, .. } = rollback;
-        if rollback.from_start {
+        let Rollback { epoch, step, origin } = rollback;
+        let folder = match origin {
+            Origin::Start => None,
+            Origin::ThisRun => self.folder(state),
+            Origin::OtherRun => self.other_run(state),
+        };
+        let Some(folder) = folder else {
             self.restore(state, None, Some(epoch))?;
             *self.tensors_mut() = Tensors::default();
             state.start_epoch = epoch;
             println!("there is no checkpoint: training begins at step 0");
-        } else {
-            self.restore(state, Some(step), Some(epoch))?;
+            return Ok(());
+        };
+        let chosen = Chosen { folder, step, origin };
+        self.restore(state, Some(chosen), Some(epoch))?;
+        if origin == Origin::ThisRun {
             println!("rolled back to step {step}");
         }
         Ok(())
@@ -216,7 +261,7 @@ impl Server {
     /// is none, its epoch stays 0, and trainers ask server 0 what to do.
     pub(super) fn resume_alone(&self, state: &mut State) -> Result<(), Refused> {
         match self.latest_intact(state, true)? {
-            Some(step) => self.restore(state, Some(step), None),
+            Some(chosen) => self.restore(state, Some(chosen), None),
             None => Ok(()),
         }
     }
@@ -235,6 +280,12 @@ impl Server {
             .collect()
     }
 
+    pub(super) fn checkpoint_outcome(&self) -> CheckpointOutcome {
+        let outcome = Arc::clone(&self.checkpoints().outcome);
+        let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.clone()
+    }
+
     fn checkpoints(&self) -> MutexGuard<'_, Checkpoints> {
         self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,22 +295,40 @@ impl Server {
         (!session.checkpoints.is_empty()).then(|| PathBuf::from(&session.checkpoints))
     }
 
-    /// The latest intact checkpoint; `None` if there is none, and nothing was lost or `may_begin_again`.
-    fn latest_intact(&self, state: &State, may_begin_again: bool) -> Result<Option<u64>, Refused> {
+    /// The folder of the run that this one continues.
+    fn other_run(&self, state: &State) -> Option<PathBuf> {
+        let session = state.session.as_ref()?;
+        (!session.resume.is_empty()).then(|| PathBuf::from(&session.resume))
+    }
+
+    /// The latest intact checkpoint of this run, or of the one it continues; `None` if there is none, and nothing was lost
+    /// or `may_begin_again`.
+    fn latest_intact(&self, state: &State, may_begin_again: bool) -> Result<Option<Chosen>, Refused> {
+        let unusable = |error: CheckpointError| refused(Code::NoCheckpoint, error.to_string());
         let folder = self.folder(state);
         self.checkpoints().wait();
-        let found = match folder.as_deref() {
-            Some(folder) => list(folder).map_err(|error| refused(Code::NoCheckpoint, error.to_string()))?,
-            None => Vec::new(),
+        let own = match folder.as_deref() {
+            Some(folder) => latest(folder).map_err(unusable)?,
+            None => Latest::default(),
         };
-        let may_begin_again = may_begin_again && found.is_empty();
-        for candidate in found {
-            match folder.as_deref().map(|folder| verify(folder, candidate.step)) {
-                Some(Ok(())) => return Ok(Some(candidate.step)),
-                Some(Err(error)) => eprintln!("skipped a checkpoint: {error}"),
-                None => {}
-            }
+        let chosen = |folder, step, origin| Chosen { folder, step, origin };
+        if let (Some(step), Some(folder)) = (own.intact, &folder) {
+            return Ok(Some(chosen(folder.clone(), step, Origin::ThisRun)));
         }
+        if let Some(folder) = self.other_run(state) {
+            let other = latest(&folder).map_err(unusable)?;
+            return match (other.intact, other.damage) {
+                (Some(step), _) => Ok(Some(chosen(folder, step, Origin::OtherRun))),
+                (None, damage) => {
+                    let error = damage.unwrap_or(CheckpointError::None(folder));
+                    Err(refused(
+                        Code::NoCheckpoint,
+                        format!("the run cannot be resumed: {error}"),
+                    ))
+                }
+            };
+        }
+        let may_begin_again = may_begin_again && own.damage.is_none();
         let nothing_lost =
             state.steps.step() == 0 && self.all_tensors().is_empty() && state.steps.epoch() > 0;
         if nothing_lost || may_begin_again {
@@ -274,23 +343,32 @@ impl Server {
 
     /// Replaces the server's state by a checkpoint; without one, the server begins at step 0. Without `epoch`, it is that of
     /// the checkpoint.
-    fn restore(&self, state: &mut State, step: Option<u64>, epoch: Option<u64>) -> Result<(), Refused> {
-        let folder = self.folder(state);
-        let checkpoint = step.zip(folder.as_deref());
+    fn restore(
+        &self,
+        state: &mut State,
+        checkpoint: Option<Chosen>,
+        epoch: Option<u64>,
+    ) -> Result<(), Refused> {
         let unusable = |error: CheckpointError| refused(Code::NoCheckpoint, error.to_string());
-        let parts = match checkpoint {
-            Some((step, folder)) => parts(folder, step).map_err(unusable)?,
+        let parts = match &checkpoint {
+            Some(chosen) => parts(&chosen.folder, chosen.step).map_err(unusable)?,
             None => Vec::new(),
         };
-        // Who had left is read from the first file for all servers.
+        let other_run = checkpoint
+            .as_ref()
+            .filter(|chosen| chosen.origin == Origin::OtherRun);
+        // Who had left is read from the first file for all servers. All take part in a run that continues.
         let start = Header::start();
         let header = parts.first().map_or(&start, |part| &part.header);
-        let left: Vec<Option<u64>> = header.progress.iter().map(|(_, left)| *left).collect();
+        let left: Vec<Option<u64>> = match other_run {
+            Some(_) => Vec::new(),
+            None => header.progress.iter().map(|(_, left)| *left).collect(),
+        };
         let mode = state.steps.mode();
         if (mode == Mode::Sync || checkpoint.is_none())
             && let Some(trainer) = state.steps.finished_but_needed(&left)
         {
-            return Err(self.cannot_repeat(checkpoint.map(|(step, _)| step), trainer));
+            return Err(self.cannot_repeat(checkpoint.map(|chosen| chosen.step), trainer));
         }
         // It still needs the tensors as they are.
         self.checkpoints().wait();
@@ -308,7 +386,14 @@ impl Server {
             let next: Vec<u64> = header.progress.iter().map(|(next, _)| *next).collect();
             state.steps.restore_progress(&next);
         }
-        *self.checkpoints() = Checkpoints::default();
+        self.checkpoints().forget_base();
+        state.resumed = other_run.map(|chosen| chosen.step);
+        if let Some(chosen) = other_run {
+            state.adopt_states();
+            self.report_resumed(&chosen.folder, header.step, header.progress.len(), parts.len());
+            // Complete, for there is no base: from now on the other run's files are not needed.
+            self.begin_checkpoint(state, header.step);
+        }
         self.changed.notify_all();
         Ok(())
     }

@@ -122,10 +122,12 @@ impl<S: Read + Write> Connection<S> {
         match request {
             Request::Join { session } => self.join(session),
             Request::CreateDense { spec, place } => {
+                server.check_new(&spec.name)?;
                 let place = server.create_dense(spec, place)?;
                 self.done(Writer::new().u32(place.id).u32(place.first))
             }
             Request::CreateTable { spec, place } => {
+                server.check_new(&spec.name)?;
                 let place = server.create_table(spec, place)?;
                 self.done(Writer::new().u32(place.id).u32(place.first))
             }
@@ -167,6 +169,11 @@ impl<S: Read + Write> Connection<S> {
                 let text = server.stat();
                 self.done_with(&mut Writer::new(), &[text.as_bytes()])
             }
+            Request::Tensors => {
+                self.expect_body(0)?;
+                let names = server.tensor_names();
+                self.done_with(&mut Writer::new(), &[names.as_bytes()])
+            }
             Request::Discard { epoch, step } => self.discard(epoch, step),
             Request::Kept { step } => self.kept(step),
             Request::Recover {
@@ -183,14 +190,10 @@ impl<S: Read + Write> Connection<S> {
                 epoch,
                 step,
                 seen,
-                from_start,
+                origin,
             } => {
                 self.expect_body(0)?;
-                let rollback = Rollback {
-                    epoch,
-                    step,
-                    from_start,
-                };
+                let rollback = Rollback { epoch, step, origin };
                 server.roll_back(rollback, seen)?;
                 self.done(&mut Writer::new())
             }
@@ -203,7 +206,11 @@ impl<S: Read + Write> Connection<S> {
         let mut state = self.server.state();
         match &state.session {
             None => {
-                let epoch = state.steps.epoch();
+                // With a run to continue, a new server is like one that was lost: the checkpoint is that run's.
+                let epoch = match session.resume.is_empty() {
+                    true => state.steps.epoch(),
+                    false => 0,
+                };
                 state.steps = self.server.config.steps(session.mode, epoch);
                 state.session = Some(session);
             }
@@ -260,6 +267,8 @@ impl<S: Read + Write> Connection<S> {
         let server = Arc::clone(&self.server);
         self.wait(
             |state| {
+                state.steps.check(sender)?;
+                server.check_declared(state)?;
                 let verdict = state.steps.ready(sender, step)?;
                 if verdict == Verdict::Accept {
                     // Before the commit, which may begin a checkpoint.

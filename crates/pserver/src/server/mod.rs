@@ -8,11 +8,12 @@ mod connection;
 mod gradient;
 mod listen;
 mod metrics;
+mod resuming;
 mod stat;
 mod trainer_state;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::budget::{Budget, OverBudget};
@@ -23,7 +24,7 @@ use crate::saving::Saving;
 use crate::sparse::{SLAB_BYTES, Table};
 use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
 
-use checkpoints::CheckpointsLock;
+use checkpoints::{CheckpointsLock, Rollback};
 use gradient::{Gradients, Pushed};
 pub use listen::{Admission, ListenError, Listening, listen};
 pub use metrics::serve_metrics;
@@ -114,8 +115,10 @@ struct State {
     pending: Vec<Vec<Pushed>>,
     /// Per trainer: the state it sent with the end of its latest step.
     kept: Vec<Option<TrainerState>>,
-    /// The servers that took part in the latest rollback, and its step.
-    formed: Option<(Vec<u64>, u64)>,
+    /// The servers that took part in the latest rollback.
+    formed: Option<(Vec<u64>, Rollback)>,
+    /// The step at which this run continues another one, until that step has ended.
+    resumed: Option<u64>,
     /// The epoch in which training last began at step 0 because there was no checkpoint.
     start_epoch: u64,
     /// Pushes that were counted, for `stat`.
@@ -130,6 +133,8 @@ struct Tensors {
     by_name: HashMap<String, u32>,
     /// Blocks placed so far; the next tensor begins at the next server.
     blocks: u64,
+    /// Loaded from a checkpoint, and not declared by a program since.
+    undeclared: BTreeSet<u32>,
 }
 
 /// A tensor of either kind. Cheap to clone.
@@ -182,6 +187,7 @@ impl Server {
                 pending: (0..config.trainers).map(|_| Vec::new()).collect(),
                 kept: vec![None; config.trainers as usize],
                 formed: None,
+                resumed: None,
                 start_epoch: 0,
                 pushes: 0,
                 connected: 0,
@@ -260,6 +266,10 @@ impl Server {
         tensors.by_id.iter().flatten().cloned().collect()
     }
 
+    fn tensors(&self) -> RwLockReadGuard<'_, Tensors> {
+        self.tensors.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tensors_mut(&self) -> RwLockWriteGuard<'_, Tensors> {
         self.tensors.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,6 +332,7 @@ impl Server {
     ) -> Result<Tensor, Refused> {
         let mut tensors = self.tensors_mut();
         if let Some(id) = tensors.by_name.get(name).copied() {
+            tensors.undeclared.remove(&id);
             let found = tensors.by_id[id as usize].clone();
             return Ok(found.expect("a name leads to a tensor"));
         }
@@ -377,6 +388,7 @@ impl Server {
             .collect();
         Gradients::new(gradients).apply(divisor, self.config.cores);
         state.steps.committed();
+        state.resumed = None;
         let step = state.steps.step();
         self.tick(step);
         self.checkpoint_if_due(state, step);

@@ -17,9 +17,15 @@ impl Server {
             .iter()
             .map(|(next, left)| format!(r#"{{"step":{next},"left":{}}}"#, left.is_some()))
             .collect();
+        let outcome = self.checkpoint_outcome();
+        let checkpoint = format!(
+            r#"{{"step":{},"error":{}}}"#,
+            outcome.written.map_or("null".to_owned(), |step| step.to_string()),
+            outcome.error.map_or("null".to_owned(), |error| quoted(&error)),
+        );
         let tensors: Vec<String> = self.all_tensors().iter().map(tensor_json).collect();
         format!(
-            r#"{{"server":{},"servers":{},"mode":{},"step":{step},"epoch":{epoch},"pushes":{pushes},"memory":{{"used":{},"limit":{}}},"trainers":[{}],"tensors":[{}]}}"#,
+            r#"{{"server":{},"servers":{},"mode":{},"step":{step},"epoch":{epoch},"pushes":{pushes},"memory":{{"used":{},"limit":{}}},"checkpoint":{checkpoint},"trainers":[{}],"tensors":[{}]}}"#,
             self.config.index,
             self.config.servers,
             mode.map_or("null".to_owned(), |mode| quoted(&mode)),

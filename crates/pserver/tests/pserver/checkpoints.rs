@@ -44,6 +44,29 @@ fn rolled_back(job: &Fragile, client: &mut Client, index: u32) -> Option<u64> {
     }
 }
 
+fn wait_for_stat(client: &mut Client, shown: &str) {
+    while !client.stat().unwrap()[0].contains(shown) {
+        std::thread::yield_now();
+    }
+}
+
+/// `/dev/full` refuses every write, as a full disk does.
+#[test]
+fn a_full_disk_does_not_stop_training_and_stat_shows_it() {
+    let job = fragile(1, Mode::Sync, 2);
+    let mut client = job.connect(0);
+    client.create_table(job.table()).unwrap();
+    let draft = job.folder.path().join("step-000000000002/.server-0-of-1");
+    std::fs::create_dir(draft.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &draft).unwrap();
+    train_to(&mut client, 2);
+    wait_for_stat(&mut client, "No space left on device");
+    wait_for_stat(&mut client, r#""checkpoint":{"step":0,"#);
+    train_to_without_change(&mut client, 4);
+    wait_for_stat(&mut client, r#""checkpoint":{"step":4,"error":null}"#);
+    assert!(!draft.exists());
+}
+
 /// Without room for a complete checkpoint, the next one is complete: changes since one that is missing are useless.
 #[test]
 fn a_failed_checkpoint_is_not_a_base() {

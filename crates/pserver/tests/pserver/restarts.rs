@@ -21,12 +21,14 @@ pub struct Fragile {
     addresses: Vec<SocketAddr>,
     running: Mutex<Vec<(Listening, u32)>>,
     trainers: u32,
-    mode: Mode,
+    pub mode: Mode,
     pub limits: Limits,
     /// 0: none.
     pub checkpoint_every: u64,
     /// Where checkpoints are, if not in `folder`.
     checkpoints: Option<PathBuf>,
+    /// The checkpoints of another run that this one continues.
+    pub resume: String,
     /// Trainers that have finished when a server is started again.
     finished: Vec<u32>,
 }
@@ -42,6 +44,7 @@ impl Fragile {
             limits: Limits::default(),
             checkpoint_every: 5,
             checkpoints: None,
+            resume: String::new(),
             finished: Vec::new(),
         };
         for index in 0..servers {
@@ -110,7 +113,7 @@ impl Fragile {
         self.try_connect(trainer, attempt).unwrap()
     }
 
-    fn try_connect(&self, trainer: u32, attempt: u32) -> Result<Client, ClientError> {
+    pub fn try_connect(&self, trainer: u32, attempt: u32) -> Result<Client, ClientError> {
         let folder = self.checkpoints.as_deref().unwrap_or(self.folder.path());
         let folder = folder.to_str().unwrap();
         Client::connect(Config {
@@ -125,6 +128,7 @@ impl Fragile {
                 mean: false,
                 checkpoints: if self.checkpoint_every == 0 { "" } else { folder }.to_owned(),
                 checkpoint_every: self.checkpoint_every,
+                resume: self.resume.clone(),
             },
             gradients: Gradients::F32,
             patience: Duration::from_secs(60),
@@ -133,7 +137,7 @@ impl Fragile {
     }
 
     /// Trains `steps` steps; `at` is called before each by trainer 0. Returns the model.
-    fn train(&self, steps: u64, at: impl Fn(u64) + Sync) -> Vec<f32> {
+    pub fn train(&self, steps: u64, at: impl Fn(u64) + Sync) -> Vec<f32> {
         let elements = 2 * 65_536 + 5;
         let all: Vec<u64> = (0..40).collect();
         let run = |trainer: u32| {

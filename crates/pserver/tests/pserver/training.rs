@@ -71,6 +71,7 @@ impl Job {
                 mean: self.mean,
                 checkpoints: String::new(),
                 checkpoint_every: 0,
+                resume: String::new(),
             },
             gradients: Gradients::F32,
             patience: Duration::from_secs(60),

@@ -158,6 +158,7 @@ class PsClient:
         keep: float = ...,
         shares_memory: bool = ...,
         on_notice: Callable[[str], None] | None = ...,
+        resume: str = ...,
     ) -> None: ...
     @property
     def step(self) -> int: ...

@@ -30,6 +30,7 @@ impl Server {
             }
             self.load_file(&part.path, state, |_| true)?;
         }
+        self.undeclare_all();
         Ok(())
     }
 

@@ -27,6 +27,32 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     })
 }
 
+/// What a folder has to resume from.
+#[derive(Debug, Default)]
+pub(super) struct Latest {
+    pub(super) intact: Option<u64>,
+    /// Why a later one cannot be loaded.
+    pub(super) damage: Option<CheckpointError>,
+}
+
+/// Finds the latest checkpoint that is intact. Logs those that were skipped.
+pub(super) fn latest(folder: &Path) -> Result<Latest, CheckpointError> {
+    let mut found = Latest::default();
+    for candidate in list(folder)? {
+        match verify(folder, candidate.step) {
+            Ok(()) => {
+                found.intact = Some(candidate.step);
+                break;
+            }
+            Err(error) => {
+                eprintln!("skipped a checkpoint: {error}");
+                found.damage.get_or_insert(error);
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The files of all servers of a checkpoint; there is at least one.
 pub(super) fn parts(folder: &Path, step: u64) -> Result<Vec<Part>, CheckpointError> {
     let found = list(folder)?.into_iter().find(|found| found.step == step);

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode as Permissions, mknodat};
 use super::super::{Config, Server};
 use super::Rollback;
 use crate::checkpoint::{file, folder_of};
-use crate::message::{DenseSpec, Init, Limits, Session, TableSpec};
+use crate::message::{DenseSpec, Init, Limits, Origin, Session, TableSpec};
 use crate::optimizer::{Optimizer, Rule};
 use crate::placement::BLOCK;
 use crate::sparse::{Purpose, Table};
@@ -28,6 +28,7 @@ fn server(folder: &tempfile::TempDir) -> Arc<Server> {
         mean: false,
         checkpoints: folder.path().to_str().unwrap().to_owned(),
         checkpoint_every: 1,
+        resume: String::new(),
     });
     server
 }
@@ -94,7 +95,7 @@ fn a_rollback_waits_for_the_checkpoint_that_is_being_written() {
     let rollback = Rollback {
         epoch: 2,
         step: 1,
-        from_start: false,
+        origin: Origin::ThisRun,
     };
     let rolled = {
         let server = Arc::clone(&server);

@@ -33,24 +33,24 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Returns whether the checkpoint was written.
-    pub(super) fn run(mut self, receiver: &Receiver<Piece>) -> bool {
+    /// Writes the checkpoint. Training continues if that fails.
+    pub(super) fn run(mut self, receiver: &Receiver<Piece>) -> Result<(), CheckpointError> {
         let step = self.header.step;
-        match self.write(receiver) {
+        let result = self.write(receiver);
+        match &result {
             Ok(()) => {
                 println!("wrote a checkpoint of step {step}");
                 if self.index == 0 {
                     remove_old(&self.folder);
                 }
-                true
             }
             Err(error) => {
-                eprintln!("{error}");
+                eprintln!("no checkpoint of step {step}: {error}");
                 // Drain the channel: a thread that changes a marked piece must not wait for a writer that gave up.
                 self.collect(receiver, |_| Ok(())).unwrap_or(());
-                false
             }
         }
+        result
     }
 
     fn write(&mut self, receiver: &Receiver<Piece>) -> Result<(), CheckpointError> {

@@ -1,7 +1,7 @@
 //! The contents of replies: the progress of a trainer, and what it waits for.
 
 use super::super::checkpoints::Rollback;
-use crate::message::Session;
+use crate::message::{Field, Session};
 use crate::steps::Standing;
 use crate::wire::Writer;
 
@@ -21,16 +21,19 @@ pub(super) fn encode_standing(standing: &Standing, start_epoch: u64, has_state: 
 
 pub(super) fn encode_rollback(rollback: Rollback) -> Writer {
     let mut head = Writer::new();
-    head.u64(rollback.epoch)
-        .u64(rollback.step)
-        .u8(u8::from(rollback.from_start));
+    head.u64(rollback.epoch).u64(rollback.step);
+    rollback.origin.encode(&mut head);
     head
 }
 
 pub(super) fn describe(session: &Session) -> String {
     let reduce = if session.mean { "mean" } else { "sum" };
+    let resume = match session.resume.as_str() {
+        "" => String::new(),
+        folder => format!(", to resume from `{folder}`"),
+    };
     format!(
-        "mode {}, {reduce}, checkpoints every {} steps in `{}`",
+        "mode {}, {reduce}, checkpoints every {} steps in `{}`{resume}",
         session.mode, session.checkpoint_every, session.checkpoints
     )
 }

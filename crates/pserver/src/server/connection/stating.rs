@@ -38,6 +38,16 @@ impl<S: Read + Write> Connection<S> {
 }
 
 impl State {
+    /// A trainer that had left the run before this one continues with the state it had then.
+    pub(in crate::server) fn adopt_states(&mut self) {
+        let progress = self.steps.progress();
+        for (kept, (next, _)) in self.kept.iter_mut().zip(progress) {
+            if let Some(kept) = kept {
+                kept.step = next;
+            }
+        }
+    }
+
     /// What a trainer sent for the start of exactly this step.
     fn kept_of(&self, trainer: u32, step: u64) -> Option<TrainerState> {
         let kept = self.kept.get(trainer as usize)?.clone();
