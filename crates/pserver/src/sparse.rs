@@ -4,6 +4,7 @@
 //! A table is divided into shards with a lock each. A shard keeps rows in slabs that never move, and finds them by an
 //! open-addressing index of row numbers; the ids are stored beside the rows.
 
+mod evicting;
 mod initial;
 mod shard;
 
@@ -34,6 +35,8 @@ pub struct Table {
     progress: Mutex<Progress>,
     /// The latest step of any trainer; rows are stamped with it.
     clock: AtomicU32,
+    /// Rows are dropped at the end of a step, not when another one needs their place.
+    evicts_by_step: bool,
 }
 
 impl Table {
@@ -74,7 +77,20 @@ impl Table {
             spec,
             progress: Mutex::default(),
             clock: AtomicU32::new(0),
+            evicts_by_step: false,
         })
+    }
+
+    /// For synchronous training: a full table drops rows at the end of a step ([`Table::evict`]).
+    pub fn by_step(self, evicts_by_step: bool) -> Table {
+        Table {
+            evicts_by_step,
+            ..self
+        }
+    }
+
+    fn evicts_by_step(&self) -> bool {
+        self.evicts_by_step && self.spec.limits.evict && self.rows_here > 0
     }
 
     pub fn row(&self) -> usize {
@@ -162,7 +178,11 @@ impl Table {
     /// Restores a row with its state from a checkpoint.
     pub fn restore(&self, id: u64, stamp: u32, data: &[f32]) -> Result<(), OverBudget> {
         let mut shard = self.shard(self.shard_of(id));
-        let number = self.create(&mut shard, id)?;
+        // Even beyond the limit: on another number of servers, rows are divided differently.
+        let number = match shard.find(id) {
+            Some(number) => number,
+            None => shard.insert(id, &self.spec.name)?,
+        };
         shard.set_stamp(number, stamp);
         shard.data_mut(number).copy_from_slice(data);
         Ok(())
@@ -310,7 +330,7 @@ impl Table {
 
     fn make_room(&self, shard: &mut Shard) -> Result<(), OverBudget> {
         let limit = (self.rows_here as usize).div_ceil(self.shards.len());
-        if limit == 0 || shard.held < limit {
+        if limit == 0 || shard.held < limit || self.evicts_by_step() {
             return Ok(());
         }
         if self.spec.limits.evict {

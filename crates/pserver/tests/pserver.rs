@@ -5,6 +5,8 @@
 mod checkpoints;
 #[path = "pserver/counters.rs"]
 mod counters;
+#[path = "pserver/eviction.rs"]
+mod eviction;
 #[path = "pserver/fuzz.rs"]
 mod fuzz;
 #[path = "pserver/restarts.rs"]

@@ -9,6 +9,7 @@ mod rows;
 mod stating;
 
 use std::io::{self, IoSlice, Read, Write};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::dense::Dense;
@@ -212,6 +213,10 @@ impl<S: Read + Write> Connection<S> {
                     false => 0,
                 };
                 state.steps = self.server.config.steps(session.mode, epoch);
+                let is_synchronous = session.mode == Mode::Sync;
+                self.server
+                    .is_synchronous
+                    .store(is_synchronous, Ordering::Relaxed);
                 state.session = Some(session);
             }
             Some(known) if *known != session => {

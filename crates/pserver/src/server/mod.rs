@@ -13,6 +13,7 @@ mod stat;
 mod trainer_state;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -101,6 +102,8 @@ pub struct Server {
     tensors: RwLock<Tensors>,
     saving: Arc<Saving>,
     checkpoints: CheckpointsLock,
+    /// The mode of the session, for tables: known before the first one is created.
+    is_synchronous: AtomicBool,
     /// Asynchronous pushes hold the read lock from when they are counted until they have changed the model. A
     /// checkpoint takes the write lock, so it falls between pushes.
     gate: RwLock<()>,
@@ -196,6 +199,7 @@ impl Server {
             tensors: RwLock::default(),
             saving: Arc::default(),
             checkpoints: CheckpointsLock::default(),
+            is_synchronous: AtomicBool::new(true),
             gate: RwLock::default(),
             config,
         })
@@ -310,6 +314,7 @@ impl Server {
                 &self.budget,
                 &self.saving,
             )?;
+            let table = table.by_step(self.is_synchronous.load(Ordering::Relaxed));
             Ok(Tensor::Table(Arc::new(table)))
         })
         .and_then(|tensor| match &tensor {
@@ -415,6 +420,7 @@ impl Server {
             if let Tensor::Table(table) = tensor {
                 table.set_clock(step);
                 table.drop_idle(step);
+                table.evict();
             }
         }
     }
