@@ -16,6 +16,8 @@ mod legacy;
 mod preparation;
 #[path = "data/python.rs"]
 mod python;
+#[path = "data/resume.rs"]
+mod resume;
 #[path = "data/ten_trainers.rs"]
 mod ten_trainers;
 #[path = "data/training.rs"]

@@ -272,7 +272,8 @@ pub struct PruneReply {
     /// Describes the ids in `removed`.
     #[serde(default)]
     pub jobs: Vec<PrunedJob>,
-    /// Set if some of it is not durable yet, as in [`KillReply::note`].
+    /// Set if a run stays because another job continues its training, or if some of it is not durable yet, as in
+    /// [`KillReply::note`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_core::duration;
-use paddlecloud_core::names::{DatacenterName, JobName, MAX_JOB_NAME, NameError, UserName};
+use paddlecloud_core::names::{DatacenterName, JobName, JobRef, MAX_JOB_NAME, NameError, UserName};
 use paddlecloud_core::plan::is_own_pserver;
 use paddlecloud_core::quantity::Cpu;
 use paddlecloud_core::spec::{self, JobSpec, Resources, SecretRef, SpecError, whole};
@@ -84,6 +84,9 @@ pub struct JobRequest {
     /// One line about this run, shown by `describe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// Continue the parameter-server training of an ended run of yours: its id, its name, or `last`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
     /// `PATH`, virtual environment and locale of the submitter; used by the embedded server only.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shell_env: BTreeMap<String, String>,
@@ -124,6 +127,9 @@ pub struct JobView {
     pub grace: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The id of the run whose training this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<String>,
 
     pub id: String,
     pub user: String,
@@ -199,9 +205,32 @@ impl JobRequest {
             start_limit: time("start_limit", self.start_limit.as_ref())?.unwrap_or(defaults.start_limit),
             grace: time("grace", self.grace.as_ref())?.unwrap_or(defaults.grace),
             comment: given(self.comment.as_deref()),
+            resume: None,
             shell_env: self.shell_env.clone(),
         };
+        self.check_resume(&spec)?;
         spec.check()
+    }
+
+    /// The run to continue, as typed. Only the server knows which one that is.
+    pub fn resume_ref(&self) -> Result<Option<JobRef>, SpecError> {
+        let parsed = self.resume.as_deref().map(str::parse).transpose();
+        parsed.map_err(|error: NameError| SpecError::remark("resume", error.to_string()))
+    }
+
+    fn check_resume(&self, spec: &JobSpec) -> Result<(), SpecError> {
+        match self.resume_ref()? {
+            Some(_) if spec.pservers == 0 => Err(SpecError::predicate(
+                "resume",
+                "needs parameter servers, and this job has none",
+            )
+            .with_hint("ask for some with `-pservers`")),
+            Some(_) if self.manifests => Err(SpecError::predicate(
+                "resume",
+                "cannot be in manifests: a job without this server does not find the earlier run",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The package on the cluster: `job_package`, or the uploaded folder below `home`.
@@ -273,6 +302,7 @@ impl JobView {
             start_limit: duration::print(spec.start_limit),
             grace: duration::print(spec.grace),
             comment: spec.comment.clone(),
+            resumed_from: spec.resume.as_ref().map(|run| run.id.to_string()),
 
             id: String::new(),
             user: user.to_string(),
@@ -450,6 +480,10 @@ mod tests {
             refused(|r| drop(r.envs.insert("A=B".into(), String::new()))),
             refused(|r| r.comment = Some("two\nlines".into())),
             refused(|r| r.comment = Some("é".repeat(201))),
+            refused(|r| r.resume = Some("my_job".into())),
+            refused(|r| r.resume = Some(String::new())),
+            refused(|r| (r.resume, r.pservers) = (Some("last".into()), Some(0))),
+            refused(|r| (r.resume, r.manifests) = (Some("last".into()), true)),
         ];
         insta::assert_snapshot!(texts.join("\n"), @r"
         `parallelism` must be between 1 and 10000, not 0
@@ -473,6 +507,11 @@ mod tests {
         `envs`: `A=B` is not the name of an environment variable
         `comment` must be one line without control characters
         `comment` has 201 characters; the limit is 200
+        `resume`: `_` is not allowed in a job name
+        `resume`: a job name must not be empty
+        `resume` needs parameter servers, and this job has none
+          hint: ask for some with `-pservers`
+        `resume` cannot be in manifests: a job without this server does not find the earlier run
         ");
     }
 }

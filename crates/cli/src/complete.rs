@@ -150,7 +150,7 @@ impl<'a> Line<'a> {
         match arg.get_id().as_str() {
             _ if !names.is_empty() => Sought::Words(beginning(names, last)),
             "job" if self.command().get_name() == "get" && !self.lists_workers() => Sought::Nothing,
-            "job" | "jobs" => Sought::Jobs,
+            "job" | "jobs" | "resume" => Sought::Jobs,
             "datacenter" => Sought::Datacenters,
             "name" if self.command().get_name() == "use" => Sought::Datacenters,
             "worker" => Sought::Workers(self.positionals.first().map(|job| (*job).to_owned())),

@@ -35,6 +35,7 @@ pub struct Submission {
 pub fn of_args(args: &Args) -> Result<Submission, CliError> {
     not_empty("topology", "a file of the package", args.topology.as_deref())?;
     not_empty("image", "an image", args.image.as_deref())?;
+    not_empty("resume", "a run", args.resume.as_deref())?;
     not_empty("registry", "a registry", args.registry.as_deref())?;
     let source = source(args);
     let request = args.request(&source)?;

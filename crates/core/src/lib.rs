@@ -14,6 +14,7 @@ pub mod plan;
 pub mod planted;
 pub mod ports;
 pub mod quantity;
+pub mod resumed;
 pub mod scheduler;
 pub mod spec;
 pub mod testing;

@@ -235,9 +235,11 @@ fn environment(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member)
     );
     set("PADDLE_PS_MEMORY", spec.pserver.memory.as_u64().to_string());
 
+    let resumed = spec.resume.iter().flat_map(|run| run.variables(&site.home));
     for (name, value) in fleet(spec, site, run, member)
         .into_iter()
         .chain(collective(spec, site, run, member))
+        .chain(resumed)
     {
         set(name, value);
     }
@@ -351,15 +353,17 @@ fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resumed::ResumedRun;
     use crate::testing::worker_variables;
 
     fn two_by_three() -> Vec<WorkerPlan> {
-        two_by_three_after(&[])
+        two_by_three_after(&[], None)
     }
 
-    /// With these trainers finished.
-    fn two_by_three_after(finished: &[u32]) -> Vec<WorkerPlan> {
+    /// With these trainers finished; a job that continues this run.
+    fn two_by_three_after(finished: &[u32], resume: Option<ResumedRun>) -> Vec<WorkerPlan> {
         let mut spec = JobSpec::new("my-job".parse().unwrap());
+        spec.resume = resume;
         spec.parallelism = 3;
         spec.pservers = 2;
         spec.package = Some("/pfs/local/home/me/demo".into());
@@ -449,10 +453,33 @@ mod tests {
     #[test]
     fn a_parameter_server_learns_which_trainers_have_finished() {
         for (finished, expected) in [(&[][..], None), (&[0, 2], Some("0,2"))] {
-            for worker in two_by_three_after(finished) {
+            for worker in two_by_three_after(finished, None) {
                 let expected = expected.filter(|_| worker.role == Role::Pserver);
                 let value = worker.env.get("PADDLE_PS_FINISHED").map(String::as_str);
                 assert_eq!(value, expected, "{} {}", worker.role, worker.index);
+            }
+        }
+    }
+
+    #[test]
+    fn every_worker_learns_which_run_its_job_continues() {
+        let run = ResumedRun {
+            id: crate::testing::samples::id(1),
+            output: ".paddlecloud/runs/j_0/my-job/output".into(),
+        };
+        for (worker, plain) in two_by_three_after(&[], Some(run.clone()))
+            .iter()
+            .zip(two_by_three())
+        {
+            let mut expected = plain.env.clone();
+            expected.insert("PADDLE_PS_RESUME".into(), run.id.to_string());
+            expected.insert(
+                "PADDLE_PS_RESUME_OUTPUT".into(),
+                "/pfs/local/home/me/.paddlecloud/runs/j_0/my-job/output".into(),
+            );
+            assert_eq!(worker.env, expected, "{} {}", worker.role, worker.index);
+            for name in worker_variables::RESUMED.split_whitespace() {
+                assert!(worker.env.contains_key(name) && !plain.env.contains_key(name));
             }
         }
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::plain_words;
 use crate::names::JobName;
 use crate::quantity::{Bytes, Cpu, counted};
+use crate::resumed::ResumedRun;
 
 /// The allowed range of each whole number of a job.
 pub const PARALLELISM: RangeInclusive<i64> = 1..=10_000;
@@ -126,8 +127,10 @@ pub struct JobSpec {
     /// The user's comment on this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
-    /// Variables of the submitter's shell that programs rely on (`PATH`, virtual environment, locale); embedded server
-    /// only.
+    /// The run whose training it continues; set by the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumedRun>,
+    /// Variables of the submitter's shell (`PATH`, virtual environment, locale); embedded server only.
     pub shell_env: BTreeMap<String, String>,
 }
 
@@ -238,6 +241,7 @@ impl JobSpec {
             start_limit: SignedDuration::from_mins(10),
             grace: SignedDuration::from_secs(30),
             comment: None,
+            resume: None,
             shell_env: BTreeMap::new(),
         }
     }

@@ -14,6 +14,7 @@ from embedded import ENDLESS, LIMIT_SECONDS, ONE_TRAINER, home, package  # noqa:
 
 import paddlecloud
 from paddlecloud import errors
+from paddlecloud.job import PaddleJob
 
 
 @pytest.fixture
@@ -97,6 +98,23 @@ def test_a_dry_run_starts_nothing(client, package):  # noqa: F811
     assert client.job_submit(package("pass"), name="dry", dry_run=True, **ONE_TRAINER).id == ""
     with pytest.raises(errors.NotFoundError):
         client.job_get("dry")
+
+
+def test_a_run_that_cannot_be_resumed_is_refused(client, package):  # noqa: F811
+    folder = package("pass")
+    assert run_to_end(client, folder, name="no-servers").status == "Succeeded"
+    with_server = {**ONE_TRAINER, "pservers": 1}
+    with pytest.raises(errors.ConflictError, match="had no parameter servers"):
+        client.job_submit(folder, resume="no-servers", **with_server)
+    with pytest.raises(errors.NotFoundError, match="no-such-run"):
+        client.job_submit(folder, resume="no-such-run", **with_server)
+    with pytest.raises(errors.BadRequestError, match="`resume` needs parameter servers"):
+        client.job_submit(folder, resume="last", **ONE_TRAINER)
+    again = PaddleJob(
+        job_name="again", entry_point="true", trainer_package_path=folder, pservers=1, resume="no-servers", client=client
+    )
+    with pytest.raises(errors.ConflictError, match="had no parameter servers"):
+        again.submit()
 
 
 def test_refusals_carry_code_name_message_and_hints(client, package):  # noqa: F811

@@ -110,6 +110,7 @@ fn rows(job: &JobView) -> Vec<(&'static str, String)> {
     ];
     rows.extend(job.message.clone().map(|message| ("message", message)));
     rows.extend(job.comment.clone().map(|comment| ("comment", comment)));
+    rows.extend(job.resumed_from.clone().map(|run| ("resumed from", run)));
     rows.extend([
         ("user", job.user.clone()),
         ("datacenter", job.datacenter.clone()),

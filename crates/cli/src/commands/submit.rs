@@ -142,6 +142,10 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", help_heading = "More options")]
     pub comment: Option<String>,
 
+    /// Continue the parameter-server training of an ended run: its id, its name, or `last`
+    #[arg(long, value_name = "RUN", help_heading = "More options")]
+    pub resume: Option<String>,
+
     /// Follow the log until the job ends; Ctrl-C leaves the job running
     #[arg(long, short = 'f', help_heading = "More options")]
     pub follow: bool,
@@ -194,6 +198,7 @@ impl Args {
             start_limit: self.start_limit.clone().map(Amount::Text),
             grace: self.grace.clone().map(Amount::Text),
             comment: self.comment.clone(),
+            resume: self.resume.clone(),
             dry_run: self.dry_run,
             manifests: self.manifests,
             ..JobRequest::default()

@@ -11,5 +11,8 @@ pub const PLANNED: &str = "PADDLE_INIT_NUM_GRADIENT_SERVERS PADDLE_INIT_TRAINER_
     PADDLE_DISTRI_BACKEND PADDLE_WITH_GLOO PADDLE_GLOO_RENDEZVOUS PADDLE_GLOO_FS_PATH MASTER_ADDR MASTER_PORT RANK \
     WORLD_SIZE LOCAL_RANK DMLC_NUM_WORKER DMLC_NUM_SERVER PYTHONUNBUFFERED OMP_NUM_THREADS PYTHONPATH";
 
+/// Set by [`crate::plan`] in jobs that continue an earlier run, and in no others.
+pub const RESUMED: &str = "PADDLE_PS_RESUME PADDLE_PS_RESUME_OUTPUT";
+
 /// Added by the engine: the folder of our programs in `PATH`, and the worker's own address.
 pub const FROM_ENGINE: &str = "PATH POD_IP";

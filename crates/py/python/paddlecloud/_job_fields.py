@@ -32,6 +32,7 @@ class JobFields(TypedDict, total=False):
     psmemory: int | str | None
     psports: int | None
     registry: str | None
+    resume: str | None
     retries: int | None
     secrets: list[str]
     start_limit: int | str | None
@@ -71,6 +72,7 @@ class JobView:
     pservers: int
     psmemory: str
     registry: str | None
+    resumed_from: str | None
     retries: int
     start_limit: str
     started: datetime | None

@@ -12,6 +12,7 @@ use paddlecloud_pfs::staging::StagedIdError;
 use super::accounts::UserRefusal;
 use super::info::NotReady;
 use super::provider_login::ProviderRefusal;
+use super::resume::ResumeRefusal;
 use super::tokens::TokenRefusal;
 use crate::accounts::AccountError;
 use crate::auth::AuthError;
@@ -59,6 +60,8 @@ pub enum AppError {
     Token(#[from] TokenRefusal),
     #[error(transparent)]
     Provider(#[from] ProviderRefusal),
+    #[error(transparent)]
+    Resume(#[from] ResumeRefusal),
 
     /// A thread panicked, or something happened that cannot.
     #[error("internal server error")]

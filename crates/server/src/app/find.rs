@@ -97,7 +97,7 @@ impl App {
         self.record_access(caller, action, "all users", "").await
     }
 
-    async fn no_such_job(&self, caller: &Caller, target: &JobRef) -> AppError {
+    pub(super) async fn no_such_job(&self, caller: &Caller, target: &JobRef) -> AppError {
         let latest = PageRequest {
             user: Some(caller.user.clone()),
             name: None,

@@ -33,12 +33,16 @@ impl App {
                 rule: FieldRule::Smaller,
             });
         };
-        let old = self.store.finished_before(&caller.user, before, MOST).await?;
+        let mut old = self.store.finished_before(&caller.user, before, MOST).await?;
+        let kept = match options.outputs {
+            true => self.keep_runs_in_use(&caller.user, &mut old),
+            false => None,
+        };
         let mut reply = PruneReply {
             removed: old.iter().map(ToString::to_string).collect(),
             bytes: 0,
             jobs: self.described(&old).await?,
-            note: None,
+            note: kept.clone(),
         };
         // A request to remove everything includes the latest package.
         let latest = match older_than.is_zero() {
@@ -60,13 +64,13 @@ impl App {
             reply.bytes = logs + strays + self.foresee_prune(caller, old, latest, outputs).await?;
             return Ok(reply);
         }
-        let mut last_error = None;
+        let (mut last_error, mut not_durable) = (None, None);
         for id in &old {
             // One run that cannot be removed must not block the others.
             match self.prune_one(caller, id, outputs).await {
                 Ok((bytes, note)) => {
                     reply.bytes += bytes;
-                    reply.note = note.or(reply.note);
+                    not_durable = note.or(not_durable);
                 }
                 Err(error) => {
                     tracing::warn!(%id, error = chain_of(&error), "a job could not be pruned");
@@ -76,6 +80,8 @@ impl App {
                 }
             }
         }
+        let notes = kept.into_iter().chain(not_durable);
+        reply.note = notes.reduce(|first, second| format!("{first}; {second}"));
         let swept = self.sweep_home(&caller.user, latest, strays).await;
         self.files.home_changed(caller);
         reply.bytes += swept?;
@@ -83,6 +89,23 @@ impl App {
             Some(error) if reply.removed.is_empty() => Err(error),
             _ => Ok(reply),
         }
+    }
+
+    /// Takes the runs off the list whose checkpoints another job needs; returns a note about them.
+    fn keep_runs_in_use(&self, user: &UserName, old: &mut Vec<JobId>) -> Option<String> {
+        let in_use = self.runs_in_use(user);
+        let kept: Vec<String> = old
+            .iter()
+            .filter(|id| in_use.contains(id))
+            .map(ToString::to_string)
+            .collect();
+        old.retain(|id| !in_use.contains(id));
+        (!kept.is_empty()).then(|| {
+            format!(
+                "{} stays with its output: a job that has not ended continues its training",
+                kept.join(", ")
+            )
+        })
     }
 
     /// The names and end times of jobs, because users do not know their jobs by id.
@@ -141,8 +164,13 @@ impl App {
     async fn sweep_runs(&self, user: &UserName, outputs: Outputs, removal: Removal) -> Result<u64, AppError> {
         let owner = user.clone();
         let runs = self.with_files(move |storage| storage.runs_of(&owner)).await?;
+        let in_use = self.runs_in_use(user);
         let mut bytes = 0;
         for run in runs {
+            let outputs = match in_use.contains(&run) {
+                true => Outputs::Stay,
+                false => outputs,
+            };
             if self.jobs.get_any(&run).await?.is_some() || self.store.may_be_unknown(&run) {
                 continue;
             }

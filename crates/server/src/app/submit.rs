@@ -74,7 +74,7 @@ impl App {
             self.check_disk()?;
             self.file_check_room(caller).await?;
         }
-        let spec = self.spec_of(caller, request).await?;
+        let spec = self.spec_of(caller, request, key.as_ref()).await?;
         let new_job = NewJob {
             user: caller.user.clone(),
             spec,
@@ -98,8 +98,13 @@ impl App {
         let submitted = self.run_to_completion(caller, account, kept, storing).await?;
         let in_the_way = self.in_the_way(&submitted.job).await;
         let python = self.programs_note(&submitted.job.spec).await;
+        let resumed = self
+            .resume_note(&caller.user, submitted.job.spec.resume.as_ref())
+            .await;
         let mut outcome = self.outcome(submitted);
-        outcome.notes.extend(in_the_way.into_iter().chain(python));
+        outcome
+            .notes
+            .extend(resumed.into_iter().chain(in_the_way).chain(python));
         Ok(outcome)
     }
 
@@ -198,6 +203,7 @@ impl App {
             });
         }
         self.secrets_check(&caller.user, &job.spec).await?;
+        self.resume_check(&job).await?;
         let kept = self.keep_packages(&caller.user).await;
         let checked = self.package_check(&caller.user, &job.spec).await;
         checked.map_err(|error| missing_package_error(&job, error))?;
@@ -257,6 +263,10 @@ impl App {
             self.package_check(&new_job.user, &new_job.spec).await?;
         }
         let (new_job, mut notes) = self.would_accept(new_job, name).await?;
+        notes.extend(
+            self.resume_note(&new_job.user, new_job.spec.resume.as_ref())
+                .await,
+        );
         notes.extend(self.unused(&new_job.spec));
         notes.extend(self.programs_note(&new_job.spec).await);
         Ok(SubmitOutcome {
@@ -333,7 +343,12 @@ impl App {
         Ok(base.with_suffix(&mark()))
     }
 
-    async fn spec_of(&self, caller: &Caller, mut request: JobRequest) -> Result<JobSpec, AppError> {
+    async fn spec_of(
+        &self,
+        caller: &Caller,
+        mut request: JobRequest,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<JobSpec, AppError> {
         let own = &self.config.datacenter;
         if let Some(other) = request.datacenter.as_deref().filter(|name| *name != own.as_str()) {
             let problem = format!(
@@ -350,6 +365,9 @@ impl App {
         }
         let package = request.package_path(&self.storage.home_name(&caller.user))?;
         let mut spec = request.to_spec(package)?;
+        if let Some(target) = request.resume_ref()? {
+            spec.resume = Some(self.resume_find(caller, &target, key).await?);
+        }
         // Printed manifests run elsewhere and cannot use secrets or programs of this server.
         if request.manifests {
             refuse_secrets(&spec)?;

@@ -13,6 +13,7 @@ mod links;
 mod names;
 mod prepare;
 mod pruning;
+mod resume;
 
 use std::sync::PoisonError;
 
@@ -29,6 +30,7 @@ use links::{bad_name, latest_key, lead, point, run_link, show};
 
 pub use prepare::HomeRuns;
 pub use pruning::Outputs;
+pub use resume::RunCheckpoints;
 
 /// The paths of a run, below the user's home unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]

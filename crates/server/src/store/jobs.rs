@@ -206,6 +206,19 @@ impl Store {
         rows.iter().map(id_of).collect()
     }
 
+    /// The run of a user that ended last.
+    pub async fn last_finished(&self, user: &UserName) -> Result<Option<Arc<Job>>, StoreError> {
+        let query = sqlx::query(
+            "SELECT id, document FROM jobs WHERE owner = $1 AND is_final = 1 ORDER BY finished DESC, id DESC LIMIT 1",
+        );
+        let row = query
+            .bind(user.as_str())
+            .fetch_optional(&self.reads)
+            .await
+            .map_err(|error| self.read_failed(error))?;
+        row.map(|row| job_of(&row).map(Arc::new)).transpose()
+    }
+
     /// Ids of the uploaded packages that a user's jobs were submitted with.
     pub async fn snapshots(&self, user: &UserName, except: &[JobId]) -> Result<HashSet<String>, StoreError> {
         let query = sqlx::query("SELECT id, snapshot FROM jobs WHERE owner = $1 AND snapshot IS NOT NULL");

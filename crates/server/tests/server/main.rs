@@ -21,6 +21,7 @@ mod package_turns;
 mod packages;
 mod quotas;
 mod resilience;
+mod resume;
 mod scopes;
 mod secrets;
 mod stage;

@@ -5,6 +5,7 @@ use paddlecloud_core::conductor::Refusal;
 use paddlecloud_core::scheduler::{Excess, LimitKind, ResourceKind, TooMuch};
 
 use super::{disk_is_full, internal, store_failed};
+use crate::app::{NoCheckpoints, ResumeRefusal};
 use crate::logs::LogsError;
 use crate::reconcile::{JobsError, Undone};
 
@@ -72,6 +73,31 @@ fn flags(problem: &TooMuch) -> Option<&'static str> {
         ResourceKind::Memory => "`-memory` or `-psmemory`",
         ResourceKind::Gpu => "`-gpu`",
     })
+}
+
+impl From<ResumeRefusal> for ErrorBody {
+    fn from(refusal: ResumeRefusal) -> ErrorBody {
+        let body = ErrorBody::new(ErrorName::Conflict, refusal.to_string());
+        match refusal {
+            ResumeRefusal::NoneEnded => body.with_hint("`paddlectl get jobs` lists them"),
+            ResumeRefusal::NotEnded { id, stopping: true, .. } => {
+                body.with_hint(format!("`paddlectl wait {id}` waits for its end"))
+            }
+            ResumeRefusal::NotEnded { id, .. } => body.with_hint(format!(
+                "stop it with `paddlectl kill {id}`, or wait for its end with `paddlectl wait {id}`"
+            )),
+            ResumeRefusal::NoServers { .. } => body.with_hint("leave out `-resume`"),
+            ResumeRefusal::NoCheckpoints { before: Some(id), .. } => {
+                body.with_hint(format!("it continued {id}: try `-resume {id}`"))
+            }
+            ResumeRefusal::NoCheckpoints { why, .. } => match why {
+                NoCheckpoints::NotStarted | NoCheckpoints::Removed => body.with_hint("leave out `-resume`"),
+                NoCheckpoints::NoneWritten => {
+                    body.with_hint("`ps.connect(checkpoint_every=100)` writes them; leave out `-resume` to train from the start")
+                }
+            },
+        }
+    }
 }
 
 impl From<LogsError> for ErrorBody {

@@ -50,6 +50,7 @@ impl From<AppError> for ErrorBody {
             AppError::User(refusal) => refusal.into(),
             AppError::Token(refusal) => refusal.into(),
             AppError::Provider(refusal) => refusal.into(),
+            AppError::Resume(refusal) => refusal.into(),
             AppError::NotReady(NotReady::DiskFull) | AppError::DiskFull => disk_is_full(),
             AppError::NotReady(NotReady::Thread) | AppError::Internal => internal(),
             AppError::NotReady(NotReady::Stopping | NotReady::Disk) => refused(ErrorName::Unavailable),
