@@ -36,10 +36,17 @@ pub fn run(requests: &[u8]) {
 
 /// A session that uses every request, undamaged.
 pub fn session(mode: Mode) -> Vec<u8> {
-    let optimizer = Optimizer::new(Rule::Adagrad { epsilon: 1e-6 }, 0.1);
+    let optimizer = Optimizer::new(
+        Rule::Adagrad {
+            epsilon: 1e-6,
+            lr_decay: 0.0,
+            initial: 0.0,
+        },
+        0.1,
+    );
     let dense = DenseSpec {
         name: "w".into(),
-        elements: 5,
+        shape: vec![5],
         optimizer: optimizer.clone(),
     };
     let table = TableSpec {
@@ -53,6 +60,7 @@ pub fn session(mode: Mode) -> Vec<u8> {
     let entry = |tensor, kind| Entry {
         tensor,
         rate: None,
+        optimizer: None,
         samples: 0,
         kind,
     };

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use crate::budget::{Budget, OverBudget, Reserved};
 use crate::message::{DenseSpec, TensorId};
-use crate::optimizer::{Pace, Progress, Rule, Update};
+use crate::optimizer::{Optimizer, Pace, Progress, Update};
 use crate::placement::{BLOCK, Layout};
 use crate::saving::{Piece, Saving};
 
@@ -14,7 +14,10 @@ const PARALLEL_FROM: usize = 1 << 20;
 /// A portion of a tensor. Blocks are locked one by one, so that pulls and pushes of other blocks can proceed.
 #[derive(Debug)]
 pub struct Dense {
-    pub spec: DenseSpec,
+    pub name: String,
+    pub shape: Vec<u64>,
+    /// The declared optimizer; a run that continues another one may bring other constants.
+    optimizer: RwLock<Arc<Optimizer>>,
     pub place: TensorId,
     pub layout: Layout,
     /// Elements on this server.
@@ -44,19 +47,15 @@ pub struct Block {
 
 impl Dense {
     pub fn new(
-        mut spec: DenseSpec,
+        spec: DenseSpec,
         place: TensorId,
         server: u32,
         servers: u32,
         budget: &Budget,
         saving: &Arc<Saving>,
     ) -> Result<Dense, OverBudget> {
-        // A dense tensor has no rows.
-        if let Rule::RowAdagrad { epsilon } = spec.optimizer.rule {
-            spec.optimizer.rule = Rule::Adagrad { epsilon };
-        }
         let layout = Layout {
-            elements: spec.elements,
+            elements: spec.elements(),
             first: place.first,
             servers,
         };
@@ -78,10 +77,29 @@ impl Dense {
             saving: Arc::clone(saving),
             layout,
             place,
-            spec,
+            name: spec.name,
+            shape: spec.shape,
+            optimizer: RwLock::new(Arc::new(spec.optimizer)),
             progress: Mutex::default(),
             _memory: memory,
         })
+    }
+
+    pub fn spec(&self) -> DenseSpec {
+        DenseSpec {
+            name: self.name.clone(),
+            shape: self.shape.clone(),
+            optimizer: Optimizer::clone(&self.optimizer()),
+        }
+    }
+
+    pub fn optimizer(&self) -> Arc<Optimizer> {
+        Arc::clone(&self.optimizer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the constants, which keep the state.
+    pub fn set_optimizer(&self, optimizer: Optimizer) {
+        *self.optimizer.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(optimizer);
     }
 
     pub fn blocks(&self) -> usize {
@@ -145,6 +163,7 @@ impl Dense {
 
     /// Sets the values; without `replace`, only if the tensor has none.
     pub fn assign(&self, values: &[f32], replace: bool) {
+        let optimizer = self.optimizer();
         let mut progress = self.progress();
         if progress.assigned && !replace {
             return;
@@ -152,11 +171,7 @@ impl Dense {
         for (index, chunk) in values.chunks(BLOCK as usize).enumerate() {
             let mut block = self.block_mut(index);
             block.values.copy_from_slice(chunk);
-            block.state.fill(0.0);
-            if self.spec.optimizer.average > 0 {
-                let start = block.state.len() - chunk.len();
-                block.state[start..].copy_from_slice(chunk);
-            }
+            optimizer.reset(chunk, &mut block.state);
         }
         *progress = DenseProgress {
             assigned: true,
@@ -164,9 +179,51 @@ impl Dense {
         };
     }
 
-    /// Applies one update with the sum of `gradients` in their order, divided by `divisor` if there is one.
-    pub fn update(&self, gradients: &[&[f32]], divisor: Option<f32>, pace: Pace, threads: usize) {
-        let update = self.spec.optimizer.begin(&mut self.progress().updates, pace);
+    /// Floats of state per element.
+    pub fn slots(&self) -> usize {
+        self.optimizer().state_per_element()
+    }
+
+    /// Calls `each` with the state of each block, slot after slot.
+    pub fn each_state<E>(&self, mut each: impl FnMut(&[f32]) -> Result<(), E>) -> Result<(), E> {
+        for slot in 0..self.slots() {
+            for index in 0..self.blocks.len() {
+                let block = self.block(index);
+                let count = block.values.len();
+                each(&block.state[slot * count..][..count])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the state, in the order of [`Dense::each_state`], and the progress.
+    pub fn set_state(&self, state: &[f32], updates: Progress) {
+        let mut progress = self.progress();
+        for index in 0..self.blocks.len() {
+            let mut block = self.block_mut(index);
+            let count = block.values.len();
+            for slot in 0..self.slots() {
+                let start = slot * self.local_elements + index * BLOCK as usize;
+                block.state[slot * count..][..count].copy_from_slice(&state[start..][..count]);
+            }
+        }
+        progress.updates = updates;
+    }
+
+    /// Applies one update with the sum of `gradients` in their order, divided by `divisor` if there is one. `optimizer`:
+    /// the constants of this update, if not those of the declared one.
+    pub fn update(
+        &self,
+        gradients: &[&[f32]],
+        divisor: Option<f32>,
+        pace: Pace,
+        optimizer: Option<&Optimizer>,
+        threads: usize,
+    ) {
+        let update = match optimizer {
+            Some(optimizer) => optimizer.begin(&mut self.progress().updates, pace),
+            None => self.optimizer().begin(&mut self.progress().updates, pace),
+        };
         let elements = gradients.first().map_or(0, |gradient| gradient.len());
         let threads = match elements < PARALLEL_FROM {
             true => 1,
@@ -221,7 +278,7 @@ impl Dense {
 
     /// The values, or their running average if `averaged` is set and an average is kept.
     pub fn shown<'a>(&self, block: &'a Block, averaged: bool) -> &'a [f32] {
-        match averaged && self.spec.optimizer.average > 0 {
+        match averaged && self.optimizer().average > 0 {
             true => &block.state[block.state.len() - block.values.len()..],
             false => &block.values,
         }
@@ -235,12 +292,12 @@ fn read(block: &RwLock<Block>) -> RwLockReadGuard<'_, Block> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optimizer::Optimizer;
+    use crate::optimizer::Rule;
 
     fn dense(elements: u64, server: u32, servers: u32) -> Dense {
         let spec = DenseSpec {
             name: "w".into(),
-            elements,
+            shape: vec![elements],
             optimizer: Optimizer::new(Rule::Sgd, 1.0),
         };
         let place = TensorId { id: 0, first: 0 };
@@ -276,9 +333,9 @@ mod tests {
         let dense = dense(1, 0, 1);
         dense.assign(&[0.0], false);
         // In another order, the small value would be lost.
-        dense.update(&[&[1e8], &[-1e8], &[1.0]], None, Pace::default(), 1);
+        dense.update(&[&[1e8], &[-1e8], &[1.0]], None, Pace::default(), None, 1);
         assert_eq!(values(&dense), [-1.0]);
-        dense.update(&[&[2.0], &[4.0]], Some(2.0), Pace::default(), 1);
+        dense.update(&[&[2.0], &[4.0]], Some(2.0), Pace::default(), None, 1);
         assert_eq!(values(&dense), [-4.0]);
     }
 
@@ -293,6 +350,7 @@ mod tests {
                 &[&gradient, &gradient, &gradient],
                 Some(3.0),
                 Pace::default(),
+                None,
                 threads,
             );
             values(&dense)
@@ -304,7 +362,7 @@ mod tests {
     fn a_tensor_beyond_the_memory_limit_is_refused_before_it_is_allocated() {
         let spec = DenseSpec {
             name: "huge".into(),
-            elements: 1 << 40,
+            shape: vec![1 << 20, 1 << 20],
             optimizer: Optimizer::new(Rule::Sgd, 1.0),
         };
         let error = Dense::new(

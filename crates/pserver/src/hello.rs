@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use crate::wire::{Reader, WireError, Writer};
 
 /// Incremented whenever the meaning of a message changes.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

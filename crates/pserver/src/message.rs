@@ -6,11 +6,13 @@
 mod field;
 mod request;
 
-use crate::optimizer::Optimizer;
+use std::sync::Arc;
+
+use crate::optimizer::{Optimizer, OutOfRange, Range, ranged};
 use crate::steps::Mode;
 
 pub use crate::refusal::{Code, Refused, reply};
-pub use crate::tensor_name::is_name;
+pub use crate::tensor_name::{NameError, check_name};
 pub use field::Field;
 pub use request::Request;
 
@@ -18,6 +20,8 @@ pub use request::Request;
 pub const MAX_ROW: u32 = 1 << 16;
 /// Maximum elements of one dense tensor.
 pub const MAX_ELEMENTS: u64 = 1 << 40;
+/// Maximum dimensions of a dense tensor: those of numpy.
+pub const MAX_RANK: usize = 64;
 
 /// What all trainers of a job agree on; the first to join decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +56,31 @@ pub enum Init {
     Normal { mean: f32, deviation: f32 },
 }
 
+impl Init {
+    /// Checks that rows can be drawn.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        match *self {
+            Init::Zero => Ok(()),
+            Init::Uniform { low, high } => {
+                ranged("low", f64::from(low), Range::Finite)?;
+                ranged("high", f64::from(high), Range::Finite)?;
+                match low <= high {
+                    true => Ok(()),
+                    false => Err(OutOfRange {
+                        name: "low",
+                        range: "at most `high`",
+                        value: f64::from(low),
+                    }),
+                }
+            }
+            Init::Normal { mean, deviation } => {
+                ranged("mean", f64::from(mean), Range::Finite)?;
+                ranged("deviation", f64::from(deviation), Range::NotNegative)
+            }
+        }
+    }
+}
+
 /// When a table drops rows: when it is full, or when they are old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
@@ -68,8 +97,14 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseSpec {
     pub name: String,
-    pub elements: u64,
+    pub shape: Vec<u64>,
     pub optimizer: Optimizer,
+}
+
+impl DenseSpec {
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -102,11 +137,13 @@ pub enum Encoding {
 }
 
 /// One gradient of a push.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     pub tensor: u32,
     /// Overrides the schedule.
     pub rate: Option<f32>,
+    /// Rate and constants of this update, instead of those of the declared optimizer.
+    pub optimizer: Option<Arc<Optimizer>>,
     /// The number of samples of the gradient, for schedules that count them.
     pub samples: u32,
     pub kind: EntryKind,

@@ -1,63 +1,80 @@
 //! How a gradient changes values: the optimizers, regularization, clipping and averaging.
 //!
-//! This file defines optimizers and begins their updates; `update` has the arithmetic and `encoding` the wire format.
+//! This file defines optimizers and begins their updates. `update` has the arithmetic, `constants` the names and ranges
+//! of their numbers, and `encoding` the wire format.
 
+mod constants;
 mod encoding;
+mod state;
 mod update;
 
 use crate::schedule::Schedule;
 
+pub use constants::{OutOfRange, Range, ranged};
 pub use update::{Update, all_finite};
 
-/// The rule and its constants.
+/// The rule and its constants. Flags select the form of another framework.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rule {
     Sgd,
     Momentum {
-        momentum: f32,
+        momentum: f64,
+        /// `v = momentum * v + (1 - dampening) * g`, but the first `v` is `g`.
+        dampening: f64,
         nesterov: bool,
     },
     Adagrad {
-        epsilon: f32,
+        epsilon: f64,
+        /// The rate of update t is divided by `1 + (t - 1) * lr_decay`.
+        lr_decay: f64,
+        /// The first value of the sums.
+        initial: f64,
     },
     /// One sum of squares per row; for a dense tensor the same as `Adagrad`.
     RowAdagrad {
-        epsilon: f32,
+        epsilon: f64,
     },
     Adam {
-        beta1: f32,
-        beta2: f32,
-        epsilon: f32,
+        beta1: f64,
+        beta2: f64,
+        epsilon: f64,
     },
     AdamW {
-        beta1: f32,
-        beta2: f32,
-        epsilon: f32,
-        decay: f32,
+        beta1: f64,
+        beta2: f64,
+        epsilon: f64,
+        decay: f64,
     },
     Adamax {
-        beta1: f32,
-        beta2: f32,
-        epsilon: f32,
+        beta1: f64,
+        beta2: f64,
+        epsilon: f64,
+        /// `max(beta2 * u, |g| + epsilon)`, as PyTorch; otherwise `max(beta2 * u + epsilon, |g|)`, as PaddlePaddle.
+        epsilon_inside: bool,
     },
     RmsProp {
-        rho: f32,
-        momentum: f32,
-        epsilon: f32,
+        rho: f64,
+        momentum: f64,
+        epsilon: f64,
+        /// Subtracts the square of the running mean of the gradient.
+        centered: bool,
+        /// `g / (sqrt(s) + epsilon)` and the rate applied to the velocity, as PyTorch; otherwise `g / sqrt(s + epsilon)`
+        /// and the rate inside the velocity, as PaddlePaddle.
+        epsilon_outside: bool,
     },
     AdaDelta {
-        rho: f32,
-        epsilon: f32,
+        rho: f64,
+        epsilon: f64,
     },
     Ftrl {
-        beta: f32,
-        l1: f32,
-        l2: f32,
+        beta: f64,
+        l1: f64,
+        l2: f64,
     },
     /// The form of 2017: `v = momentum * v - rate_i * (g + l2 * w); w += v`, where `scale` computes a rate for each
     /// element from the gradients without regularization.
     Velocity {
-        momentum: f32,
+        momentum: f64,
         scale: Scale,
     },
 }
@@ -68,21 +85,21 @@ pub enum Scale {
     One,
     /// `s += g * g; 1 / sqrt(s + epsilon)`
     Adagrad {
-        epsilon: f32,
+        epsilon: f64,
     },
     /// `s = rho * s + (1 - rho) * g * g`, starting with the first square; `1 / sqrt(s + epsilon)`
     DecayedAdagrad {
-        rho: f32,
-        epsilon: f32,
+        rho: f64,
+        epsilon: f64,
     },
     /// As `DecayedAdagrad`, with the variance: `1 / sqrt(s - mean * mean + epsilon)`
     RmsProp {
-        rho: f32,
-        epsilon: f32,
+        rho: f64,
+        epsilon: f64,
     },
     AdaDelta {
-        rho: f32,
-        epsilon: f32,
+        rho: f64,
+        epsilon: f64,
     },
 }
 
@@ -111,6 +128,10 @@ pub struct Optimizer {
     pub clip: f32,
     /// Steps over which the values are averaged; 0: no average.
     pub average: u32,
+    /// Rates and constants are computed in `f64` and rounded once, and Adam's correction is `1 - beta ^ t`, as in
+    /// PyTorch. Otherwise every constant is rounded to `f32` first, and the correction uses the product of the betas of
+    /// all updates, as in PaddlePaddle.
+    pub double: bool,
 }
 
 /// What changes from one update of a tensor to the next, apart from values and state.
@@ -120,8 +141,9 @@ pub struct Progress {
     pub updates: u64,
     /// Samples so far, as reported by the pushes.
     pub samples: u64,
-    beta1_power: f32,
-    beta2_power: f32,
+    /// The products of the betas of all updates.
+    pub beta1_power: f32,
+    pub beta2_power: f32,
 }
 
 /// What pushes specify about an update.
@@ -148,46 +170,27 @@ impl Optimizer {
     pub fn new(rule: Rule, rate: f32) -> Optimizer {
         Optimizer {
             rule,
-            schedule: Schedule::constant(rate),
+            schedule: Schedule::constant(f64::from(rate)),
             l1: 0.0,
             l2: 0.0,
             proximal_l1: 0.0,
             clip: 0.0,
             average: 0,
+            double: false,
         }
     }
 
-    /// Floats of state per element; one more for an average.
-    pub fn state_per_element(&self) -> usize {
-        let of_rule = match self.rule {
-            Rule::Sgd | Rule::RowAdagrad { .. } => 0,
-            Rule::Momentum { .. } | Rule::Adagrad { .. } => 1,
-            Rule::RmsProp { momentum: 0.0, .. } => 1,
-            Rule::RmsProp { .. } | Rule::AdaDelta { .. } | Rule::Ftrl { .. } => 2,
-            Rule::Adam { .. } | Rule::AdamW { .. } | Rule::Adamax { .. } => 2,
-            Rule::Velocity { momentum, scale } => scale.state_per_element() + usize::from(momentum != 0.0),
-        };
-        of_rule + usize::from(self.average > 0)
-    }
-
-    /// Floats of state per row, independent of its length.
-    pub fn state_per_row(&self) -> usize {
-        usize::from(matches!(self.rule, Rule::RowAdagrad { .. }))
-    }
-
-    /// Begins the next update.
+    /// Begins the next update. `progress` is that of the tensor, whichever optimizer made its earlier updates.
     pub fn begin(&self, progress: &mut Progress, pace: Pace) -> Update {
         progress.samples = progress.samples.saturating_add(pace.samples);
-        let rate = pace
-            .rate
-            .unwrap_or_else(|| self.schedule.rate(progress.updates, progress.samples));
+        let rate = match pace.rate {
+            Some(rate) => f64::from(rate),
+            None => self.schedule.rate(progress.updates, progress.samples),
+        };
         progress.updates += 1;
-        if let Rule::Adam { beta1, beta2, .. }
-        | Rule::AdamW { beta1, beta2, .. }
-        | Rule::Adamax { beta1, beta2, .. } = self.rule
-        {
-            progress.beta1_power *= beta1;
-            progress.beta2_power *= beta2;
+        if let Some((beta1, beta2)) = self.rule.betas() {
+            progress.beta1_power *= beta1 as f32;
+            progress.beta2_power *= beta2 as f32;
         }
         Update::new(self, progress, rate)
     }

@@ -21,10 +21,12 @@ pub enum Code {
     NotFinite,
     NoCheckpoint,
     Credentials,
+    /// Trainers contradict each other about `step`.
+    Conflict,
 }
 
 impl Code {
-    const ALL: [Code; 7] = [
+    const ALL: [Code; 8] = [
         Code::Other,
         Code::RolledBack,
         Code::Fenced,
@@ -32,6 +34,7 @@ impl Code {
         Code::NotFinite,
         Code::NoCheckpoint,
         Code::Credentials,
+        Code::Conflict,
     ];
 
     /// An unknown code, from a newer server, becomes `Other`.

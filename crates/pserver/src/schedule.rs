@@ -1,5 +1,8 @@
 //! Learning rates that depend on the number of updates or samples so far.
 
+use std::fmt;
+
+use crate::optimizer::{OutOfRange, Range, ranged};
 use crate::wire::{Reader, WireError, Writer, bounded};
 
 /// Maximum steps of a piecewise schedule.
@@ -54,7 +57,7 @@ pub enum Counts {
     Samples,
 }
 
-/// A learning rate for every update. Computed in `f64` and rounded once.
+/// A learning rate for every update, computed in `f64`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     pub base: f64,
@@ -65,9 +68,9 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    pub fn constant(rate: f32) -> Schedule {
+    pub fn constant(rate: f64) -> Schedule {
         Schedule {
-            base: f64::from(rate),
+            base: rate,
             shape: Shape::Constant,
             counts: Counts::Updates,
             warmup: 0,
@@ -75,15 +78,59 @@ impl Schedule {
     }
 
     /// The rate of an update after `updates` others; `samples` includes its own.
-    pub fn rate(&self, updates: u64, samples: u64) -> f32 {
+    pub fn rate(&self, updates: u64, samples: u64) -> f64 {
         let t = match self.counts {
             Counts::Updates => updates,
             Counts::Samples => samples,
         };
         if t < self.warmup {
-            return (self.base * (t + 1) as f64 / self.warmup as f64) as f32;
+            return self.base * (t + 1) as f64 / self.warmup as f64;
         }
-        self.after_warmup(t - self.warmup) as f32
+        self.after_warmup(t - self.warmup)
+    }
+
+    /// Checks that every number is one that gives rates of at least 0.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let base = match self.shape {
+            Shape::Constant => "lr",
+            _ => "base",
+        };
+        ranged(base, self.base, Range::NotNegative)?;
+        let finite = |name, value| ranged(name, value, Range::Finite);
+        let not_negative = |name, value| ranged(name, value, Range::NotNegative);
+        let positive = |name, value| ranged(name, value, Range::Positive);
+        match &self.shape {
+            Shape::Constant => Ok(()),
+            Shape::Exponential { decay, every, .. } => {
+                not_negative("decay", *decay)?;
+                positive("every", *every)
+            }
+            Shape::InverseTime { decay, every } => {
+                not_negative("decay", *decay)?;
+                positive("every", *every as f64)
+            }
+            Shape::InversePower { decay, power } => {
+                not_negative("decay", *decay)?;
+                finite("power", *power)
+            }
+            Shape::Linear { slope, end } => {
+                finite("slope", *slope)?;
+                not_negative("end", *end)
+            }
+            Shape::Polynomial { end, steps, power } => {
+                not_negative("end", *end)?;
+                positive("steps", *steps as f64)?;
+                not_negative("power", *power)
+            }
+            Shape::Cosine { end, steps } => {
+                not_negative("end", *end)?;
+                positive("steps", *steps as f64)
+            }
+            Shape::Piecewise(pieces) => {
+                let mut rates = pieces.iter().map(|(_, rate)| *rate);
+                rates.try_for_each(|rate| not_negative("boundaries", rate))
+            }
+        }
     }
 
     fn after_warmup(&self, t: u64) -> f64 {
@@ -198,6 +245,19 @@ impl Schedule {
     }
 }
 
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.shape {
+            Shape::Constant => write!(f, "lr={}", self.base),
+            shape => write!(f, "base={}, {shape:?}", self.base),
+        }?;
+        match self.warmup {
+            0 => Ok(()),
+            warmup => write!(f, ", warmup={warmup}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +308,7 @@ mod tests {
             warmup: 4,
             ..of(Shape::Piecewise(vec![(1, 0.5)]))
         };
-        let rates: Vec<f32> = (0..6).map(|t| schedule.rate(t, 0)).collect();
+        let rates: Vec<f64> = (0..6).map(|t| schedule.rate(t, 0)).collect();
         assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0, 0.5]);
     }
 

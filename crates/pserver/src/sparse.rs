@@ -10,11 +10,11 @@ mod shard;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::budget::{Budget, OverBudget};
 use crate::message::{TableSpec, TensorId};
-use crate::optimizer::{Pace, Progress, Update};
+use crate::optimizer::{Optimizer, Pace, Progress, Update};
 use crate::placement::mix;
 use crate::saving::{Piece, Saving};
 use initial::InitialValues;
@@ -26,7 +26,10 @@ const EVICTED_SHARE: usize = 16;
 
 #[derive(Debug)]
 pub struct Table {
+    /// As first declared; `optimizer` has the constants that count.
     pub spec: TableSpec,
+    /// A run that continues another one may bring other constants.
+    optimizer: RwLock<Arc<Optimizer>>,
     pub place: TensorId,
     /// Maximum rows on this server; 0: limited only by memory.
     rows_here: u64,
@@ -52,7 +55,6 @@ impl Table {
             spec.row as usize * (1 + spec.optimizer.state_per_element()) + spec.optimizer.state_per_row();
         let shape = RowShape {
             width,
-            averaged: spec.optimizer.average > 0,
             slab_bits: (SLAB_BYTES / 4 / width.max(1)).clamp(16, 4096).ilog2(),
         };
         let shard = |_| {
@@ -73,6 +75,7 @@ impl Table {
             shards: (0..shards.max(1)).map(shard).collect::<Result<_, OverBudget>>()?,
             rows_here: spec.limits.rows.div_ceil(u64::from(servers)),
             values: InitialValues::new(&spec),
+            optimizer: RwLock::new(Arc::new(spec.optimizer.clone())),
             place,
             spec,
             progress: Mutex::default(),
@@ -133,9 +136,30 @@ impl Table {
         })
     }
 
-    /// Begins an update that may be applied in several portions, each with other ids.
-    pub fn begin(&self, pace: Pace) -> Update {
-        self.spec.optimizer.begin(&mut self.progress(), pace)
+    /// Begins an update that may be applied in several portions, each with other ids. `optimizer`: the constants of this
+    /// update, if not those of the declared one.
+    pub fn begin(&self, pace: Pace, optimizer: Option<&Optimizer>) -> Update {
+        match optimizer {
+            Some(optimizer) => optimizer.begin(&mut self.progress(), pace),
+            None => self.optimizer().begin(&mut self.progress(), pace),
+        }
+    }
+
+    /// The declaration with the constants that count now.
+    pub fn described(&self) -> TableSpec {
+        TableSpec {
+            optimizer: Optimizer::clone(&self.optimizer()),
+            ..self.spec.clone()
+        }
+    }
+
+    pub fn optimizer(&self) -> Arc<Optimizer> {
+        Arc::clone(&self.optimizer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the constants, which keep the state.
+    pub fn set_optimizer(&self, optimizer: Optimizer) {
+        *self.optimizer.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(optimizer);
     }
 
     /// Updates rows. Skips ids without a row (not admitted, or dropped meanwhile).
@@ -165,11 +189,9 @@ impl Table {
                 let number = self.create(shard, ids[at as usize])?;
                 // Also of a row that exists: the next checkpoint of changed rows must have it.
                 shard.set_stamp(number, stamp);
-                let data = shard.data_mut(number);
-                let values = &rows[at as usize * row..][..row];
-                data.fill(0.0);
-                data[..row].copy_from_slice(values);
-                self.start_average(shard, number);
+                let (values, state) = shard.data_mut(number).split_at_mut(row);
+                values.copy_from_slice(&rows[at as usize * row..][..row]);
+                self.optimizer().reset(values, state);
             }
             Ok(())
         })
@@ -312,9 +334,9 @@ impl Table {
             return Ok(None);
         }
         let number = self.create(shard, id)?;
-        let row = self.row();
-        self.values.fill(id, &mut shard.data_mut(number)[..row]);
-        self.start_average(shard, number);
+        let (values, state) = shard.data_mut(number).split_at_mut(self.row());
+        self.values.fill(id, values);
+        self.optimizer().reset(values, state);
         Ok(Some(number))
     }
 
@@ -344,16 +366,6 @@ impl Table {
             used: shard.held as u64 * width,
             limit: limit as u64 * width,
         })
-    }
-
-    fn start_average(&self, shard: &mut Shard, number: u32) {
-        if shard.shape.averaged {
-            let row = self.row();
-            let data = shard.data_mut(number);
-            let (start, end) = (data.len() - row, data.len());
-            data.copy_within(..row, start);
-            debug_assert_eq!(data[start..end].len(), row);
-        }
     }
 
     fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {

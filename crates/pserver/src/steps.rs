@@ -4,6 +4,8 @@
 //! parts. A server commits a step when every participant is ready. Therefore two servers are never more than one step
 //! apart, and if one has committed a step, the others hold everything they need to commit it too.
 
+mod parts;
+
 use std::fmt;
 
 /// How the pushes of several trainers are combined.

@@ -5,6 +5,9 @@
 
 use std::io::{self, Read};
 
+use crate::optimizer::OutOfRange;
+use crate::tensor_name::NameError;
+
 /// Maximum bytes of a head: names, tensor ids and numbers, never tensor data.
 pub const MAX_HEAD: usize = 1 << 20;
 /// Maximum bytes of a body. The actual limit of a request follows from the tensors it names.
@@ -15,7 +18,7 @@ pub const MAX_TEXT: usize = 4096;
 pub const FRAME_BYTES: usize = 16;
 
 /// Why bytes are not a message.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WireError {
     #[error("a message ends too early")]
     Short,
@@ -31,6 +34,10 @@ pub enum WireError {
     Unknown { what: &'static str, found: u64 },
     #[error("{0} is not valid text")]
     NotText(&'static str),
+    #[error(transparent)]
+    Constant(#[from] OutOfRange),
+    #[error("{0}")]
+    Name(#[from] NameError),
 }
 
 /// The start of a message: its kind and the sizes of head and body.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use paddlecloud_pserver::client::{Client, ClientError, Config, Gradients, Listener, read_parameter};
 use paddlecloud_pserver::hello::RunSecret;
 use paddlecloud_pserver::message::{Code, DenseSpec, Session};
-use paddlecloud_pserver::optimizer::Pace;
+use paddlecloud_pserver::optimizer::{Optimizer, Pace};
 use paddlecloud_pserver::server::{self, Admission, Server};
 use paddlecloud_pserver::steps::Mode;
 use pyo3::create_exception;
@@ -239,10 +239,11 @@ impl PsClient {
         value: &Bound<'_, PyAny>,
         optimizer: OptimizerArgs,
     ) -> PyResult<()> {
+        let shape = arrays::shape(value)?;
         let value = Floats::new(value)?;
         let spec = DenseSpec {
             name,
-            elements: value.as_slice().len() as u64,
+            shape,
             optimizer: optimizer.parse()?,
         };
         self.call(py, |client| client.create_dense(spec, value.as_slice()))
@@ -264,7 +265,9 @@ impl PsClient {
         gradients: Vec<(String, Bound<'_, PyAny>)>,
         rate: Option<f32>,
         samples: u64,
+        optimizer: Option<OptimizerArgs>,
     ) -> PyResult<()> {
+        let optimizer = parse_optional(optimizer)?;
         let gradients = gradients
             .iter()
             .map(|(name, values)| Ok((name.as_str(), Floats::new(values)?)))
@@ -274,7 +277,7 @@ impl PsClient {
                 .iter()
                 .map(|(name, values)| (*name, values.as_slice()))
                 .collect();
-            client.push(&slices, Pace { rate, samples })
+            client.push_with(&slices, Pace { rate, samples }, optimizer)
         })
     }
 
@@ -315,12 +318,41 @@ impl PsClient {
         gradients: &Bound<'_, PyAny>,
         rate: Option<f32>,
         samples: u64,
+        optimizer: Option<OptimizerArgs>,
     ) -> PyResult<()> {
+        let optimizer = parse_optional(optimizer)?;
         let wanted = ids(wanted)?;
         let gradients = Floats::new(gradients)?;
         self.call(py, |client| {
             let pace = Pace { rate, samples };
-            client.push_rows(name, wanted.as_slice(), gradients.as_slice(), pace)
+            client.push_rows_with(name, wanted.as_slice(), gradients.as_slice(), pace, optimizer)
+        })
+    }
+
+    /// Fills `state`, one slot after the other. Returns updates, samples, and the powers of Adam's betas.
+    fn optimizer_state(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        state: &Bound<'_, PyAny>,
+    ) -> PyResult<(u64, u64, (f32, f32))> {
+        let mut state = FloatsMut::new(state)?;
+        let progress = self.call(py, |client| client.optimizer_state(name, state.as_mut_slice()))?;
+        let powers = (progress.beta1_power, progress.beta2_power);
+        Ok((progress.updates, progress.samples, powers))
+    }
+
+    fn set_optimizer_state(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        counts: (u64, u64),
+        powers: Option<(f32, f32)>,
+        state: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let state = Floats::new(state)?;
+        self.call(py, |client| {
+            client.set_optimizer_state(name, counts, powers, state.as_slice())
         })
     }
 
@@ -389,6 +421,11 @@ impl PsClient {
     }
 }
 
+fn parse_optional(optimizer: Option<OptimizerArgs>) -> PyResult<Option<Arc<Optimizer>>> {
+    let parsed = optimizer.map(OptimizerArgs::parse).transpose()?;
+    Ok(parsed.map(Arc::new))
+}
+
 fn failure(watch: &Watch, error: ClientError) -> PyErr {
     let message = error.to_string();
     match error {
@@ -402,11 +439,17 @@ fn failure(watch: &Watch, error: ClientError) -> PyErr {
             Code::Fenced => Fenced::new_err(message),
             Code::Memory => OutOfMemory::new_err(message),
             Code::NotFinite => NotFinite::new_err(message),
-            Code::Other | Code::NoCheckpoint | Code::Credentials => PsError::new_err(message),
+            Code::Other | Code::NoCheckpoint | Code::Credentials | Code::Conflict => {
+                PsError::new_err(message)
+            }
         },
         ClientError::NoSuchTensor(_)
         | ClientError::Elements { .. }
         | ClientError::Kind { .. }
+        | ClientError::Constant(_)
+        | ClientError::Name(_)
+        | ClientError::State { .. }
+        | ClientError::Head { .. }
         | ClientError::RowCount { .. } => PyValueError::new_err(message),
         _ => PsError::new_err(message),
     }

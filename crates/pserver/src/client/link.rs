@@ -9,7 +9,7 @@ use crate::hello::{self, Expected, HelloError, Identity, RunSecret};
 use crate::message::{Refused, Request, reply};
 use crate::shared::{self, Shared};
 use crate::stream::{Stream, prepare, read_vectored, write_vectored};
-use crate::wire::{FRAME_BYTES, Frame, Reader, WireError};
+use crate::wire::{FRAME_BYTES, Frame, MAX_HEAD, Reader, WireError};
 
 use super::ClientError;
 
@@ -117,8 +117,8 @@ impl Link {
             self.connect().inspect_err(|_| self.broken_since = None)?;
             let stream = self.stream.as_mut().expect("connected above");
             match write_request(stream, request, body) {
-                Ok(()) => return Ok(()),
-                Err(error) => self.broke(error)?,
+                Err(ClientError::Io(error)) => self.broke(error)?,
+                other => return other,
             }
         }
     }
@@ -277,8 +277,11 @@ fn is_on_this_machine(stream: &TcpStream) -> bool {
     }
 }
 
-fn write_request(stream: &mut Stream, request: &Request, body: &[&[u8]]) -> io::Result<()> {
+fn write_request(stream: &mut Stream, request: &Request, body: &[&[u8]]) -> Result<(), ClientError> {
     let head = request.encode();
+    if head.len() > MAX_HEAD {
+        return Err(ClientError::Head { bytes: head.len() });
+    }
     let frame = Frame {
         kind: request.kind(),
         head: head.len(),
@@ -287,7 +290,7 @@ fn write_request(stream: &mut Stream, request: &Request, body: &[&[u8]]) -> io::
     let frame = frame.encode();
     let mut slices = vec![IoSlice::new(&frame), IoSlice::new(&head)];
     slices.extend(body.iter().map(|bytes| IoSlice::new(bytes)));
-    write_vectored(stream, &mut slices)
+    Ok(write_vectored(stream, &mut slices)?)
 }
 
 /// Reads the next final reply and returns its head; passes on what the server waits for in the meantime.

@@ -9,8 +9,10 @@ mod compress;
 mod declarations;
 mod link;
 mod model;
+mod pushing;
 mod rows;
 mod stat;
+mod states;
 
 use std::collections::HashMap;
 use std::io;
@@ -18,16 +20,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hello::{HelloError, Identity, RunSecret};
-use crate::message::{DenseSpec, Encoding, Entry, EntryKind, Refused, Request, Session, TableSpec, TensorId};
-use crate::optimizer::Pace;
+use crate::message::{DenseSpec, NameError, Refused, Request, Session, TableSpec, TensorId, check_name};
+use crate::optimizer::OutOfRange;
 use crate::placement::Layout;
 use crate::steps::Mode;
-use crate::wire::{WireError, bytes_of, bytes_of_mut};
+use crate::wire::{MAX_HEAD, WireError, bytes_of, bytes_of_mut};
 
 pub use compress::Gradients;
 use declarations::Declaration;
 pub use link::{Link, LinkConfig, Listener, Sink};
-pub use model::{ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table};
+pub use model::{
+    ModelError, is_table, parameter_path, parameters, read_parameter, read_table, write_parameter,
+    write_table,
+};
 pub use rows::Rows;
 pub use stat::stat;
 
@@ -78,6 +83,14 @@ pub enum ClientError {
         expected: usize,
         numbers: usize,
     },
+    #[error(transparent)]
+    Constant(#[from] OutOfRange),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("`{name}` has {expected} floats of optimizer state, not {found}")]
+    State { name: String, expected: u64, found: u64 },
+    #[error("a request names too many tensors: {bytes} bytes are more than {MAX_HEAD}")]
+    Head { bytes: usize },
     #[error("interrupted")]
     Interrupted,
     #[error(transparent)]
@@ -122,7 +135,7 @@ pub struct Known {
 
 #[derive(Debug, Clone)]
 pub enum KnownKind {
-    Dense(Layout),
+    Dense(Layout, DenseSpec),
     Table(TableSpec),
 }
 
@@ -250,7 +263,9 @@ impl Client {
 
     /// Creates a dense tensor. Trainer 0 provides its initial values; those of other trainers are ignored.
     pub fn create_dense(&mut self, spec: DenseSpec, values: &[f32]) -> Result<(), ClientError> {
-        let elements = spec.elements;
+        check_name(&spec.name)?;
+        spec.optimizer.check()?;
+        let elements = spec.elements();
         if values.len() as u64 != elements {
             return Err(ClientError::Elements {
                 name: spec.name,
@@ -259,13 +274,13 @@ impl Client {
             });
         }
         let name = spec.name.clone();
-        let place = self.create(&name, Declaration::Dense(spec))?;
+        let place = self.create(&name, Declaration::Dense(spec.clone()))?;
         let layout = Layout {
             elements,
             first: place.first,
             servers: self.servers(),
         };
-        let kind = KnownKind::Dense(layout);
+        let kind = KnownKind::Dense(layout, spec);
         self.tensors.insert(name.clone(), Known { place, kind });
         match self.config.trainer {
             0 => self.assign(&name, values, false),
@@ -275,6 +290,9 @@ impl Client {
 
     /// Creates a sparse table.
     pub fn create_table(&mut self, spec: TableSpec) -> Result<(), ClientError> {
+        check_name(&spec.name)?;
+        spec.optimizer.check()?;
+        spec.init.check()?;
         let place = self.create(&spec.name, Declaration::Table(spec.clone()))?;
         let kind = KnownKind::Table(spec.clone());
         self.tensors.insert(spec.name, Known { place, kind });
@@ -291,70 +309,6 @@ impl Client {
         });
         let exchanges = exchanges.collect();
         self.run(exchanges, values.len() * 4)?;
-        Ok(())
-    }
-
-    /// Adds dense gradients to this trainer's step. In asynchronous modes they change the model immediately.
-    pub fn push(&mut self, gradients: &[(&str, &[f32])], pace: Pace) -> Result<(), ClientError> {
-        let mut entries = Vec::new();
-        for (name, values) in gradients {
-            entries.push((self.dense(name, values.len())?, *name, *values));
-        }
-        let compressed = self.compress(&entries)?;
-        let mut exchanges = Vec::new();
-        for server in 0..self.servers() {
-            let mut body = Vec::new();
-            let mut heads = Vec::new();
-            for (at, ((place, layout), _, values)) in entries.iter().enumerate() {
-                if layout.local_elements(server) == 0 {
-                    continue;
-                }
-                let encoding = match compressed.get(at) {
-                    Some(of_servers) => {
-                        let portion = &of_servers[server as usize];
-                        body.push(&portion.bytes[..]);
-                        portion.encoding
-                    }
-                    None => {
-                        body.extend(pieces(values, layout, server));
-                        Encoding::F32
-                    }
-                };
-                heads.push(Entry {
-                    tensor: place.id,
-                    rate: pace.rate,
-                    samples: samples(pace),
-                    kind: EntryKind::Dense(encoding),
-                });
-            }
-            exchanges.push(self.push_exchange(server, heads, body));
-        }
-        let bytes = gradients.iter().map(|(_, values)| values.len() * 4).sum();
-        self.run_push(exchanges, bytes)
-    }
-
-    fn push_exchange<'a>(
-        &self,
-        server: u32,
-        entries: Vec<Entry>,
-        body: Vec<&'a [u8]>,
-    ) -> Option<Exchange<'a>> {
-        let is_empty = entries.is_empty();
-        let request = Request::Push {
-            epoch: self.epoch,
-            step: self.step,
-            part: self.parts[server as usize],
-            entries,
-        };
-        (!is_empty).then(|| exchange(request, body))
-    }
-
-    fn run_push(&mut self, exchanges: Vec<Option<Exchange<'_>>>, bytes: usize) -> Result<(), ClientError> {
-        let sent: Vec<bool> = exchanges.iter().map(Option::is_some).collect();
-        self.run(exchanges, bytes)?;
-        for (part, sent) in self.parts.iter_mut().zip(sent) {
-            *part += u32::from(sent);
-        }
         Ok(())
     }
 
@@ -479,7 +433,7 @@ impl Client {
 
     fn dense(&self, name: &str, elements: usize) -> Result<(TensorId, Layout), ClientError> {
         let known = self.tensor(name)?;
-        let KnownKind::Dense(layout) = known.kind else {
+        let KnownKind::Dense(layout, _) = known.kind else {
             return Err(ClientError::Kind {
                 name: name.to_owned(),
                 is: "sparse table",
@@ -538,11 +492,6 @@ impl Client {
         let result = results.into_iter().collect();
         self.settle(result)
     }
-}
-
-/// The number of samples, capped at `u32::MAX`.
-fn samples(pace: Pace) -> u32 {
-    u32::try_from(pace.samples).unwrap_or(u32::MAX)
 }
 
 fn exchange(request: Request, body: Vec<&[u8]>) -> Exchange<'_> {

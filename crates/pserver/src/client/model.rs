@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use crate::tensor_name::is_name;
+use crate::tensor_name::{DONE, IDS, file_name, name_of_file};
 use crate::wire::{Reader, bytes_of, bytes_of_ids, bytes_of_ids_mut, bytes_of_mut};
 
 use super::{Client, ClientError, KnownKind};
@@ -45,7 +45,7 @@ impl Client {
             move |source| ModelError::Write { path, source }
         };
         fs::create_dir_all(folder).map_err(write(folder))?;
-        let done = folder.join("done");
+        let done = folder.join(DONE);
         match fs::remove_file(&done) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write(&done)(error).into()),
             _ => {}
@@ -53,9 +53,9 @@ impl Client {
         let mut names: Vec<String> = self.tensors.keys().cloned().collect();
         names.sort();
         for name in names {
-            let path = folder.join(&name);
+            let path = folder.join(file_name(&name));
             match self.tensor(&name)?.kind.clone() {
-                KnownKind::Dense(layout) => {
+                KnownKind::Dense(layout, _) => {
                     let mut values = vec![0.0; layout.elements as usize];
                     self.pull(&mut [(&name, &mut values)], true)?;
                     write_parameter(&path, &values).map_err(write(&path))?;
@@ -86,15 +86,15 @@ impl Client {
 
     /// Loads the values of a saved model into all tensors this client knows.
     pub fn load(&mut self, folder: &Path) -> Result<(), ClientError> {
-        if !folder.join("done").exists() {
+        if !folder.join(DONE).exists() {
             return Err(ModelError::Incomplete(folder.to_owned()).into());
         }
         let mut names: Vec<String> = self.tensors.keys().cloned().collect();
         names.sort();
         for name in names {
-            let path = folder.join(&name);
+            let path = parameter_path(folder, &name);
             match &self.tensor(&name)?.kind {
-                KnownKind::Dense(_) => {
+                KnownKind::Dense(..) => {
                     let values = read_parameter(&path)?;
                     self.assign(&name, &values, true)?;
                 }
@@ -130,6 +130,14 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// The file of a parameter of a saved model. Files of 2017 are not escaped.
+pub fn parameter_path(folder: &Path, name: &str) -> PathBuf {
+    let plain = folder.join(name);
+    let escaped = folder.join(file_name(name));
+    let is_of_2017 = !escaped.exists() && plain.parent() == Some(folder) && plain.is_file();
+    if is_of_2017 { plain } else { escaped }
 }
 
 /// Reads one parameter of a saved model.
@@ -180,7 +188,7 @@ pub fn write_table(path: &Path, ids: &[u64], rows: &[f32]) -> Result<(), ModelEr
 
 /// The names of the parameters of a complete saved model.
 pub fn parameters(folder: &Path) -> Result<Vec<String>, ModelError> {
-    if !folder.join("done").exists() {
+    if !folder.join(DONE).exists() {
         return Err(ModelError::Incomplete(folder.to_owned()));
     }
     let read = |source| ModelError::Read {
@@ -191,11 +199,13 @@ pub fn parameters(folder: &Path) -> Result<Vec<String>, ModelError> {
     for entry in fs::read_dir(folder).map_err(read)? {
         let name = entry.map_err(read)?.file_name();
         // Ids belong to their table.
-        if let Some(name) = name.to_str()
-            && is_name(name)
-            && !(name.ends_with(".ids") && folder.join(&name[..name.len() - 4]).exists())
+        if let Some(file) = name.to_str()
+            && let Some(name) = name_of_file(file)
+            && !file
+                .strip_suffix(IDS)
+                .is_some_and(|rows| folder.join(rows).exists())
         {
-            names.push(name.to_owned());
+            names.push(name);
         }
     }
     names.sort();
@@ -261,7 +271,7 @@ fn draft(path: &Path) -> PathBuf {
 
 fn ids_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".ids");
+    name.push(IDS);
     path.with_file_name(name)
 }
 

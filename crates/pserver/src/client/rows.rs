@@ -1,12 +1,15 @@
 //! Rows of sparse tables: ids are divided among the servers, and a repeated id is sent only once.
 
+use std::sync::Arc;
+
 use crate::codec::encode_halves;
 use crate::message::{Encoding, Entry, EntryKind, Request, TableSpec};
-use crate::optimizer::Pace;
+use crate::optimizer::{Optimizer, Pace};
 use crate::placement::{mix, server_of_row};
 use crate::wire::{Reader, bytes_of, bytes_of_ids, bytes_of_mut};
 
-use super::{Client, ClientError, Exchange, Gradients, KnownKind, Sink, exchange, samples};
+use super::pushing::{check_terms, samples};
+use super::{Client, ClientError, Exchange, Gradients, KnownKind, Sink, exchange};
 
 /// Maximum elements of a buffer that is kept for the next call.
 const KEPT_ELEMENTS: usize = 16 << 20;
@@ -86,7 +89,7 @@ impl Client {
         let known = self.tensor(name)?;
         match &known.kind {
             KnownKind::Table(spec) => Ok((known.place.id, spec)),
-            KnownKind::Dense(_) => Err(ClientError::Kind {
+            KnownKind::Dense(..) => Err(ClientError::Kind {
                 name: name.to_owned(),
                 is: "dense tensor",
                 wanted: "sparse table",
@@ -154,6 +157,19 @@ impl Client {
         gradients: &[f32],
         pace: Pace,
     ) -> Result<(), ClientError> {
+        self.push_rows_with(name, ids, gradients, pace, None)
+    }
+
+    /// The same with rate and constants of its own for this update.
+    pub fn push_rows_with(
+        &mut self,
+        name: &str,
+        ids: &[u64],
+        gradients: &[f32],
+        pace: Pace,
+        optimizer: Option<Arc<Optimizer>>,
+    ) -> Result<(), ClientError> {
+        check_terms(pace, optimizer.as_deref())?;
         let (tensor, spec) = self.table(name)?;
         let row = spec.row as usize;
         check_count(ids.len(), row, gradients.len())?;
@@ -165,6 +181,7 @@ impl Client {
             let entry = Entry {
                 tensor,
                 rate: pace.rate,
+                optimizer: optimizer.clone(),
                 samples: samples(pace),
                 kind: EntryKind::Rows {
                     count: ids.len() as u32,

@@ -1,13 +1,15 @@
 //! The values of a head and their encoding.
 
-use crate::optimizer::Optimizer;
+use std::sync::Arc;
+
+use crate::optimizer::{Optimizer, Progress, Range, ranged};
 use crate::steps::Mode;
 use crate::tensor_name::name;
 use crate::wire::{Reader, WireError, Writer, bounded};
 
 use super::{
-    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_ROW, Origin, Session, TableSpec,
-    TensorId,
+    DenseSpec, Encoding, Entry, EntryKind, Init, Limits, MAX_ELEMENTS, MAX_RANK, MAX_ROW, Origin, Session,
+    TableSpec, TensorId,
 };
 
 /// A value of a head.
@@ -146,18 +148,42 @@ impl Field for Origin {
 
 impl Field for DenseSpec {
     fn encode(&self, to: &mut Writer) {
-        to.text(&self.name).u64(self.elements);
+        to.text(&self.name);
+        self.shape.encode(to);
         self.optimizer.encode(to);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<DenseSpec, WireError> {
         let spec = DenseSpec {
             name: name(from)?,
-            elements: from.u64()?,
+            shape: Field::decode(from)?,
             optimizer: Optimizer::decode(from)?,
         };
-        bounded("the elements of a tensor", spec.elements, MAX_ELEMENTS)?;
+        bounded("the rank of a tensor", spec.shape.len() as u64, MAX_RANK as u64)?;
+        let multiply = |product: u64, length: &u64| product.checked_mul(*length);
+        let elements = spec.shape.iter().try_fold(1, multiply).unwrap_or(u64::MAX);
+        bounded("the elements of a tensor", elements, MAX_ELEMENTS)?;
         Ok(spec)
+    }
+}
+
+impl Field for Progress {
+    fn encode(&self, to: &mut Writer) {
+        Progress::encode(self, to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Progress, WireError> {
+        Progress::decode(from)
+    }
+}
+
+impl Field for String {
+    fn encode(&self, to: &mut Writer) {
+        to.text(self);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<String, WireError> {
+        from.text("a text")
     }
 }
 
@@ -200,15 +226,19 @@ impl Field for Init {
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Init, WireError> {
-        match (from.u8()?, from.f32()?, from.f32()?) {
-            (0, ..) => Ok(Init::Zero),
-            (1, low, high) => Ok(Init::Uniform { low, high }),
-            (2, mean, deviation) => Ok(Init::Normal { mean, deviation }),
-            (found, ..) => Err(WireError::Unknown {
-                what: "an initialization",
-                found: u64::from(found),
-            }),
-        }
+        let init = match (from.u8()?, from.f32()?, from.f32()?) {
+            (0, ..) => Init::Zero,
+            (1, low, high) => Init::Uniform { low, high },
+            (2, mean, deviation) => Init::Normal { mean, deviation },
+            (found, ..) => {
+                return Err(WireError::Unknown {
+                    what: "an initialization",
+                    found: u64::from(found),
+                });
+            }
+        };
+        init.check()?;
+        Ok(init)
     }
 }
 
@@ -255,34 +285,61 @@ impl Field for Encoding {
 }
 
 impl Item for Entry {
-    const LEAST_BYTES: usize = 22;
+    const LEAST_BYTES: usize = 18;
+}
+
+/// What an entry has.
+mod has {
+    pub(super) const ROWS: u8 = 1;
+    pub(super) const RATE: u8 = 2;
+    pub(super) const OPTIMIZER: u8 = 4;
 }
 
 impl Field for Entry {
     fn encode(&self, to: &mut Writer) {
-        to.u32(self.tensor)
-            .f32(self.rate.unwrap_or(f32::NAN))
-            .u32(self.samples);
         let (rows, encoding) = match self.kind {
             EntryKind::Dense(encoding) => (None, encoding),
             EntryKind::Rows { count, encoding } => (Some(count), encoding),
         };
-        to.u8(u8::from(rows.is_some())).u32(rows.unwrap_or(0));
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        to.u32(self.tensor)
+            .u32(self.samples)
+            .u8(flag(rows.is_some(), has::ROWS)
+                | flag(self.rate.is_some(), has::RATE)
+                | flag(self.optimizer.is_some(), has::OPTIMIZER));
+        to.u32(rows.unwrap_or(0));
         encoding.encode(to);
+        if let Some(rate) = self.rate {
+            to.f32(rate);
+        }
+        if let Some(optimizer) = &self.optimizer {
+            optimizer.encode(to);
+        }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Entry, WireError> {
-        let (tensor, rate, samples) = (from.u32()?, from.f32()?, from.u32()?);
-        let is_rows = from.flag("the kind of an entry")?;
+        let (tensor, samples, has) = (from.u32()?, from.u32()?, from.u8()?);
+        bounded("what an entry has", u64::from(has), 7)?;
         let count = from.u32()?;
         let encoding = Encoding::decode(from)?;
+        let rate = match has & has::RATE {
+            0 => None,
+            _ => Some(from.f32()?),
+        };
+        if let Some(rate) = rate {
+            ranged("lr", f64::from(rate), Range::NotNegative)?;
+        }
         Ok(Entry {
             tensor,
-            rate: Some(rate).filter(|rate| !rate.is_nan()),
+            rate,
+            optimizer: match has & has::OPTIMIZER {
+                0 => None,
+                _ => Some(Arc::new(Optimizer::decode(from)?)),
+            },
             samples,
-            kind: match is_rows {
-                true => EntryKind::Rows { count, encoding },
-                false => EntryKind::Dense(encoding),
+            kind: match has & has::ROWS {
+                0 => EntryKind::Dense(encoding),
+                _ => EntryKind::Rows { count, encoding },
             },
         })
     }

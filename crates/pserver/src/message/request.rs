@@ -1,5 +1,6 @@
 //! The requests of clients. A body follows the head where the comment says so.
 
+use crate::optimizer::Progress;
 use crate::wire::{Reader, WireError, Writer};
 
 use super::field::Field;
@@ -108,6 +109,24 @@ pub enum Request {
         epoch: u64,
         step: u64,
     },
+    /// Refuses `step` to all trainers, because another server found that their pushes contradict each other.
+    Reject {
+        epoch: u64,
+        step: u64,
+        reason: String,
+    },
+    /// The optimizer state of a dense tensor at a trainer's step. The reply: its progress; body: the state of the server's
+    /// portion, slot after slot.
+    State {
+        epoch: u64,
+        step: u64,
+        tensor: u32,
+    },
+    /// Replaces what `State` returns. Body: as its.
+    SetState {
+        tensor: u32,
+        progress: Progress,
+    },
 }
 
 /// Numbers the requests and encodes their fields in the order given here.
@@ -168,4 +187,7 @@ requests! {
     17 Finish { epoch }
     18 Kept { step }
     19 Discard { epoch, step }
+    20 State { epoch, step, tensor }
+    21 SetState { tensor, progress }
+    22 Reject { epoch, step, reason }
 }

@@ -1,7 +1,7 @@
 //! Every request decodes to itself, and truncated requests are refused.
 
 use super::*;
-use crate::optimizer::Rule;
+use crate::optimizer::{Progress, Rule};
 
 #[test]
 fn every_request_reads_back() {
@@ -21,20 +21,22 @@ fn every_request_reads_back() {
         },
     };
     let dense = DenseSpec {
-        name: "w".into(),
-        elements: 10,
-        optimizer,
+        name: "user/w".into(),
+        shape: vec![2, 5],
+        optimizer: optimizer.clone(),
     };
     let entries = vec![
         Entry {
             tensor: 1,
             rate: Some(0.5),
+            optimizer: Some(optimizer.clone().into()),
             samples: 32,
             kind: EntryKind::Dense(Encoding::Sparse { count: 4 }),
         },
         Entry {
             tensor: 2,
             rate: None,
+            optimizer: None,
             samples: 0,
             kind: EntryKind::Rows {
                 count: 7,
@@ -115,6 +117,20 @@ fn every_request_reads_back() {
         Request::Finish { epoch },
         Request::Kept { step },
         Request::Discard { epoch, step },
+        Request::State {
+            epoch,
+            step,
+            tensor: 1,
+        },
+        Request::SetState {
+            tensor: 1,
+            progress: Progress::default(),
+        },
+        Request::Reject {
+            epoch,
+            step,
+            reason: "different rates".into(),
+        },
     ];
     for (at, request) in requests.into_iter().enumerate() {
         assert_eq!(usize::from(request.kind()), at + 1);
@@ -127,12 +143,4 @@ fn every_request_reads_back() {
             );
         }
     }
-}
-
-#[test]
-fn an_invalid_file_name_is_refused() {
-    for bad in ["", "../x", "a/b", ".hidden", "done", "a\nb"] {
-        assert!(!is_name(bad), "{bad:?}");
-    }
-    assert!(is_name("___embedding_0__.w0"));
 }

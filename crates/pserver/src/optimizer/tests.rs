@@ -12,9 +12,14 @@ fn all_rules() -> Vec<Rule> {
         Rule::Sgd,
         Rule::Momentum {
             momentum: 0.9,
+            dampening: 0.0,
             nesterov: true,
         },
-        Rule::Adagrad { epsilon: 1e-6 },
+        Rule::Adagrad {
+            epsilon: 1e-6,
+            lr_decay: 0.0,
+            initial: 0.0,
+        },
         Rule::RowAdagrad { epsilon: 1e-6 },
         Rule::Adam {
             beta1: 0.9,
@@ -31,11 +36,15 @@ fn all_rules() -> Vec<Rule> {
             rho: 0.95,
             momentum: 0.0,
             epsilon: 1e-6,
+            centered: false,
+            epsilon_outside: false,
         },
         Rule::RmsProp {
             rho: 0.95,
             momentum: 0.9,
             epsilon: 1e-6,
+            centered: true,
+            epsilon_outside: true,
         },
         Rule::AdaDelta {
             rho: 0.95,
@@ -50,6 +59,7 @@ fn all_rules() -> Vec<Rule> {
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 0.0,
+            epsilon_inside: false,
         },
         velocity(Scale::One),
         velocity(Scale::Adagrad { epsilon: 1e-6 }),

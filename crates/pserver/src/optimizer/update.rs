@@ -1,7 +1,10 @@
 //! The arithmetic of one update, element by element.
 //!
 //! It is plain `f32` in the order written here, without fused operations. A program that performs the same operations
-//! in the same order gets the same bits. Vectorization changes nothing, because no element depends on another.
+//! in the same order gets the same bits. Vectorization changes nothing, because no element depends on another. What is
+//! the same for all elements is computed once per update, in the precision that the optimizer asks for.
+
+mod rmsprop;
 
 use super::{Optimizer, Progress, Rule, Scale};
 
@@ -9,13 +12,18 @@ use super::{Optimizer, Progress, Rule, Scale};
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
     rule: Rule,
+    /// Constants are computed in `f64`.
+    double: bool,
     rate: f32,
+    /// The rate after the rule's own correction: Adam's by `1 - beta1^t`, Adagrad's by its decay.
+    corrected: f32,
+    /// AdamW: what is left of a value before its update.
+    left: f32,
     l1: f32,
     l2: f32,
     proximal_l1: f32,
     clip: f32,
-    /// Adam: `1 - beta1^t` and `sqrt(1 - beta2^t)`.
-    correction1: f32,
+    /// Adam: `sqrt(1 - beta2^t)`.
     correction2: f32,
     /// The weight of the newest values in the average; 0: no average.
     newest: f32,
@@ -23,22 +31,37 @@ pub struct Update {
 }
 
 impl Update {
-    pub(super) fn new(optimizer: &Optimizer, progress: &Progress, rate: f32) -> Update {
+    pub(super) fn new(optimizer: &Optimizer, progress: &Progress, rate: f64) -> Update {
         let newest = match optimizer.average {
             0 => 0.0,
             window => 1.0 / progress.updates.min(u64::from(window)) as f32,
         };
+        let (corrected, correction2) = corrections(optimizer, progress, rate);
         Update {
             rule: optimizer.rule,
-            rate,
+            double: optimizer.double,
+            rate: rate as f32,
+            corrected,
+            left: match optimizer.rule {
+                Rule::AdamW { decay, .. } if optimizer.double => (1.0 - rate * decay) as f32,
+                Rule::AdamW { decay, .. } => 1.0 - rate as f32 * decay as f32,
+                _ => 1.0,
+            },
             l1: optimizer.l1,
             l2: optimizer.l2,
             proximal_l1: optimizer.proximal_l1,
             clip: optimizer.clip,
-            correction1: 1.0 - progress.beta1_power,
-            correction2: (1.0 - progress.beta2_power).sqrt(),
+            correction2,
             newest,
             is_first: progress.updates == 1,
+        }
+    }
+
+    /// `1 - share`, in the optimizer's precision.
+    fn rest(&self, share: f64) -> f32 {
+        match self.double {
+            true => (1.0 - share) as f32,
+            false => 1.0 - share as f32,
         }
     }
 
@@ -55,13 +78,8 @@ impl Update {
 
     /// As [`Update::apply`] for a row whose state begins with [`Optimizer::state_per_row`] floats.
     pub fn apply_row(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32]) {
-        if let Rule::Velocity {
-            scale: Scale::DecayedAdagrad { .. } | Scale::RmsProp { .. },
-            ..
-        } = self.rule
-        {
-            // A row has its own first update.
-            let is_first = state[..values.len()].iter().all(|square| *square == 0.0);
+        if self.begins_by_row() {
+            let is_first = state[..values.len()].iter().all(|first| *first == 0.0);
             return Update { is_first, ..*self }.apply(values, state, gradient);
         }
         let Rule::RowAdagrad { epsilon } = self.rule else {
@@ -74,12 +92,23 @@ impl Update {
             sum += g * g;
         }
         squares[0] += sum / values.len() as f32;
-        let divisor = squares[0].sqrt() + epsilon;
+        let divisor = squares[0].sqrt() + epsilon as f32;
         for (value, gradient) in values.iter_mut().zip(gradient) {
             let g = self.prepared(*gradient, *value);
             *value -= self.rate * g / divisor;
         }
         self.finish(values, average);
+    }
+
+    /// Whether the first update differs from the others: a row has its own first one.
+    fn begins_by_row(&self) -> bool {
+        match self.rule {
+            Rule::Momentum { dampening, .. } => dampening != 0.0,
+            Rule::Velocity { scale, .. } => {
+                matches!(scale, Scale::DecayedAdagrad { .. } | Scale::RmsProp { .. })
+            }
+            _ => false,
+        }
     }
 
     /// Follows every rule: shrinks the values towards 0, then updates the average.
@@ -125,18 +154,25 @@ impl Update {
     fn apply_rule(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32]) {
         match self.rule {
             Rule::Sgd => self.sgd(values, gradient),
-            Rule::Momentum { momentum, nesterov } => self.momentum(values, state, gradient, momentum, nesterov),
-            // A dense tensor has no rows: every element has its own sum.
-            Rule::Adagrad { epsilon } | Rule::RowAdagrad { epsilon } => self.adagrad(values, state, gradient, epsilon),
-            Rule::Adam { beta1, beta2, epsilon } => self.adam(values, state, gradient, [beta1, beta2, epsilon], 1.0),
-            Rule::AdamW { beta1, beta2, epsilon, decay } => {
-                self.adam(values, state, gradient, [beta1, beta2, epsilon], 1.0 - self.rate * decay);
+            Rule::Momentum { momentum, dampening, nesterov } => {
+                let share = if self.is_first { 1.0 } else { self.rest(dampening) };
+                self.momentum(values, state, gradient, [momentum as f32, share], nesterov);
             }
-            Rule::Adamax { beta1, beta2, epsilon } => self.adamax(values, state, gradient, [beta1, beta2, epsilon]),
-            Rule::RmsProp { rho, momentum, epsilon } => self.rmsprop(values, state, gradient, [rho, momentum, epsilon]),
-            Rule::AdaDelta { rho, epsilon } => self.adadelta(values, state, gradient, rho, epsilon),
-            Rule::Ftrl { beta, l1, l2 } => self.ftrl(values, state, gradient, [beta, l1, l2]),
-            Rule::Velocity { momentum, scale } => self.velocity(values, state, gradient, momentum, scale),
+            // A dense tensor has no rows: every element has its own sum.
+            Rule::Adagrad { epsilon, .. } | Rule::RowAdagrad { epsilon } => self.adagrad(values, state, gradient, epsilon as f32),
+            Rule::Adam { beta1, beta2, epsilon } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
+                self.adam(values, state, gradient, [beta1, beta2], epsilon as f32);
+            }
+            Rule::Adamax { beta1, beta2, epsilon, epsilon_inside } => {
+                self.adamax(values, state, gradient, [beta1, beta2], epsilon as f32, epsilon_inside);
+            }
+            Rule::RmsProp { rho, momentum, epsilon, centered, epsilon_outside } => {
+                let constants = [rho as f32, self.rest(rho), momentum as f32, epsilon as f32];
+                rmsprop::apply(self, values, state, gradient, constants, centered, epsilon_outside);
+            }
+            Rule::AdaDelta { rho, epsilon } => self.adadelta(values, state, gradient, rho, epsilon as f32),
+            Rule::Ftrl { beta, l1, l2 } => self.ftrl(values, state, gradient, [beta, l1, l2].map(|number| number as f32)),
+            Rule::Velocity { momentum, scale } => self.velocity(values, state, gradient, momentum as f32, scale),
         }
     }
 
@@ -151,12 +187,12 @@ impl Update {
         values: &mut [f32],
         state: &mut [f32],
         gradient: &[f32],
-        momentum: f32,
+        [momentum, share]: [f32; 2],
         nesterov: bool,
     ) {
         for ((w, v), g) in values.iter_mut().zip(state).zip(gradient) {
             let g = self.prepared(*g, *w);
-            *v = momentum * *v + g;
+            *v = momentum * *v + share * g;
             *w -= match nesterov {
                 true => self.rate * (g + momentum * *v),
                 false => self.rate * *v,
@@ -168,69 +204,65 @@ impl Update {
         for ((w, a), g) in values.iter_mut().zip(state).zip(gradient) {
             let g = self.prepared(*g, *w);
             *a += g * g;
-            *w -= self.rate * g / (a.sqrt() + epsilon);
+            *w -= self.corrected * g / (a.sqrt() + epsilon);
         }
     }
 
-    fn adam(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], constants: [f32; 3], kept: f32) {
-        let [beta1, beta2, epsilon] = constants;
-        let rate = self.rate / self.correction1;
+    fn adam(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], betas: [f64; 2], epsilon: f32) {
+        let [rest1, rest2] = betas.map(|beta| self.rest(beta));
+        let [beta1, beta2] = betas.map(|beta| beta as f32);
         let (first, second) = state.split_at_mut(values.len());
         for (((w, m), v), g) in values.iter_mut().zip(first).zip(second).zip(gradient) {
             let g = self.prepared(*g, *w);
-            *m = beta1 * *m + (1.0 - beta1) * g;
-            *v = beta2 * *v + (1.0 - beta2) * (g * g);
-            *w = kept * *w - rate * (*m / (v.sqrt() / self.correction2 + epsilon));
+            *m = beta1 * *m + rest1 * g;
+            *v = beta2 * *v + rest2 * (g * g);
+            *w = self.left * *w - self.corrected * (*m / (v.sqrt() / self.correction2 + epsilon));
         }
     }
 
-    fn adamax(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], constants: [f32; 3]) {
-        let [beta1, beta2, epsilon] = constants;
-        let rate = self.rate / self.correction1;
+    fn adamax(
+        &self,
+        values: &mut [f32],
+        state: &mut [f32],
+        gradient: &[f32],
+        [beta1, beta2]: [f64; 2],
+        epsilon: f32,
+        epsilon_inside: bool,
+    ) {
+        let (rest1, beta1, beta2) = (self.rest(beta1), beta1 as f32, beta2 as f32);
         let (first, largest) = state.split_at_mut(values.len());
         for (((w, m), u), g) in values.iter_mut().zip(first).zip(largest).zip(gradient) {
             let g = self.prepared(*g, *w);
-            *m = beta1 * *m + (1.0 - beta1) * g;
-            *u = (beta2 * *u + epsilon).max(g.abs());
+            *m = beta1 * *m + rest1 * g;
+            *u = match epsilon_inside {
+                true => (beta2 * *u).max(g.abs() + epsilon),
+                false => (beta2 * *u + epsilon).max(g.abs()),
+            };
             // A value that never had a gradient stays: the step would be 0 / 0.
             if *u > 0.0 {
-                *w -= rate * (*m / *u);
+                *w -= self.corrected * (*m / *u);
             }
         }
     }
 
-    fn rmsprop(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], constants: [f32; 3]) {
-        let [rho, momentum, epsilon] = constants;
-        let (squares, speed) = state.split_at_mut(values.len());
-        if speed.is_empty() {
-            for ((w, s), g) in values.iter_mut().zip(squares).zip(gradient) {
-                let g = self.prepared(*g, *w);
-                *s = rho * *s + (1.0 - rho) * (g * g);
-                *w -= self.rate * g / (*s + epsilon).sqrt();
-            }
-            return;
-        }
-        for (((w, s), v), g) in values.iter_mut().zip(squares).zip(speed).zip(gradient) {
-            let g = self.prepared(*g, *w);
-            *s = rho * *s + (1.0 - rho) * (g * g);
-            *v = momentum * *v + self.rate * g / (*s + epsilon).sqrt();
-            *w -= *v;
-        }
-    }
-
-    fn adadelta(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], rho: f32, epsilon: f32) {
+    fn adadelta(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], rho: f64, epsilon: f32) {
+        let (rest, rho) = (self.rest(rho), rho as f32);
         let (squares, changes) = state.split_at_mut(values.len());
         for (((w, s), c), g) in values.iter_mut().zip(squares).zip(changes).zip(gradient) {
             let g = self.prepared(*g, *w);
-            *s = rho * *s + (1.0 - rho) * (g * g);
+            *s = rho * *s + rest * (g * g);
             let change = ((*c + epsilon) / (*s + epsilon)).sqrt() * g;
-            *c = rho * *c + (1.0 - rho) * (change * change);
+            *c = rho * *c + rest * (change * change);
             *w -= self.rate * change;
         }
     }
 
     fn ftrl(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], constants: [f32; 3]) {
         let [beta, l1, l2] = constants;
+        // It would divide by the rate.
+        if self.rate == 0.0 {
+            return;
+        }
         let (squares, linear) = state.split_at_mut(values.len());
         for (((w, n), z), g) in values.iter_mut().zip(squares).zip(linear).zip(gradient) {
             let g = self.prepared(*g, *w);
@@ -256,22 +288,23 @@ impl Update {
                 Scale::One => self.rate,
                 Scale::Adagrad { epsilon } => {
                     squares[at] += g * g;
-                    self.rate / (squares[at] + epsilon).sqrt()
+                    self.rate / (squares[at] + epsilon as f32).sqrt()
                 }
                 Scale::DecayedAdagrad { rho, epsilon } => {
-                    squares[at] = rho * squares[at] + self.share(rho) * (g * g);
-                    self.rate / (squares[at] + epsilon).sqrt()
+                    squares[at] = rho as f32 * squares[at] + self.share(rho) * (g * g);
+                    self.rate / (squares[at] + epsilon as f32).sqrt()
                 }
                 Scale::RmsProp { rho, epsilon } => {
-                    squares[at] = rho * squares[at] + self.share(rho) * (g * g);
-                    means[at] = rho * means[at] + (1.0 - rho) * g;
-                    self.rate / (squares[at] - means[at] * means[at] + epsilon).sqrt()
+                    squares[at] = rho as f32 * squares[at] + self.share(rho) * (g * g);
+                    means[at] = rho as f32 * means[at] + self.rest(rho) * g;
+                    self.rate / (squares[at] - means[at] * means[at] + epsilon as f32).sqrt()
                 }
                 Scale::AdaDelta { rho, epsilon } => {
-                    squares[at] = rho * squares[at] + (1.0 - rho) * (g * g);
+                    let (rest, rho, epsilon) = (self.rest(rho), rho as f32, epsilon as f32);
+                    squares[at] = rho * squares[at] + rest * (g * g);
                     let factor = ((means[at] + epsilon) / (squares[at] + epsilon)).sqrt();
                     let change = g * factor;
-                    means[at] = rho * means[at] + (1.0 - rho) * (change * change);
+                    means[at] = rho * means[at] + rest * (change * change);
                     self.rate * factor
                 }
             };
@@ -287,11 +320,31 @@ impl Update {
     }
 
     /// The weight of a new square in a running mean, which starts with the first square.
-    fn share(&self, rho: f32) -> f32 {
+    fn share(&self, rho: f64) -> f32 {
         match self.is_first {
             true => 1.0,
-            false => 1.0 - rho,
+            false => self.rest(rho),
         }
+    }
+}
+
+/// The rate after the rule's own correction, and the divisor of Adam's root.
+fn corrections(optimizer: &Optimizer, progress: &Progress, rate: f64) -> (f32, f32) {
+    match (optimizer.rule.betas(), optimizer.rule) {
+        (Some((beta1, beta2)), _) if optimizer.double => {
+            let updates = progress.updates as f64;
+            let corrected = rate / (1.0 - beta1.powf(updates));
+            (corrected as f32, (1.0 - beta2.powf(updates)).sqrt() as f32)
+        }
+        (Some(_), _) => {
+            let corrected = rate as f32 / (1.0 - progress.beta1_power);
+            (corrected, (1.0 - progress.beta2_power).sqrt())
+        }
+        (None, Rule::Adagrad { lr_decay, .. }) => {
+            let before = progress.updates.saturating_sub(1) as f64;
+            ((rate / (1.0 + before * lr_decay)) as f32, 1.0)
+        }
+        _ => (rate as f32, 1.0),
     }
 }
 

@@ -373,6 +373,7 @@ impl Server {
         // It still needs the tensors as they are.
         self.checkpoints().wait();
         state.pending.iter_mut().for_each(Vec::clear);
+        state.rejected = None;
         state.kept.fill(None);
         if checkpoint.is_some() {
             self.load(&parts, state).map_err(unusable)?;
@@ -433,7 +434,7 @@ impl Tensor {
         match self {
             Tensor::Dense(dense) => {
                 let (progress, pieces) = dense.mark();
-                dense.spec.encode(&mut head);
+                dense.spec().encode(&mut head);
                 head.u32(dense.place.id)
                     .u32(dense.place.first)
                     .u8(u8::from(progress.assigned));
@@ -441,7 +442,7 @@ impl Tensor {
                 ((kind::DENSE, head.finish()), pieces)
             }
             Tensor::Table(table) => {
-                table.spec.encode(&mut head);
+                table.described().encode(&mut head);
                 head.u32(table.place.id).u32(table.place.first);
                 table.progress().encode(&mut head);
                 head.u32(table.clock());

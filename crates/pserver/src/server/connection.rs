@@ -2,6 +2,7 @@
 
 mod leaving;
 mod opening;
+mod optimizers;
 mod pushing;
 mod recorded;
 mod replies;
@@ -106,8 +107,11 @@ impl<S: Read + Write> Connection<S> {
         let mut head = vec![0; frame.head];
         self.stream.read_exact(&mut head)?;
         self.unread = frame.body;
-        let request = Request::decode(frame.kind, &head).map_err(wire::invalid)?;
-        match self.answer(request) {
+        let answer = match Request::decode(frame.kind, &head) {
+            Ok(request) => self.answer(request),
+            Err(error) => Err(refused(Code::Other, error.to_string()).into()),
+        };
+        match answer {
             Ok(()) => Ok(true),
             Err(Fault::Broken(error)) => Err(error),
             Err(Fault::Refused(refusal)) => {
@@ -177,6 +181,9 @@ impl<S: Read + Write> Connection<S> {
             }
             Request::Discard { epoch, step } => self.discard(epoch, step),
             Request::Kept { step } => self.kept(step),
+            Request::Reject { epoch, step, reason } => self.reject(epoch, step, reason),
+            Request::State { epoch, step, tensor } => self.state(epoch, step, tensor),
+            Request::SetState { tensor, progress } => self.set_state(tensor, progress),
             Request::Recover {
                 above,
                 seen,
@@ -232,7 +239,12 @@ impl<S: Read + Write> Connection<S> {
         if state.steps.epoch() == 0 && state.steps.mode() != Mode::Sync {
             self.server.resume_alone(&mut state)?;
         }
+        let is_restarted = state.steps.attempt(trainer) < attempt;
         let standing = state.steps.join(trainer, attempt)?;
+        if is_restarted {
+            // It repeats its parts of the step.
+            state.rejected = None;
+        }
         let reply = &mut encode_standing(
             &standing,
             state.start_epoch,
@@ -246,10 +258,7 @@ impl<S: Read + Write> Connection<S> {
 
     fn assign(&mut self, dense: &Dense, replace: bool) -> Result<(), Fault> {
         self.expect_body(4 * dense.local_elements as u64)?;
-        let mut values = self
-            .server
-            .budget
-            .buffer(dense.local_elements, &dense.spec.name)?;
+        let mut values = self.server.budget.buffer(dense.local_elements, &dense.name)?;
         self.read_body(bytes_of_mut(&mut values))?;
         let is_finite = crate::optimizer::all_finite(&values);
         if is_finite {
@@ -258,7 +267,7 @@ impl<S: Read + Write> Connection<S> {
         // Values are set once; kept, their buffer would double the memory of the tensor.
         values.discard();
         if !is_finite {
-            return Err(self.not_finite(&dense.spec.name).into());
+            return Err(self.not_finite(&dense.name).into());
         }
         // Pulls check for initial values under the state's lock: taking it once ensures that none misses the notification.
         drop(self.server.state());
@@ -322,7 +331,7 @@ impl<S: Read + Write> Connection<S> {
                 }
             },
             |state| match tensors.iter().find(|dense| !dense.progress().assigned) {
-                Some(dense) => no_values(&dense.spec.name),
+                Some(dense) => no_values(&dense.name),
                 None => waits_for(
                     state.steps.awaited(step.saturating_sub(1)),
                     step.saturating_sub(1),
@@ -396,6 +405,13 @@ impl<S: Read + Write> Connection<S> {
         let server = Arc::clone(&self.server);
         let mut state = server.state();
         loop {
+            if let Some(refusal) = state
+                .rejected
+                .clone()
+                .filter(|_| self.identity.trainer != OBSERVER)
+            {
+                return Err(refusal.into());
+            }
             if ask(&mut state)? != Verdict::Wait {
                 return Ok(());
             }
@@ -429,11 +445,14 @@ impl<S: Read + Write> Connection<S> {
         )
     }
 
-    /// After a body of unexpected size, the rest of the connection cannot be parsed.
     fn expect_body(&self, bytes: u64) -> Result<(), Fault> {
         match self.unread == bytes {
             true => Ok(()),
-            false => Err(broken(io::ErrorKind::InvalidData.into())),
+            false => {
+                let found = self.unread;
+                let message = format!("a request has a body of {found} bytes instead of {bytes}");
+                Err(refused(Code::Other, message).into())
+            }
         }
     }
 

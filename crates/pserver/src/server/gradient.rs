@@ -10,7 +10,7 @@ use crate::budget::{Budget, Buffer, OverBudget, Reserved};
 use crate::codec;
 use crate::dense::Dense;
 use crate::message::{Code, Encoding, Entry, EntryKind, Refused};
-use crate::optimizer::{Pace, all_finite};
+use crate::optimizer::{Optimizer, Pace, Rule, all_finite};
 use crate::placement::mix;
 use crate::schedule::Counts;
 use crate::sparse::Table;
@@ -25,6 +25,8 @@ const CHECKED_AT_ONCE: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct Pushed {
     pace: Pace,
+    /// The constants of this update, if not those of the declared optimizer.
+    optimizer: Option<Arc<Optimizer>>,
     encoding: Encoding,
     values: Buffer,
     is_finite: bool,
@@ -60,7 +62,7 @@ enum ExpectedTarget {
 
 impl Server {
     /// Checks an entry against its tensor.
-    pub(super) fn expect(&self, entry: Entry) -> Result<Expected, Refused> {
+    pub(super) fn expect(&self, mut entry: Entry) -> Result<Expected, Refused> {
         let (target, bytes) = match entry.kind {
             EntryKind::Dense(encoding) => {
                 let dense = self.dense(entry.tensor)?;
@@ -68,10 +70,7 @@ impl Server {
                 if let Encoding::Sparse { count } = encoding
                     && u64::from(count) > elements
                 {
-                    let message = format!(
-                        "`{}` has fewer than {count} elements on this server",
-                        dense.spec.name
-                    );
+                    let message = format!("`{}` has fewer than {count} elements on this server", dense.name);
                     return Err(refused(Code::Other, message));
                 }
                 (ExpectedTarget::Dense(dense), encoding.bytes(elements))
@@ -91,14 +90,26 @@ impl Server {
             }
         };
         let (name, optimizer) = match &target {
-            ExpectedTarget::Dense(dense) => (&dense.spec.name, &dense.spec.optimizer),
-            ExpectedTarget::Rows(table, _) => (&table.spec.name, &table.spec.optimizer),
+            ExpectedTarget::Dense(dense) => (&dense.name, dense.optimizer()),
+            ExpectedTarget::Rows(table, _) => (&table.spec.name, table.optimizer()),
         };
-        if optimizer.schedule.counts == Counts::Samples && (entry.samples, entry.rate) == (0, None) {
+        let used = entry.optimizer.as_deref().unwrap_or(&optimizer);
+        if used.schedule.counts == Counts::Samples && (entry.samples, entry.rate) == (0, None) {
             let message = format!("the learning rate of `{name}` counts samples; push with `samples=`");
             return Err(refused(Code::Other, message));
         }
-        Ok(Expected { entry, target, bytes })
+        if let (ExpectedTarget::Dense(_), Some(pushed)) = (&target, &mut entry.optimizer)
+            && matches!(pushed.rule, Rule::RowAdagrad { .. })
+        {
+            *pushed = Arc::new(Optimizer::clone(pushed).of_dense());
+        }
+        match &entry.optimizer {
+            Some(pushed) if !pushed.continues(&optimizer) => Err(refused(
+                Code::Other,
+                format!("`{name}` is declared with {optimizer}; a push cannot update it with {pushed}"),
+            )),
+            _ => Ok(Expected { entry, target, bytes }),
+        }
     }
 }
 
@@ -107,7 +118,7 @@ impl Expected {
     pub fn allocate(self, budget: &Budget) -> Result<Pushed, OverBudget> {
         let (target, values) = match self.target {
             ExpectedTarget::Dense(dense) => {
-                let values = budget.buffer(dense.local_elements, &dense.spec.name)?;
+                let values = budget.buffer(dense.local_elements, &dense.name)?;
                 (Target::Dense(dense), values)
             }
             ExpectedTarget::Rows(table, count) => {
@@ -125,6 +136,7 @@ impl Expected {
                 rate: self.entry.rate,
                 samples: u64::from(self.entry.samples),
             },
+            optimizer: self.entry.optimizer,
             encoding: match self.entry.kind {
                 EntryKind::Dense(encoding) | EntryKind::Rows { encoding, .. } => encoding,
             },
@@ -156,9 +168,32 @@ impl Pushed {
         Ok(())
     }
 
+    /// Whether another gradient of the same tensor and step has another rate or other constants.
+    pub fn contradicts(&self, other: &Pushed) -> bool {
+        self.pace.rate != other.pace.rate || self.optimizer != other.optimizer
+    }
+
+    /// The number of the tensor.
+    pub fn tensor(&self) -> u32 {
+        match &self.target {
+            Target::Dense(dense) => dense.place.id,
+            Target::Rows(table, _) => table.place.id,
+        }
+    }
+
+    /// Rate and constants, for a message.
+    pub fn terms(&self) -> String {
+        match (self.pace.rate, &self.optimizer) {
+            (None, None) => "those of the declared optimizer".to_owned(),
+            (None, Some(optimizer)) => optimizer.to_string(),
+            (Some(rate), None) => format!("lr={rate}"),
+            (Some(rate), Some(optimizer)) => format!("lr={rate} and {optimizer}"),
+        }
+    }
+
     pub fn tensor_name(&self) -> &str {
         match &self.target {
-            Target::Dense(dense) => &dense.spec.name,
+            Target::Dense(dense) => &dense.name,
             Target::Rows(table, _) => &table.spec.name,
         }
     }
@@ -178,8 +213,19 @@ impl Pushed {
     /// Applies an asynchronous gradient to the model.
     pub fn apply(&self, threads: usize) {
         match &self.target {
-            Target::Dense(dense) => dense.update(&[&self.values], None, self.pace, threads),
-            Target::Rows(table, ids) => table.update(&table.begin(self.pace), &ids.ids, &self.values),
+            Target::Dense(dense) => {
+                dense.update(
+                    &[&self.values],
+                    None,
+                    self.pace,
+                    self.optimizer.as_deref(),
+                    threads,
+                );
+            }
+            Target::Rows(table, ids) => {
+                let update = table.begin(self.pace, self.optimizer.as_deref());
+                table.update(&update, &ids.ids, &self.values);
+            }
         }
     }
 }
@@ -194,11 +240,7 @@ impl Gradients {
         let mut by_tensor: Vec<Vec<Pushed>> = Vec::new();
         let mut positions: HashMap<u32, usize> = HashMap::new();
         for gradient in pushed {
-            let id = match &gradient.target {
-                Target::Dense(dense) => dense.place.id,
-                Target::Rows(table, _) => table.place.id,
-            };
-            match positions.entry(id) {
+            match positions.entry(gradient.tensor()) {
                 MapEntry::Occupied(at) => by_tensor[*at.get()].push(gradient),
                 MapEntry::Vacant(free) => {
                     free.insert(by_tensor.len());
@@ -213,13 +255,14 @@ impl Gradients {
     pub fn apply(&self, divisor: Option<f32>, threads: usize) {
         for of_tensor in &self.by_tensor {
             let pace = Pace {
-                rate: of_tensor.iter().find_map(|gradient| gradient.pace.rate),
+                // All parts of a step have the same rate and constants.
+                rate: of_tensor[0].pace.rate,
                 samples: of_tensor.iter().map(|gradient| gradient.pace.samples).sum(),
             };
             match &of_tensor[0].target {
                 Target::Dense(dense) => {
                     let values: Vec<&[f32]> = of_tensor.iter().map(|gradient| &gradient.values[..]).collect();
-                    dense.update(&values, divisor, pace, threads);
+                    dense.update(&values, divisor, pace, of_tensor[0].optimizer.as_deref(), threads);
                 }
                 Target::Rows(table, _) => update_rows(table, of_tensor, divisor, pace),
             }
@@ -230,7 +273,7 @@ impl Gradients {
 /// Sums the gradients of each row in order of trainer and part.
 fn update_rows(table: &Table, gradients: &[Pushed], divisor: Option<f32>, pace: Pace) {
     let row = table.row();
-    let update = table.begin(pace);
+    let update = table.begin(pace, gradients[0].optimizer.as_deref());
     if let ([only], None) = (gradients, divisor)
         && let Target::Rows(_, ids) = &only.target
     {

@@ -5,6 +5,7 @@
 
 mod checkpoints;
 mod connection;
+mod declaring;
 mod gradient;
 mod listen;
 mod metrics;
@@ -13,14 +14,14 @@ mod stat;
 mod trainer_state;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::budget::{Budget, OverBudget};
 use crate::dense::Dense;
 use crate::hello::{RunSecret, random};
-use crate::message::{Code, DenseSpec, Refused, Session, TableSpec, TensorId};
+use crate::message::{Code, Refused, Session, TableSpec, TensorId};
 use crate::saving::Saving;
 use crate::sparse::{SLAB_BYTES, Table};
 use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
@@ -122,6 +123,8 @@ struct State {
     formed: Option<(Vec<u64>, Rollback)>,
     /// The step at which this run continues another one, until that step has ended.
     resumed: Option<u64>,
+    /// Why the current step cannot be committed, until a trainer joins again or training is rolled back.
+    rejected: Option<Refused>,
     /// The epoch in which training last began at step 0 because there was no checkpoint.
     start_epoch: u64,
     /// Pushes that were counted, for `stat`.
@@ -165,7 +168,7 @@ impl Tensor {
 
     fn name(&self) -> &str {
         match self {
-            Tensor::Dense(dense) => &dense.spec.name,
+            Tensor::Dense(dense) => &dense.name,
             Tensor::Table(table) => &table.spec.name,
         }
     }
@@ -191,6 +194,7 @@ impl Server {
                 kept: vec![None; config.trainers as usize],
                 formed: None,
                 resumed: None,
+                rejected: None,
                 start_epoch: 0,
                 pushes: 0,
                 connected: 0,
@@ -260,7 +264,7 @@ impl Server {
             Tensor::Table(table) => Ok(table),
             Tensor::Dense(dense) => Err(refused(
                 Code::Other,
-                format!("`{}` is a dense tensor, not a sparse table", dense.spec.name),
+                format!("`{}` is a dense tensor, not a sparse table", dense.name),
             )),
         }
     }
@@ -276,94 +280,6 @@ impl Server {
 
     fn tensors_mut(&self) -> RwLockWriteGuard<'_, Tensors> {
         self.tensors.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn create_dense(&self, spec: DenseSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
-        let blocks = spec.elements.div_ceil(crate::placement::BLOCK);
-        let requested = (spec.elements, spec.optimizer.clone());
-        let name = spec.name.clone();
-        self.create(&name, place, blocks, |place| {
-            let Config { index, servers, .. } = self.config;
-            let dense = Dense::new(spec, place, index, servers, &self.budget, &self.saving)?;
-            Ok(Tensor::Dense(Arc::new(dense)))
-        })
-        .and_then(|tensor| match &tensor {
-            Tensor::Dense(found) if found.spec.elements == requested.0 => Ok(tensor.place()),
-            Tensor::Dense(found) => Err(refused(
-                Code::Other,
-                format!(
-                    "`{name}` has {} elements, not {}",
-                    found.spec.elements, requested.0
-                ),
-            )),
-            Tensor::Table(_) => Err(refused(Code::Other, format!("`{name}` is a sparse table"))),
-        })
-    }
-
-    fn create_table(&self, spec: TableSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
-        let (name, row) = (spec.name.clone(), spec.row);
-        let tensors = self.all_tensors();
-        let tables = tensors.iter().filter(|tensor| matches!(tensor, Tensor::Table(_)));
-        let shards = self.config.shards(&spec, tables.count() as u64);
-        self.create(&name, place, 0, |place| {
-            let table = Table::new(
-                spec,
-                place,
-                self.config.servers,
-                shards,
-                &self.budget,
-                &self.saving,
-            )?;
-            let table = table.by_step(self.is_synchronous.load(Ordering::Relaxed));
-            Ok(Tensor::Table(Arc::new(table)))
-        })
-        .and_then(|tensor| match &tensor {
-            Tensor::Table(found) if found.spec.row == row => Ok(tensor.place()),
-            Tensor::Table(found) => Err(refused(
-                Code::Other,
-                format!("rows of `{name}` have {} elements, not {row}", found.spec.row),
-            )),
-            Tensor::Dense(_) => Err(refused(Code::Other, format!("`{name}` is a dense tensor"))),
-        })
-    }
-
-    /// Returns the tensor with that name; creates it if it does not exist.
-    fn create(
-        &self,
-        name: &str,
-        place: Option<TensorId>,
-        blocks: u64,
-        make: impl FnOnce(TensorId) -> Result<Tensor, OverBudget>,
-    ) -> Result<Tensor, Refused> {
-        let mut tensors = self.tensors_mut();
-        if let Some(id) = tensors.by_name.get(name).copied() {
-            tensors.undeclared.remove(&id);
-            let found = tensors.by_id[id as usize].clone();
-            return Ok(found.expect("a name leads to a tensor"));
-        }
-        let place = match place {
-            Some(place) => place,
-            None => tensors.next_place(self.config.servers),
-        };
-        let id = place.id as usize;
-        if id >= MAX_TENSORS || place.first >= self.config.servers {
-            return Err(refused(
-                Code::Other,
-                format!("a job has at most {MAX_TENSORS} tensors"),
-            ));
-        }
-        let tensor = make(place)?;
-        if tensors.by_id.len() <= id {
-            tensors.by_id.resize(id + 1, None);
-        }
-        if let Some(other) = &tensors.by_id[id] {
-            let message = format!("`{name}` has the same number as `{}`", other.name());
-            return Err(refused(Code::Other, message));
-        }
-        tensors.by_id[id] = Some(tensor.clone());
-        tensors.by_name.insert(name.to_owned(), place.id);
-        tensors.blocks += blocks;
-        Ok(tensor)
     }
 
     /// Whether a trainer may see the model of its step. Wakes the others if it is further than this server knew.

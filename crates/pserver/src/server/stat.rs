@@ -41,8 +41,8 @@ fn tensor_json(tensor: &Tensor) -> String {
     match tensor {
         Tensor::Dense(dense) => format!(
             r#"{{"name":{},"elements":{},"here":{},"updates":{}}}"#,
-            quoted(&dense.spec.name),
-            dense.spec.elements,
+            quoted(&dense.name),
+            dense.layout.elements,
             dense.local_elements,
             dense.progress().updates.updates,
         ),

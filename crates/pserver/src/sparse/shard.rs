@@ -20,7 +20,6 @@ pub(super) const CANDIDATE_BYTES: u64 = 40;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowShape {
     pub(super) width: usize,
-    pub(super) averaged: bool,
     /// A slab has `1 << slab_bits` rows.
     pub(super) slab_bits: u32,
 }

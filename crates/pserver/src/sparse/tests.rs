@@ -10,7 +10,14 @@ fn spec(limits: Limits) -> TableSpec {
     TableSpec {
         name: "emb".into(),
         row: 4,
-        optimizer: Optimizer::new(Rule::Adagrad { epsilon: 1e-6 }, 0.1),
+        optimizer: Optimizer::new(
+            Rule::Adagrad {
+                epsilon: 1e-6,
+                lr_decay: 0.0,
+                initial: 0.0,
+            },
+            0.1,
+        ),
         init: Init::Uniform { low: -1.0, high: 1.0 },
         seed: 7,
         limits,
@@ -91,7 +98,7 @@ fn an_update_changes_the_rows_it_names_once() {
     let budget = Budget::new(1 << 30);
     let table = table(Limits::default(), 2, &budget);
     let before = rows(&table, &[1, 2], true);
-    let update = table.begin(Pace::default());
+    let update = table.begin(Pace::default(), None);
     table.update(&update, &[2, 99], &[1.0; 8]);
     let after = rows(&table, &[1, 2], true);
     assert_eq!(after[..4], before[..4]);

@@ -66,7 +66,7 @@ fn train(crash: Option<u32>) -> (Vec<f32>, Vec<f32>) {
     let job = Fragile::new(2, 1, Mode::Sync);
     let mut client = job.connect(0);
     for spec in &specs()[..3] {
-        let values = vec![0.5; spec.elements as usize];
+        let values = vec![0.5; spec.elements() as usize];
         client.create_dense(spec.clone(), &values).unwrap();
     }
     let mut crash = crash;

@@ -87,7 +87,7 @@ impl Job {
 pub(crate) fn dense(name: &str, elements: u64, rule: Rule) -> DenseSpec {
     DenseSpec {
         name: name.into(),
-        elements,
+        shape: vec![elements],
         optimizer: Optimizer::new(rule, 0.1),
     }
 }
@@ -110,7 +110,14 @@ pub(crate) fn table(name: &str) -> TableSpec {
     TableSpec {
         name: name.into(),
         row: 3,
-        optimizer: Optimizer::new(Rule::Adagrad { epsilon: 1e-6 }, 0.1),
+        optimizer: Optimizer::new(
+            Rule::Adagrad {
+                epsilon: 1e-6,
+                lr_decay: 0.0,
+                initial: 0.0,
+            },
+            0.1,
+        ),
         init: Init::Uniform { low: -1.0, high: 1.0 },
         seed: 1,
         limits: Limits::default(),
@@ -378,7 +385,8 @@ fn gradients_travel_in_half_precision_or_as_their_largest_elements() {
         client.create_dense(dense("w", 4, Rule::Sgd), &[0.0; 4]).unwrap();
         client.create_table(table("emb")).unwrap();
         for gradient in pushed {
-            client.push(&[("w", gradient)], rate(-1.0)).unwrap();
+            let gradient: Vec<f32> = gradient.iter().map(|g| -g).collect();
+            client.push(&[("w", &gradient)], rate(1.0)).unwrap();
         }
         let mut values = [0.0; 4];
         client.pull(&mut [("w", &mut values)], false).unwrap();

@@ -54,6 +54,13 @@ pub fn ids<'a>(array: &'a Bound<'_, PyAny>) -> PyResult<Slice<'a, u64>> {
     of(array, "uint64")
 }
 
+/// The shape of an array of float32.
+pub fn shape(array: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    let found = array.cast::<PyArrayDyn<f32>>();
+    let array = found.map_err(|_| PyTypeError::new_err("not an array of float32"))?;
+    Ok(array.shape().iter().map(|length| *length as u64).collect())
+}
+
 fn of<'a, T: Element>(array: &'a Bound<'_, PyAny>, expected: &str) -> PyResult<Slice<'a, T>> {
     let found = array.cast::<PyArrayDyn<T>>();
     let array = found.map_err(|_| PyTypeError::new_err(format!("not an array of {expected}")))?;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use paddlecloud_pserver::message::{Init, Limits, TableSpec, is_name};
-use paddlecloud_pserver::optimizer::{Optimizer, Rule, Scale};
+use paddlecloud_pserver::message::{Init, Limits, MAX_ROW, TableSpec};
+use paddlecloud_pserver::optimizer::{Optimizer, OutOfRange, Rule};
 use paddlecloud_pserver::schedule::{Counts, Schedule, Shape};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,8 +23,22 @@ impl Named {
     }
 
     fn whole(&self, name: &str) -> PyResult<u64> {
-        Ok(self.number(name)? as u64)
+        self.whole_up_to(name, u64::MAX)
     }
+
+    fn whole_up_to(&self, name: &str, most: u64) -> PyResult<u64> {
+        let number = self.number(name)?;
+        match number.fract() == 0.0 && number >= 0.0 && number <= most as f64 {
+            true => Ok(number as u64),
+            false => Err(PyValueError::new_err(format!(
+                "`{name}` must be a whole number of at least 0, not {number}"
+            ))),
+        }
+    }
+}
+
+fn refused(error: OutOfRange) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 /// Rule, schedule, the schedule's pieces, and what is common to all rules.
@@ -32,91 +46,23 @@ impl Named {
 pub struct OptimizerArgs(Named, Named, Vec<(u64, f64)>, Named);
 
 impl OptimizerArgs {
+    /// An optimizer whose constants are in their ranges.
     pub fn parse(self) -> PyResult<Optimizer> {
         let OptimizerArgs(rule, schedule, pieces, common) = self;
-        Ok(Optimizer {
-            rule: parse_rule(&rule)?,
+        let unknown = || PyValueError::new_err(format!("there is no optimizer `{}`", rule.0));
+        let optimizer = Optimizer {
+            rule: Rule::named(&rule.0, |name| rule.number(name)).ok_or_else(unknown)??,
             schedule: parse_schedule(&schedule, pieces)?,
             l1: common.float("l1")?,
             l2: common.float("l2")?,
             proximal_l1: common.float("proximal_l1")?,
             clip: common.float("clip")?,
-            average: common.whole("average")? as u32,
-        })
+            average: common.whole_up_to("average", u64::from(u32::MAX))? as u32,
+            double: common.number("double")? != 0.0,
+        };
+        optimizer.check().map_err(refused)?;
+        Ok(optimizer)
     }
-}
-
-fn parse_rule(rule: &Named) -> PyResult<Rule> {
-    let float = |name| rule.float(name);
-    Ok(match rule.0.as_str() {
-        "sgd" => Rule::Sgd,
-        "momentum" => Rule::Momentum {
-            momentum: float("momentum")?,
-            nesterov: float("nesterov")? != 0.0,
-        },
-        "adagrad" => Rule::Adagrad {
-            epsilon: float("epsilon")?,
-        },
-        "row_adagrad" => Rule::RowAdagrad {
-            epsilon: float("epsilon")?,
-        },
-        "adam" => Rule::Adam {
-            beta1: float("beta1")?,
-            beta2: float("beta2")?,
-            epsilon: float("epsilon")?,
-        },
-        "adamw" => Rule::AdamW {
-            beta1: float("beta1")?,
-            beta2: float("beta2")?,
-            epsilon: float("epsilon")?,
-            decay: float("decay")?,
-        },
-        "rmsprop" => Rule::RmsProp {
-            rho: float("rho")?,
-            momentum: float("momentum")?,
-            epsilon: float("epsilon")?,
-        },
-        "adadelta" => Rule::AdaDelta {
-            rho: float("rho")?,
-            epsilon: float("epsilon")?,
-        },
-        "ftrl" => Rule::Ftrl {
-            beta: float("beta")?,
-            l1: float("l1")?,
-            l2: float("l2")?,
-        },
-        "adamax" => Rule::Adamax {
-            beta1: float("beta1")?,
-            beta2: float("beta2")?,
-            epsilon: float("epsilon")?,
-        },
-        other => Rule::Velocity {
-            scale: parse_scale(rule, other)?,
-            momentum: float("momentum")?,
-        },
-    })
-}
-
-/// The optimizers of 2017, which differ in the rate of each element.
-fn parse_scale(rule: &Named, kind: &str) -> PyResult<Scale> {
-    let (rho, epsilon) = (|| rule.float("rho"), || rule.float("epsilon"));
-    Ok(match kind {
-        "velocity" => Scale::One,
-        "velocity_adagrad" => Scale::Adagrad { epsilon: epsilon()? },
-        "velocity_decayed_adagrad" => Scale::DecayedAdagrad {
-            rho: rho()?,
-            epsilon: epsilon()?,
-        },
-        "velocity_rmsprop" => Scale::RmsProp {
-            rho: rho()?,
-            epsilon: epsilon()?,
-        },
-        "velocity_adadelta" => Scale::AdaDelta {
-            rho: rho()?,
-            epsilon: epsilon()?,
-        },
-        other => return Err(PyValueError::new_err(format!("there is no optimizer `{other}`"))),
-    })
 }
 
 fn parse_schedule(schedule: &Named, pieces: Vec<(u64, f64)>) -> PyResult<Schedule> {
@@ -171,16 +117,14 @@ fn bytes_of_row(row: u32, optimizer: &Optimizer) -> u64 {
 
 /// Name, length of a row, optimizer, initial values, seed, limits.
 #[derive(FromPyObject)]
-pub struct TableArgs(String, u32, OptimizerArgs, Named, u64, Named);
+pub struct TableArgs(String, i64, OptimizerArgs, Named, u64, Named);
 
 impl TableArgs {
     pub fn parse(self) -> PyResult<TableSpec> {
         let TableArgs(name, row, optimizer, init, seed, limits) = self;
-        if !is_name(&name) {
-            return Err(PyValueError::new_err(format!(
-                "`{name}` cannot be the name of a table: it is also a file name"
-            )));
-        }
+        let wrong = || PyValueError::new_err(format!("`row` must be between 1 and {MAX_ROW}, not {row}"));
+        let row = u32::try_from(row).ok().filter(|row| (1..=MAX_ROW).contains(row));
+        let row = row.ok_or_else(wrong)?;
         let init = match init.0.as_str() {
             "uniform" => Init::Uniform {
                 low: init.float("low")?,
@@ -192,6 +136,7 @@ impl TableArgs {
             },
             _ => Init::Zero,
         };
+        init.check().map_err(refused)?;
         let optimizer = optimizer.parse()?;
         let rows = match limits.whole("bytes")? {
             0 => limits.whole("rows")?,
@@ -204,7 +149,7 @@ impl TableArgs {
             init,
             seed,
             limits: Limits {
-                admit_after: limits.whole("admit_after")? as u32,
+                admit_after: limits.whole_up_to("admit_after", u64::from(u32::MAX))? as u32,
                 rows,
                 evict: limits.number("evict")? != 0.0,
                 idle_steps: limits.whole("idle_steps")?,

@@ -14,9 +14,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pserver::client::{
-    ModelError, is_table, parameters, read_parameter, read_table, write_parameter, write_table,
+    ModelError, is_table, parameter_path, parameters, read_parameter, read_table, write_parameter,
+    write_table,
 };
-use paddlecloud_pserver::message::is_name;
+use paddlecloud_pserver::message::check_name;
 
 pub const HELP: &str = "\
 Usage: paddle pserver export [--format numpy|safetensors|text] [--since MODEL] MODEL TO
@@ -72,7 +73,7 @@ pub enum Parameter {
 
 impl Parameter {
     fn read(model: &Path, name: &str) -> Result<Parameter, ConvertError> {
-        let path = model.join(name);
+        let path = parameter_path(model, name);
         if !is_table(&path) {
             return Ok(Parameter::Dense(read_parameter(&path)?));
         }
@@ -81,7 +82,7 @@ impl Parameter {
     }
 
     fn write(&self, model: &Path, name: &str) -> Result<(), ConvertError> {
-        let path = model.join(name);
+        let path = parameter_path(model, name);
         match self {
             Parameter::Dense(values) => write_parameter(&path, values).map_err(writing(&path)),
             Parameter::Table { ids, rows } => Ok(write_table(&path, ids, rows)?),
@@ -255,9 +256,8 @@ pub fn import(args: &[OsString]) -> Result<String, ConvertError> {
         Format::Safetensors => safetensors::read(&args.from)?,
         Format::Text => text::read(&args.from)?,
     };
-    if let Some((name, _)) = imported.iter().find(|(name, _)| !is_name(name)) {
-        let reason = format!("`{name}` cannot be the name of a parameter: it is also a file name");
-        return Err(ConvertError::format(&args.from, reason));
+    for (name, _) in &imported {
+        check_name(name).map_err(|reason| ConvertError::format(&args.from, reason))?;
     }
     let count = imported.len();
     let mut imported: HashMap<String, Parameter> = imported.into_iter().collect();

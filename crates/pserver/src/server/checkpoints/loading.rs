@@ -40,10 +40,10 @@ impl Server {
         let is_described = |tensor: &Tensor| {
             described.iter().any(|one| match (one, tensor) {
                 (Described::Dense(spec, place), Tensor::Dense(dense)) => {
-                    *spec == dense.spec && self.here(*place) == dense.place
+                    *spec == dense.spec() && self.here(*place) == dense.place
                 }
                 (Described::Table(spec, place), Tensor::Table(table)) => {
-                    *spec == table.spec && self.here(*place) == table.place
+                    *spec == table.described() && self.here(*place) == table.place
                 }
                 _ => false,
             })
@@ -92,6 +92,10 @@ impl Server {
             }
             kind::TABLE => {
                 let (spec, place, updates, clock) = decode_table(&mut head).map_err(text)?;
+                if let Ok(base) = self.table(place.id) {
+                    // A run that continues another one may have brought other constants after the base.
+                    base.set_optimizer(spec.optimizer.clone());
+                }
                 let place = self.create_table(spec, Some(self.here(place))).map_err(refusal)?;
                 let table = self.table(place.id).map_err(refusal)?;
                 let mut progress = table.progress();
@@ -106,7 +110,7 @@ impl Server {
                 let numbers = floats(&record.body);
                 let (values, block) = numbers.split_at_checked(count).ok_or("a block is too short")?;
                 if !dense.restore(number, values, block) {
-                    return Err(format!("a block does not fit `{}`", dense.spec.name));
+                    return Err(format!("a block does not fit `{}`", dense.name));
                 }
             }
             kind::ROWS => self.load_rows(&mut head, &record.body)?,

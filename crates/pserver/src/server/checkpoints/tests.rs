@@ -144,7 +144,7 @@ fn a_checkpoint_can_begin_while_tensors_change() {
     let elements = 24 * BLOCK;
     let spec = DenseSpec {
         name: "w".into(),
-        elements,
+        shape: vec![elements],
         optimizer: Optimizer::new(Rule::Sgd, 1.0),
     };
     let place = server.create_dense(spec, None).unwrap();

@@ -1,9 +1,10 @@
 //! Requests that carry gradients, or take back those of a step that is repeated.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::sync::{Arc, PoisonError};
 
-use crate::message::Entry;
+use crate::message::{Code, Entry, Refused};
 use crate::steps::{Mode, Sender, Verdict};
 use crate::wire::Writer;
 
@@ -76,6 +77,12 @@ impl<S: Read + Write> Connection<S> {
             |state| {
                 let verdict = state.steps.push(sender, step, part)?;
                 if verdict == Verdict::Accept {
+                    if let Some(refusal) = contradiction(&state.pending, sender, step, &pushed) {
+                        state.steps.take_back(sender);
+                        state.rejected = Some(refusal.clone());
+                        server.changed.notify_all();
+                        return Err(refusal);
+                    }
                     state.pushes += 1;
                     match is_sync {
                         true => state.pending[sender.trainer as usize].append(&mut pushed),
@@ -94,6 +101,20 @@ impl<S: Read + Write> Connection<S> {
         Ok(())
     }
 
+    /// Another server found that the pushes for this step contradict each other: no server may commit it.
+    pub(super) fn reject(&mut self, epoch: u64, step: u64, reason: String) -> Result<(), Fault> {
+        self.expect_body(0)?;
+        let sender = self.sender(epoch);
+        let mut state = self.server.state();
+        state.steps.check(sender)?;
+        if state.steps.step() == step {
+            state.rejected = Some(conflict(step, reason));
+        }
+        drop(state);
+        self.server.changed.notify_all();
+        self.done(&mut Writer::new())
+    }
+
     /// Takes back the parts of an earlier attempt: the step is repeated.
     pub(super) fn discard(&mut self, epoch: u64, step: u64) -> Result<(), Fault> {
         self.expect_body(0)?;
@@ -105,5 +126,53 @@ impl<S: Read + Write> Connection<S> {
             }
         }
         self.done(&mut Writer::new())
+    }
+}
+
+/// Why gradients cannot be part of the step: another part gives the same tensor another rate or other constants.
+fn contradiction(pending: &[Vec<Pushed>], sender: Sender, step: u64, pushed: &[Pushed]) -> Option<Refused> {
+    let mut by_tensor: HashMap<u32, &Pushed> = HashMap::with_capacity(pushed.len());
+    for part in pushed {
+        let first = by_tensor.entry(part.tensor()).or_insert(part);
+        if first.contradicts(part) {
+            return Some(contradict(
+                [(sender.trainer, first), (sender.trainer, part)],
+                step,
+            ));
+        }
+    }
+    for (parts, trainer) in pending.iter().zip(0..) {
+        for part in parts {
+            // Parts of the step agree with each other, so one of each tensor is enough.
+            if let Some(other) = by_tensor.remove(&part.tensor())
+                && part.contradicts(other)
+            {
+                return Some(contradict([(trainer, part), (sender.trainer, other)], step));
+            }
+        }
+        if by_tensor.is_empty() {
+            break;
+        }
+    }
+    None
+}
+
+fn contradict(both: [(u32, &Pushed); 2], step: u64) -> Refused {
+    let mut terms = both.map(|(trainer, part)| (trainer, part.terms()));
+    terms.sort();
+    let [(first, its), (second, others)] = terms;
+    let name = both[0].1.tensor_name();
+    let message = format!(
+        "step {step} is refused: `{name}` is pushed with different rates or constants, by trainer {first} with {its} and \
+         by trainer {second} with {others}"
+    );
+    conflict(step, message)
+}
+
+fn conflict(step: u64, message: String) -> Refused {
+    Refused {
+        code: Code::Conflict,
+        step,
+        message,
     }
 }

@@ -5,9 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from paddlecloud.ps.schedules import Constant, Schedule
 
-_COMMON = ("l1", "l2", "proximal_l1", "clip", "average")
+_COMMON = ("l1", "l2", "proximal_l1", "clip", "average", "double")
+
+
+@dataclass
+class OptimizerState:
+    """What an optimizer keeps for one dense tensor.
+
+    `updates` and `samples` so far, which schedules and Adam's correction count, and an array like the tensor for each of
+    `Optimizer.slots()`. `powers` are the products of Adam's betas over all updates; without them, they follow from `updates`.
+    """
+
+    updates: int
+    samples: int
+    slots: dict[str, npt.NDArray[np.float32]]
+    powers: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -18,6 +35,10 @@ class Optimizer:
     `l1 * sign(w)` are added. With `proximal_l1`, every value moves towards 0 by `lr * proximal_l1` after an update and stops
     there. With `average`, a running mean of the values over that many updates is kept:
     `pull(averaged=True)` and saved models show it.
+
+    With `double`, rates and constants are computed in double precision and rounded once, and Adam's correction is
+    `1 - beta ** t`, as in PyTorch. Otherwise every constant is rounded to float32 first, and the correction uses the product of
+    the betas of all updates, as in PaddlePaddle.
     """
 
     lr: float | Schedule
@@ -26,7 +47,15 @@ class Optimizer:
     proximal_l1: float = field(default=0.0, kw_only=True)
     clip: float = field(default=0.0, kw_only=True)
     average: int = field(default=0, kw_only=True)
+    double: bool = field(default=False, kw_only=True)
     kind: ClassVar[str] = "sgd"
+
+    def slots(self) -> tuple[str, ...]:
+        """The names of the state that is kept for each element."""
+        return (*self._slots(), *(["average"] if self.average else []))
+
+    def _slots(self) -> tuple[str, ...]:
+        return ()
 
     def arguments(self) -> tuple[Any, ...]:
         schedule = self.lr if isinstance(self.lr, Schedule) else Constant(float(self.lr))
@@ -43,19 +72,34 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class Momentum(Optimizer):
-    """`v = momentum * v + g; w -= lr * v`"""
+    """`v = momentum * v + (1 - dampening) * g; w -= lr * v`; the first `v` is `g`
+
+    With `nesterov`: `w -= lr * (g + momentum * v)`.
+    """
 
     momentum: float = 0.9
     nesterov: bool = False
+    dampening: float = 0.0
     kind: ClassVar[str] = "momentum"
+
+    def _slots(self) -> tuple[str, ...]:
+        return ("velocity",)
 
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """`a += g * g; w -= lr * g / (sqrt(a) + epsilon)`"""
+    """`a += g * g; w -= lr / (1 + (t - 1) * lr_decay) * g / (sqrt(a) + epsilon)`; `a` begins as `initial`
+
+    `initial` counts when a tensor or a row begins, not in the optimizer of a push.
+    """
 
     epsilon: float = 1e-6
+    lr_decay: float = 0.0
+    initial: float = 0.0
     kind: ClassVar[str] = "adagrad"
+
+    def _slots(self) -> tuple[str, ...]:
+        return ("sum",)
 
 
 @dataclass(frozen=True)
@@ -65,6 +109,9 @@ class RowAdagrad(Optimizer):
     epsilon: float = 1e-6
     kind: ClassVar[str] = "row_adagrad"
 
+    def _slots(self) -> tuple[str, ...]:
+        return ("sum",)  # of a dense tensor, which has no rows
+
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
@@ -72,6 +119,9 @@ class Adam(Optimizer):
     beta2: float = 0.999
     epsilon: float = 1e-8
     kind: ClassVar[str] = "adam"
+
+    def _slots(self) -> tuple[str, ...]:
+        return ("mean", "square")
 
 
 @dataclass(frozen=True)
@@ -84,26 +134,45 @@ class AdamW(Optimizer):
     decay: float = 0.01
     kind: ClassVar[str] = "adamw"
 
+    def _slots(self) -> tuple[str, ...]:
+        return ("mean", "square")
+
 
 @dataclass(frozen=True)
 class Adamax(Optimizer):
     """`m = beta1 * m + (1 - beta1) * g; u = max(beta2 * u + epsilon, |g|); w -= lr / (1 - beta1 ** t) * m / u`
 
-    That of 2017 has `epsilon=0`; a value that never had a gradient then stays as it is.
+    With `epsilon_inside`: `u = max(beta2 * u, |g| + epsilon)`, as in PyTorch. That of 2017 has `epsilon=0`; a value that never had
+    a gradient then stays as it is.
     """
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    epsilon_inside: bool = False
     kind: ClassVar[str] = "adamax"
+
+    def _slots(self) -> tuple[str, ...]:
+        return ("mean", "largest")
 
 
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
+    """`s = rho * s + (1 - rho) * g * g; v = momentum * v + lr * g / sqrt(s + epsilon); w -= v`
+
+    With `centered`, the square of the gradient's running mean is subtracted from `s` there. With `epsilon_outside`:
+    `v = momentum * v + g / (sqrt(s) + epsilon); w -= lr * v`, as in PyTorch.
+    """
+
     rho: float = 0.95
     momentum: float = 0.0
     epsilon: float = 1e-6
+    centered: bool = False
+    epsilon_outside: bool = False
     kind: ClassVar[str] = "rmsprop"
+
+    def _slots(self) -> tuple[str, ...]:
+        return ("square", *(["mean"] if self.centered else []), *(["velocity"] if self.momentum else []))
 
 
 @dataclass(frozen=True)
@@ -111,6 +180,9 @@ class AdaDelta(Optimizer):
     rho: float = 0.95
     epsilon: float = 1e-6
     kind: ClassVar[str] = "adadelta"
+
+    def _slots(self) -> tuple[str, ...]:
+        return ("square", "change")
 
 
 @dataclass(frozen=True)
@@ -122,10 +194,8 @@ class Ftrl(Optimizer):
     shrink2: float = 0.0
     kind: ClassVar[str] = "ftrl"
 
-    def arguments(self) -> tuple[Any, ...]:
-        _, *rest = super().arguments()
-        rule = {"beta": self.beta, "l1": self.shrink1, "l2": self.shrink2}
-        return (self.kind, rule), *rest
+    def _slots(self) -> tuple[str, ...]:
+        return ("square", "linear")
 
 
 @dataclass(frozen=True)
@@ -158,6 +228,15 @@ class Velocity(Optimizer):
         rule = {"momentum": self.momentum, "rho": self.rho, "epsilon": self.epsilon}
         kind = f"velocity_{self.scale}" if self.scale else "velocity"
         return (kind, rule), schedule, pieces, common
+
+    def _slots(self) -> tuple[str, ...]:
+        of_scale = {
+            "adagrad": ("square",),
+            "decayed_adagrad": ("square",),
+            "rmsprop": ("square", "mean"),
+            "adadelta": ("square", "change"),
+        }
+        return (*of_scale.get(self.scale or "", ()), *(["velocity"] if self.momentum else []))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from paddlecloud.ps.batches import Batches
 from paddlecloud.ps.initial import Normal, Uniform, Zero
 from paddlecloud.ps.job import Job, Watchdog
 from paddlecloud.ps.loops import Loop, Steps, say
-from paddlecloud.ps.optimizers import SGD, Optimizer
+from paddlecloud.ps.optimizers import SGD, Optimizer, OptimizerState
 
 T = TypeVar("T")
 
@@ -87,6 +87,7 @@ class Session:
         self._watchdog = watchdog
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._rows: dict[str, int] = {}
+        self._slots: dict[str, tuple[str, ...]] = {}
         self._background: ThreadPoolExecutor | None = None
         self._left = False
         self._loop: Loop | None = None
@@ -125,8 +126,10 @@ class Session:
     def create(self, name: str, value: Any, optimizer: Optimizer | None = None) -> None:
         """Declares a dense tensor. Trainer 0's value is the initial one; all trainers must give the same shape."""
         value = arrays.floats(value, name)
-        self._native.create_dense(name, value, (optimizer or SGD(0.01)).arguments())
+        optimizer = optimizer or SGD(0.01)
+        self._native.create_dense(name, value, optimizer.arguments())
         self._shapes[name] = value.shape
+        self._slots[name] = optimizer.slots()
 
     def table(
         self,
@@ -163,10 +166,19 @@ class Session:
         self._native.create_table((name, row, optimizer.arguments(), start, seed, ("limits", limits)))
         self._rows[name] = row
 
-    def push(self, gradients: Mapping[str, Any], *, lr: float | None = None, samples: int = 0) -> None:
+    def push(
+        self,
+        gradients: Mapping[str, Any],
+        *,
+        lr: float | None = None,
+        samples: int = 0,
+        optimizer: Optimizer | None = None,
+    ) -> None:
         """Adds gradients to this trainer's step; in asynchronous modes they change the model immediately.
 
-        `lr` overrides the schedule. `samples` is the size of the batch, for schedules that count samples.
+        `lr` overrides the schedule. `samples` is the size of the batch, for schedules that count samples. `optimizer` has the rate
+        and the constants of this update; it is of the same kind as the declared one and keeps the same state. In a synchronous
+        step, all trainers that push a tensor give it the same rate and constants.
         """
         self._watchdog.alive()
         parts = [(name, arrays.floats(value, name)) for name, value in gradients.items()]
@@ -175,7 +187,7 @@ class Session:
         self._begin_training()
         self.has_pushed = True
         with self._unless_rolled_back():
-            self._native.push(parts, lr, samples)
+            self._native.push(parts, lr, samples, optimizer and optimizer.arguments())
 
     # A name is a sequence of names too; the first form that fits counts.
     @overload
@@ -354,9 +366,16 @@ class Session:
         return found.reshape(shape)
 
     def push_rows(
-        self, table: str, ids: Any, gradients: Any, *, lr: float | None = None, samples: int = 0
+        self,
+        table: str,
+        ids: Any,
+        gradients: Any,
+        *,
+        lr: float | None = None,
+        samples: int = 0,
+        optimizer: Optimizer | None = None,
     ) -> None:
-        """Adds the gradients of rows to this trainer's step; those of repeated ids are summed."""
+        """Adds the gradients of rows to this trainer's step; those of repeated ids are summed. The rest as in `push`."""
         self._watchdog.alive()
         self._row(table)
         if self._counts_for_nothing():
@@ -364,7 +383,8 @@ class Session:
         self._begin_training()
         self.has_pushed = True
         with self._unless_rolled_back():
-            self._native.push_rows(table, arrays.ids(ids), arrays.floats(gradients, table), lr, samples)
+            values = arrays.floats(gradients, table)
+            self._native.push_rows(table, arrays.ids(ids), values, lr, samples, optimizer and optimizer.arguments())
 
     def prefetch(self, table: str, ids: Any) -> Future[Floats]:
         """Looks rows up in the background."""
@@ -389,6 +409,34 @@ class Session:
         if self._is_trained("assign"):
             return
         self._native.assign(name, arrays.floats(value, name))
+
+    def optimizer_state(self, names: str | Sequence[str] | None = None) -> dict[str, OptimizerState]:
+        """What the optimizers keep for dense tensors, as it is at this trainer's step; of all without `names`."""
+        names = [names] if isinstance(names, str) else names
+        found = {}
+        for name in self._shapes if names is None else names:
+            shape = self._target(name, None).shape
+            state = np.empty((len(self._slots[name]), *shape), np.float32)
+            updates, samples, powers = self._again_after_rollback(lambda: self._native.optimizer_state(name, state))
+            found[name] = OptimizerState(updates, samples, dict(zip(self._slots[name], state)), powers)
+        return found
+
+    def set_optimizer_state(self, name: str, state: OptimizerState) -> None:
+        """Replaces what an optimizer keeps for a dense tensor. Trainer 0's counts; the others wait for it."""
+        if self._is_trained("set_optimizer_state"):
+            return
+        shape = self._target(name, None).shape
+        if set(state.slots) != set(self._slots[name]):
+            raise ValueError(f"the state of `{name}` has {list(self._slots[name])}, not {list(state.slots)}")
+        values = np.empty((len(self._slots[name]), *shape), np.float32)
+        for at, slot in enumerate(self._slots[name]):
+            given = arrays.view(state.slots[slot])
+            if given.shape != shape:
+                raise ValueError(f"`{slot}` of `{name}` has shape {list(shape)}, not {list(given.shape)}")
+            values[at] = given
+        if self.trainer == 0:
+            self._native.set_optimizer_state(name, (state.updates, state.samples), state.powers, values)
+        self.barrier()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the model: one file per parameter, `done` last. For one trainer to call."""

@@ -1,0 +1,141 @@
+//! Declarations of tensors: the first one creates the tensor, the others must agree with it.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::budget::OverBudget;
+use crate::dense::Dense;
+use crate::message::{Code, DenseSpec, Refused, TableSpec, TensorId};
+use crate::optimizer::Optimizer;
+use crate::sparse::Table;
+
+use super::{Config, MAX_TENSORS, Server, Tensor, refused};
+
+impl Server {
+    pub(super) fn create_dense(
+        &self,
+        mut spec: DenseSpec,
+        place: Option<TensorId>,
+    ) -> Result<TensorId, Refused> {
+        // A dense tensor has no rows.
+        spec.optimizer = spec.optimizer.of_dense();
+        let blocks = spec.elements().div_ceil(crate::placement::BLOCK);
+        let tensor = self.create(&spec.name, place, blocks, |place| {
+            let Config { index, servers, .. } = self.config;
+            let dense = Dense::new(spec.clone(), place, index, servers, &self.budget, &self.saving)?;
+            Ok(Tensor::Dense(Arc::new(dense)))
+        })?;
+        let Tensor::Dense(found) = &tensor else {
+            return Err(other(&spec.name, "a sparse table", "a dense tensor"));
+        };
+        if found.shape != spec.shape {
+            let [was, is] = [&found.shape, &spec.shape].map(|shape| format!("shape {shape:?}"));
+            return Err(other(&spec.name, was, is));
+        }
+        if let Some(constants) = self.constants(&tensor, &found.optimizer(), &spec.optimizer)? {
+            found.set_optimizer(constants);
+        }
+        Ok(tensor.place())
+    }
+
+    pub(super) fn create_table(&self, spec: TableSpec, place: Option<TensorId>) -> Result<TensorId, Refused> {
+        let tensors = self.all_tensors();
+        let tables = tensors.iter().filter(|tensor| matches!(tensor, Tensor::Table(_)));
+        let shards = self.config.shards(&spec, tables.count() as u64);
+        let tensor = self.create(&spec.name, place, 0, |place| {
+            let servers = self.config.servers;
+            let table = Table::new(spec.clone(), place, servers, shards, &self.budget, &self.saving)?;
+            let table = table.by_step(self.is_synchronous.load(Ordering::Relaxed));
+            Ok(Tensor::Table(Arc::new(table)))
+        })?;
+        let Tensor::Table(found) = &tensor else {
+            return Err(other(&spec.name, "a dense tensor", "a sparse table"));
+        };
+        agree_on_rows(&found.spec, &spec)?;
+        if let Some(constants) = self.constants(&tensor, &found.optimizer(), &spec.optimizer)? {
+            found.set_optimizer(constants);
+        }
+        Ok(tensor.place())
+    }
+
+    /// The only place that decides whether a tensor may get other constants than those of its first declaration: once,
+    /// after it was loaded from a checkpoint, if they keep its state. `None`: it keeps what it has.
+    fn constants(
+        &self,
+        tensor: &Tensor,
+        found: &Optimizer,
+        declared: &Optimizer,
+    ) -> Result<Option<Optimizer>, Refused> {
+        let is_first = self.tensors_mut().undeclared.remove(&tensor.place().id);
+        if found == declared {
+            return Ok(None);
+        }
+        if !is_first || !declared.continues(found) {
+            return Err(other(tensor.name(), found, declared));
+        }
+        if self.config.index == 0 {
+            let name = tensor.name();
+            println!("`{name}` was trained with {found}; from here on, it is trained with {declared}");
+        }
+        Ok(Some(declared.clone()))
+    }
+
+    /// Returns the tensor with that name; creates it if it does not exist.
+    fn create(
+        &self,
+        name: &str,
+        place: Option<TensorId>,
+        blocks: u64,
+        make: impl FnOnce(TensorId) -> Result<Tensor, OverBudget>,
+    ) -> Result<Tensor, Refused> {
+        let mut tensors = self.tensors_mut();
+        if let Some(id) = tensors.by_name.get(name).copied() {
+            let found = tensors.by_id[id as usize].clone();
+            return Ok(found.expect("a name leads to a tensor"));
+        }
+        let place = match place {
+            Some(place) => place,
+            None => tensors.next_place(self.config.servers),
+        };
+        let id = place.id as usize;
+        if id >= MAX_TENSORS || place.first >= self.config.servers {
+            return Err(refused(
+                Code::Other,
+                format!("a job has at most {MAX_TENSORS} tensors"),
+            ));
+        }
+        let tensor = make(place)?;
+        if tensors.by_id.len() <= id {
+            tensors.by_id.resize(id + 1, None);
+        }
+        if let Some(other) = &tensors.by_id[id] {
+            let message = format!("`{name}` has the same number as `{}`", other.name());
+            return Err(refused(Code::Other, message));
+        }
+        tensors.by_id[id] = Some(tensor.clone());
+        tensors.by_name.insert(name.to_owned(), place.id);
+        tensors.blocks += blocks;
+        Ok(tensor)
+    }
+}
+
+/// Decides whether a declaration agrees with the table that exists, apart from its optimizer.
+fn agree_on_rows(found: &TableSpec, declared: &TableSpec) -> Result<(), Refused> {
+    let both = [found, declared];
+    let [was, is] = if found.row != declared.row {
+        both.map(|spec| format!("rows of {}", spec.row))
+    } else if (found.init, found.seed) != (declared.init, declared.seed) {
+        both.map(|spec| format!("rows from {:?} with seed {}", spec.init, spec.seed))
+    } else if found.limits != declared.limits {
+        both.map(|spec| format!("{:?}", spec.limits))
+    } else {
+        return Ok(());
+    };
+    Err(other(&declared.name, was, is))
+}
+
+fn other(name: &str, was: impl Display, is: impl Display) -> Refused {
+    let message = format!("`{name}` is declared as {was}; another declaration says {is}");
+    refused(Code::Other, message)
+}
