@@ -34,18 +34,18 @@ def row_adagrad(w, g, s, lr):
     return w - lr * g / (np.sqrt(s["a"]) + F(1e-6))
 
 
-def adam(w, g, s, lr, kept=F(1)):
+def adam(w, g, s, lr, lost=F(0)):
     b1, b2 = F(0.9), F(0.999)
     s["m"] = b1 * s.get("m", F(0)) + (F(1) - b1) * g
     s["v"] = b2 * s.get("v", F(0)) + (F(1) - b2) * (g * g)
     s["p1"] = s.get("p1", F(1)) * b1
     s["p2"] = s.get("p2", F(1)) * b2
     rate = lr / (F(1) - s["p1"])
-    return kept * w - rate * (s["m"] / (np.sqrt(s["v"]) / np.sqrt(F(1) - s["p2"]) + F(1e-8)))
+    return w - lost * w - rate * (s["m"] / (np.sqrt(s["v"]) / np.sqrt(F(1) - s["p2"]) + F(1e-8)))
 
 
 def adamw(w, g, s, lr):
-    return adam(w, g, s, lr, F(1) - lr * F(0.01))
+    return adam(w, g, s, lr, lr * F(0.01))
 
 
 def rmsprop(w, g, s, lr):

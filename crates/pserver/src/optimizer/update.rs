@@ -17,8 +17,10 @@ pub struct Update {
     rate: f32,
     /// The rate after the rule's own correction: Adam's by `1 - beta1^t`, Adagrad's by its decay.
     corrected: f32,
-    /// AdamW: what is left of a value before its update.
+    /// AdamW: the factor of a value before its update, and what is then subtracted of it. PyTorch multiplies, PaddlePaddle
+    /// subtracts; the factor rounds away a small decay.
     left: f32,
+    lost: f32,
     l1: f32,
     l2: f32,
     proximal_l1: f32,
@@ -44,8 +46,11 @@ impl Update {
             corrected,
             left: match optimizer.rule {
                 Rule::AdamW { decay, .. } if optimizer.double => (1.0 - rate * decay) as f32,
-                Rule::AdamW { decay, .. } => 1.0 - rate as f32 * decay as f32,
                 _ => 1.0,
+            },
+            lost: match optimizer.rule {
+                Rule::AdamW { decay, .. } if !optimizer.double => rate as f32 * decay as f32,
+                _ => 0.0,
             },
             l1: optimizer.l1,
             l2: optimizer.l2,
@@ -216,7 +221,8 @@ impl Update {
             let g = self.prepared(*g, *w);
             *m = beta1 * *m + rest1 * g;
             *v = beta2 * *v + rest2 * (g * g);
-            *w = self.left * *w - self.corrected * (*m / (v.sqrt() / self.correction2 + epsilon));
+            let step = self.corrected * (*m / (v.sqrt() / self.correction2 + epsilon));
+            *w = self.left * *w - self.lost * *w - step;
         }
     }
 

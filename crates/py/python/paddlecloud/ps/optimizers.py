@@ -126,7 +126,7 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Optimizer):
-    """Adam with `w *= 1 - lr * decay` before each update."""
+    """Adam with `w -= lr * decay * w` before each update."""
 
     beta1: float = 0.9
     beta2: float = 0.999
