@@ -123,12 +123,14 @@ def _is_trained(item: Any, optimizers: Sequence[Any]) -> bool:
 def _parameters(optimizer: Any) -> list[Any]:
     if hasattr(optimizer, "param_groups"):
         return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    return list(getattr(optimizer, "_parameter_list", None) or [])
+    # Paddle's: parameters, or groups of them.
+    groups = getattr(optimizer, "_param_groups", None) or []
+    return [parameter for group in groups for parameter in (group["params"] if isinstance(group, dict) else [group])]
 
 
 def _buffers(module: Any) -> dict[str, Any]:
-    """A module's state without its parameters."""
-    parameters = {id(parameter) for parameter in module.parameters()}
+    """A module's state without its parameters. Paddle's have the statistics of BatchNorm among them, which are not trained."""
+    parameters = {id(parameter) for parameter in module.parameters() if not getattr(parameter, "stop_gradient", False)}
     torch = sys.modules.get("torch")
     is_torch = torch is not None and isinstance(module, torch.nn.Module)
     state = module.state_dict(keep_vars=True) if is_torch else module.state_dict()
