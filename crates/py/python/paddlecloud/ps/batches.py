@@ -230,11 +230,12 @@ class Batches(Loop):
         replay = self._replay
         if replay is None:
             return
-        if unless:
-            say(
-                f"trainer {self._session.trainer} resumes at step {self._session.step} after batch {replay.last[1]} of epoch "
-                f"{replay.last[0]}: {unless}. What the body does after the end of a step was not done for that batch"
-            )
+        about = f"trainer {self._session.trainer} resumes at step {self._session.step} after batch {replay.last[1]} of epoch {replay.last[0]}"
+        say(
+            f"{about}: {unless}. What it does after the end of a step was not done for that batch"
+            if unless
+            else f"{about}, computed once more without effect: its loss is not the first one, what is kept is"
+        )
         while not self._is_at(replay.last):
             self._skip(replay.last)
         self._replay = None

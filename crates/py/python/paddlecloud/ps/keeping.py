@@ -9,6 +9,7 @@ import io
 import pickle
 import random
 import sys
+import types
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ class Part:
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]
+    # Its methods may be in its state: they are written by name.
+    owner: Any = None
 
 
 class Parts:
@@ -38,14 +41,14 @@ class Parts:
 
     def read(self) -> list[bytes]:
         for number, part in enumerate(self._parts):
-            state = pack(part.read())
+            state = pack(part.read(), part.owner)
             if state != self._latest[number]:
                 self._latest[number] = state
         return list(self._latest)
 
     def write(self, states: Sequence[bytes]) -> None:
         for part, state in zip(self._parts, states):
-            part.write(unpack(state))
+            part.write(unpack(state, part.owner))
 
 
 def generators(loader: Any, kept: Iterable[Any]) -> Parts:
@@ -109,7 +112,7 @@ def _object(item: Any, optimizers: Sequence[Any]) -> Part:
         )
     if _is_trained(item, optimizers):
         return Part(name, lambda: _buffers(item), lambda state: _write_buffers(item, write, state))
-    return Part(name, read, write)
+    return Part(name, read, write, item)
 
 
 def _is_trained(item: Any, optimizers: Sequence[Any]) -> bool:
@@ -181,7 +184,7 @@ def _check(parts: Parts) -> None:
     """Refuses a state that cannot be written to bytes, before training begins."""
     for part in parts._parts:
         try:
-            pack(part.read())
+            pack(part.read(), part.owner)
         except Exception as error:
             raise TypeError(f"`keep` cannot keep {part.name}: {error}") from error
 
@@ -189,12 +192,29 @@ def _check(parts: Parts) -> None:
 class _Pickler(pickle.Pickler):
     """Tensors are written as arrays, which are smaller than their own form."""
 
+    def __init__(self, out: io.BytesIO, owner: Any) -> None:
+        super().__init__(out, protocol=5)
+        self._owner = owner
+
     def reducer_override(self, item: Any) -> Any:
         for name, make in (("torch", _torch_tensor), ("paddle", _paddle_tensor)):
             framework = sys.modules.get(name)
             if framework is not None and isinstance(item, getattr(framework, "Tensor", ())):
                 return make, (item.detach().cpu().numpy(),)
         return NotImplemented
+
+    def persistent_id(self, item: Any) -> str | None:
+        is_own = isinstance(item, types.MethodType) and self._owner is not None and item.__self__ is self._owner
+        return item.__name__ if is_own else None
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, state: bytes, owner: Any) -> None:
+        super().__init__(io.BytesIO(state))
+        self._owner = owner
+
+    def persistent_load(self, name: str) -> Any:
+        return getattr(self._owner, name)
 
 
 def _torch_tensor(values: Any) -> Any:
@@ -205,14 +225,14 @@ def _paddle_tensor(values: Any) -> Any:
     return sys.modules["paddle"].to_tensor(values)
 
 
-def pack(state: Any) -> bytes:
+def pack(state: Any, owner: Any = None) -> bytes:
     out = io.BytesIO()
-    _Pickler(out, protocol=5).dump(state)
+    _Pickler(out, owner).dump(state)
     return out.getvalue()
 
 
-def unpack(state: bytes) -> Any:
-    return pickle.loads(state)
+def unpack(state: bytes, owner: Any = None) -> Any:
+    return _Unpickler(state, owner).load()
 
 
 # Of an array, what a batch is recognized by.

@@ -96,7 +96,7 @@ class Session:
         # What the end of a step pulls: a rollback fetches it again.
         self._pulled: list[tuple[str, Floats]] = []
         self._has_said: set[str] = set()
-        # Of a wrapped framework: their parameters are on the servers.
+        # Distributed optimizers: their parameters are on the servers, and `fetch` gets all of them.
         self.optimizers: list[Any] = []
         self.has_pushed = False
         self.restarted = self.step > 0 or bool(job.resume)
@@ -292,7 +292,9 @@ class Session:
     def go_back(self) -> bytes:
         """After a rollback or a restart: fetches the values again, and returns the bytes that this trainer kept for its step."""
         self.has_pushed = False
-        if self._pulled:
+        for optimizer in self.optimizers:
+            optimizer.fetch()
+        if self._pulled and not self.optimizers:
             self._again_after_rollback(lambda: self._native.pull(self._pulled, False))
         kept: bytes = self._again_after_rollback(self._native.kept)
         return kept
