@@ -272,13 +272,32 @@ class TestEnvironment:
             "PADDLECLOUD_ATTEMPT": "j_x.trainer-3.2",
             "PADDLE_PS_SECRET": "hush",
         })
-        assert job == Job(["10.0.0.1:7164", "10.0.0.2:7164"], 3, 4, 2, "hush")
+        assert job == Job(["10.0.0.1:7164", "10.0.0.2:7164"], 3, 4, 2, "hush", "j_x")
         old = Job.from_environment({"PADDLE_INIT_PSERVERS": "10.0.0.5,10.0.0.6", "PADDLE_INIT_PORT": "7200"})
         assert old.addresses == ["10.0.0.5:7200", "10.0.0.6:7200"]
 
     def test_a_job_without_servers_says_what_to_do(self):
         with pytest.raises(ps.Error, match="submit it with `-pservers 1`"):
             Job.from_environment({"TRAINING_ROLE": "TRAINER"})
+
+    def test_runs_have_folders_of_their_own(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        job = Job([], 0, 1, 1, None, "j_2")
+        assert job.folders("output/checkpoints") == (f"{tmp_path}/output/checkpoints/j_2", "")
+        named = job.resuming("j_1")
+        assert named.folders("output/checkpoints")[1] == f"{tmp_path}/output/checkpoints/j_1"
+        submitted = Job([], 0, 1, 1, None, "j_2", "j_1", "/runs/j_1/output")
+        assert submitted.resuming("j_1") == submitted
+        assert submitted.folders("output/checkpoints")[1] == "/runs/j_1/output/checkpoints/j_1"
+        assert submitted.folders("output")[1] == "/runs/j_1/output/j_1"
+        assert submitted.folders("/pfs/checkpoints") == ("/pfs/checkpoints/j_2", "/pfs/checkpoints/j_1")
+
+    def test_a_run_to_resume_is_one_name(self):
+        job = Job([], 0, 1, 1, None, "j_2", "j_1", "/runs/j_1/output")
+        with pytest.raises(ValueError, match="`resume` is the name of a run, a folder in `checkpoints`, not 'a/b'"):
+            job.resuming("a/b")
+        with pytest.raises(ValueError, match="resumes 'j_0', but the job was submitted with `-resume` of 'j_1'"):
+            job.resuming("j_0")
 
     def test_attempts_are_numbered(self):
         assert [attempt_number("j_x.trainer-0.12"), attempt_number("")] == [12, 1]

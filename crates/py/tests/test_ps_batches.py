@@ -20,16 +20,18 @@ class Killed(Exception):
 class Servers:
     """Parameter servers that outlive their one trainer."""
 
-    def __init__(self, servers=2):
+    def __init__(self, servers=2, checkpoints="", resume=""):
         self.addresses = [_native.ps_serve(1, "hush", index, servers) for index in range(servers)]
         self.attempt = 0
+        self.checkpoints, self.resume = str(checkpoints), str(resume)
 
     def session(self):
         self.attempt += 1
-        job = Job(self.addresses, 0, 1, self.attempt, "hush")
+        job = Job(self.addresses, 0, 1, self.attempt, "hush", resume=self.resume)
         watchdog = Watchdog(0)
         native = _native.PsClient(
-            *(job.addresses, 0, 1, self.attempt, "hush", "sync", 0, True, "", 0, 20.0, watchdog.on_wait)
+            *(job.addresses, 0, 1, self.attempt, "hush", "sync", 0, True, self.checkpoints, 4, 20.0, watchdog.on_wait),
+            resume=self.resume,
         )
         return Session(native, job, "sync", watchdog)
 
@@ -173,6 +175,48 @@ def test_a_trainer_may_be_killed_again(undisturbed, second):
         program.train(servers.session())
     program.kill = second
     assert program.run(servers) == undisturbed()[0]
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@pytest.mark.parametrize("stop", [("pushed", 9), ("ended", 11), ("after", LAST)])
+def test_a_resumed_run_ends_with_the_bits_of_an_unbroken_one(undisturbed, tmp_path, stop, servers):
+    program = Program(stop)
+    first = Servers(2, tmp_path / "first")
+    with pytest.raises(Killed):
+        program.train(first.session())
+    # Also when the first trainer of the new run is killed at once, and again later.
+    program.kill = ("pushed", 12)
+    resumed = Servers(servers, tmp_path / "second", tmp_path / "first")
+    assert program.run(resumed) == undisturbed()[0]
+
+
+def test_a_run_is_resumed_by_its_name(tmp_path, run_python):
+    program = """
+import sys
+import numpy as np
+from paddlecloud import ps
+
+stop, resume = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
+session = ps.connect(checkpoint_every=2, resume=resume, stall=0)
+np.random.seed(1)
+session.create("w", np.full(3, 5, np.float32), ps.Adam(0.1))
+for sample in session.batches(list(range(10)), 1):
+    w = session.push_pull({"w": np.random.normal(size=3).astype(np.float32) + sample})["w"]
+    if session.step == stop:
+        break
+print("found", session.run, session.restarted, session.step, w.tobytes().hex())
+"""
+
+    def run(*arguments):
+        lines = run_python(program, *arguments).splitlines()
+        return next(line.split()[1:] for line in lines if line.startswith("found "))
+
+    whole, *_, expected = run("10")
+    first, *said = run("7")
+    assert said[:2] == ["False", "7"]
+    second, *said = run("10", first)
+    assert said == ["True", "10", expected]
+    assert sorted(path.name for path in (tmp_path / "output" / "checkpoints").iterdir()) == sorted([whole, first, second])
 
 
 def restarted(body, loader, keep=(), attempts=2):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import secrets
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paddlecloud import _native
 
@@ -25,6 +26,8 @@ class Job:
     # The run that this one continues, and where its `output` is if that is another one.
     resume: str = ""
     resume_output: str = ""
+    # Its parameter server is in this process.
+    is_alone: bool = False
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Job:
@@ -36,14 +39,44 @@ class Job:
             if env.get("TRAINING_ROLE"):
                 raise _native.PsError("this job has no parameter servers; submit it with `-pservers 1` or more")
             secret = secrets.token_hex(32)
-            return cls([_native.ps_serve(1, secret)], 0, 1, 1, secret)
+            fresh = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            return cls([_native.ps_serve(1, secret)], 0, 1, 1, secret, fresh, is_alone=True)
+        marker = env.get("PADDLECLOUD_ATTEMPT", "")
         return cls(
             addresses,
             int(env.get("PADDLE_INIT_TRAINER_ID") or env.get("PADDLE_TRAINER_ID") or 0),
             int(env.get("PADDLE_INIT_NUM_GRADIENT_SERVERS") or env.get("PADDLE_TRAINERS_NUM") or 1),
-            attempt_number(env.get("PADDLECLOUD_ATTEMPT", "")),
+            attempt_number(marker),
             env.get("PADDLE_PS_SECRET") or None,
+            # A job that another system runs has only its name.
+            marker.partition(".")[0] or env.get("PADDLE_JOB_NAME") or "run",
+            env.get("PADDLE_PS_RESUME", ""),
+            env.get("PADDLE_PS_RESUME_OUTPUT", ""),
         )
+
+    def resuming(self, run: str | None) -> Job:
+        """This job as the program wants it: it may name the run to continue itself."""
+        if not run:
+            return self
+        if os.path.basename(run) != run or run in (".", ".."):
+            raise ValueError(f"`resume` is the name of a run, a folder in `checkpoints`, not {run!r}")
+        if self.resume and self.resume != run:
+            raise ValueError(f"the program resumes {run!r}, but the job was submitted with `-resume` of {self.resume!r}")
+        return self if self.resume else replace(self, resume=run)
+
+    def folders(self, checkpoints: str | os.PathLike[str]) -> tuple[str, str]:
+        """The checkpoints of this run, and those of the run that it continues, if any.
+
+        A folder inside this run's `output` is in that run's `output` there; others are shared by all runs.
+        """
+        base = os.path.abspath(checkpoints)
+        own = os.path.join(base, self.run)
+        if not self.resume:
+            return own, ""
+        output = os.path.abspath("output")
+        if self.resume_output and os.path.commonpath([base, output]) == output:
+            base = os.path.join(self.resume_output, os.path.relpath(base, output))
+        return own, os.path.join(os.path.normpath(base), self.resume)
 
 
 def attempt_number(marker: str) -> int:

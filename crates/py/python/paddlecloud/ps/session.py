@@ -37,17 +37,20 @@ def connect(
     keep: float = 0.01,
     patience: float = 300.0,
     stall: float = 120.0,
+    resume: str | None = None,
 ) -> Session:
     """Connects to the parameter servers of this job, or to one in this process outside a job.
 
     mode: "sync", "async" or "bounded" (a trainer is at most `staleness` steps ahead of the slowest).
     reduce: synchronous gradients are averaged ("mean") or added ("sum") over the trainers.
     checkpoint_every: steps between two checkpoints; 0: none. A restarted parameter server continues from the latest one.
-    checkpoints: their folder, as the parameter servers see it: relative to the package.
+    checkpoints: their folder, as the parameter servers see it: relative to the package. Each run has a folder of its own in it,
+        named `run` of the session.
     gradients: their encoding: "fp32", "bf16", "fp16", or "topk": the share `keep` of the elements of a dense gradient, the largest
         ones; the others are added to the next gradient.
     patience: seconds a parameter server may be unreachable. One whose machine is lost is restarted after about two minutes.
     stall: seconds without a call after which the Python stack of this trainer is logged; 0: never.
+    resume: the run to continue, as its folder in `checkpoints` is called. A job that was submitted with `-resume` needs none.
     """
     if mode not in ("sync", "async", "bounded"):
         raise ValueError(f"`mode` must be 'sync', 'async' or 'bounded', not {mode!r}")
@@ -57,7 +60,9 @@ def connect(
         raise ValueError(f"`gradients` must be 'fp32', 'bf16', 'fp16' or 'topk', not {gradients!r}")
     if not 0 < keep <= 1:
         raise ValueError(f"`keep` must be above 0 and at most 1, not {keep!r}")
-    job = Job.from_environment(os.environ)
+    job = Job.from_environment(os.environ).resuming(resume)
+    own, resumed = job.folders(checkpoints)
+    is_saved = bool(checkpoint_every or resumed)
     watchdog = Watchdog(stall)
     native = _native.PsClient(
         job.addresses,
@@ -68,14 +73,17 @@ def connect(
         mode,
         staleness,
         reduce == "mean",
-        os.path.abspath(checkpoints) if checkpoint_every else "",
+        own if is_saved else "",
         checkpoint_every,
         patience,
         watchdog.on_wait,
         gradients,
         keep,
         on_notice=say,
+        resume=resumed,
     )
+    if is_saved and job.is_alone:
+        say(f"the checkpoints of this run are in {own}; `resume={job.run!r}` continues it")
     return Session(native, job, mode, watchdog)
 
 
@@ -102,6 +110,7 @@ class Session:
         self.restarted = self.step > 0 or bool(job.resume)
         self._is_before_training = self.restarted
         self.mode = mode
+        self.run = job.run
         self.trainer = job.trainer
         self.trainers = job.trainers
         self.servers = len(job.addresses)
