@@ -104,7 +104,7 @@ class Session:
         # What the end of a step pulls: a rollback fetches it again.
         self._pulled: list[tuple[str, Floats]] = []
         self._has_said: set[str] = set()
-        # Distributed optimizers: their parameters are on the servers, and `fetch` gets all of them.
+        # Of a wrapped framework: their parameters are on the servers, and `fetch`, if there is one, gets them.
         self.optimizers: list[Any] = []
         self.has_pushed = False
         self.restarted = self.step > 0 or bool(job.resume)
@@ -301,10 +301,13 @@ class Session:
     def go_back(self) -> bytes:
         """After a rollback or a restart: fetches the values again, and returns the bytes that this trainer kept for its step."""
         self.has_pushed = False
-        for optimizer in self.optimizers:
-            optimizer.fetch()
-        if self._pulled and not self.optimizers:
-            self._again_after_rollback(lambda: self._native.pull(self._pulled, False))
+        if self._pulled:
+            with contextlib.suppress(ValueError):  # A tensor that did not exist then: the program will create it again.
+                self._again_after_rollback(lambda: self._native.pull(self._pulled, False))
+        if self._pulled or self.restarted:
+            for optimizer in self.optimizers:
+                if hasattr(optimizer, "fetch"):
+                    optimizer.fetch()
         kept: bytes = self._again_after_rollback(self._native.kept)
         return kept
 

@@ -1,0 +1,87 @@
+"""`session.batches` with PaddlePaddle's loaders, layers and schedulers: a killed trainer ends with the bits of an undisturbed one."""
+
+import importlib.metadata
+import random
+
+import numpy as np
+import pytest
+
+if not any(found.name.lower() == "paddlepaddle" for found in importlib.metadata.distributions()):
+    pytest.skip("PaddlePaddle is not installed here", allow_module_level=True)
+
+import paddle
+from test_ps_batches import Killed, Servers
+
+from paddlecloud import ps
+from paddlecloud.ps.paddle import DistributedOptimizer, Embedding
+
+ROWS, BATCH, EPOCHS = 40, 8, 3
+
+
+class Samples(paddle.io.Dataset):
+    def __len__(self):
+        return ROWS
+
+    def __getitem__(self, row):
+        return np.int64(row), np.full(3, row / ROWS, np.float32)
+
+
+class Program:
+    """A trainer's program: run again from the top after every kill."""
+
+    def __init__(self, kill=None):
+        self.kill = kill
+
+    def at(self, point, batch):
+        if self.kill == (point, batch):
+            self.kill = None
+            raise Killed(point)
+
+    def run(self):
+        servers = Servers()
+        while True:
+            try:
+                return self.train(servers.session())
+            except Killed:
+                continue
+
+    def train(self, session):
+        paddle.seed(1)
+        random.seed(2)
+        np.random.seed(3)
+        embedding = Embedding(session, "emb", 3, ps.Adagrad(0.1), init=ps.Uniform(-1, 1), seed=4)
+        layers = [paddle.nn.Linear(6, 8), paddle.nn.BatchNorm1D(8), paddle.nn.Dropout(0.3), paddle.nn.Linear(8, 1)]
+        model = paddle.nn.Sequential(*layers)
+        schedule = paddle.optimizer.lr.StepDecay(0.02, 3, 0.7)
+        optimizer = paddle.optimizer.Adam(schedule, parameters=model.parameters())
+        optimizer = DistributedOptimizer(optimizer, session)
+        loader = paddle.io.DataLoader(Samples(), batch_size=BATCH, shuffle=True)
+        batches = session.batches(loader, EPOCHS, keep=[model, schedule])
+        for rows, x in batches:
+            number = batches.epoch * (ROWS // BATCH) + batches.index
+            self.at("before", number)
+            out = model(paddle.concat([embedding(rows), x], axis=1))
+            loss = ((out - rows.unsqueeze(1).astype("float32") / ROWS) ** 2).mean()
+            loss.backward()
+            self.at("pushed", number)
+            optimizer.step()
+            self.at("ended", number)
+            optimizer.clear_grad()
+            schedule.step()
+            self.at("after", number)
+        rows = session.lookup("emb", np.arange(ROWS), train=False)
+        states = [value.numpy().tobytes() for value in model.state_dict().values()]
+        return rows.tobytes(), states, optimizer.get_lr(), np.random.random(), paddle.rand([3]).numpy().tobytes()
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return Program().run()
+
+
+@pytest.mark.parametrize("batch", [0, 1, 4, 5, 8, 14])
+@pytest.mark.parametrize("point", ["before", "pushed", "ended", "after"])
+def test_a_killed_trainer_ends_with_the_bits_of_an_undisturbed_one(undisturbed, point, batch):
+    program = Program((point, batch))
+    assert program.run() == undisturbed
+    assert program.kill is None
