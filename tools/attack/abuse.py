@@ -1,6 +1,7 @@
 """Abuses a server in one way until it is ended: abuse.py HOST PORT KIND TOKEN.
 
-Prints `abusing` once it is in full swing. The connections come from addresses of their own, 127.0.0.2 and up.
+Prints `abusing` once it is in full swing. Except for `neighbours`, the connections come from addresses of
+their own, 127.0.0.2 and up.
 """
 
 import itertools
@@ -82,6 +83,11 @@ def answer(one):
 
 def connections():
     hold(lambda number: connect(2 + number % 3), 1200)
+
+
+def neighbours():
+    """From the address of the other users."""
+    hold(lambda number: connect(1), 2500)
 
 
 def heads():

@@ -1,10 +1,10 @@
 //! Limits the number of connections: in total, per address and per user.
 //!
 //! Every connection takes a file descriptor and buffers, and its requests take some more. The rest is reserved for the server's own
-//! work: the database, supervisors, starting workers. When there is no room, a new connection replaces the oldest one without a
-//! login, so that a flood without a login does not keep users out.
+//! work: the database, supervisors, starting workers. When there is no room, in total or for its address, a new connection
+//! replaces the oldest one without a login, so that a flood without a login does not keep users out, even those at its address.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,11 +53,26 @@ pub struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     altogether: usize,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<IpAddr, OfAddress>,
     by_user: HashMap<UserName, usize>,
-    /// Connections without a login, the oldest first, and how to end them.
-    without_login: BTreeMap<u64, CancellationToken>,
+    /// Connections without a login, the oldest first.
+    without_login: BTreeMap<u64, WithoutLogin>,
     next: u64,
+}
+
+/// The connections of an address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    open: usize,
+    /// Those without a login, the oldest first.
+    without_login: BTreeSet<u64>,
+}
+
+/// A connection on which nobody has logged in.
+#[derive(Debug)]
+struct WithoutLogin {
+    address: Option<IpAddr>,
+    end: CancellationToken,
 }
 
 impl Connections {
@@ -74,25 +89,20 @@ impl Connections {
         })
     }
 
-    /// Registers a new connection, which `end` ends. Returns `None` if there are too many, in total or from its address. A trusted
-    /// proxy's connections have no address until a request names its client.
+    /// Registers a new connection, which `end` ends. Returns `None` if there are too many, in total or from its address, and
+    /// somebody has logged in on each of them. A trusted proxy's connections have no address until a request names its client.
     pub fn begin(self: &Arc<Self>, address: Option<IpAddr>, end: CancellationToken) -> Option<Admitted> {
         let address = address.map(network);
         let mut open = self.open();
-        if let Some(address) = address {
-            count(&mut open.by_address, address, self.limits.per_address)?;
-        }
-        let is_full = open.altogether >= self.limits.altogether;
-        if is_full && !open.end_oldest_without_login() {
-            if let Some(address) = &address {
-                uncount(&mut open.by_address, address);
-            }
-            return None;
-        }
+        let replaced = self.make_room(&mut open, address)?;
         open.altogether += 1;
         let number = open.next;
         open.next += 1;
-        open.without_login.insert(number, end);
+        open.without_login
+            .insert(number, WithoutLogin { address: None, end });
+        if let Some(address) = address {
+            open.enter(number, address);
+        }
         Some(Admitted {
             connection: Arc::new(Connection {
                 all: Arc::clone(self),
@@ -100,8 +110,34 @@ impl Connections {
                 address: Mutex::new(address),
                 user: Mutex::default(),
             }),
-            replaced: is_full,
+            replaced,
         })
+    }
+
+    /// Makes room for a new connection. Returns whether another one is ended for it, or `None` if there is no room.
+    fn make_room(&self, open: &mut Open, address: Option<IpAddr>) -> Option<bool> {
+        let is_full = open.altogether >= self.limits.altogether;
+        if let Some(address) = address
+            && self.make_room_at(open, address)?
+        {
+            return Some(true);
+        }
+        if is_full {
+            let oldest = open.without_login.keys().next().copied();
+            open.end(oldest?);
+        }
+        Some(is_full)
+    }
+
+    /// The same for an address alone.
+    fn make_room_at(&self, open: &mut Open, address: IpAddr) -> Option<bool> {
+        let of_address = open.by_address.get(&address);
+        let Some(full) = of_address.filter(|found| found.open >= self.limits.per_address) else {
+            return Some(false);
+        };
+        let oldest = full.without_login.first().copied();
+        open.end(oldest?);
+        Some(true)
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -110,10 +146,52 @@ impl Connections {
 }
 
 impl Open {
-    /// Ends the oldest connection without a login, which leaves its place soon.
-    fn end_oldest_without_login(&mut self) -> bool {
-        let oldest = self.without_login.pop_first();
-        oldest.map(|(_, end)| end.cancel()).is_some()
+    /// Counts a connection for an address.
+    fn enter(&mut self, number: u64, address: IpAddr) {
+        let of_address = self.by_address.entry(address).or_default();
+        of_address.open += 1;
+        if let Some(connection) = self.without_login.get_mut(&number) {
+            connection.address = Some(address);
+            of_address.without_login.insert(number);
+        }
+    }
+
+    fn leave(&mut self, number: u64, address: &IpAddr) {
+        if let Some(of_address) = self.by_address.get_mut(address) {
+            of_address.open -= 1;
+            of_address.without_login.remove(&number);
+            if of_address.open == 0 {
+                self.by_address.remove(address);
+            }
+        }
+    }
+
+    /// Adds a connection to those without a login again.
+    fn put_back(&mut self, number: u64, connection: WithoutLogin) {
+        if let Some(address) = connection.address
+            && let Some(of_address) = self.by_address.get_mut(&address)
+        {
+            of_address.without_login.insert(number);
+        }
+        self.without_login.insert(number, connection);
+    }
+
+    /// Removes a connection from those without a login.
+    fn take(&mut self, number: u64) -> Option<WithoutLogin> {
+        let connection = self.without_login.remove(&number)?;
+        if let Some(address) = connection.address
+            && let Some(of_address) = self.by_address.get_mut(&address)
+        {
+            of_address.without_login.remove(&number);
+        }
+        Some(connection)
+    }
+
+    /// Ends a connection without a login, which leaves its place soon.
+    fn end(&mut self, number: u64) {
+        if let Some(connection) = self.take(number) {
+            connection.end.cancel();
+        }
     }
 }
 
@@ -135,21 +213,21 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Assigns a trusted proxy's connection to the client of a request. Returns false if that address has too many connections.
-    pub fn is_from(&self, address: IpAddr) -> bool {
+    /// Assigns a trusted proxy's connection to the client of a request. Returns whether another one is ended for it, or `None` if
+    /// that address has too many connections.
+    pub fn is_from(&self, address: IpAddr) -> Option<bool> {
         let address = network(address);
         let mut known = self.address.lock().unwrap_or_else(PoisonError::into_inner);
         if *known == Some(address) {
-            return true;
+            return Some(false);
         }
         let mut open = self.all.open();
-        if count(&mut open.by_address, address, self.all.limits.per_address).is_none() {
-            return false;
-        }
+        let replaced = self.all.make_room_at(&mut open, address)?;
         if let Some(before) = known.replace(address) {
-            uncount(&mut open.by_address, &before);
+            open.leave(self.number, &before);
         }
-        true
+        open.enter(self.number, address);
+        Some(replaced)
     }
 
     /// Assigns the connection to the user of a request. Returns false if the user has too many connections.
@@ -162,11 +240,39 @@ impl Connection {
         if count(&mut open.by_user, user.clone(), self.all.limits.per_user).is_none() {
             return false;
         }
-        open.without_login.remove(&self.number);
+        open.take(self.number);
         if let Some(before) = known.replace(user.clone()) {
             uncount(&mut open.by_user, &before);
         }
         true
+    }
+}
+
+/// A login that is being checked, which may take long. Another connection does not replace this one meanwhile; the number of
+/// such checks is limited elsewhere ([`crate::rates`], `auth::pending`).
+#[derive(Debug)]
+pub struct Checking<'a> {
+    connection: &'a Connection,
+    without_login: Option<WithoutLogin>,
+}
+
+impl Connection {
+    /// Begins the check of a login.
+    pub fn check(&self) -> Checking<'_> {
+        Checking {
+            connection: self,
+            without_login: self.all.open().take(self.number),
+        }
+    }
+}
+
+impl Drop for Checking<'_> {
+    fn drop(&mut self) {
+        let connection = self.connection;
+        let user = connection.user.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(without_login) = self.without_login.take().filter(|_| user.is_none()) {
+            connection.all.open().put_back(connection.number, without_login);
+        }
     }
 }
 
@@ -176,9 +282,9 @@ impl Drop for Connection {
         let address = self.address.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.all.open();
         open.altogether -= 1;
-        open.without_login.remove(&self.number);
+        open.take(self.number);
         if let Some(address) = address {
-            uncount(&mut open.by_address, address);
+            open.leave(self.number, address);
         }
         if let Some(user) = user {
             uncount(&mut open.by_user, user);
@@ -283,6 +389,7 @@ mod tests {
     fn one_address_cannot_keep_others_out() {
         let connections = small();
         let held = [ip("192.0.2.1"), ip("192.0.2.1")].map(|ip| begin(&connections, ip).unwrap());
+        assert!(of(&held[0], "ada") && of(&held[1], "bob"));
         assert!(begin(&connections, ip("192.0.2.1")).is_none());
         let other = begin(&connections, ip("192.0.2.2")).unwrap();
         let local = begin(&connections, None).unwrap();
@@ -293,9 +400,50 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_without_a_login_does_not_keep_out_users_at_its_own_address() {
+        let connections = small();
+        let (here, ends) = (ip("192.0.2.1"), [(); 3].map(|()| CancellationToken::new()));
+        let elsewhere = begin(&connections, ip("192.0.2.2")).unwrap();
+        let first = connections.begin(here, ends[0].clone()).unwrap();
+        let second = connections.begin(here, ends[1].clone()).unwrap();
+        let third = connections.begin(here, ends[2].clone()).unwrap();
+        let replaced = [&first, &second, &third].map(|admitted| admitted.replaced);
+        assert_eq!(replaced, [false, false, true]);
+        assert!(of(&third.connection, "ada"));
+        let ended = ends.each_ref().map(CancellationToken::is_cancelled);
+        assert_eq!(ended, [true, false, false], "the oldest of this address");
+        drop((first, second, third, elsewhere));
+        let open = connections.open();
+        assert!(open.by_address.is_empty() && open.without_login.is_empty());
+    }
+
+    #[test]
+    fn a_connection_whose_login_is_being_checked_is_not_replaced() {
+        let connections = small();
+        let (here, ends) = (ip("192.0.2.1"), [(); 2].map(|()| CancellationToken::new()));
+        let held = ends
+            .each_ref()
+            .map(|end| connections.begin(here, end.clone()).unwrap().connection);
+        let checking = held[0].check();
+        assert!(begin(&connections, here).is_some());
+        let ended = || ends.each_ref().map(CancellationToken::is_cancelled);
+        assert_eq!(ended(), [false, true]);
+        drop(checking);
+        assert!(begin(&connections, here).is_some());
+        assert_eq!(ended(), [true, true], "the password was wrong");
+        drop(held);
+        let checked = begin(&connections, here).unwrap();
+        let checking = checked.check();
+        assert!(of(&checked, "ada"));
+        drop(checking);
+        assert!(connections.open().without_login.is_empty(), "ada is logged in");
+    }
+
+    #[test]
     fn an_ipv6_network_counts_as_one_address() {
         let connections = small();
-        let _held = [ip("2001:db8::1"), ip("2001:db8::2")].map(|ip| begin(&connections, ip).unwrap());
+        let held = [ip("2001:db8::1"), ip("2001:db8::2")].map(|ip| begin(&connections, ip).unwrap());
+        assert!(of(&held[0], "ada") && of(&held[1], "bob"));
         assert!(begin(&connections, ip("2001:db8::3")).is_none());
         assert!(begin(&connections, ip("2001:db8:0:1::1")).is_some());
     }
@@ -322,11 +470,32 @@ mod tests {
         let connections = small();
         let (client, other) = (ip("192.0.2.1").unwrap(), ip("192.0.2.2").unwrap());
         let held = [(); 3].map(|()| begin(&connections, None).unwrap());
-        assert!(held[0].is_from(client) && held[0].is_from(client) && held[1].is_from(client));
-        assert!(!held[2].is_from(client), "two are open");
-        assert!(held[2].is_from(other));
-        assert!(held[0].is_from(other) && held[2].is_from(client));
+        assert!(of(&held[0], "ada") && of(&held[1], "bob"));
+        let free = Some(false);
+        let known = [
+            held[0].is_from(client),
+            held[0].is_from(client),
+            held[1].is_from(client),
+        ];
+        assert_eq!(known, [free; 3]);
+        assert_eq!(held[2].is_from(client), None, "two are open");
+        assert_eq!(held[2].is_from(other), free);
+        assert_eq!([held[0].is_from(other), held[2].is_from(client)], [free; 2]);
         drop(held);
         assert!(connections.open().by_address.is_empty(), "nothing is kept");
+    }
+
+    #[test]
+    fn a_proxys_client_replaces_its_own_oldest_connection_without_a_login() {
+        let connections = small();
+        let client = ip("192.0.2.1").unwrap();
+        let ends = [(); 3].map(|()| CancellationToken::new());
+        let held = ends
+            .each_ref()
+            .map(|end| connections.begin(None, end.clone()).unwrap().connection);
+        let replaced = held.each_ref().map(|connection| connection.is_from(client));
+        assert_eq!(replaced, [Some(false), Some(false), Some(true)]);
+        let ended = ends.each_ref().map(CancellationToken::is_cancelled);
+        assert_eq!(ended, [true, false, false]);
     }
 }

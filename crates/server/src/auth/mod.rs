@@ -175,12 +175,15 @@ impl Authenticator {
     /// Authenticates the caller. Credentials in the request take precedence over those of the connection. By the session, the
     /// end of the login can be noticed.
     pub async fn log_in(&self, peer: &Peer, authorization: Option<&[u8]>) -> Result<Login, AuthError> {
-        let login = match self.known(peer, authorization) {
+        let known = self.known(peer, authorization);
+        if known.is_none() {
+            self.count_unauthenticated(peer)?;
+        }
+        let unchecked = peer.connection.as_ref().filter(|_| known.is_none());
+        let _checking = unchecked.map(|connection| connection.check());
+        let login = match known {
             Some(login) => login,
-            None => {
-                self.count_unauthenticated(peer)?;
-                self.recognise(peer, authorization).await?
-            }
+            None => self.recognise(peer, authorization).await?,
         };
         let user = &login.caller.user;
         if let Err(wait) = self.rates.of_user(user) {
@@ -352,6 +355,7 @@ impl Authenticator {
         let name = &name.to_lowercase();
         self.await_guesses(origin, name)?;
         let is_known = self.guesses.is_known(origin, name);
+        let _checking = peer.connection.as_ref().map(|connection| connection.check());
         let waiting = self.pending.begin(origin, is_known).map_err(|before| {
             self.refusals.count(Limit::PendingLogins);
             AuthError::TooManyLogins(self.passwords.time_for(before))

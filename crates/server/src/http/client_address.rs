@@ -23,10 +23,12 @@ const MOST_HOPS: usize = 32;
 /// Sets the true address of a request's client. A client with too many connections through proxies is refused.
 pub(super) async fn set(State(app): Shared, mut request: Request, next: Next) -> Response {
     if let Some(mut peer) = request.extensions_mut().remove::<Peer>() {
-        let admitted = resolve(&mut peer, request.headers(), &app.config.trusted_proxies);
+        let replaced = resolve(&mut peer, request.headers(), &app.config.trusted_proxies);
         request.extensions_mut().insert(peer);
-        if !admitted {
+        if replaced != Some(false) {
             app.metrics.refusals.count(Limit::Connections);
+        }
+        if replaced.is_none() {
             let problem = "too many connections";
             return Refused(ErrorBody::new(ErrorName::TooManyRequests, problem)).into_response();
         }
@@ -34,15 +36,15 @@ pub(super) async fn set(State(app): Shared, mut request: Request, next: Next) ->
     next.run(request).await
 }
 
-/// Returns `false` if the client's address has too many connections.
-fn resolve(peer: &mut Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> bool {
+/// Returns whether another connection is ended for this one, or `None` if the client's address has too many.
+fn resolve(peer: &mut Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<bool> {
     if !trusted.contains(peer.address) {
-        return true;
+        return Some(false);
     }
     peer.address = client_address(peer.address, headers, trusted);
     match (&peer.connection, peer.address) {
         (Some(connection), Some(address)) if !trusted.contains(Some(address)) => connection.is_from(address),
-        _ => true,
+        _ => Some(false),
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
             address: peer.map(|address| address.parse().unwrap()),
             ..Peer::default()
         };
-        assert!(resolve(&mut peer, &headers, &trusted));
+        assert_eq!(resolve(&mut peer, &headers, &trusted), Some(false));
         peer.address.map(|address| address.to_string())
     }
 

@@ -151,3 +151,32 @@ async fn wait_until_counted(refusals: &paddlecloud_server::refusals::Refusals, l
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// Opens connections without a login from this machine's address, and opens those again that are closed. Bounded like the files
+/// of a process.
+async fn flood(address: String) {
+    let mut held = std::collections::VecDeque::new();
+    loop {
+        held.extend(TcpStream::connect(&address).await);
+        if held.len() > 2500 {
+            held.pop_front();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_without_a_login_keeps_out_nobody_at_its_address() {
+    let stage = Stage::new().await;
+    let flooding = tokio::spawn(flood(stage.address.clone()));
+    wait_until_counted(&stage.app.metrics.refusals, Limit::Connections).await;
+    let login = Request::new("POST", "/api-token-auth").json(json!({"username": "me", "password": "secret"}));
+    for round in 0..40 {
+        let reply = login.send(&stage.address).await;
+        assert_eq!(reply.status, 200, "login {round}");
+        let token = format!("Token {}", reply.json()["token"].as_str().unwrap());
+        let as_me = Request::new("GET", "/api/v1/whoami").header("authorization", &token);
+        assert_eq!(as_me.send(&stage.address).await.status, 200, "token {round}");
+    }
+    flooding.abort();
+    stage.finish().await;
+}

@@ -13,8 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long each abuse lasts at least.
 const AT_LEAST: Duration = Duration::from_secs(4);
 
-const ABUSES: [&str; 9] = [
+const ABUSES: [&str; 10] = [
     "connections",
+    "neighbours",
     "heads",
     "slow",
     "chunks",
