@@ -75,7 +75,7 @@ pub(super) async fn user_show(
 )]
 pub(super) async fn user_set(
     State(app): Shared,
-    scope::Admin(caller): scope::Admin,
+    scope::EndingAdmin(caller): scope::EndingAdmin,
     Named(name): Named<String>,
     Body(request): Body<UserRequest>,
 ) -> Reply<Envelope<UserView>> {
@@ -99,7 +99,7 @@ pub(super) struct DeleteParams {
 )]
 pub(super) async fn user_delete(
     State(app): Shared,
-    scope::Admin(caller): scope::Admin,
+    scope::EndingAdmin(caller): scope::EndingAdmin,
     Named(name): Named<String>,
     QueryParams(params): QueryParams<DeleteParams>,
 ) -> Reply<Envelope<UserDeleted>> {
@@ -141,7 +141,7 @@ pub(super) async fn certificate_issue(
 )]
 pub(super) async fn certificate_revoke(
     State(app): Shared,
-    scope::Admin(caller): scope::Admin,
+    scope::EndingAdmin(caller): scope::EndingAdmin,
     Named(id): Named<String>,
 ) -> Reply<Envelope<String>> {
     app.certificate_revoke(&caller, &id).await?;

@@ -1,7 +1,8 @@
 //! The scope of a route, which its handler declares by the extractor it takes: `scope::Read`, `scope::Submit`,
 //! `scope::Files`, `scope::Upload`, `scope::Admin`; `scope::Any`, `scope::AnyLogin` and `scope::EndingLogin` for what every
-//! login may ask, regardless of its scopes; `scope::Public` for routes without a login. Only the probes `/healthz` and `/readyz`
-//! take none, because they must not be counted.
+//! login may ask, regardless of its scopes; `scope::EndingAdmin` and `scope::EndingLogin` for what may end the request's own
+//! login; `scope::Public` for routes without a login. Only the probes `/healthz` and `/readyz` take none, because they must not
+//! be counted.
 //!
 //! There is no other way to get a [`Caller`]: a handler that has one was called with a login of that scope. `auth::policy` decides
 //! what the caller may do with whose resources.
@@ -99,7 +100,19 @@ impl FromRequestParts<Arc<App>> for EndingLogin {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
-        checked(parts, app).await.map(EndingLogin)
+        log_in_ending(parts, app).await.map(EndingLogin)
+    }
+}
+
+/// The scope `admin`, for a request that may end its own login, as [`EndingLogin`].
+pub(super) struct EndingAdmin(pub Caller);
+
+impl FromRequestParts<Arc<App>> for EndingAdmin {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        let login = log_in_ending(parts, app).await?;
+        authorize_caller(login.caller, Scope::Admin).map(EndingAdmin)
     }
 }
 
@@ -111,6 +124,14 @@ async fn log_in(parts: &Parts, app: &App) -> Result<Login, Refused> {
     Ok(login)
 }
 
+async fn log_in_ending(parts: &Parts, app: &App) -> Result<Login, Refused> {
+    let login = checked(parts, app).await?;
+    if let Some(slot) = parts.extensions.get::<SessionSlot>() {
+        slot.fill_ending(login.session.clone());
+    }
+    Ok(login)
+}
+
 async fn checked(parts: &Parts, app: &App) -> Result<Login, Refused> {
     let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
     let header = parts.headers.get(AUTHORIZATION).map(|value| value.as_bytes());
@@ -118,7 +139,10 @@ async fn checked(parts: &Parts, app: &App) -> Result<Login, Refused> {
 }
 
 async fn authorize(parts: &Parts, app: &App, scope: Scope) -> Result<Caller, Refused> {
-    let caller = log_in(parts, app).await?.caller;
+    authorize_caller(log_in(parts, app).await?.caller, scope)
+}
+
+fn authorize_caller(caller: Caller, scope: Scope) -> Result<Caller, Refused> {
     match caller.may(Action::Call(scope)) {
         true => Ok(caller),
         false => Err(too_narrow(scope)),

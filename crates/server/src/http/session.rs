@@ -34,6 +34,8 @@ pub(super) struct SessionSlot(Arc<Slot>);
 
 struct Slot {
     session: OnceLock<Session>,
+    /// Unset if the request itself may end its session: then nothing cuts its reply off.
+    watched: OnceLock<Session>,
     filled: tokio::sync::Notify,
     queue: Queue,
     refusals: Arc<Refusals>,
@@ -46,6 +48,7 @@ impl SessionSlot {
     fn new(queue: Queue, refusals: Arc<Refusals>) -> SessionSlot {
         SessionSlot(Arc::new(Slot {
             session: OnceLock::new(),
+            watched: OnceLock::new(),
             filled: tokio::sync::Notify::new(),
             queue,
             refusals,
@@ -79,15 +82,21 @@ impl SessionSlot {
     }
 
     pub fn fill(&self, session: Session) {
-        if self.0.session.set(session).is_ok() {
+        self.fill_ending(session.clone());
+        if self.0.watched.set(session).is_ok() {
             self.0.filled.notify_one();
         }
     }
 
-    /// Waits until the route knows its caller; never for a route that is open to all.
-    async fn session(&self) -> Session {
+    /// For a request that may end its own session.
+    pub fn fill_ending(&self, session: Session) {
+        let _ = self.0.session.set(session);
+    }
+
+    /// Waits until the route knows its caller; never for a route that is open to all, or that may end the session.
+    async fn watched(&self) -> Session {
         self.0.filled.notified().await;
-        match self.0.session.get() {
+        match self.0.watched.get() {
             Some(session) => session.clone(),
             None => std::future::pending().await,
         }
@@ -105,16 +114,16 @@ pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: 
         route.as_ref().map_or("", MatchedPath::as_str)
     );
     let ended = async {
-        let session = slot.session().await;
+        let session = slot.watched().await;
         app.auth.ended(&session).await;
     };
     let mut response = tokio::select! {
-        // A reply that is ready is sent, even that of the request that ended its own session.
+        // A reply that is ready is sent.
         biased;
         response = next.run(request) => response,
         () = ended => return refused(AuthError::Revoked).into_response(),
     };
-    if slot.0.session.get().is_some_and(Session::is_due_for_renewal) {
+    if slot.0.watched.get().is_some_and(Session::is_due_for_renewal) {
         let name = HeaderName::from_static(RENEW_HEADER);
         response.headers_mut().insert(name, HeaderValue::from_static("1"));
     }
@@ -127,7 +136,7 @@ pub(super) async fn end_with_it(State(app): Shared, mut request: Request, next: 
         .size_hint()
         .upper()
         .is_some_and(|size| size <= SMALL);
-    match slot.0.session.get() {
+    match slot.0.watched.get() {
         Some(session) if !is_small => {
             let (app, session) = (Arc::clone(&app), session.clone());
             let over = Box::pin(async move { app.auth.ended(&session).await });

@@ -108,11 +108,12 @@ pub(super) async fn token_issue(
 )]
 pub(super) async fn token_revoke(
     State(app): Shared,
-    scope::Any(caller): scope::Any,
+    scope::EndingLogin(login): scope::EndingLogin,
     Named(id): Named<String>,
     QueryParams(params): QueryParams<UserParams>,
 ) -> Reply<Envelope<String>> {
-    app.token_revoke(&caller, &id, params.user.as_deref()).await?;
+    app.token_revoke(&login.caller, &id, params.user.as_deref())
+        .await?;
     Ok(envelope("OK".to_owned()))
 }
 
@@ -158,10 +159,11 @@ pub(super) async fn token_logout(
 )]
 pub(super) async fn password_change(
     State(app): Shared,
-    scope::Any(caller): scope::Any,
+    scope::EndingLogin(login): scope::EndingLogin,
     peer: Option<Extension<Peer>>,
     Body(request): Body<PasswordRequest>,
 ) -> Reply<Envelope<String>> {
+    let caller = login.caller;
     let peer = peer.map(|Extension(peer)| peer).unwrap_or_default();
     // A wrong old password is counted like a wrong login.
     let checked = app.auth.password_check(&peer, &caller.user, &request.old).await;

@@ -274,3 +274,31 @@ async fn logout_and_a_new_password_end_tokens() {
     assert_eq!(refused.status, 409, "{}", refused.text());
     stage.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_ends_its_own_login_gets_its_reply() {
+    let stage = Stage::new().await;
+    let me = basic("me");
+    let word = |round: u32| format!("a long secret {round}");
+    let eve = json!({"name": "eve", "password": word(0), "admin": true});
+    let added = call(&stage, "POST", "/api/v1/admin/users", &me, eve).await;
+    assert_eq!(added.status, 200, "{}", added.text());
+    for round in 0..12 {
+        let user = json!({"username": "eve", "password": word(round)});
+        let login = call(&stage, "POST", "/api-token-auth", "", user).await;
+        let token = format!("Token {}", login.json()["token"].as_str().unwrap());
+        let change = match round % 2 {
+            0 => json!({"old": word(round), "new": word(round + 1)}),
+            _ => json!({"password": word(round + 1)}),
+        };
+        let (method, path) = match round % 2 {
+            0 => ("POST", "/api/v1/password"),
+            _ => ("PATCH", "/api/v1/admin/users/eve"),
+        };
+        let changed = call(&stage, method, path, &token, change).await;
+        assert_eq!(changed.status, 200, "round {round}: {}", changed.text());
+        let after = call(&stage, "GET", "/api/v1/whoami", &token, json!({})).await;
+        assert_eq!(after.status, 401, "round {round}");
+    }
+    stage.finish().await;
+}
