@@ -1,9 +1,10 @@
 //! Slows down password guessing: counts wrong passwords by user and by address, and delays further attempts after a few.
 //!
-//! Guesses at one user from many addresses are counted too; then one attempt every few seconds is allowed. An address from which
-//! the user has logged in before is exempt from this count, so that others cannot lock the user out.
+//! Guesses at one user from many addresses are counted too; then one attempt every few seconds is allowed, and the addresses take
+//! turns: each has one place in a line, so that the one that asks most often is not the only one that is served. An address from
+//! which the user has logged in before is exempt, so that others cannot lock the user out.
 //!
-//! The table is bounded: a flood of names and addresses evicts the oldest entries. This module never sees passwords.
+//! The tables are bounded: a flood of names and addresses evicts the oldest entries. This module never sees passwords.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,8 +17,12 @@ const FREE: u32 = 5;
 const FREE_FOR_ALL: u32 = 50;
 /// The same for one user from all addresses together.
 const FREE_FROM_ANYWHERE: u32 = 20;
-/// The longest delay for one user from all addresses; short, because it may also delay the owner.
-const LONGEST_FROM_ANYWHERE: Duration = Duration::from_secs(2);
+/// The time between two turns of addresses; short, because it may also delay the owner.
+const BETWEEN_TURNS: Duration = Duration::from_secs(2);
+/// How long an address may use its turn: a person has to type the password again.
+const TURN: Duration = Duration::from_secs(60);
+/// Limit on the line for one user, whose last one waits for a quarter of an hour.
+const LONGEST_LINE: usize = 450;
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Wrong passwords are forgotten after this time without another one.
@@ -55,7 +60,8 @@ impl Key {
         match self {
             Key::UserAt(..) => pause(wrong, FREE),
             Key::AllUsersAt(_) => pause(wrong, FREE_FOR_ALL),
-            Key::UserAnywhere(_) => pause(wrong, FREE_FROM_ANYWHERE).min(LONGEST_FROM_ANYWHERE),
+            // Addresses take turns instead.
+            Key::UserAnywhere(_) => Duration::ZERO,
         }
     }
 
@@ -80,21 +86,51 @@ pub(super) struct Guesses {
     counts: Mutex<HashMap<Key, Count>>,
     /// The origins of users' successful logins, and when.
     known: Mutex<HashMap<(Origin, [u8; 16]), Instant>>,
+    /// When it is the turn of an origin to try a password of a user.
+    turns: Mutex<HashMap<(Origin, [u8; 16]), Instant>>,
 }
 
 impl Guesses {
     /// How long the next attempt has to wait; `None` if it may proceed.
     pub fn wait(&self, origin: Origin, user: &str, now: Instant) -> Option<Duration> {
-        let is_known = self.is_known(origin, user);
         let counts = self.counts();
-        let keys = keys(origin, user).into_iter();
-        let keys = keys.filter(|key| !(is_known && matches!(key, Key::UserAnywhere(_))));
-        let waits = keys.filter_map(|key| {
+        let waits = keys(origin, user).into_iter().filter_map(|key| {
             let count = counts.get(&key)?;
             let until = count.latest + key.pause(count.wrong);
             until.checked_duration_since(now).filter(|wait| !wait.is_zero())
         });
-        waits.max()
+        let wait = waits.max();
+        let user_digest = digest(user);
+        let guessed = counts.get(&Key::UserAnywhere(user_digest)).copied();
+        drop(counts);
+        let guessed = guessed.filter(|count| {
+            count.wrong >= FREE_FROM_ANYWHERE && now.duration_since(count.latest) <= FORGIVEN
+        });
+        match guessed {
+            Some(count) if wait.is_none() && !self.is_known(origin, user) => {
+                self.wait_for_turn((origin, user_digest), count.latest, now)
+            }
+            _ => wait,
+        }
+    }
+
+    /// How long it takes until it is this origin's turn, after the `latest` wrong password. The origin gets a place in the line if it
+    /// has none; beyond the longest line, it gets none and may only try when nobody waits.
+    fn wait_for_turn(&self, origin: (Origin, [u8; 16]), latest: Instant, now: Instant) -> Option<Duration> {
+        let mut turns = self.turns();
+        turns.retain(|_, at| now < *at + TURN);
+        let at = turns.get(&origin).copied().unwrap_or_else(|| {
+            let line = turns.iter().filter(|((_, user), _)| *user == origin.1);
+            let (waiting, last) = line.fold((0, latest), |(waiting, last), (_, at)| {
+                (waiting + 1, last.max(*at))
+            });
+            let at = now.max(last + BETWEEN_TURNS);
+            if waiting < LONGEST_LINE && turns.len() < MOST {
+                turns.insert(origin, at);
+            }
+            at
+        });
+        at.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
     /// Whether this user has logged in from this origin before.
@@ -104,6 +140,7 @@ impl Guesses {
 
     /// Counts a wrong password. Returns true when a burst begins, which is worth a line in the log.
     pub fn wrong(&self, origin: Origin, user: &str, now: Instant) -> bool {
+        self.turns().remove(&(origin, digest(user)));
         let mut counts = self.counts();
         let mut begins = false;
         for key in keys(origin, user) {
@@ -126,6 +163,7 @@ impl Guesses {
     /// could guess the passwords of all others.
     pub fn right(&self, origin: Origin, user: &str, now: Instant) {
         let user = digest(user);
+        self.turns().remove(&(origin, user));
         self.counts().remove(&Key::UserAt(origin, user));
         let mut known = self.known();
         if known.len() >= MOST
@@ -138,6 +176,10 @@ impl Guesses {
 
     fn known(&self) -> MutexGuard<'_, HashMap<(Origin, [u8; 16]), Instant>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<(Origin, [u8; 16]), Instant>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<Key, Count>> {
@@ -259,11 +301,77 @@ mod tests {
         assert!(guesses.wait(elsewhere, "ada", now).is_some());
         assert_eq!(guesses.wait(home, "ada", now), None, "the owner goes in");
         assert_eq!(guesses.wait(elsewhere, "bob", now), None, "others are not meant");
-        assert_eq!(
-            guesses.wait(elsewhere, "ada", now + LONGEST_FROM_ANYWHERE),
-            None,
-            "nobody waits long"
-        );
+        let later = now + FORGIVEN + Duration::from_secs(1);
+        assert_eq!(guesses.wait(elsewhere, "ada", later), None, "it starts over");
+    }
+
+    /// Forty addresses guess as fast as they may; the owner, at a new address, comes back when told, after them.
+    #[test]
+    fn while_many_addresses_guess_each_gets_a_turn() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        let attackers: Vec<Origin> = (0..40)
+            .map(|number| Origin::of(Some(std::net::Ipv4Addr::from_bits(number).into())))
+            .collect();
+        let owner = origin("203.0.113.1");
+        let (mut tries, mut told) = (0, Duration::ZERO);
+        for step in 0..6000 {
+            let passed = Duration::from_millis(100) * step;
+            let now = start + passed;
+            for from in &attackers {
+                if guesses.wait(*from, "ada", now).is_none() {
+                    tries += 1;
+                    guesses.wrong(*from, "ada", now);
+                }
+            }
+            if step < 100 || passed < told {
+                continue;
+            }
+            match guesses.wait(owner, "ada", now) {
+                Some(wait) => told = passed + wait,
+                None => {
+                    let most = FREE_FROM_ANYWHERE + 1 + u32::try_from(passed.as_secs() / 2).unwrap();
+                    assert!(tries <= most, "{tries} guesses in {passed:?}");
+                    guesses.right(owner, "ada", now);
+                    return;
+                }
+            }
+        }
+        panic!("the owner could not try once, among {tries} guesses");
+    }
+
+    #[test]
+    fn an_address_has_one_place_in_the_line_and_its_turn_passes() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        for number in 0..FREE_FROM_ANYWHERE {
+            let from = Origin::of(Some(std::net::Ipv4Addr::from_bits(number).into()));
+            guesses.wrong(from, "ada", now);
+        }
+        let (first, second) = (origin("203.0.113.1"), origin("203.0.113.2"));
+        for _ in 0..100 {
+            assert_eq!(guesses.wait(first, "ada", now), Some(BETWEEN_TURNS));
+        }
+        assert_eq!(guesses.wait(second, "ada", now), Some(2 * BETWEEN_TURNS));
+        let turn = now + 2 * BETWEEN_TURNS;
+        assert_eq!(guesses.wait(second, "ada", turn), None);
+        assert_eq!(guesses.wait(second, "ada", turn), None, "checked twice");
+        guesses.wrong(second, "ada", turn);
+        let missed = turn + TURN;
+        assert_eq!(guesses.wait(first, "ada", missed), None, "nobody else waits");
+        assert_eq!(guesses.wait(second, "ada", missed), Some(BETWEEN_TURNS));
+    }
+
+    #[test]
+    fn a_line_does_not_grow_without_bound() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        for user in ["ada", "bob"] {
+            for number in 0..10_000 {
+                let from = Origin::of(Some(std::net::Ipv4Addr::from_bits(number).into()));
+                if guesses.wait(from, user, now).is_none() {
+                    guesses.wrong(from, user, now);
+                }
+            }
+        }
+        assert_eq!(guesses.turns().len(), 2 * LONGEST_LINE);
     }
 
     #[test]
