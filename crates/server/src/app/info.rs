@@ -22,6 +22,8 @@ pub enum NotReady {
     Stopping,
     #[error("the server's disk is full")]
     DiskFull,
+    #[error("the server's database is damaged")]
+    Damaged,
     #[error("the server cannot write to its disk")]
     Disk,
     #[error("a thread that checks the disks failed")]
@@ -85,7 +87,11 @@ impl App {
         if self.stop.is_cancelled() {
             return Err(NotReady::Stopping.into());
         }
-        self.store.ping().await?;
+        let answered = self.store.ping().await;
+        if self.store.is_damaged() {
+            return Err(NotReady::Damaged.into());
+        }
+        answered?;
         let mut latest = self.disks.lock().await;
         match &*latest {
             Some((at, checked)) if at.elapsed() < DISKS_EVERY => Ok((*checked)?),

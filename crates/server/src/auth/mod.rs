@@ -249,12 +249,11 @@ impl Authenticator {
         }
         let own = account.certificate(&shown.digest);
         let own = own.ok_or(AuthError::RevokedCertificate)?;
-        let left = own.expires - Timestamp::now().as_second();
-        if left <= 0 {
+        if own.expires <= Timestamp::now().as_second() {
             return Err(AuthError::RevokedCertificate);
         }
         login.session.certificate = Some(own.digest.clone());
-        login.session.expires = Some(Instant::now() + Duration::from_secs(left.unsigned_abs()));
+        login.session.expires = Some(own.expires);
         login.session.limit = Some(own.expires);
         Ok(login)
     }
@@ -301,7 +300,7 @@ impl Authenticator {
         let mut login = self.login_with(&user, row.scopes().within(user.scopes));
         let rest = Duration::from_secs(left.unsigned_abs());
         login.session.token = Some(note.clone());
-        login.session.expires = Some(Instant::now() + rest);
+        login.session.expires = Some(row.expires);
         let limit = row.since.saturating_add(self.max_age());
         login.session.limit = Some(limit);
         login.session.renew_from = (limit > row.expires).then(|| {

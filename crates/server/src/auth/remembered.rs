@@ -49,9 +49,11 @@ impl Remembered {
     pub fn get(&self, key: &Key, version: u64) -> Option<Login> {
         let logins = self.logins.lock().expect("nothing panics while it is held");
         let login = logins.get(key)?;
-        let revoked = login.login.session.token.as_ref();
-        let revoked = revoked.is_some_and(TokenInUse::is_revoked);
-        let holds = login.version == version && Instant::now() < login.until && !revoked;
+        let session = &login.login.session;
+        let revoked = session.token.as_ref().is_some_and(TokenInUse::is_revoked);
+        // The clock may have been set forward, or the machine suspended: `Instant` does not show that.
+        let ended = revoked || session.has_expired();
+        let holds = login.version == version && Instant::now() < login.until && !ended;
         holds.then(|| login.login.clone())
     }
 
@@ -103,6 +105,19 @@ mod tests {
         assert_eq!(remembered.get(&key, 1), None, "an account changed");
         remembered.put(key, 0, login(), Duration::ZERO);
         assert_eq!(remembered.get(&key, 0), None);
+    }
+
+    #[test]
+    fn a_cached_token_expires_by_the_clock_of_the_system() {
+        let remembered = Remembered::default();
+        let key = remembered.key(&["token", "secret"]);
+        let now = jiff::Timestamp::now().as_second();
+        for (expires, holds) in [(now + 3600, true), (now - 1, false)] {
+            let mut token = login();
+            token.session.expires = Some(expires);
+            remembered.put(key, 0, token, Duration::from_secs(60));
+            assert_eq!(remembered.get(&key, 0).is_some(), holds);
+        }
     }
 
     #[test]

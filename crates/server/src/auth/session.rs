@@ -4,12 +4,16 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use paddlecloud_core::names::UserName;
 use tokio::sync::watch;
 
 use super::{Authenticator, Caller};
+
+/// How soon the end of a session is noticed if the clock was set forward or the machine was suspended: timers do not notice either.
+const RECHECK: Duration = Duration::from_secs(10);
 
 /// A caller and the session of the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +34,8 @@ pub struct Session {
     pub(super) token: Option<TokenInUse>,
     /// The digest of the certificate, if the server's own authority issued it.
     pub(super) certificate: Option<String>,
-    pub(super) expires: Option<Instant>,
+    /// Unix seconds.
+    pub(super) expires: Option<i64>,
     /// When a client should exchange the token: after half of its lifetime, if a new one would be valid for longer.
     pub(super) renew_from: Option<Instant>,
     /// Unix seconds: no token issued with this login outlives this. `None` if there is no limit, as for a password.
@@ -47,6 +52,12 @@ impl Session {
     pub fn is_due_for_renewal(&self) -> bool {
         let is_valid = self.token.as_ref().is_some_and(|token| !token.is_revoked());
         is_valid && self.renew_from.is_some_and(|from| from <= Instant::now())
+    }
+
+    /// Whether its token or certificate has expired, by the clock of the system.
+    pub(super) fn has_expired(&self) -> bool {
+        let now = Timestamp::now().as_second();
+        self.expires.is_some_and(|expires| expires <= now)
     }
 
     /// A session of this user that never ends.
@@ -140,14 +151,14 @@ impl Authenticator {
         while self.is_valid(session) {
             let expiry = async {
                 match session.expires {
-                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    Some(at) => tokio::time::sleep_until(recheck(at).into()).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 changed = accounts.changed() => if changed.is_err() { return std::future::pending().await },
                 changed = revoked.changed() => if changed.is_err() { return std::future::pending().await },
-                () = expiry => return,
+                () = expiry => {}
             }
         }
     }
@@ -156,6 +167,7 @@ impl Authenticator {
         let revoked = session.token.as_ref().is_some_and(TokenInUse::is_revoked);
         let account = self.users.enabled(&session.user);
         !revoked
+            && !session.has_expired()
             && account.is_some_and(|account| {
                 let certificate = session.certificate.as_deref();
                 account.id == session.account
@@ -163,6 +175,15 @@ impl Authenticator {
                     && certificate.is_none_or(|digest| account.certificate(digest).is_some())
             })
     }
+}
+
+/// When to look at the clock again for something that ends at this moment, in Unix seconds.
+fn recheck(end: i64) -> Instant {
+    let left = end
+        .saturating_mul(1000)
+        .saturating_sub(Timestamp::now().as_millisecond());
+    let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
+    Instant::now() + left.min(RECHECK)
 }
 
 #[cfg(test)]

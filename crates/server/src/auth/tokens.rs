@@ -1,7 +1,6 @@
 //! Tokens: shown once, stored as digests, renewed by exchange, revoked immediately.
 
 use std::net::IpAddr;
-use std::time::Instant;
 
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
@@ -114,9 +113,7 @@ impl Authenticator {
             .map_or(now, |limit| now.min(limit - self.max_age()));
         // Otherwise tokens made with tokens would never ask the login provider again.
         let of_login = account.provider.as_ref().and(login.session.expires);
-        let left = of_login.map_or(i64::MAX, |end| {
-            seconds(end.saturating_duration_since(Instant::now()))
-        });
+        let left = of_login.map_or(i64::MAX, |end| end - now);
         let most = (since + self.max_age() - now)
             .min(self.longest(account))
             .min(left);

@@ -22,7 +22,8 @@ pub(super) async fn health_show() -> Reply<Envelope<String>> {
     Ok(envelope("OK".to_owned()))
 }
 
-/// Replies whether the server can accept jobs: its database answers, `data` and `storage` can be written to, and it is not stopping.
+/// Replies whether the server can accept jobs: its database answers and has not reported damage, `data` and `storage` can be written
+/// to, and it is not stopping.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = Envelope<String>), (status = 503, body = paddlecloud_api::error::ErrorBody))

@@ -9,6 +9,7 @@ mod client_address;
 mod files;
 mod gather;
 mod health;
+mod host;
 mod jobs;
 mod logs;
 pub mod openapi;
@@ -149,6 +150,7 @@ pub fn router(app: Arc<App>) -> Router {
             Arc::clone(&app),
             client_address::set,
         ))
+        .layer(middleware::from_fn(host::check))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }

@@ -1,9 +1,12 @@
 //! The audit log: each row is written in the transaction of the change it records, and is chained to the row before it.
 //!
 //! A row's digest is keyed with a key that is not in the database and covers the digest of the row before it. The head names the
-//! last row and is sealed with the same key, so that truncation is detected too.
+//! last row and is sealed with the same key, so that truncation is detected too. A log that is emptied together with its head is
+//! detected by the accounts, none of which exists without a row, and by a server that runs meanwhile; rows that are added later
+//! leave a gap.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::Timestamp;
 use paddlecloud_core::ports::StoreError;
@@ -13,8 +16,44 @@ use sqlx::{AnyConnection, Row as _};
 use super::writer::Row;
 use super::{Store, read_failed};
 
-/// The key of the digests; set once, before the first entry.
-pub(super) type AuditKey = Arc<OnceLock<[u8; 32]>>;
+/// What the chain of rows builds on.
+#[derive(Debug, Default)]
+pub(super) struct AuditChain {
+    /// The key of the digests; set once, before the first entry.
+    key: OnceLock<[u8; 32]>,
+    /// The number of a row that the log must have.
+    reached: AtomicI64,
+}
+
+impl AuditChain {
+    /// Reads how far the log of a database has come.
+    pub async fn of(connection: &mut AnyConnection) -> Result<AuditChain, sqlx::Error> {
+        let head = sqlx::query("SELECT seq FROM audit_head WHERE one = 1");
+        let reached = match head.fetch_optional(&mut *connection).await? {
+            Some(row) => row.try_get(0)?,
+            None => {
+                let account = sqlx::query("SELECT id FROM accounts LIMIT 1");
+                i64::from(account.fetch_optional(connection).await?.is_some())
+            }
+        };
+        let chain = AuditChain::default();
+        chain.has_row(reached);
+        Ok(chain)
+    }
+
+    /// A row with this number has been committed.
+    pub fn has_row(&self, seq: i64) {
+        self.reached.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    fn reached(&self) -> i64 {
+        self.reached.load(Ordering::Relaxed)
+    }
+
+    fn key(&self) -> [u8; 32] {
+        self.key.get().copied().unwrap_or_default()
+    }
+}
 
 /// The prefix of row ids whose head is sealed. Older heads contain the last row's plain digest.
 const SEALED: char = 's';
@@ -79,10 +118,15 @@ impl AuditRow {
         }
     }
 
-    pub async fn append(&self, key: &AuditKey, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    /// Adds the row; returns its number.
+    pub async fn append(
+        &self,
+        chain: &AuditChain,
+        connection: &mut AnyConnection,
+    ) -> Result<i64, sqlx::Error> {
         let known = sqlx::query("SELECT seq FROM audit WHERE id = $1").bind(&self.id);
-        if known.fetch_optional(&mut *connection).await?.is_some() {
-            return Ok(());
+        if let Some(row) = known.fetch_optional(&mut *connection).await? {
+            return row.try_get(0);
         }
         let last = sqlx::query(
             "SELECT audit_head.seq, audit.digest FROM audit_head LEFT JOIN audit ON audit.seq = audit_head.seq \
@@ -93,7 +137,8 @@ impl AuditRow {
             Some(row) => (row.try_get(0)?, row.try_get(1)?),
             None => (0, None),
         };
-        // If the last row is missing, the chain is visibly broken here.
+        // If the last row is missing, or the whole log, the chain is visibly broken here.
+        let last = last.max(chain.reached());
         let before = before.unwrap_or_else(|| BEGINNING.to_owned());
         let record = AuditRecord {
             seq: last + 1,
@@ -102,7 +147,7 @@ impl AuditRow {
             id: self.id.clone(),
             digest: String::new(),
         };
-        let digest = record.chained(key, &before);
+        let digest = record.chained(chain, &before);
         let entry = &self.entry;
         sqlx::query(
             "INSERT INTO audit (seq, id, at, actor, action, subject, detail, request, digest) \
@@ -124,16 +169,16 @@ impl AuditRow {
              ON CONFLICT (one) DO UPDATE SET seq = excluded.seq, digest = excluded.digest",
         )
         .bind(record.seq)
-        .bind(sealed(key, record.seq, &digest))
+        .bind(sealed(chain, record.seq, &digest))
         .execute(connection)
         .await?;
-        Ok(())
+        Ok(record.seq)
     }
 }
 
 /// Seals the head. Without the key, a head for an earlier row cannot be forged.
-fn sealed(key: &AuditKey, seq: i64, digest: &str) -> String {
-    let mut hasher = blake3::Hasher::new_keyed(&key.get().copied().unwrap_or_default());
+fn sealed(chain: &AuditChain, seq: i64, digest: &str) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(&chain.key());
     hasher.update(format!("head {seq} {digest}").as_bytes());
     hasher.finalize().to_hex().to_string()
 }
@@ -156,9 +201,8 @@ impl AuditRecord {
     }
 
     /// The digest of this row, chained to the row before it. Each field is prefixed with its length.
-    fn chained(&self, key: &AuditKey, before: &str) -> String {
-        let key = key.get().copied().unwrap_or_default();
-        let mut hasher = blake3::Hasher::new_keyed(&key);
+    fn chained(&self, chain: &AuditChain, before: &str) -> String {
+        let mut hasher = blake3::Hasher::new_keyed(&chain.key());
         let (seq, at, entry) = (self.seq.to_string(), self.at.to_string(), &self.entry);
         let fields = [
             before,
@@ -182,7 +226,7 @@ impl AuditRecord {
 impl Store {
     /// Sets the key of the audit log's digests. Must be called before the first change.
     pub fn set_audit_key(&self, key: [u8; 32]) {
-        let _ = self.audit_key.set(key);
+        let _ = self.audit.key.set(key);
     }
 
     /// Adds an entry that does not belong to a change of the database.
@@ -210,7 +254,8 @@ impl Store {
 
     /// Reads the whole log and verifies every digest.
     pub async fn audit_verify(&self) -> Result<AuditState, StoreError> {
-        // The head is read first: rows that are added meanwhile come after it.
+        // These are read first: rows that are added meanwhile come after them.
+        let reached = self.audit.reached();
         let head = sqlx::query("SELECT seq, digest FROM audit_head WHERE one = 1")
             .fetch_optional(&self.reads)
             .await
@@ -227,12 +272,12 @@ impl Store {
                 if record.seq != seq + 1 {
                     return Ok(broken(seq + 1, "the row is missing"));
                 }
-                if record.chained(&self.audit_key, &before) != record.digest {
+                if record.chained(&self.audit, &before) != record.digest {
                     return Ok(broken(record.seq, "the row was altered"));
                 }
                 (seq, before) = (record.seq, record.digest);
                 let expected = match record.id.starts_with(SEALED) {
-                    true => sealed(&self.audit_key, seq, &before),
+                    true => sealed(&self.audit, seq, &before),
                     false => before.clone(),
                 };
                 if head
@@ -248,6 +293,7 @@ impl Store {
         }
         match head {
             Some((last, _)) if last > seq => Ok(broken(seq + 1, "the rows from here on are missing")),
+            _ if reached > seq => Ok(broken(seq + 1, "the rows from here on are missing")),
             None if seq > 0 => Ok(broken(seq, "the head is missing")),
             _ => Ok(AuditState::Sound {
                 rows: seq,

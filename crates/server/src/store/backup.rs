@@ -499,8 +499,12 @@ impl Header {
         let mut hasher = blake3::Hasher::new();
         hasher.update(text.as_bytes());
         let mut count = 0;
-        for line in lines {
+        while let Some(line) = lines.next() {
             match line? {
+                (_, Line::End { .. }) if lines.next().is_some() => {
+                    let problem = "more follows its last line: there may be several backups in the file";
+                    return Err(BackupError::unusable(path, problem));
+                }
                 (_, Line::End { rows, digest }) => {
                     let sound = rows == count && digest == hasher.finalize().to_hex().as_str();
                     return match sound {

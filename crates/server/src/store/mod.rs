@@ -22,6 +22,7 @@ mod writer;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
@@ -39,7 +40,7 @@ pub use usage::Used;
 pub use writer::WriterCounts;
 
 use crate::config::DatabaseUrl;
-use audit::AuditKey;
+use audit::AuditChain;
 use connect::ConnectError;
 use reserve::Reserve;
 use writer::{Row, Writer};
@@ -53,7 +54,9 @@ pub struct Store {
     place: Arc<str>,
     /// Only for a database that is a file.
     reserve: Option<Arc<Reserve>>,
-    audit_key: AuditKey,
+    audit: Arc<AuditChain>,
+    /// Set once the database has reported damage.
+    damaged: Arc<AtomicBool>,
     /// Ranges of ids in which the database may lack runs, see [`Store::may_be_unknown`].
     unknown: Arc<[(String, String)]>,
 }
@@ -166,13 +169,14 @@ impl Store {
         schema::migrate(&mut connection, jobs).await?;
         place.sync_folder().map_err(OpenError::Folder)?;
         let reserve = url.sqlite_path().map(|path| Arc::new(Reserve::take(path)));
-        let audit_key = AuditKey::default();
+        let audit = Arc::new(AuditChain::of(&mut connection).await?);
         let unknown = backup::unknown_runs(&mut connection).await?;
         Ok(Store {
             unknown: unknown.into(),
             reads: place.pool(),
-            writer: Writer::start(place, connection, reserve.clone(), audit_key.clone()),
-            audit_key,
+            writer: Writer::start(place, connection, reserve.clone(), audit.clone()),
+            audit,
+            damaged: Arc::default(),
             place: shown(url).into(),
             reserve,
         })
@@ -200,6 +204,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether the database has reported damage since it was opened. Only a restart with an intact one ends that.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
     /// The number of commits and rows since the server started.
     pub fn counts(&self) -> WriterCounts {
         self.writer.counts()
@@ -214,7 +223,7 @@ impl Store {
     async fn write(&self, rows: Vec<Row>) -> Result<(), StoreError> {
         let written = self.writer.write(rows).await;
         written.map_err(|error| match error {
-            WriteError::Sql(error) => match Damaged::of(&self.place, error) {
+            WriteError::Sql(error) => match self.damage_of(error) {
                 Ok(damaged) => StoreError::Write(damaged.into()),
                 Err(error) => StoreError::Write(WriteError::Sql(error).into()),
             },
@@ -223,10 +232,17 @@ impl Store {
     }
 
     fn read_failed(&self, error: sqlx::Error) -> StoreError {
-        match Damaged::of(&self.place, Arc::new(error)) {
+        match self.damage_of(Arc::new(error)) {
             Ok(damaged) => StoreError::Read(damaged.into()),
             Err(error) => StoreError::Read(error.into()),
         }
+    }
+
+    /// The damage that an error reports, if it does.
+    fn damage_of(&self, error: Arc<sqlx::Error>) -> Result<Damaged, Arc<sqlx::Error>> {
+        let damaged = Damaged::of(&self.place, error)?;
+        self.damaged.store(true, Ordering::Relaxed);
+        Ok(damaged)
     }
 }
 

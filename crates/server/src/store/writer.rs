@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, Connection, Executor as _};
 use tokio::sync::{mpsc, oneshot};
 
 use super::accounts::{AccountRow, GroupRow};
-use super::audit::{AuditKey, AuditRow};
+use super::audit::{AuditChain, AuditRow};
 use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
 use super::reserve::Reserve;
@@ -87,7 +87,7 @@ impl Writer {
         place: DatabaseTarget,
         connection: AnyConnection,
         reserve: Option<Arc<Reserve>>,
-        audit_key: AuditKey,
+        audit: Arc<AuditChain>,
     ) -> Writer {
         let (batches, inbox) = mpsc::channel(QUEUE);
         let counters = Arc::new(Counters::default());
@@ -97,7 +97,7 @@ impl Writer {
             inbox,
             counters: Arc::clone(&counters),
             reserve,
-            audit_key,
+            audit,
         };
         tokio::spawn(task.run());
         Writer { batches, counters }
@@ -133,7 +133,7 @@ struct Task {
     inbox: mpsc::Receiver<Message>,
     counters: Arc<Counters>,
     reserve: Option<Arc<Reserve>>,
-    audit_key: AuditKey,
+    audit: Arc<AuditChain>,
 }
 
 impl Task {
@@ -256,6 +256,7 @@ impl Task {
             empty => empty.insert(self.place.connect_to_write().await?),
         };
         let mut change = connection.begin().await?;
+        let mut audited = 0;
         for row in rows {
             match row {
                 Row::SaveJob(job) => job.save(&mut change).await?,
@@ -280,10 +281,12 @@ impl Task {
                 Row::RemoveSecretsOf(owner) => SecretRow::remove_of(owner, &mut change).await?,
                 Row::GiveJob(job) => job.give(&mut change).await?,
                 Row::GiveUse { from, to } => usage::give_use(from, to, &mut change).await?,
-                Row::Audit(entry) => entry.append(&self.audit_key, &mut change).await?,
+                Row::Audit(entry) => audited = entry.append(&self.audit, &mut change).await?,
             }
         }
-        Ok(change.commit().await?)
+        change.commit().await?;
+        self.audit.has_row(audited);
+        Ok(())
     }
 }
 

@@ -1,6 +1,8 @@
 //! Invalid requests, and what every reply has.
 
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::client::Request;
 use crate::stage::{Stage, request};
@@ -92,5 +94,24 @@ async fn a_request_bigger_than_the_machine_is_refused_with_the_largest_that_fits
         "{}",
         reply.text()
     );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_request_names_one_host() {
+    let stage = Stage::new().await;
+    let status = async |head: &str| {
+        let mut stream = TcpStream::connect(&stage.address).await.unwrap();
+        let request = format!("GET /healthz {head}connection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).await.unwrap();
+        reply[9..12].parse::<u16>().unwrap()
+    };
+    assert_eq!(status("HTTP/1.1\r\nhost: a\r\n").await, 200);
+    assert_eq!(status("HTTP/1.0\r\n").await, 200);
+    assert_eq!(status("HTTP/1.1\r\n").await, 400);
+    assert_eq!(status("HTTP/1.1\r\nhost: a\r\nhost: b\r\n").await, 400);
+    assert_eq!(status("HTTP/1.1\r\nhost: a\r\nhost: a\r\n").await, 400);
     stage.finish().await;
 }

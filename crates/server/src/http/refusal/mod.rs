@@ -53,6 +53,9 @@ impl From<AppError> for ErrorBody {
             AppError::Resume(refusal) => refusal.into(),
             AppError::NotReady(NotReady::DiskFull) | AppError::DiskFull => disk_is_full(),
             AppError::NotReady(NotReady::Thread) | AppError::Internal => internal(),
+            AppError::NotReady(NotReady::Damaged) => {
+                refused(ErrorName::Unavailable).with_hint(DAMAGED)
+            }
             AppError::NotReady(NotReady::Stopping | NotReady::Disk) => refused(ErrorName::Unavailable),
             AppError::Stopping => refused(ErrorName::Unavailable).with_hint("try again when it is back"),
             AppError::NotAdministrator(AdminOnly::SeeAllUsers) => {
@@ -146,6 +149,9 @@ pub(super) fn internal() -> ErrorBody {
 }
 
 /// A failure of the store; the log gets the details.
+/// What to do about a damaged database.
+const DAMAGED: &str = "ask an administrator: the server's log names the file and how to recover";
+
 pub(super) fn store_failed(error: StoreError) -> ErrorBody {
     let chain = chain_of(&error);
     if store::is_full(&error) {
@@ -155,8 +161,7 @@ pub(super) fn store_failed(error: StoreError) -> ErrorBody {
     tracing::error!(error = chain, "the job store failed");
     if let Some(damaged) = store::damage(&error) {
         tracing::error!(hint = damaged.hint(), "the server should be stopped");
-        return ErrorBody::new(ErrorName::Internal, "the server's database is damaged")
-            .with_hint("ask an administrator: the server's log names the file and how to recover");
+        return ErrorBody::new(ErrorName::Internal, "the server's database is damaged").with_hint(DAMAGED);
     }
     ErrorBody::new(ErrorName::Unavailable, "the server cannot reach its job store")
         .with_hint("try again; the server's log has the cause")

@@ -196,10 +196,13 @@ async fn a_damaged_backup_changes_nothing() {
     let cut = whole.lines().next().unwrap().to_owned();
     let altered = whole.replace("kept", "bent");
     let torn = whole[..whole.trim_end().len() - 3].to_owned();
+    let (twice, more) = (whole.repeat(2), format!("{whole}hello\n"));
     for (damaged, why) in [
         (cut, "it is truncated: its last line is missing"),
         (torn, "it is truncated in line"),
         (altered, "digest does not match"),
+        (twice, "more follows its last line"),
+        (more, "more follows its last line"),
         ("hello\n".to_owned(), "line 1"),
         (String::new(), "it is not a backup"),
     ] {

@@ -283,4 +283,15 @@ async fn audit(store: Store) {
         tampered("DELETE FROM audit WHERE seq = 1").await,
         broken(1, "the row is missing")
     );
+    for text in ["DELETE FROM audit", "DELETE FROM audit_head"] {
+        let emptied = broken(1, "the rows from here on are missing");
+        assert_eq!(tampered(text).await, emptied, "{text}");
+    }
+    store.audit(entry("d")).await.unwrap();
+    let state = store.audit_verify().await.unwrap();
+    assert_eq!(
+        state,
+        broken(1, "the row is missing"),
+        "the next row leaves a gap"
+    );
 }
