@@ -95,7 +95,7 @@ def heads():
         one = connect(2 + number % 3)
         one.sendall(head("GET", "/healthz"))
         one.settimeout(1)
-        one.sendall(b"a: " + b"a" * 120_000)
+        one.sendall(b"a: " + b"a" * 32_000)
         return one
 
     hold(make, 600)

@@ -39,6 +39,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(120);
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 /// The most bytes a connection buffers in each direction. Many connections have many of these.
 const BUFFER: usize = 128 << 10;
+/// The most bytes of a request's head. Anyone can send one and leave it unfinished.
+const MOST_HEAD: usize = 32 << 10;
 /// How long replies in flight may take when the server stops.
 const LAST_REPLIES: Duration = Duration::from_secs(10);
 /// How long to wait before accepting again when the system has no file descriptors left.
@@ -389,6 +391,7 @@ impl Conversation {
         settings
             .timer(TokioTimer::new())
             .header_read_timeout(HANDSHAKE_TIMEOUT)
+            .max_header_size(MOST_HEAD)
             .max_buf_size(BUFFER);
         let connection = settings.serve_connection(TokioIo::new(stream), service);
         let connection = self.watcher.watch(connection);

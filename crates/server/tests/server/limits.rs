@@ -152,6 +152,18 @@ async fn wait_until_counted(refusals: &paddlecloud_server::refusals::Refusals, l
     }
 }
 
+#[tokio::test]
+async fn a_head_has_at_most_32_kib() {
+    let stage = Stage::new().await;
+    let status = async |size: usize| {
+        let long = Request::new("GET", "/healthz").header("a", &"a".repeat(size));
+        long.send(&stage.address).await.status
+    };
+    assert_eq!(status(32_000).await, 200);
+    assert_eq!(status(33_000).await, 431);
+    stage.finish().await;
+}
+
 /// Opens connections without a login from this machine's address, and opens those again that are closed. Bounded like the files
 /// of a process.
 async fn flood(address: String) {
