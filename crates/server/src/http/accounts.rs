@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::query::QueryParams;
+use super::query::{QueryParams, bounded};
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, Named};
 use super::{Shared, scope};
@@ -188,7 +188,9 @@ pub(super) async fn group_delete(
 pub(super) struct AuditParams {
     /// Only rows with smaller numbers.
     before: Option<i64>,
-    /// Rows of the reply: 100 by default, 1000 at most.
+    /// Rows of the reply: 100 by default.
+    #[serde(deserialize_with = "bounded::<1, 1000, _, _>")]
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 

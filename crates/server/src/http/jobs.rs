@@ -17,7 +17,7 @@ use paddlecloud_core::names::{JobName, NameError};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use super::query::QueryParams;
+use super::query::{QueryParams, bounded};
 use super::reply::{OK, Refused, Reply, envelope};
 use super::request::{Body, Target, flag, job_ref};
 use super::{Shared, scope};
@@ -41,7 +41,9 @@ pub(super) struct ListParams {
     name: Option<String>,
     /// `next` of the previous page.
     after: Option<String>,
-    /// Jobs per page: 100 by default, 1000 at most.
+    /// Jobs per page: 100 by default.
+    #[serde(deserialize_with = "bounded::<1, 1000, _, _>")]
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
@@ -179,6 +181,8 @@ pub(super) async fn job_why(
 #[into_params(parameter_in = Query)]
 pub(super) struct WaitParams {
     /// Seconds after which the reply is sent even if the job is not final.
+    #[serde(deserialize_with = "bounded::<0, MOST_WAIT, _, _>")]
+    #[param(maximum = 86400)]
     timeout: Option<u64>,
 }
 
@@ -193,9 +197,7 @@ pub(super) async fn job_wait(
     Target(target): Target,
     QueryParams(params): QueryParams<WaitParams>,
 ) -> Reply<Envelope<JobDetail>> {
-    let limit = params
-        .timeout
-        .map(|seconds| Duration::from_secs(seconds.min(MOST_WAIT)));
+    let limit = params.timeout.map(Duration::from_secs);
     Ok(envelope(app.job_wait(&caller, &target, limit).await?.detail()))
 }
 

@@ -14,6 +14,7 @@ mod jobs;
 mod logs;
 pub mod openapi;
 mod packages;
+mod patterns;
 mod query;
 mod quota;
 mod refusal;

@@ -5,6 +5,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
+use super::patterns;
+
 /// What the routes do not say.
 #[derive(OpenApi)]
 #[openapi(
@@ -44,8 +46,12 @@ pub fn document() -> String {
             &mut path.patch,
             &mut path.head,
         ];
-        operations.into_iter().flatten().for_each(add_errors);
+        for operation in operations.into_iter().flatten() {
+            add_errors(operation);
+            patterns::add_to_parameters(operation);
+        }
     }
+    patterns::add_to_schemas(&mut document);
     let mut text = document.to_pretty_json().expect("the document is plain data");
     text.push('\n');
     text

@@ -3,7 +3,8 @@
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize as _, Deserializer};
 use utoipa::IntoParams;
 use utoipa::openapi::path::ParameterIn;
 
@@ -24,6 +25,24 @@ impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Q
         let Query(query) = query.map_err(|error| Refused(unreadable(&error.body_text(), &sent)))?;
         Ok(QueryParams(query))
     }
+}
+
+/// Reads a number in these bounds, which the parameter's `minimum` and `maximum` repeat for the document: another one would be replaced
+/// silently.
+pub(super) fn bounded<'de, const LEAST: u64, const MOST: u64, T, D>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error>
+where
+    T: TryFrom<u64>,
+    D: Deserializer<'de>,
+{
+    let number = u64::deserialize(deserializer)?;
+    let fits = (LEAST..=MOST)
+        .contains(&number)
+        .then(|| T::try_from(number).ok())
+        .flatten();
+    let refused = || D::Error::custom(format!("{number} is not between {LEAST} and {MOST}"));
+    fits.map(Some).ok_or_else(refused)
 }
 
 /// An ignored parameter would appear to work.
@@ -82,6 +101,7 @@ mod tests {
     #[allow(dead_code, reason = "only read from queries")]
     struct Params {
         all: bool,
+        #[serde(deserialize_with = "bounded::<1, 1000, _, _>")]
         limit: Option<usize>,
     }
 
@@ -103,6 +123,8 @@ mod tests {
             "limit=-1",
             "limit=",
             "limit=99999999999999999999999",
+            "limit=0",
+            "limit=1001",
             "all=maybe",
         ] {
             messages.push(read(query).await.err().unwrap());
@@ -113,6 +135,8 @@ mod tests {
         `limit`: `-1` is not a whole number, 0 or more
         `limit`: `` is not a whole number, 0 or more
         `limit`: 99999999999999999999999 is too large
+        `limit`: 0 is not between 1 and 1000
+        `limit`: 1001 is not between 1 and 1000
         `all`: provided string was not `true` or `false`
         ");
     }

@@ -115,3 +115,70 @@ async fn a_request_names_one_host() {
     assert_eq!(status("HTTP/1.1\r\nhost: a\r\nhost: a\r\n").await, 400);
     stage.finish().await;
 }
+
+/// Values that the schema of a parameter forbids.
+fn violations(schema: &serde_json::Value) -> Vec<String> {
+    let number = |key: &str, by: i64| Some((schema[key].as_i64()? + by).to_string());
+    let text = schema["pattern"].is_string().then(|| "%20%20".to_owned());
+    [number("minimum", -1), number("maximum", 1), text]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+#[tokio::test]
+async fn what_the_document_forbids_is_refused() {
+    let stage = Stage::new().await;
+    let document = stage.get("/openapi.json").await.json();
+    let mut tried = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let method = ["GET", "PUT", "POST", "DELETE", "PATCH"]
+                .into_iter()
+                .find(|known| known.eq_ignore_ascii_case(method))
+                .unwrap();
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let (place, name) = (
+                    parameter["in"].as_str().unwrap(),
+                    parameter["name"].as_str().unwrap(),
+                );
+                for value in violations(&parameter["schema"]) {
+                    let target = match place {
+                        "path" => path.replace(&format!("{{{name}}}"), &value),
+                        "query" => format!("{path}?{name}={value}"),
+                        _ => path.clone(),
+                    };
+                    let target = target.replace(['{', '}'], "");
+                    let mut request = Request::new(method, &target).body("{}");
+                    if place == "header" {
+                        request = request.header(name, &"x".repeat(129));
+                    }
+                    let reply = stage.send(request).await;
+                    assert!(
+                        [400, 404].contains(&reply.status),
+                        "{method} {target}: {}",
+                        reply.text()
+                    );
+                    if place != "path" && reply.status == 400 {
+                        let said = reply.text();
+                        let about = [
+                            name,
+                            "does not start with",
+                            "whole number",
+                            "missing",
+                            "empty",
+                            "idempotency key",
+                        ];
+                        assert!(
+                            about.iter().any(|word| said.contains(word)),
+                            "{method} {target}: {said}"
+                        );
+                    }
+                    tried += 1;
+                }
+            }
+        }
+    }
+    assert!(tried > 20, "only {tried} were tried");
+    stage.finish().await;
+}
