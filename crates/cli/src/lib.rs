@@ -7,6 +7,7 @@ mod commands;
 mod compat;
 mod complete;
 mod console;
+mod controls;
 mod doctor;
 mod error;
 mod help;

@@ -1,6 +1,7 @@
 //! Shows log bytes: whole lines, a prefix if there are several workers, times if requested.
 //!
-//! Bytes that are not UTF-8 stay unchanged. Without prefix and times all bytes are printed unchanged.
+//! Bytes that are not UTF-8 stay unchanged. Without prefix and times all bytes are printed unchanged, except those of another user's
+//! job on a terminal. There, and where several workers share a terminal, control sequences are filtered.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,15 +9,29 @@ use std::sync::Arc;
 use paddlecloud_api::client::LogEvent;
 use paddlecloud_api::logs::LogWorker;
 
+use crate::controls::OutputFilter;
 use crate::printer::Paint;
 use crate::time_text::rfc3339_millis;
 
 /// A line that never ends is broken here, to limit memory.
 const LONGEST_LINE: usize = 1 << 20;
 
+/// Who reads the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reader {
+    /// A pipe, a file, or a terminal whose user wants the bytes as they are.
+    #[default]
+    Raw,
+    /// The job's owner, on a terminal.
+    Owner,
+    /// Another user, on a terminal.
+    Other,
+}
+
 /// How lines are shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Style {
+    pub reader: Reader,
     /// Plain lines, also where there are several workers.
     pub raw: bool,
     pub timestamps: bool,
@@ -37,6 +52,8 @@ pub struct LogView {
     is_within_line: bool,
     /// The latest attempt whose bytes were shown.
     attempt: u32,
+    /// Of the bytes that another user's only worker writes.
+    filter: OutputFilter,
 }
 
 /// A line that has not ended yet.
@@ -55,6 +72,7 @@ impl LogView {
             partial: HashMap::new(),
             is_within_line: false,
             attempt: 0,
+            filter: OutputFilter::default(),
         }
     }
 
@@ -135,6 +153,15 @@ impl LogView {
             .any(|worker| worker.name != self.workers[0].name)
     }
 
+    /// Whether the reader's terminal is kept from what the workers write.
+    fn is_filtered(&self) -> bool {
+        match self.style.reader {
+            Reader::Raw => false,
+            Reader::Owner => self.has_several_workers(),
+            Reader::Other => true,
+        }
+    }
+
     /// Lines must be kept whole if they get a prefix or if several workers share the output.
     fn works_by_line(&self) -> bool {
         self.style.timestamps || self.workers.len() > 1
@@ -142,7 +169,10 @@ impl LogView {
 
     fn data(&mut self, worker: &Arc<LogWorker>, unix_nanos: u64, bytes: &[u8], out: &mut Vec<u8>) {
         if !self.works_by_line() && self.partial.is_empty() {
-            out.extend_from_slice(bytes);
+            match self.is_filtered() {
+                true => self.filter.push(bytes, out),
+                false => out.extend_from_slice(bytes),
+            }
             self.is_within_line = bytes.last().map_or(self.is_within_line, |last| *last != b'\n');
             return;
         }
@@ -185,7 +215,10 @@ impl LogView {
 
     fn line(&mut self, partial: &Partial, out: &mut Vec<u8>) {
         self.head(&partial.worker, partial.unix_nanos, out);
-        out.extend_from_slice(&partial.bytes);
+        match self.is_filtered() {
+            true => OutputFilter::line(&partial.bytes, out),
+            false => out.extend_from_slice(&partial.bytes),
+        }
         // The next line may be another worker's, which must not inherit this colour.
         if self.style.colour && leaves_colour(&partial.bytes) {
             out.extend_from_slice(b"\x1b[0m");
@@ -217,6 +250,7 @@ impl LogView {
 
     /// Prints unfinished lines. Called when the reading ends, for any reason.
     pub fn end(&mut self, out: &mut Vec<u8>) {
+        self.filter.end(out);
         let mut rest: Vec<Partial> = self.partial.drain().map(|(_, partial)| partial).collect();
         rest.sort_by_key(|partial| partial.unix_nanos);
         for mut partial in rest {
@@ -425,6 +459,37 @@ mod tests {
             shown(Style::default(), &events).contains("\x1b[31mred\n"),
             "bytes stay as they are"
         );
+    }
+
+    #[test]
+    fn control_sequences_reach_only_the_terminal_of_a_jobs_owner_with_one_worker() {
+        let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
+        let bytes = b"\x1b[32m10%\x1b[1A\x1b]0;title\x07\n";
+        let alone = |reader| {
+            let events = [LogEvent::Workers(vec![one.clone()]), data(&one, bytes)];
+            shown(
+                Style {
+                    reader,
+                    ..Style::default()
+                },
+                &events,
+            )
+        };
+        let unchanged = String::from_utf8_lossy(bytes);
+        assert_eq!(alone(Reader::Raw), unchanged);
+        assert_eq!(alone(Reader::Owner), unchanged);
+        let filtered = "\x1b[32m10%\\u001b]0;title\\u0007\n";
+        assert_eq!(alone(Reader::Other), filtered);
+        let among = |reader| {
+            let workers = LogEvent::Workers(vec![one.clone(), two.clone()]);
+            let style = Style {
+                reader,
+                ..Style::default()
+            };
+            shown(style, &[workers, data(&one, bytes)])
+        };
+        assert_eq!(among(Reader::Raw), format!("trainer-0 | {unchanged}"));
+        assert_eq!(among(Reader::Owner), format!("trainer-0 | {filtered}"));
     }
 
     #[test]

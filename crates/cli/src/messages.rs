@@ -1,16 +1,18 @@
-//! Messages for people while a command runs: on stderr, never data.
+//! Messages for people while a command runs: on stderr, never data. On a terminal, text is escaped.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use crate::one_line;
 use crate::printer::{Paint, wants_colour};
+use crate::{controls, one_line};
 
 /// Writes messages.
 pub struct Messages {
     sink: Box<dyn Write>,
     pub is_terminal: bool,
     colour: bool,
+    escapes: bool,
 }
 
 impl Messages {
@@ -20,21 +22,32 @@ impl Messages {
             sink: Box::new(std::io::stderr()),
             is_terminal,
             colour: wants_colour(env, is_terminal),
+            escapes: is_terminal,
         }
     }
 
-    /// Writes plain text into a buffer, for tests.
-    pub fn to(sink: Box<dyn Write>) -> Messages {
+    /// Writes text without colours and progress into a buffer, for tests.
+    pub fn to(sink: Box<dyn Write>, escapes: bool) -> Messages {
         Messages {
             sink,
             is_terminal: false,
             colour: false,
+            escapes,
         }
     }
 
     /// Prints a line. Errors are ignored: without stderr they cannot be reported.
     pub fn line(&mut self, text: impl AsRef<str>) {
-        let _ = writeln!(self.sink, "{}", text.as_ref());
+        let shown = self.shown(text.as_ref());
+        let _ = writeln!(self.sink, "{shown}");
+    }
+
+    /// The text as it may be printed.
+    fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.escapes {
+            true => controls::escaped(text),
+            false => Cow::Borrowed(text),
+        }
     }
 
     pub fn error(&mut self, text: &str) {
@@ -55,11 +68,13 @@ impl Messages {
         } else {
             format!("{label}:")
         };
-        self.line(format!("{label} {text}"));
+        let shown = self.shown(text);
+        let _ = writeln!(self.sink, "{label} {shown}");
     }
 
     /// `Uploading package ... `, the beginning of a line.
     pub fn begin(&mut self, what: &str) {
+        let what = self.shown(what);
         let _ = write!(self.sink, "{what} ... ");
         let _ = self.sink.flush();
     }
@@ -68,7 +83,7 @@ impl Messages {
     pub fn progress(&mut self, what: &str, detail: &str) {
         if self.is_terminal {
             let room = one_line::columns().saturating_sub(one_line::width(detail) + " ... ".len());
-            let what = one_line::shortened(what, room);
+            let what = one_line::shortened(&self.shown(what), room);
             let _ = write!(self.sink, "\r\x1b[K{what} ... {detail}");
             let _ = self.sink.flush();
         }
@@ -77,6 +92,7 @@ impl Messages {
     /// Finishes a line.
     pub fn done(&mut self, what: &str) {
         if self.is_terminal {
+            let what = self.shown(what);
             let _ = writeln!(self.sink, "\r\x1b[K{what} ... Done");
         } else {
             let _ = writeln!(self.sink, "Done");

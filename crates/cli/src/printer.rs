@@ -1,5 +1,6 @@
-//! The only place that writes to stdout, and only data: tables, JSON, YAML, log bytes.
+//! The only place that writes to stdout, and only data: tables, JSON, YAML, log bytes. On a terminal, text is escaped.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -9,7 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use crate::error::CliError;
-use crate::one_line;
+use crate::{controls, one_line};
 
 /// Writes data.
 pub struct Printer {
@@ -138,10 +139,27 @@ impl Printer {
     }
 
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), CliError> {
-        self.bytes(text.as_ref().as_bytes())?;
+        let shown = self.shown(text.as_ref());
+        self.bytes(shown.as_bytes())?;
         self.bytes(b"\n")
     }
 
+    /// A line in a colour.
+    pub fn painted(&mut self, paint: Paint, text: &str) -> Result<(), CliError> {
+        let shown = paint.around(&self.shown(text));
+        self.bytes(shown.as_bytes())?;
+        self.bytes(b"\n")
+    }
+
+    /// The text as it may be printed.
+    fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.is_terminal {
+            true => controls::escaped(text),
+            false => Cow::Borrowed(text),
+        }
+    }
+
+    /// Bytes that are not changed: contents of files, and logs, which [`crate::log_view`] filters.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         self.sink.write_all(bytes).map_err(CliError::Stdout)
     }
@@ -191,7 +209,7 @@ impl Printer {
 
     /// The column widths: those of the widest cells, unless the terminal is too narrow.
     pub fn widths(&self, table: &Table) -> Vec<usize> {
-        let mut widths = table.widths();
+        let mut widths = table.widths(|cell| one_line::width(&self.shown(cell)));
         for &flexible in &table.flexible {
             let whole = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
             let excess = whole.saturating_sub(self.columns);
@@ -213,9 +231,10 @@ impl Printer {
         }
         let mut line = String::new();
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            let cell = self.shown(cell);
             let cell = match flexible.contains(&at) {
-                true => one_line::shortened(cell, *width),
-                false => cell.clone(),
+                true => one_line::shortened(&cell, *width),
+                false => cell.into_owned(),
             };
             let pad = width.saturating_sub(one_line::width(&cell)) + GAP;
             let shown = match status_paint(&cell).filter(|_| self.colour) {
@@ -225,7 +244,8 @@ impl Printer {
             line.push_str(&shown);
             line.extend(std::iter::repeat_n(' ', pad));
         }
-        self.line(line.trim_end())
+        self.bytes(line.trim_end().as_bytes())?;
+        self.bytes(b"\n")
     }
 }
 
@@ -286,11 +306,11 @@ impl Table {
         self.rows.push(cells.into_iter().map(one_line).collect());
     }
 
-    fn widths(&self) -> Vec<usize> {
+    fn widths(&self, width_of: impl Fn(&str) -> usize) -> Vec<usize> {
         let mut widths = vec![0; self.header.len()];
         for row in std::iter::once(&self.header).chain(&self.rows) {
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(one_line::width(cell));
+                *width = (*width).max(width_of(cell));
             }
         }
         widths

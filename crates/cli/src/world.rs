@@ -29,7 +29,8 @@ impl World {
         }
     }
 
-    /// A world created by the caller: nothing of this process leaks in. `is_terminal` is what stdout claims to be.
+    /// A world created by the caller: nothing of this process leaks in. `is_terminal` is what stdout claims to be; then
+    /// messages are escaped too.
     pub fn made_of(
         env: BTreeMap<String, String>,
         out: Box<dyn std::io::Write>,
@@ -40,7 +41,7 @@ impl World {
         World {
             env: env.into(),
             out: Printer::to(out, is_terminal),
-            err: Messages::to(err),
+            err: Messages::to(err, is_terminal),
             now,
         }
     }

@@ -9,7 +9,7 @@ use paddlecloud_api::logs::{LogEnd, LogQuery};
 use super::get::WorkerRole;
 use super::{Context, done, job_ref, removed, was_removed};
 use crate::error::{CliError, DONE, FAILED};
-use crate::log_view::{LogView, Style};
+use crate::log_view::{LogView, Reader, Style};
 use crate::session::Session;
 use crate::time_text::parse_since;
 
@@ -23,7 +23,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// failed. Ctrl-C stops following, not the job.
 ///
 /// The bytes of a single worker are printed unchanged. Where lines get a prefix, a progress bar (`\r`) shows every step
-/// on a terminal and only its last step elsewhere.
+/// on a terminal and only its last step elsewhere. On a terminal, several workers and jobs of others are shown without
+/// the codes that move the cursor, and with other control characters escaped; colours stay, and so does everything
+/// with `--raw`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`; default: the latest job
@@ -69,7 +71,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         .transpose()?;
     let session = context.session().await?;
     // A name may refer to another run while the log is read.
-    let run = Run::of(&session.client.job_get(&job).await?.job);
+    let found = session.client.job_get(&job).await?.job;
+    let run = Run::of(&found);
     if run.is_pending {
         tell_waiting(&session, &run, context).await?;
     }
@@ -81,7 +84,13 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         follow: args.follow,
         from: None,
     };
+    let reader = match context.world.out.is_terminal && !args.raw {
+        false => Reader::Raw,
+        true if session.client.whoami_get().await?.user == found.user => Reader::Owner,
+        true => Reader::Other,
+    };
     let style = Style {
+        reader,
         raw: args.raw,
         timestamps: args.timestamps,
         colour: context.world.out.colour,

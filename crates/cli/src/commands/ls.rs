@@ -167,7 +167,7 @@ async fn list_above(above: &Above, args: &Args, context: &mut Context<'_>) -> Re
         ) {
             (_, true, true) => out.line(format!("{:<7} {:>12}  {:<20}  {name}", "folder", "-", "-"))?,
             (_, true, false) => out.line(format!("folder\t-\t-\t{name}"))?,
-            (true, false, _) => out.line(Paint::Blue.around(name))?,
+            (true, false, _) => out.painted(Paint::Blue, name)?,
             (false, false, _) => out.line(name)?,
         }
     }
@@ -323,7 +323,7 @@ impl Lister<'_> {
             return self.out.bytes(b"\n");
         }
         match colour(meta).filter(|_| self.out.colour) {
-            Some(paint) => self.out.line(paint.around(text)),
+            Some(paint) => self.out.painted(paint, text),
             None => self.out.line(text),
         }
     }

@@ -14,7 +14,7 @@ use paddlecloud_core::spec::{JobSpec, Resources};
 use super::logs::{self, Reading, Run};
 use super::{Context, done, was_removed};
 use crate::error::CliError;
-use crate::log_view::Style;
+use crate::log_view::{Reader, Style};
 use crate::machine_notes;
 use crate::package;
 use crate::printer::Format;
@@ -402,7 +402,12 @@ pub async fn follow(
         follow: true,
         ..LogQuery::default()
     };
+    let reader = match context.world.out.is_terminal {
+        true => Reader::Owner,
+        false => Reader::Raw,
+    };
     let style = Style {
+        reader,
         colour: context.world.out.colour,
         steps: context.world.out.is_terminal,
         ..Style::default()

@@ -71,32 +71,8 @@ fn show(why: &WhyView, now: jiff::Timestamp, out: &mut Printer) -> Result<(), Cl
             out.line("its last lines:")?;
         }
         for line in &failure.last_lines {
-            out.line(format!("    {}", printable(line)))?;
+            out.line(format!("    {line}"))?;
         }
     }
     Ok(())
-}
-
-/// A worker's line, safe for this terminal: codes that move the cursor or change the title are escaped. `logs` prints
-/// it unchanged.
-fn printable(line: &str) -> String {
-    let spelled = |c: char| match c {
-        '\t' => c.to_string(),
-        c if c.is_control() => c.escape_default().to_string(),
-        c => c.to_string(),
-    };
-    line.chars().map(spelled).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn last_lines_cannot_take_over_the_terminal() {
-        assert_eq!(
-            printable("\x1b[2J\x1b]0;title\x07a\tb é \u{9b}"),
-            "\\u{1b}[2J\\u{1b}]0;title\\u{7}a\tb é \\u{9b}"
-        );
-    }
 }

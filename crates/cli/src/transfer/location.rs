@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use paddlecloud_pfs::{PfsPath, PfsPathError, RelPath};
 
 use crate::commands::Context;
+use crate::controls;
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -67,17 +68,11 @@ impl fmt::Display for Location {
     }
 }
 
-/// A local path for messages: control characters and bytes that are not UTF-8 are escaped.
+/// A local path for messages, on one line: control characters and bytes that are not UTF-8 are escaped.
 pub fn shown(path: &Path) -> String {
     let mut text = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() {
-                text.extend(c.escape_default());
-            } else {
-                text.push(c);
-            }
-        }
+        text.push_str(&controls::escaped_line(chunk.valid()));
         text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     text
@@ -320,6 +315,6 @@ mod tests {
     fn local_names_never_move_the_cursor() {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(OsStr::from_bytes(b"a\x1b[2J\xff"));
-        assert_eq!(shown(path), r"a\u{1b}[2J\xff");
+        assert_eq!(shown(path), r"a\u001b[2J\xff");
     }
 }

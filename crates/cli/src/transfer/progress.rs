@@ -8,8 +8,8 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use paddlecloud_transfer::{Failure, Outcome, Progress};
 
 use crate::messages::Messages;
-use crate::one_line;
 use crate::time_text::size;
+use crate::{controls, one_line};
 
 /// How often the bar is redrawn.
 pub const REFRESH: Duration = Duration::from_millis(100);
@@ -118,6 +118,10 @@ pub struct Line {
 impl Line {
     /// Prints `Uploading data ... `, or shows a bar on a terminal.
     pub fn begin(what: String, messages: &mut Messages) -> Line {
+        let what = match messages.is_terminal {
+            true => controls::escaped_line(&what),
+            false => what,
+        };
         let bar = messages.is_terminal.then(|| bar(&what));
         if bar.is_none() {
             messages.begin(&what);

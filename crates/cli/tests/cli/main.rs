@@ -4,6 +4,7 @@
 mod accounts;
 mod bad_input;
 mod configuration;
+mod controls;
 mod data_sets;
 mod doctoring;
 mod documents;

@@ -79,7 +79,7 @@ mod tests {
             }
         }
         let screen = Screen::default();
-        let mut messages = Messages::to(Box::new(screen.clone()));
+        let mut messages = Messages::to(Box::new(screen.clone()), false);
         messages.is_terminal = is_terminal;
         work(Progress::new(&mut messages, "Reading x"));
         let bytes = screen.0.borrow().clone();

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::sources::{self, InputFile};
 use super::{Reading, damage, failed};
 use crate::commands::Context;
+use crate::controls;
 use crate::error::CliError;
 use crate::printer::Printer;
 
@@ -98,8 +99,8 @@ fn print_one(seen: &Seen<'_>, form: Form, out: &mut Printer) -> Result<(), CliEr
 /// Text that a terminal can show safely.
 fn shown(record: &[u8]) -> String {
     match std::str::from_utf8(record) {
-        Ok(text) if text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n')) => text.to_owned(),
-        _ => record.escape_ascii().to_string(),
+        Ok(text) => controls::escaped(text).into_owned(),
+        Err(_) => record.escape_ascii().to_string(),
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn a_terminal_is_never_sent_control_bytes() {
         assert_eq!(shown("tür\tzu".as_bytes()), "tür\tzu");
-        assert_eq!(shown(b"\x1b[31m"), "\\x1b[31m");
+        assert_eq!(shown(b"\x1b[31m"), "\\u001b[31m");
         assert_eq!(shown(b"\xff\x00"), "\\xff\\x00");
     }
 }
