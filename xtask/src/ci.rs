@@ -52,6 +52,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     );
     let services = services.join().expect("it only starts a program");
     deny(workspace, &mut steps);
+    advisories(workspace, &mut steps);
     chart::check(workspace, &mut steps);
     for step in services {
         steps.wait_for(step);
@@ -150,7 +151,7 @@ fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Bans, licenses and sources. Advisories need a network and belong to the release workflow.
+/// Bans, licenses and sources, which need no network.
 fn deny(workspace: &Workspace, steps: &mut Steps) {
     const TITLE: &str = "dependencies";
     if let Err(error) = tools::DENY.install(workspace) {
@@ -164,6 +165,25 @@ fn deny(workspace: &Workspace, steps: &mut Steps) {
             let mut deny = workspace.program(&tools::DENY.path(workspace).to_string_lossy(), &["check"]);
             step::run(deny.args(["bans", "licenses", "sources"]))
         },
+    );
+}
+
+/// Known vulnerabilities and yanked versions. Their database is in a Git repository that not every machine can reach.
+fn advisories(workspace: &Workspace, steps: &mut Steps) {
+    const TITLE: &str = "advisories";
+    let deny = || workspace.program(&tools::DENY.path(workspace).to_string_lossy(), &[]);
+    if let Err(error) = tools::DENY.install(workspace) {
+        steps.skip(TITLE, &format!("{error:#}"));
+        return;
+    }
+    if !succeeds(deny().args(["fetch", "db"])) {
+        steps.skip(TITLE, "the database of RustSec cannot be fetched from github.com");
+        return;
+    }
+    steps.run(
+        TITLE,
+        "`cargo update -p CRATE` to a version that the advisory names",
+        || step::run(deny().args(["check", "--disable-fetch", "advisories"])),
     );
 }
 
