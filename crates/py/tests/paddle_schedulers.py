@@ -139,7 +139,7 @@ def schedulers():
         for argument, value in others.items():
             first, second = value if isinstance(value, tuple) else ({}, {argument: value})
             program = program_of(sgd, kind, base | second)
-            yield f"lr.{name}({argument})", Works(program, program_of(sgd, kind, base | first))
+            yield f"lr.{name}({argument})", Works(program, program_of(sgd, kind, base | first) if first else plain)
         yield f"lr.{name}(verbose)", Nothing("prints")
     own = program_of(sgd, Halving, {"learning_rate": 0.1})
     yield "lr.LRScheduler", Works(own, sgd)

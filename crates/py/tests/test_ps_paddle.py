@@ -14,7 +14,7 @@ if not hasattr(paddle, "nn"):  # ours, without the framework
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
 
 from paddle.nn import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue  # noqa: E402
-from paddle_methods import copied, embedded, freeze, loaded, of_rows  # noqa: E402
+from paddle_methods import copied, embedded, freeze, loaded, of_rows, restored  # noqa: E402
 from paddle_programs import STEPS, averaged, backward, distributed, draw, plain, together, weights  # noqa: E402
 from paddle_table import BASE, KINDS  # noqa: E402
 from test_ps_batches import Killed, Servers  # noqa: E402
@@ -22,7 +22,7 @@ from test_ps_team import Team  # noqa: E402
 
 from paddlecloud import ps  # noqa: E402
 from paddlecloud.ps import arrays  # noqa: E402
-from paddlecloud.ps.paddle import DistributedOptimizer, Embedding, EmbeddingBag, attach  # noqa: E402
+from paddlecloud.ps.paddle import DistributedOptimizer, Embedding, EmbeddingBag, attach, rules  # noqa: E402
 
 F = np.float32
 CLIPS = [ClipGradByValue(0.05), ClipGradByNorm(0.1), ClipGradByGlobalNorm(0.1)]
@@ -96,6 +96,10 @@ class TestTrainers:
         program = BASE["Adam"].but(prepare=loaded)
         assert np.abs(together(program, Team(2, 2)) - averaged(program)).max() <= 1e-6
 
+    def test_a_state_loaded_in_training(self):
+        program = BASE["Adam"].but(update=restored("set_state_dict"))
+        assert np.abs(together(program, Team(2, 2)) - averaged(program)).max() <= 1e-6
+
     def test_gradients_of_one_trainer_only(self):
         """The other's count as 0."""
 
@@ -105,11 +109,14 @@ class TestTrainers:
                 for parameter in run.model[0].parameters():
                     parameter.clear_gradient(False)
 
-        program = BASE["Momentum"].but(backward=some)
-        expected = averaged(BASE["Momentum"], each=lambda pairs: pairs)
-        found = together(program, Team(2, 2))
-        assert found.shape == expected.shape
-        assert np.isfinite(found).all()
+        def with_zeros(run):
+            backward(run)
+            if run.trainer == 1:
+                for parameter in run.model[0].parameters():
+                    parameter.clear_gradient(True)
+
+        expected = averaged(BASE["Momentum"].but(backward=with_zeros))
+        assert np.abs(together(BASE["Momentum"].but(backward=some), Team(2, 2)) - expected).max() <= 1e-6
 
     def test_a_layer_that_differs_when_it_is_unfrozen_is_named(self, capfd):
         def train(session):
@@ -161,6 +168,27 @@ class TestStates:
         runs[1].optimizer.set_state_dict(renamed(copied(runs[0].optimizer.state_dict()), *runs))
         assert np.abs(trained(runs[1]) - trained(program.make_run(), STEPS)).max() <= 1e-6
 
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_an_optimizer_that_has_trained_alone_keeps_its_state(self, kind):
+        run = BASE[kind].make_run()
+        trained(run)
+        run.optimizer = DistributedOptimizer(run.optimizer, ps.connect(stall=0))
+        assert np.abs(trained(run) - trained(BASE[kind].make_run(), STEPS)).max() <= 1e-6
+
+    @pytest.mark.parametrize("is_model_first", [True, False])
+    def test_what_was_loaded_before_the_wrap_counts(self, is_model_first):
+        """Also if the model is loaded after it, which replaces the values on the servers."""
+        runs = [BASE["Adam"].make_run(), BASE["Adam"].make_run()]
+        trained(runs[0])
+        runs[1].source = runs[0].source
+        runs[1].optimizer.set_state_dict(renamed(copied(runs[0].optimizer.state_dict()), *runs))
+        for is_model in (is_model_first, not is_model_first):
+            if is_model:
+                runs[1].model.set_state_dict(copied(runs[0].model.state_dict()))
+            else:
+                runs[1].optimizer = DistributedOptimizer(runs[1].optimizer, ps.connect(stall=0))
+        assert np.abs(trained(runs[1]) - trained(BASE["Adam"].make_run(), STEPS)).max() <= 1e-6
+
     def test_a_state_of_another_model_is_refused(self, session):
         model = linear()
         optimizer = DistributedOptimizer(paddle.optimizer.Adam(parameters=model.parameters()), session)
@@ -181,6 +209,14 @@ class TestStates:
         assert optimizer.state_dict()["LR_Scheduler"]["last_epoch"] == 1
 
 
+def test_a_rate_of_its_own_for_each_parameter(session):
+    """Paddle has `lr_ratio` on GPUs only, so there is no program to compare with."""
+    model = linear()
+    optimizer = paddle.optimizer.AdamW(0.1, parameters=model.parameters())
+    optimizer._lr_ratio = lambda parameter: 0.5 if parameter is model.weight else 2.0
+    assert [rules.initial(optimizer, parameter, None).lr for parameter in model.parameters()] == [0.05, 0.2]
+
+
 class TestNames:
     def test_tensors_have_the_names_of_the_model(self, session, tmp_path):
         model = paddle.nn.Sequential(linear(), linear(bias_attr=False))
@@ -193,6 +229,12 @@ class TestNames:
         model = linear()
         with pytest.raises(ValueError, match=f"`{model.weight.name}` of the optimizer is not one of `model`"):
             DistributedOptimizer(sgd(model), session, model=linear())
+
+    def test_a_name_that_the_session_has_is_refused(self, session):
+        models = [linear(), linear()]
+        DistributedOptimizer(sgd(models[0]), session, model=models[0])
+        with pytest.raises(ValueError, match="this session has a tensor `weight` already; give one `model=`"):
+            DistributedOptimizer(sgd(models[1]), session, model=models[1])
 
     def test_a_session_may_have_several_optimizers(self, session):
         models = [linear(), linear()]

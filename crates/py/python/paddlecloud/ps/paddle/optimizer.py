@@ -20,9 +20,6 @@ from paddlecloud.ps.optimizers import Optimizer, OptimizerState
 from paddlecloud.ps.paddle import rules, state
 from paddlecloud.ps.session import Session, connect
 
-# Sums of this many 64-bit words stand for the values of a large tensor.
-_WORDS = 4096
-
 
 def DistributedOptimizer(
     optimizer: Any, session: Session | None = None, *, model: Any = None, clip: str | None = None
@@ -40,7 +37,7 @@ def DistributedOptimizer(
     session = session or connect()
     rules.refuse_clip(optimizer, session, clip)
     shared = _Shared(optimizer, session, model)
-    plain = type(optimizer)
+    plain, before = type(optimizer), optimizer.state_dict()
     optimizer.session = session
     optimizer._shared = shared
     session.optimizers.append(optimizer)
@@ -48,7 +45,17 @@ def DistributedOptimizer(
     optimizer._use_multi_tensor = False
     # Paddle compares the name of the class.
     optimizer.__class__ = type(plain.__name__, (_Distributed, plain), {})
+    _move_state(optimizer, before)
     return optimizer
+
+
+def _move_state(optimizer: Any, before: dict[str, Any]) -> None:
+    """What the optimizer has learned, or loaded, before it was distributed."""
+    optimizer._accumulators.clear()
+    optimizer._accumulators_holder = {}
+    optimizer._already_create_accumulator.clear()
+    if any(name not in state.NO_ACCUMULATORS for name in before):
+        optimizer._shared.set_state(state.parse(optimizer, before, optimizer._shared.declared))
 
 
 class _Distributed:
@@ -272,21 +279,7 @@ def _mark(tensor: Any) -> tuple[int, bytes]:
 
     `set_value` and assignments to `.data` do not count.
     """
-    return tensor.inplace_version, _digest(arrays.view(tensor))
-
-
-def _digest(values: Any) -> bytes:
-    """The bits of a small tensor; the sums of the blocks of a large one and the bits of the rest.
-
-    It reads the values once. A change that leaves all sums equal is not seen: whole 64-bit words that change places within a
-    block of 32 KiB.
-    """
-    words: Floats = values.reshape(-1)
-    if words.size < 2 * _WORDS:
-        return words.tobytes()
-    whole = words.size // (2 * _WORDS) * (2 * _WORDS)
-    sums = np.add.reduce(words[:whole].view(np.uint64).reshape(-1, _WORDS), axis=1)
-    return bytes(sums.tobytes()) + words[whole:].tobytes()
+    return tensor.inplace_version, arrays.digest(arrays.view(tensor))
 
 
 def _dense(gradient: Any, tensor: Any) -> Floats:

@@ -27,6 +27,8 @@ _SLOTS: dict[type, dict[str, str]] = {
     paddle.optimizer.Adadelta: {"_avg_squared_grad": "square", "_avg_squared_update": "change"},
     paddle.optimizer.Adamax: {"moment": "mean", "inf_norm": "largest"},
 }
+# What else is in a `state_dict`; parameters of float32 have no master weights.
+NO_ACCUMULATORS = ("LR_Scheduler", "master_weights")
 # Of Adam's kinds: the betas whose powers Paddle keeps.
 _POWERS: dict[type, tuple[str, ...]] = {
     paddle.optimizer.Adam: ("beta1", "beta2"),
@@ -54,8 +56,8 @@ def read(optimizer: Any, session: Session, declared: dict[str, Any]) -> dict[str
 def parse(optimizer: Any, given: dict[str, Any], declared: dict[str, Any]) -> dict[str, OptimizerState]:
     """The states of the parameters that the dictionary has; one that was never updated is not in it."""
     kind, found, unused = rules.plain_kind(optimizer), {}, dict(given)
-    unused.pop("LR_Scheduler", None)
-    unused.pop("master_weights", None)
+    for key in NO_ACCUMULATORS:
+        unused.pop(key, None)
     for name, tensor in declared.items():
         slots = {ours: _take(unused, optimizer, tensor, paddles) for paddles, ours in _SLOTS[kind].items()}
         powers = {beta: _take(unused, optimizer, tensor, f"{beta}_pow_acc") for beta in _POWERS.get(kind, ())}
