@@ -19,6 +19,7 @@ Without options: all Rust tests (unit, simulation, port suites, end to end), the
   --with sim     run the simulator over 100,000 seeds instead of a few thousand
   --with crash   run the crash tests for 200 rounds instead of a few
   --with attack  run the attacks on a shared server for 50 rounds instead of one, schemathesis for 40 minutes
+  --with torch   run the wheel's tests of torch with PyPI's latest torch (5.4 GB), and nothing else
   --with images  build the container images twice and compare their digests, and nothing else
   --with ceph,hdfs,s3
                  start these storage services and run the tests that need them, and nothing else
@@ -29,7 +30,7 @@ Arguments after `--` are passed to `cargo test`, for example `-- -p paddlecloud-
 ";
 
 /// All values of `--with`.
-const KINDS: &str = "sim, crash, attack, images, ceph, hdfs, s3 and cluster";
+const KINDS: &str = "sim, crash, attack, torch, images, ceph, hdfs, s3 and cluster";
 
 /// What to run beyond the usual.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub struct Options {
     services: Vec<Service>,
     cluster: bool,
     images: bool,
+    torch: bool,
     if_available: bool,
     cargo_args: Vec<String>,
 }
@@ -65,6 +67,12 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
     services::test(workspace, &mut steps, &options.services, if_missing);
     if options.cluster {
         cluster::test(workspace, &mut steps, if_missing);
+    }
+    if options.torch {
+        steps.run("PyPI's torch", "run `crates/py/tests/torch_latest.sh`", || {
+            build_programs(workspace)?;
+            step::run(&mut workspace.program("bash", &["crates/py/tests/torch_latest.sh"]))
+        });
     }
     if options.images {
         steps.run(
@@ -116,7 +124,7 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     }
     if !has_torch() {
         steps.skip(
-            "torch examples",
+            "torch: examples and the wheel's tests",
             "/usr/bin/python3 has no torch (Debian: python3-torch)",
         );
     }
@@ -184,6 +192,7 @@ impl Options {
                 ("sim", _) => self.env.push(("SIMULATOR_SEEDS", "100000")),
                 ("cluster", _) => self.cluster = true,
                 ("images", _) => self.images = true,
+                ("torch", _) => self.torch = true,
                 ("attack", _) => self.env.push(("PADDLECLOUD_ATTACK_ROUNDS", "50")),
                 ("crash", _) => self.env.push(("PADDLECLOUD_CRASH_ROUNDS", "200")),
                 (_, Some(service)) if !self.services.contains(&service) => self.services.push(service),
@@ -194,9 +203,9 @@ impl Options {
         Ok(())
     }
 
-    /// Whether only services, a cluster or images were requested.
+    /// Whether only services, a cluster, images or PyPI's torch were requested.
     fn leaves_out_the_usual(&self) -> bool {
-        let special = self.cluster || self.images || !self.services.is_empty();
+        let special = self.cluster || self.images || self.torch || !self.services.is_empty();
         special && self.env.is_empty() && self.cargo_args.is_empty()
     }
 
@@ -240,7 +249,7 @@ mod tests {
         let error = parse(&["--with", "luck"]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there are no tests of kind `luck`; the kinds are sim, crash, attack, images, ceph, hdfs, s3 and cluster"
+            "there are no tests of kind `luck`; the kinds are sim, crash, attack, torch, images, ceph, hdfs, s3 and cluster"
         );
     }
 
@@ -251,6 +260,7 @@ mod tests {
         assert!(options.leaves_out_the_usual());
         assert!(parse(&["--with", "cluster"]).unwrap().leaves_out_the_usual());
         assert!(parse(&["--with", "images"]).unwrap().leaves_out_the_usual());
+        assert!(parse(&["--with", "torch"]).unwrap().leaves_out_the_usual());
         assert!(!parse(&["--with", "sim,s3"]).unwrap().leaves_out_the_usual());
         assert!(!parse(&[]).unwrap().leaves_out_the_usual());
     }

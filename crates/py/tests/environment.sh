@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a virtual environment with the wheel of this checkout, and prints its folder.
 #
-#   crates/py/tests/environment.sh bare|paddle|torch|demo [--packages]
+#   crates/py/tests/environment.sh bare|paddle|torch|torch-latest|demo [--packages]
 #
 # With --packages it only installs what is not ours: CI does that behind other steps, before there is a wheel.
 # The packages of each name are listed here and nowhere else: with two lists, two callers would replace the environment of
@@ -22,9 +22,10 @@ torch)
     python=/usr/bin/python3
     options=(--system-site-packages)
     ;;
+torch-latest) packages=(numpy pytest fsspec torch) ;; # 5.4 GB, with everything for graphics cards
 demo) packages=(numpy) ;;
 *)
-    echo "usage: $0 bare|paddle|torch|demo [--packages]" >&2
+    echo "usage: $0 bare|paddle|torch|torch-latest|demo [--packages]" >&2
     exit 2
     ;;
 esac
