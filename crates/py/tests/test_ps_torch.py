@@ -1,63 +1,47 @@
-"""`DistributedOptimizer` for PyTorch: one trainer ends where the plain script does. Tensors are used in place."""
+"""`DistributedOptimizer` for PyTorch: state, names, and what is refused by name. The arithmetic is in test_torch_differential.py."""
+
+import copy
+import pickle
+import threading
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from test_ps_team import Team  # noqa: E402
+from torch_behaviour import Words, trained_state  # noqa: E402
+from torch_programs import batch, network, squared_error  # noqa: E402
+from torch_rows import USUAL, make, using  # noqa: E402
+
 from paddlecloud import ps  # noqa: E402
 from paddlecloud.ps import arrays  # noqa: E402
-from paddlecloud.ps.torch import DistributedOptimizer, Embedding  # noqa: E402
+from paddlecloud.ps.torch import DistributedOptimizer  # noqa: E402
 
-STEPS = 100
-
-# The rates are usual ones. PyTorch corrects Adam's bias in double precision and the servers in float32 as Paddle does: at ten times the rate the
-# results differ by 5e-6.
-KINDS = {
-    "sgd": lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.01),
-    "momentum": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, nesterov=True),
-    "adam": lambda p: torch.optim.Adam(p, 0.005),
-    "adamw": lambda p: torch.optim.AdamW(p, 0.005),
-    "adagrad": lambda p: torch.optim.Adagrad(p, 0.05),
-}
+OPTIONS = {"SGD": {"momentum": 0.9}, "RMSprop": {"momentum": 0.5, "centered": True}, "Adagrad": {"initial_accumulator_value": 0.1}}
 
 
-def train(kind, wrap, *, accumulate=1, schedule=False, frozen=False, groups=False):
-    torch.manual_seed(3)
-    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    model[0].weight.requires_grad = not frozen
-    parameters = model.parameters()
-    if groups:
-        parameters = [{"params": model[0].parameters(), "lr": 0.001}, {"params": model[2].parameters()}]
-    optimizer = wrap(KINDS[kind](parameters))
-    rates = torch.optim.lr_scheduler.StepLR(optimizer, 30, 0.5) if schedule else None
-    source = np.random.default_rng(4)
-    for _ in range(STEPS):
-        for _ in range(accumulate):
-            x = torch.from_numpy(source.normal(size=(16, 5)).astype(np.float32))
-            loss = ((model(x) - x.sum(dim=1, keepdim=True)) ** 2).mean() / accumulate
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if rates:
-            rates.step()
-    return np.concatenate([parameter.detach().numpy().ravel() for parameter in model.parameters()])
+def sgd(parameters, **options):
+    return torch.optim.SGD(parameters, **{"lr": 0.05, "momentum": 0.9, **options})
 
 
-def distributed(optimizer):
-    return DistributedOptimizer(optimizer, ps.connect(stall=0))
+def distributed(optimizer, **options):
+    return DistributedOptimizer(optimizer, ps.connect(stall=0), **options)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_torch_one_trainer_equals_the_plain_script(kind):
-    plain, ours = train(kind, lambda optimizer: optimizer), train(kind, distributed)
-    assert np.abs(plain - ours).max() < 1e-6
+def started(steps=1, model=None, **options):
+    """A model and its distributed optimizer after some steps."""
+    model = model or network()
+    optimizer = distributed(sgd(model.parameters()), **options)
+    for number in range(steps):
+        train(model, optimizer, number)
+    return model, optimizer
 
 
-@pytest.mark.parametrize("option", [{"accumulate": 3}, {"schedule": True}, {"frozen": True}, {"groups": True}], ids=str)
-def test_torch_scripts_with_options_are_the_same_too(option):
-    plain, ours = train("adam", lambda optimizer: optimizer, **option), train("adam", distributed, **option)
-    assert np.abs(plain - ours).max() < 1e-6
+def train(model, optimizer, number=0):
+    optimizer.zero_grad()
+    squared_error(model, batch(0, number)).backward()
+    optimizer.step()
 
 
 def test_torch_tensors_are_used_in_place():
@@ -66,10 +50,287 @@ def test_torch_tensors_are_used_in_place():
     assert arrays.writable(tensor, "w").ctypes.data == tensor.data_ptr()
 
 
-def test_torch_an_embedding_trains():
-    session = ps.connect(stall=0)
-    embedding = Embedding(session, "emb", 4, ps.SGD(0.5), init=ps.Uniform(-1, 1))
-    before = session.lookup("emb", [1, 2]).copy()
-    embedding(torch.tensor([1, 2, 2])).sum().backward()
-    session.end_step()
-    assert np.allclose(before - session.lookup("emb", [1, 2]), [[0.5], [1.0]])
+def test_torch_a_wrapped_optimizer_is_still_one_of_its_class():
+    model, optimizer = started()
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert repr(optimizer).startswith("SGD (")
+
+
+class TestState:
+    @pytest.mark.parametrize("name", USUAL)
+    def test_torch_the_state_dict_is_that_of_the_plain_optimizer(self, name):
+        results = []
+        for wrap in (lambda optimizer: optimizer, distributed):
+            model = network()
+            optimizer = wrap(make(name, list(model.parameters()), **OPTIONS.get(name, {})))
+            for number in range(5):
+                train(model, optimizer, number)
+            results.append(optimizer.state_dict())
+        plain, ours = results
+        assert plain["param_groups"] == ours["param_groups"]
+        assert plain["state"].keys() == ours["state"].keys()
+        for key, state in plain["state"].items():
+            assert state.keys() == ours["state"][key].keys()
+            for field, value in state.items():
+                assert np.allclose(value, ours["state"][key][field], rtol=1e-5, atol=1e-7), (key, field)
+
+    def test_torch_there_is_no_state_before_the_first_step(self):
+        _, optimizer = started(0)
+        assert optimizer.state_dict()["state"] == {}
+
+    def test_torch_an_empty_state_that_is_loaded_forgets(self):
+        model, optimizer = started(3)
+        fresh = sgd(network().parameters()).state_dict()
+        optimizer.load_state_dict(fresh)
+        assert optimizer.state_dict()["state"] == {}
+
+    def test_torch_a_state_of_another_kind_is_refused(self):
+        _, optimizer = started(0)
+        with pytest.raises(ValueError, match="the loaded optimizer state of `group0.0` has no `momentum_buffer`"):
+            optimizer.load_state_dict(trained_state(using("RMSprop")))
+
+    def test_torch_the_state_is_not_in_the_object(self):
+        _, optimizer = started()
+        for act in (lambda: optimizer.state, lambda: setattr(optimizer, "state", {})):
+            with pytest.raises(ValueError, match="the optimizer's state is on the parameter servers; use"):
+                act()
+
+    @pytest.mark.parametrize("act", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+    def test_torch_a_copy_of_a_distributed_optimizer_is_refused_when_it_is_used(self, act):
+        _, optimizer = started(0)
+        with pytest.raises(ValueError, match="cannot be copied or pickled; use `state_dict"):
+            act(optimizer).step()
+
+    def test_torch_the_state_of_a_scheduler_is_small(self):
+        """PyTorch 1.13 keeps a method of OneCycleLR in its state, and so its optimizer."""
+        optimizer = distributed(sgd([torch.nn.Parameter(torch.ones(100_000))]))
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 10)
+        saved = pickle.dumps(scheduler.state_dict())
+        assert len(saved) < 10_000
+        scheduler.load_state_dict(pickle.loads(saved))
+        scheduler.step()
+
+
+class TestChanges:
+    """The servers own the values: a change of the local copy after the first step is refused."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda weight: weight.clamp_(-0.01, 0.01),
+            lambda weight: weight.data.clamp_(-0.01, 0.01),
+            lambda weight: weight.data[0, 0].add_(1e-6),
+            lambda weight: setattr(weight, "data", weight.data * 2),
+            lambda weight: torch.nn.utils.vector_to_parameters(torch.ones(weight.numel()), [weight]),
+            lambda weight: weight.copy_(torch.ones_like(weight)),
+        ],
+    )
+    @pytest.mark.parametrize("size", [(6, 5), (130, 131)])
+    def test_torch_weights_changed_in_place_are_refused(self, change, size):
+        model = torch.nn.Linear(size[1], size[0])
+        optimizer = distributed(sgd(model.parameters()))
+        for _ in range(2):
+            model(torch.ones(1, size[1])).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            change(model.weight)
+        with pytest.raises(ValueError, match=r"`group0.0` was changed in place after the first step"):
+            optimizer.step()
+
+    def test_torch_a_model_loaded_in_the_middle_is_refused(self):
+        model, optimizer = started(2)
+        model.load_state_dict(network().state_dict())
+        with pytest.raises(ValueError, match="was changed in place after the first step"):
+            optimizer.step()
+
+    def test_torch_a_step_counts_as_a_change_of_its_parameters(self):
+        """Autograd notices that a value it needs is gone, as after a plain step."""
+        model, optimizer = started(0)
+        loss = squared_error(model, batch(0, 0))
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+    def test_torch_values_that_only_another_trainer_loads_are_named(self, capfd):
+        def work(session):
+            model = network()
+            optimizer = DistributedOptimizer(sgd(model.parameters()), session)
+            if session.trainer == 1:
+                with torch.no_grad():
+                    model[0].bias.fill_(3)
+            train(model, optimizer)
+            session.close()
+            return model[0].bias.detach().numpy().copy()
+
+        first, second = Team(2, 2).each(work)
+        assert first.tobytes() == second.tobytes()
+        assert "`group0.1` was set by the program; the value of trainer 0 counts" in capfd.readouterr().err
+
+
+class TestNames:
+    def test_torch_an_exported_model_has_the_names_and_shapes_of_the_model(self, tmp_path):
+        model, optimizer = started(model=network(), steps=0)
+        assert [tensor["name"] for tensor in optimizer.session.stat()[0]["tensors"]] == [f"group0.{at}" for at in range(4)]
+        model = network()
+        optimizer = distributed(sgd(model.parameters()), model=model)
+        names = sorted(tensor["name"] for tensor in optimizer.session.stat()[0]["tensors"])
+        assert names == sorted(model.state_dict())
+
+    def test_torch_two_optimizers_share_a_session_by_the_names_of_one_model(self):
+        session, both = ps.connect(stall=0), torch.nn.ModuleDict({"one": network(), "two": network()})
+        optimizers = [DistributedOptimizer(sgd(both[name].parameters()), session, model=both) for name in both]
+        for optimizer, name in zip(optimizers, both):
+            train(both[name], optimizer)
+        session = ps.connect(stall=0)
+        DistributedOptimizer(sgd(network().parameters()), session)
+        with pytest.raises(ValueError, match="this session has a tensor `group0.0` already; give one `model=` that contains"):
+            DistributedOptimizer(sgd(network().parameters()), session)
+
+    def test_torch_a_parameter_that_is_not_the_models_is_refused(self):
+        with pytest.raises(ValueError, match="parameter 0 of group 0 is none of `model`"):
+            distributed(sgd(network().parameters()), model=network())
+
+
+class TestRefused:
+    @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+    def test_torch_parameters_that_are_not_float32(self, kind):
+        name = str(kind).removeprefix("torch.")
+        with pytest.raises(ValueError, match=f"`group0.0` is {name}, but the parameter servers compute in float32"):
+            distributed(sgd([torch.nn.Parameter(torch.ones(2, dtype=kind))]))
+
+    def test_torch_an_optimizer_that_is_refused_stays_as_it_was(self):
+        model = network().double()
+        optimizer = sgd(model.parameters())
+        with pytest.raises(ValueError, match="float64"):
+            distributed(optimizer)
+        assert type(optimizer) is torch.optim.SGD
+        assert optimizer.state == {}
+
+    def test_torch_parameters_without_shape_or_of_another_device(self):
+        with pytest.raises(ValueError, match="`group0.0` has no shape yet; run the model once"):
+            distributed(sgd(torch.nn.LazyLinear(3).parameters()))
+        with pytest.raises(ValueError, match="`group0.0` is on meta, but the parameter servers need it on the CPU"):
+            distributed(sgd([torch.nn.Parameter(torch.ones(2, device="meta"))]))
+
+    def test_torch_an_optimizer_that_is_distributed_already(self):
+        _, optimizer = started(0)
+        with pytest.raises(ValueError, match="this optimizer is distributed already"):
+            DistributedOptimizer(optimizer)
+
+    def test_torch_an_optimizer_of_the_programs_own_class(self):
+        class Mine(torch.optim.SGD):
+            def step(self, closure=None):
+                pass
+
+        with pytest.raises(ValueError, match="do not support Mine; use SGD"):
+            distributed(Mine(network().parameters(), lr=0.1))
+
+    def test_torch_an_optimizer_whose_step_was_replaced(self):
+        optimizer = sgd(network().parameters())
+        optimizer.step = lambda: None
+        with pytest.raises(ValueError, match="`step` of this optimizer was replaced"):
+            distributed(optimizer)
+
+    @pytest.mark.filterwarnings("ignore:optimizer contains")
+    def test_torch_a_parameter_twice_in_a_group(self):
+        weight = torch.nn.Parameter(torch.ones(2))
+        with pytest.raises(ValueError, match="a group has a parameter twice"):
+            distributed(sgd([weight, weight]))
+
+    def test_torch_a_setting_that_is_switched_on_later(self):
+        model, optimizer = started()
+        optimizer.param_groups[0]["differentiable"] = True
+        with pytest.raises(ValueError, match="do not support `differentiable` of SGD"):
+            optimizer.step()
+
+    def test_torch_momentum_that_begins_or_ends_later(self):
+        model, optimizer = started()
+        optimizer.param_groups[0]["momentum"] = 0
+        with pytest.raises(ValueError, match="`momentum` cannot become or stop being 0"):
+            train(model, optimizer)
+
+    def test_torch_a_group_that_cannot_be_added(self):
+        model, optimizer = started()
+        with pytest.raises(ValueError, match="float64"):
+            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, dtype=torch.float64))]})
+        train(model, optimizer)
+
+    def test_torch_a_gradient_scaler(self):
+        class Scaler:
+            """What an enabled GradScaler asks first."""
+
+            def step(self, optimizer):
+                return getattr(optimizer, "_step_supports_amp_scaling", False)
+
+        _, optimizer = started(0)
+        with pytest.raises(ValueError, match="a GradScaler skips steps on one trainer only"):
+            Scaler().step(optimizer)
+        torch.cuda.amp.GradScaler(enabled=False).step(optimizer)
+
+    @pytest.mark.parametrize(
+        ("make_optimizer", "message"),
+        [
+            (torch.optim.Adam, "`group0.0` has a sparse gradient, which PyTorch supports for SGD and Adagrad only"),
+            (lambda p: sgd(p, weight_decay=0.1), "for which PyTorch has no `weight_decay`; set it to 0"),
+        ],
+    )
+    def test_torch_sparse_gradients_where_pytorch_has_none(self, make_optimizer, message):
+        model = Words()
+        optimizer = distributed(make_optimizer(list(model.parameters())))
+        squared_error(model, batch(0, 0)).backward()
+        with pytest.raises(ValueError, match=message):
+            optimizer.step()
+
+
+class TestRestarted:
+    """A trainer that takes part again; `restarted` is what its session says then."""
+
+    @pytest.fixture
+    def optimizer(self):
+        model = network()
+        session = ps.connect(stall=0)
+        session.restarted = True
+        return model, DistributedOptimizer(sgd(model.parameters()), session)
+
+    def test_torch_values_that_its_program_loads_count_for_nothing(self, optimizer, capfd):
+        model, optimizer = optimizer
+        before = model[0].bias.detach().clone()
+        with torch.no_grad():
+            model[0].bias.fill_(7)
+        train(model, optimizer)
+        assert torch.equal(model[0].bias, before)
+        said = capfd.readouterr().err
+        assert "trainer 0 resumes at step 0, but its program set `group0.1`: this batch is not counted" in said
+        train(model, optimizer)
+        assert not torch.equal(model[0].bias, before)
+
+
+    def test_torch_a_state_that_its_program_loads_counts_for_nothing(self, optimizer, capfd):
+        model, optimizer = optimizer
+        optimizer.load_state_dict(trained_state(using("SGD", momentum=0.9)))
+        train(model, optimizer)
+        said = capfd.readouterr().err
+        assert "trainer 0 resumes at step 0, but its program set `group0.0`: what was loaded is not used" in said
+        assert optimizer.session.step == 1
+
+
+def test_torch_trainers_unfreeze_together(capfd):
+    started = threading.Barrier(2)
+
+    def work(session):
+        model = network()
+        model[0].weight.requires_grad = False
+        optimizer = DistributedOptimizer(sgd(model.parameters()), session)
+        started.wait(30)
+        for number in range(4):
+            if number == 2 and session.trainer == 1:
+                model[0].weight.data.fill_(9)
+            model[0].weight.requires_grad = number > 1
+            train(model, optimizer, number)
+        session.close()
+        return model[0].weight.detach().numpy().copy()
+
+    first, second = Team(2, 2).each(work)
+    assert first.tobytes() == second.tobytes()
+    assert "`group0.0` had other values in this trainer than in trainer 0, whose values count" in capfd.readouterr().err

@@ -1,0 +1,120 @@
+"""A PyTorch program that is restarted: with `batches` it ends with the bits of the undisturbed run, else the log says what differs."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from test_ps_batches import Killed, Servers  # noqa: E402
+from torch_programs import batch, network, squared_error  # noqa: E402
+
+from paddlecloud import ps  # noqa: E402
+from paddlecloud.ps.torch import DistributedOptimizer, EmbeddingBag  # noqa: E402
+
+EPOCHS, SAMPLES, BATCH = 3, 20, 4
+STEPS = EPOCHS * SAMPLES // BATCH
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, at):
+        source = torch.Generator().manual_seed(at)
+        return torch.randn(3, generator=source), torch.randint(0, 9, (4,), generator=source), torch.randn((), generator=source)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, session):
+        super().__init__()
+        self.bag = EmbeddingBag(session, "words", 3, ps.Adagrad(0.1), init=ps.Uniform(-1, 1), padding_idx=4)
+        # Its weight is not contiguous.
+        self.conv = torch.nn.Conv2d(2, 4, (1, 2)).to(memory_format=torch.channels_last)
+        self.norm, self.drop, self.last = torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)
+
+    def forward(self, x, ids):
+        both = torch.stack([x, self.bag(ids)], dim=1)[:, :, None, :]
+        return self.last(self.drop(self.norm(torch.tanh(self.conv(both)).flatten(1)))).squeeze(1)
+
+
+def pretrained(model):
+    source = torch.Generator().manual_seed(8)
+    state = model.state_dict()
+    values = {name: torch.randn(value.shape, generator=source) for name, value in state.items() if "num" not in name}
+    model.load_state_dict({**state, **{name: value.abs() for name, value in values.items()}})
+
+
+def train(session, killed_at):
+    torch.manual_seed(1)
+    model = Model(session)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=STEPS + 1)
+    optimizer = DistributedOptimizer(optimizer, session, model=model)
+    pretrained(model)
+    loader = torch.utils.data.DataLoader(Data(), BATCH, shuffle=True)
+    loop = session.batches(loader, EPOCHS, keep=[model, scheduler])
+    for x, ids, y in loop:
+        number = loop.epoch * len(loader) + loop.index
+        optimizer.zero_grad()
+        loss = ((model(x, ids) - y) ** 2).mean()
+        if killed_at == ("backward", number):
+            raise Killed
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        if killed_at == ("step", number):
+            raise Killed
+        optimizer.step()
+        if killed_at == ("after", number):
+            raise Killed
+        scheduler.step()
+    model.eval()
+    rows = session.lookup("words", range(9), train=False)
+    return [value.clone() for value in model.state_dict().values()], rows, scheduler.get_last_lr(), optimizer.param_groups[0]["betas"]
+
+
+def run(*kills):
+    servers, kills = Servers(), list(kills)
+    while True:
+        try:
+            return train(servers.session(), kills.pop(0) if kills else None)
+        except Killed:
+            continue
+
+
+def test_torch_a_restarted_trainer_ends_with_the_bits_of_the_undisturbed_run():
+    undisturbed = run()
+    points = [(point, number) for number in (0, 1, 6, STEPS - 1) for point in ("backward", "step", "after")]
+    for kills in [*([point] for point in points), [("step", 2), ("after", 7), ("backward", 7)]]:
+        disturbed = run(*kills)
+        for expected, found in zip(undisturbed[0], disturbed[0]):
+            assert torch.equal(expected, found), kills
+        assert undisturbed[1].tobytes() == disturbed[1].tobytes(), kills
+        assert undisturbed[2:] == disturbed[2:], kills
+
+
+def ordinary(session, steps):
+    model = network()
+    optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), session)
+    for number in range(steps):
+        optimizer.zero_grad()
+        squared_error(model, batch(0, number)).backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def test_torch_the_log_of_an_ordinary_loop_says_that_it_begins_at_its_start(capfd):
+    servers = Servers()
+    ordinary(servers.session(), 3)
+    assert "resumes" not in capfd.readouterr().err
+    ordinary(servers.session(), 3)
+    said = capfd.readouterr().err
+    assert said.count("trainer 0 resumes at step 3. Its own loop, random generators and schedulers do not: use `batches`") == 1
+
+
+def test_torch_parameters_are_fetched_again_when_training_goes_back():
+    model, optimizer = ordinary(Servers().session(), 2)
+    before = model[0].weight.detach().clone()
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    optimizer.session.go_back()
+    assert torch.equal(model[0].weight, before)
+    optimizer.step()
