@@ -418,3 +418,16 @@ def test_sparse_gradients_of_several_trainers():
     dense = BASE["Adagrad"].but(model=embedded(False), losses=of_rows)
     assert np.abs(together(program, Team(2, 2)) - averaged(dense)).max() <= 1e-6
     assert np.abs(distributed(program) - plain(program)).max() <= 1e-6
+
+
+def test_parameters_are_fetched_again_when_training_goes_back():
+    model, session = linear(), Servers().session()
+    optimizer = DistributedOptimizer(sgd(model), session)
+    model(paddle.ones([1, 2])).sum().backward()
+    optimizer.step()
+    before = model.weight.numpy().copy()
+    with paddle.no_grad():
+        model.weight.set_value(model.weight * 2)
+    session.go_back()
+    assert (model.weight.numpy() == before).all()
+    optimizer.step()

@@ -118,3 +118,32 @@ def test_torch_parameters_are_fetched_again_when_training_goes_back():
     optimizer.session.go_back()
     assert torch.equal(model[0].weight, before)
     optimizer.step()
+
+
+def test_torch_a_parameter_declared_later_than_the_step_of_a_checkpoint_is_declared_again(monkeypatch):
+    """The servers do not know it then, and refuse to give its values."""
+    session = Servers().session()
+    model, added = torch.nn.Linear(2, 1), torch.nn.Parameter(torch.ones(3))
+    optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), session)
+
+    def step():
+        (model(torch.ones(1, 2)).sum() + added.sum()).backward()
+        optimizer.step()
+
+    step()
+    optimizer.add_param_group({"params": [added]})
+    step()
+    assert not torch.equal(added, torch.ones(3))
+    pull = session.pull
+
+    def pull_before(names, **options):
+        if "group1.0" in names:
+            raise ValueError("there is no tensor `group1.0`")
+        return pull(names, **options)
+
+    monkeypatch.setattr(session, "pull", pull_before)
+    optimizer.fetch()
+    assert torch.equal(added, torch.ones(3))
+    monkeypatch.undo()
+    step()
+    assert [parameter.name for parameter in optimizer._parameters] == ["group0.0", "group0.1", "group1.0"]

@@ -104,7 +104,7 @@ class Session:
         # What the end of a step pulls: a rollback fetches it again.
         self._pulled: list[tuple[str, Floats]] = []
         self._has_said: set[str] = set()
-        # Of a wrapped framework: their parameters are on the servers, and `fetch`, if there is one, gets them.
+        # Of a wrapped framework: their parameters are on the servers, and `fetch` gets them.
         self.optimizers: list[Any] = []
         self.has_pushed = False
         self.restarted = self.step > 0 or bool(job.resume)
@@ -306,8 +306,7 @@ class Session:
                 self._again_after_rollback(lambda: self._native.pull(self._pulled, False))
         if self._pulled or self.restarted:
             for optimizer in self.optimizers:
-                if hasattr(optimizer, "fetch"):
-                    optimizer.fetch()
+                optimizer.fetch()
         kept: bytes = self._again_after_rollback(self._native.kept)
         return kept
 

@@ -75,6 +75,10 @@ class _Distributed:
         with self._shared.step(self):
             return super().apply_gradients(params_grads)  # type: ignore[misc]
 
+    def fetch(self) -> None:
+        """Fetches all values, as a session does after a rollback."""
+        self._shared.fetch()
+
     def state_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = super().state_dict()  # type: ignore[misc]
         return found | state.read(self, self._shared.session, self._shared.declared)
@@ -148,6 +152,15 @@ class _Shared:
                 self.session.push(gradients, optimizer=rule)
         self._kept = {}
         self._receive(list(self.declared), self.session.end_step)
+
+    def fetch(self) -> None:
+        """A parameter declared later than the step to which training went back is forgotten: it is declared again."""
+        for name in list(self.declared):
+            try:
+                self._receive([name], self.session.pull)
+            except ValueError:
+                del self.declared[name], self.session._shapes[name]
+                _log(f"training went back to a step before `{name}` was declared; it keeps the values of this trainer")
 
     def keep(self, optimizer: Any, tensor: Any, gradient: Any) -> None:
         """Keeps a gradient with the rule that Paddle would apply now."""

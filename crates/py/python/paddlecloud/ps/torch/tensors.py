@@ -31,6 +31,8 @@ class Parameter:
     # What was fetched last: torch's counter of in-place changes, and a digest of the values.
     version: int = -1
     digest: Any = None
+    # The values that it was declared with, if that was during training.
+    first: Any = None
 
     def values(self) -> npt.NDArray[np.float32]:
         """The values, in place where the tensor is contiguous."""
@@ -55,8 +57,8 @@ class Parameter:
     def take(self, values: npt.NDArray[np.float32]) -> None:
         """Puts the fetched values in place. Torch counts it as a change, as it does for its own optimizers."""
         with torch.no_grad():
-            if self.tensor.is_contiguous():
-                # `values` is the tensor's own memory: only the counter of changes has to move.
+            if self.tensor.is_contiguous() and values.ctypes.data == self.tensor.data_ptr():
+                # They are there: only the counter of changes has to move.
                 self.tensor.view(-1)[:0].zero_()
             else:
                 self.tensor.copy_(torch.from_numpy(values))
@@ -101,6 +103,8 @@ class Parameters:
         self.session = session
         self.model = model
         self.declared: dict[int, Parameter] = {}
+        # Whether a step was ended.
+        self.is_training = False
 
     def __iter__(self) -> Iterator[Parameter]:
         return iter(self.declared.values())
@@ -134,15 +138,32 @@ class Parameters:
         for parameter in new:
             self.declared[id(parameter.tensor)] = parameter
         before = [_digest(parameter.values()) for parameter in new]
-        self.fetch(new)
+        self._taken(self.session.pull, new)
+        if self.is_training:
+            for parameter in new:
+                parameter.first = parameter.values().copy()
         return [parameter.name for parameter, digest in zip(new, before) if not np.array_equal(digest, parameter.digest)]
 
-    def fetch(self, some: Any = None) -> None:
-        """Fetches the values of some parameters, or of all."""
-        self._taken(self.session.pull, list(self if some is None else some))
+    def fetch(self) -> None:
+        """Fetches all values. A parameter that was declared later than the step to which training went back is declared again."""
+        try:
+            self._taken(self.session.pull, list(self))
+        except ValueError:
+            for parameter in list(self):
+                try:
+                    self._taken(self.session.pull, [parameter])
+                except ValueError:
+                    self._forget(parameter)
+
+    def _forget(self, parameter: Parameter) -> None:
+        del self.declared[id(parameter.tensor)]
+        del self.session._shapes[parameter.name]
+        if parameter.first is not None:
+            parameter.take(parameter.first)
 
     def end_step(self) -> None:
         """Ends the step and fetches all values after it."""
+        self.is_training = True
         self._taken(self.session.end_step, list(self))
 
     def _taken(self, call: Any, some: list[Parameter]) -> None:
