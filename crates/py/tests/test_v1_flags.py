@@ -58,12 +58,17 @@ def test_all_flags_of_the_documents_are_understood():
 def test_flags_may_have_one_dash_and_a_value_behind_a_space():
     flags = Flags(["-config", "a.py", "--local", "--use_gpu=False", "--num_passes", "3"], {})
     assert (flags["config"], flags["local"], flags["use_gpu"], flags.number("num_passes")) == ("a.py", "1", "False", 3)
+    assert Flags(["--nolocal", "--logtostderr", "--nouse_mkldnn"], {})["local"] == "0"
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--jobs=train"], "unknown flag `--jobs`"),
+        (["--jobs=train"], "unknown flag `--jobs`; did you mean `--job`?"),
+        (["-num_pass", "3"], "unknown flag `--num_pass`; did you mean `--num_passes`?"),
+        (["--gpu_ids=1"], "unknown flag `--gpu_ids`; did you mean `--gpu_id`?"),
+        (["--qqq"], "unknown flag `--qqq`; the flags are --checkgrad_eps, --config, "),
+        (["--save_only_one"], "`--save_only_one` of 2017 is not supported"),
         (["train"], "`train` is not a flag"),
         (["--job=sleep"], "`--job` must be train, test or checkgrad, not 'sleep'"),
         (["--num_passes=many"], "`--num_passes` must be a whole number, not 'many'"),

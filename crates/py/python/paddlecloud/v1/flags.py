@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 
@@ -34,17 +35,32 @@ DEFAULTS = {
     "num_gradient_servers": "1",
     "nics": "",
 }
-# Accepted as typed. They have no meaning here: graphics cards, memory and threads of 2017, and how it talked to its servers.
+# Accepted as typed. They have no meaning here: graphics cards, memory and threads of 2017, its logs, and how it talked to its servers.
 IGNORED = {
-    "allow_inefficient_sparse_update", "allow_only_one_model_on_one_gpu", "async_count", "average_test_period", "beam_size", "comment",
-    "cudnn_dir", "distribute_test", "enable_grad_share", "enable_parallel_vector", "feed_data", "gpu_id", "grad_share_block_num",
-    "load_missing_parameter_strategy", "loadsave_parameters_in_pserver", "log_barrier_abstract", "log_barrier_lowest_nodes",
-    "log_barrier_show_log", "log_clipping", "log_error_clipping", "log_period_server", "memory_threshold_on_load_data", "model_list",
-    "num_pservers", "parallel_nn", "parallel_thread_num", "prev_batch_state", "rdma_tcp", "show_check_sparse_distribution_log",
-    "show_layer_stat", "show_parameter_stats_period", "small_messages", "start_pserver", "test_all_data_in_one_period", "test_wait",
-    "thread_local_rand_use_global_seed", "use_mkldnn", "use_old_updater", "version", "with_cost",
+    "allow_inefficient_sparse_update", "allow_only_one_model_on_one_gpu", "alsologtostderr", "async_count", "async_lagged_ratio_default",
+    "async_lagged_ratio_min", "average_test_period", "beam_size", "check_sparse_distribution_batches",
+    "check_sparse_distribution_in_pserver", "check_sparse_distribution_ratio", "check_sparse_distribution_unbalance_degree",
+    "colorlogtostderr", "comment", "cuda_dir", "cudnn_conv_workspace_limit_in_mb", "cudnn_dir", "data_server_port", "distribute_test",
+    "enable_grad_share", "enable_parallel_vector", "feed_data", "fraction_of_cpu_memory_to_use", "fraction_of_gpu_memory_to_use", "gpu_id",
+    "grad_share_block_num", "lapack_dir", "layer_stack_error_only_current_thread", "load_missing_parameter_strategy",
+    "loadsave_parameters_in_pserver", "log_barrier_abstract", "log_barrier_lowest_nodes", "log_barrier_show_log", "log_clipping",
+    "log_dir", "log_error_clipping", "log_link", "log_period_server", "log_prefix", "logbuflevel", "logbufsecs", "logtostderr",
+    "max_log_size", "memory_threshold_on_load_data", "minloglevel", "model_list", "nccl_dir", "nnpack_allocate_outside",
+    "nnpack_num_threads", "num_pservers", "parallel_nn", "parallel_thread_num", "pool_limit_size", "prev_batch_state", "profile_data_file",
+    "profile_signal", "pserver_num_threads", "python_bin", "python_path", "rdma_tcp", "rnn_use_batch",
+    "show_check_sparse_distribution_log", "show_layer_stat", "show_parameter_stats_period", "small_messages", "sock_listen_queue_size",
+    "sock_recv_buf_size", "sock_send_buf_size", "start_pserver", "stderrthreshold", "stop_logging_if_full_disk",
+    "test_all_data_in_one_period", "test_wait", "thread_local_rand_use_global_seed", "undefok", "use_mkldnn", "use_nnpack",
+    "use_old_updater", "use_pinned_memory", "v", "version", "vmodule", "warpctc_dir", "with_cost",
+}  # fmt: skip
+# Known in 2017, with an effect that there is none of here.
+REFUSED = {
+    "diy_beam_search_prob_so", "feat_file", "flagfile", "fromenv", "predict_file", "save_only_one", "saving_period_by_batches",
+    "tryfromenv",
 }  # fmt: skip
 JOBS = ("train", "test", "checkgrad")
+
+_KNOWN = DEFAULTS.keys() | IGNORED | REFUSED
 
 # What a job's trainers were started with, in this order.
 _OF_A_JOB = (
@@ -103,16 +119,24 @@ def _parse(words):
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
-        name, has_value, value = word.lstrip("-").partition("=")
+        name, has_value, value = word.removeprefix("-").removeprefix("-").partition("=")
         if not word.startswith("-"):
             raise ConfigError(f"`{word}` is not a flag; flags look like `--config=trainer_config.py`")
+        if name.startswith("no") and name not in _KNOWN and name[2:] in _KNOWN:
+            name, has_value, value = name[2:], "=", "0"
         if not has_value:
             value = waiting.pop(0) if waiting and not waiting[0].startswith("-") else "1"
-        if name not in DEFAULTS and name not in IGNORED:
-            known = ", ".join(f"--{each}" for each in sorted(DEFAULTS))
-            raise ConfigError(f"unknown flag `--{name}`; the flags are {known}")
+        if name in REFUSED:
+            raise ConfigError(f"`--{name}` of 2017 is not supported")
+        if name not in _KNOWN:
+            raise ConfigError(f"unknown flag `--{name}`{_close_name(name)}")
         found[name] = value
     return found
+
+
+def _close_name(name):
+    close = difflib.get_close_matches(name, DEFAULTS, 1) or difflib.get_close_matches(name, IGNORED, 1)
+    return f"; did you mean `--{close[0]}`?" if close else f"; the flags are {', '.join(f'--{each}' for each in sorted(DEFAULTS))}"
 
 
 def _program() -> str:
