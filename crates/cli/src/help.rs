@@ -70,6 +70,10 @@ const GROUPS: [Group; 5] = [
             ("login", "log in and store a token"),
             ("logout", "revoke the stored token"),
             ("passwd", "change your password"),
+            (
+                "pserver",
+                "inspect parameter servers, saved models and checkpoints",
+            ),
             ("server", "start or stop the embedded server, or show its state"),
             ("token", "create, list and revoke tokens"),
             ("version", "print the version"),

@@ -32,12 +32,15 @@ use std::process::ExitCode;
 use paddlecloud_connect::embedded;
 use paddlecloud_connect::{config, session};
 
+pub use self::commands::pserver::{Report as PserverReport, Tool as PserverTool};
 pub use self::world::World;
 
-/// Runs the client as `program_name` with the arguments after it.
-pub fn main(program_name: &str, args: Vec<OsString>) -> ExitCode {
+/// Runs the client as `program_name` with the arguments after it. `pserver` is what the system has for that command.
+pub fn main(program_name: &str, args: Vec<OsString>, pserver: Option<PserverTool>) -> ExitCode {
     console::prepare();
-    ExitCode::from(run(program_name, args, &mut World::of_this_process()))
+    let mut world = World::of_this_process();
+    world.pserver = pserver;
+    ExitCode::from(run(program_name, args, &mut world))
 }
 
 /// Runs one command line in `world` and returns its exit code: 0 done, 1 refused or failed, 2 usage, 3 never reached, 130

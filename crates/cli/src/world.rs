@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use paddlecloud_connect::Environment;
 
+use crate::commands::pserver::Tool;
 use crate::messages::Messages;
 use crate::printer::Printer;
 
@@ -16,6 +17,8 @@ pub struct World {
     /// Messages for people.
     pub(crate) err: Messages,
     pub(crate) now: fn() -> Timestamp,
+    /// Only on Linux.
+    pub(crate) pserver: Option<Tool>,
 }
 
 impl World {
@@ -26,6 +29,7 @@ impl World {
             err: Messages::stderr(&env),
             env,
             now: Timestamp::now,
+            pserver: None,
         }
     }
 
@@ -43,6 +47,7 @@ impl World {
             out: Printer::to(out, is_terminal),
             err: Messages::to(err, is_terminal),
             now,
+            pserver: None,
         }
     }
 }

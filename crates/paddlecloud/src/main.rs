@@ -38,10 +38,23 @@ fn main() -> ExitCode {
             eprintln!("hint: on this system only the client is available: call it `paddlectl`");
             ExitCode::FAILURE
         }
-        "paddlecloud" => paddlecloud_cli::main("paddlecloud", args),
-        _ => paddlecloud_cli::main("paddlectl", args),
+        "paddlecloud" => paddlecloud_cli::main("paddlecloud", args, PSERVER),
+        _ => paddlecloud_cli::main("paddlectl", args, PSERVER),
     }
 }
+
+#[cfg(not(target_os = "linux"))]
+const PSERVER: Option<paddlecloud_cli::PserverTool> = None;
+
+#[cfg(target_os = "linux")]
+const PSERVER: Option<paddlecloud_cli::PserverTool> = Some(|args| {
+    let report = paddlecloud_runtime::pserver_tool(args);
+    paddlecloud_cli::PserverReport {
+        lines: report.lines,
+        errors: report.errors,
+        code: report.code,
+    }
+});
 
 #[cfg(target_os = "linux")]
 fn supervise(args: &[OsString]) -> ExitCode {

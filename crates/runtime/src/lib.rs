@@ -5,17 +5,20 @@
 
 #[cfg(feature = "data")]
 mod data;
+mod flags;
 mod handover;
 #[cfg(target_os = "linux")]
 mod launch;
 mod model;
 mod options;
 mod pserver;
+mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use options::Options;
+pub use tools::{Report, pserver_tool};
 
 const HELP: &str = "\
 paddle: the program inside a PaddleCloud worker
@@ -29,6 +32,8 @@ Commands:
   pserver   a parameter server; listens on --port and the following ports (default: PADDLE_INIT_PORT, else 7164)
             `pserver stat [HOST:PORT …]` shows the state of running ones (default: those of this job)
             `pserver export|import` converts saved models to and from numpy, safetensors and text
+            `pserver checkpoints FOLDER` lists and verifies checkpoints
+            outside a job: `paddlectl pserver stat|export|import|checkpoints`
   train     train a v1 configuration (--config, default: trainer_config.py); needs the Python package `paddlecloud`
   version   print the version
 
@@ -41,6 +46,7 @@ paddle pserver: a parameter server of a job
 Usage: paddle pserver [--name=value …]
        paddle pserver stat [HOST:PORT …]
        paddle pserver export|import --help
+       paddle pserver checkpoints FOLDER
 
 Options, each with the variable that is read if it is not given:
   --port                   first port, PADDLE_INIT_PORT [default: 7164]
@@ -55,7 +61,7 @@ Options, each with the variable that is read if it is not given:
   --metrics_port           serve Prometheus' /metrics on this port, PADDLE_PS_METRICS_PORT [default: off]
   --until_trainers_leave   end when every trainer has left and closed its connection
 
-Other options are ignored. It listens on POD_IP, or on all addresses.
+Other options of 2017 have no effect; an unknown one is an error. It listens on POD_IP, or on all addresses.
 ";
 
 /// Runs `paddle <args>` and returns its exit code.
@@ -103,28 +109,16 @@ fn pserver_main(args: &[OsString]) -> ExitCode {
     match args.first().and_then(|word| word.to_str()) {
         Some("export" | "import") if wants_help => print!("{}", model::HELP),
         _ if wants_help => print!("{PSERVER_HELP}"),
-        Some("stat") => return stat_main(&args[1..]),
-        Some("export") => return report(model::export(&args[1..])),
-        Some("import") => return report(model::import(&args[1..])),
+        Some(command) if tools::COMMANDS.contains(&command) => return show(&pserver_tool(args)),
         _ => return serve_main(args),
     }
     ExitCode::SUCCESS
 }
 
-fn report(result: Result<String, model::ConvertError>) -> ExitCode {
-    match result {
-        Ok(said) => {
-            println!("{said}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            match error {
-                model::ConvertError::Usage(_) => ExitCode::from(2),
-                _ => ExitCode::FAILURE,
-            }
-        }
-    }
+fn show(report: &Report) -> ExitCode {
+    report.lines.iter().for_each(|line| println!("{line}"));
+    report.errors.iter().for_each(|error| eprintln!("error: {error}"));
+    ExitCode::from(report.code)
 }
 
 fn serve_main(args: &[OsString]) -> ExitCode {
@@ -135,24 +129,5 @@ fn serve_main(args: &[OsString]) -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Prints one line of JSON per parameter server.
-fn stat_main(args: &[OsString]) -> ExitCode {
-    let mut is_fine = true;
-    for reply in pserver::stat(args, |name| std::env::var(name).ok()) {
-        match reply {
-            Ok(text) => println!("{text}"),
-            Err(error) => {
-                is_fine = false;
-                eprintln!("error: {error}");
-            }
-        }
-    }
-    if is_fine {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
     }
 }

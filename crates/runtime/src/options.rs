@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use paddlecloud_pserver::server::ListenError;
 
+use crate::flags::{FlagError, Flags, Known};
+use crate::tools;
+
 /// Why a parameter server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum PserverError {
@@ -20,6 +23,8 @@ pub enum PserverError {
     Address { value: String },
     #[error("a flag is not UTF-8")]
     NotText,
+    #[error(transparent)]
+    Flag(#[from] FlagError),
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
@@ -51,17 +56,38 @@ pub struct Options {
     pub patience: Duration,
 }
 
+/// The options that have an effect; those of 2017 have none.
+const KNOWN: Known<'static> = Known {
+    valued: &[
+        "port",
+        "ports_num",
+        "ports_num_for_sparse",
+        "pserver_id",
+        "pservers",
+        "num_gradient_servers",
+        "cores",
+        "memory",
+        "patience",
+        "metrics_port",
+    ],
+    switches: &["until_trainers_leave"],
+    commands: &tools::COMMANDS,
+};
+
 /// Memory for the program itself and its connections.
 const OWN_MEMORY: u64 = 16 << 20;
 
 impl Options {
-    /// Reads `--port=7164` or `--port 7164`. Unknown flags are the trainer's and are ignored.
+    /// Reads `--port=7164` or `--port 7164`. Options that only the programs of 2017 had are accepted; others are an error.
     pub fn parse(args: &[OsString], env: impl Fn(&str) -> Option<String>) -> Result<Options, PserverError> {
         let words: Vec<&str> = args
             .iter()
             .map(|word| word.to_str().ok_or(PserverError::NotText))
             .collect::<Result<_, _>>()?;
-        let given = Given { words: &words, env };
+        let given = Given {
+            flags: KNOWN.parse(&words)?,
+            env,
+        };
         let (port, ports) = given.ports()?;
         let address = match given.variable("POD_IP") {
             Some(value) => value.parse().map_err(|_| PserverError::Address { value })?,
@@ -85,24 +111,25 @@ impl Options {
             peers: given.peers(),
             metrics_port: Some(given.number("--metrics_port", "PADDLE_PS_METRICS_PORT", 0)?)
                 .filter(|port| *port > 0),
-            until_trainers_leave: words.contains(&"--until_trainers_leave"),
+            until_trainers_leave: given.flags.contains_key("until_trainers_leave"),
             patience: Duration::from_secs(given.number("--patience", "PADDLE_PS_PATIENCE", 30)?),
         })
     }
 }
 
-struct Given<'a, E> {
-    words: &'a [&'a str],
+struct Given<E> {
+    flags: Flags,
     env: E,
 }
 
-impl<E: Fn(&str) -> Option<String>> Given<'_, E> {
+impl<E: Fn(&str) -> Option<String>> Given<E> {
     fn variable(&self, name: &str) -> Option<String> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
     fn value(&self, flag: &str, variable: &str) -> Option<String> {
-        let given = flag_value(self.words, flag).filter(|value| !value.is_empty());
+        let given = self.flags.get(flag.trim_start_matches('-'));
+        let given = given.filter(|value| !value.is_empty()).cloned();
         given.or_else(|| self.variable(variable))
     }
 
@@ -188,15 +215,6 @@ fn for_parameters(memory: u64) -> u64 {
         u64::MAX => u64::MAX,
         memory => (memory - memory / 8).saturating_sub(OWN_MEMORY),
     }
-}
-
-fn flag_value(words: &[&str], flag: &str) -> Option<String> {
-    words.iter().enumerate().find_map(|(at, word)| {
-        if *word == flag {
-            return words.get(at + 1).map(|value| (*value).to_owned());
-        }
-        word.strip_prefix(flag)?.strip_prefix('=').map(str::to_owned)
-    })
 }
 
 #[cfg(test)]
@@ -285,6 +303,11 @@ mod tests {
         assert!(parse("--port=65535 --ports_num=2", &[]).is_err());
         assert!(parse("", &[("POD_IP", "here")]).is_err());
         assert!(parse("--num_gradient_servers=many", &[]).is_err());
+        let error = parse("--num_gradient_server=2", &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unknown option `--num_gradient_server`; did you mean `--num_gradient_servers`?"
+        );
         let error = parse("", &[("PADDLE_PSERVER_ID", "2")]).unwrap_err();
         assert_eq!(error.to_string(), "this is parameter server 2, but there are 1");
     }

@@ -17,6 +17,7 @@ mod history;
 mod logs;
 mod manifests;
 mod oidc;
+mod parameter_servers;
 mod postgres;
 mod reviving;
 mod scheduling;

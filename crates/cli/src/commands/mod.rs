@@ -29,6 +29,7 @@ mod names;
 mod passwd;
 mod pfs;
 mod prune;
+pub mod pserver;
 mod publish;
 mod registry;
 mod rerun;
@@ -91,6 +92,7 @@ pub enum Command {
     Passwd(passwd::Args),
     Pfs(pfs::Args),
     Prune(prune::Args),
+    Pserver(pserver::Args),
     Publish(publish::Args),
     Registry(registry::Args),
     Rerun(rerun::Args),
@@ -172,6 +174,7 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Passwd(args) => on_runtime(passwd::run(&args, context)),
         Command::Pfs(args) => on_runtime(pfs::run(&args, context)),
         Command::Prune(args) => on_runtime(prune::run(&args, context)),
+        Command::Pserver(args) => pserver::run(&args, context),
         Command::Publish(args) => on_runtime(publish::run(&args, context)),
         Command::Registry(args) => on_runtime(registry::run(&args, context)),
         Command::Rerun(args) => on_runtime(rerun::run(&args, context)),

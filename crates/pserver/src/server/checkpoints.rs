@@ -4,6 +4,7 @@
 //! 0 chooses the checkpoint to which all roll back; trainers pass the choice on to the other servers.
 
 mod header;
+pub(super) mod listing;
 mod loading;
 mod stored;
 mod writing;

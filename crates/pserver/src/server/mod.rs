@@ -26,6 +26,7 @@ use crate::saving::Saving;
 use crate::sparse::{SLAB_BYTES, Table};
 use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
 
+pub use checkpoints::listing::{CheckpointState, ListedCheckpoint, list_checkpoints};
 use checkpoints::{CheckpointsLock, Rollback};
 use gradient::{Gradients, Pushed};
 pub use listen::{Admission, ListenError, Listening, listen};

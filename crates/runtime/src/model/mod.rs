@@ -1,4 +1,4 @@
-//! `paddle pserver export` and `import`: convert saved models to the formats of other tools, and back.
+//! `paddlectl pserver export` and `import`: convert saved models to the formats of other tools, and back.
 //!
 //! A saved model is a folder `pass-%05d` with one file per parameter. An export is the whole model or, with `--since`,
 //! the changes: dense parameters that differ, and rows that are new or differ. Dropped rows are not listed.
@@ -19,9 +19,11 @@ use paddlecloud_pserver::client::{
 };
 use paddlecloud_pserver::message::check_name;
 
+use crate::flags::{FlagError, nearest};
+
 pub const HELP: &str = "\
-Usage: paddle pserver export [--format numpy|safetensors|text] [--since MODEL] MODEL TO
-       paddle pserver import [--format numpy|safetensors|text] [--onto MODEL] FROM MODEL
+Usage: paddlectl pserver export [--format numpy|safetensors|text] [--since MODEL] MODEL TO
+       paddlectl pserver import [--format numpy|safetensors|text] [--onto MODEL] FROM MODEL
 
 MODEL is a folder `pass-00000` that `save` wrote. TO and FROM are a file `NAME.safetensors`, or a folder with one `.npy` or `.txt` file per
 parameter; without --format the name says which. A table has its ids beside its rows, as `NAME.ids`; in text each line is an id and its row.
@@ -41,6 +43,8 @@ pub enum ConvertError {
     Write { path: PathBuf, source: io::Error },
     #[error("`{}` cannot be imported: {reason}", .path.display())]
     Format { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Flag(#[from] FlagError),
     #[error("{0}\n\n{HELP}")]
     Usage(String),
 }
@@ -163,6 +167,10 @@ impl Arguments {
         let (mut format, mut other, mut places) = (None, None, Vec::new());
         let mut words = args.iter();
         while let Some(word) = words.next() {
+            if word == "--" {
+                places.extend(words.map(PathBuf::from));
+                break;
+            }
             let text = word.to_string_lossy();
             let (flag, inline) = match text.split_once('=') {
                 Some((flag, value)) if flag.starts_with('-') => {
@@ -176,7 +184,12 @@ impl Arguments {
             }
             let flag = flag.trim_start_matches('-');
             if flag != "format" && flag != option {
-                return Err(usage(format!("unknown option `--{flag}`")));
+                let near = nearest(flag, ["format", option].into_iter());
+                return Err(FlagError::Unknown {
+                    name: flag.to_owned(),
+                    near,
+                }
+                .into());
             }
             let value = inline.or_else(|| words.next().cloned());
             let value = value.ok_or_else(|| usage(format!("`--{flag}` needs a value")))?;
@@ -208,7 +221,7 @@ fn format_named(name: &str) -> Result<Format, ConvertError> {
     }
 }
 
-/// Runs `paddle pserver export`; returns a message for the user.
+/// Runs `pserver export`; returns a message for the user.
 pub fn export(args: &[OsString]) -> Result<String, ConvertError> {
     let args = Arguments::parse(args, "since")?;
     let format = match args.format {
@@ -243,7 +256,7 @@ pub fn export(args: &[OsString]) -> Result<String, ConvertError> {
     ))
 }
 
-/// Runs `paddle pserver import`; returns a message for the user.
+/// Runs `pserver import`; returns a message for the user.
 pub fn import(args: &[OsString]) -> Result<String, ConvertError> {
     let args = Arguments::parse(args, "onto")?;
     let format = match args.format {
