@@ -205,7 +205,8 @@ class Batches(Loop):
         self._open(epoch)
         while self.index < index - 1:
             self._skip(moment.window.first)
-        self._generators.write(moment.window.before)
+        if index > 0:  # A loader with a thread draws the order of its epoch about now.
+            self._generators.write(moment.window.before)
         self._replay, self._ends_to_replay = moment, moment.window.ends
 
     def _skip(self, to: tuple[int, int]) -> None:
