@@ -3,7 +3,7 @@
 use std::env::var;
 use std::fs;
 
-use e2e::{Background, Gate, Process, TestEnvironment, wait_until};
+use e2e::{Background, Gate, Package, Process, TestEnvironment, wait_until};
 
 use crate::examples::user;
 
@@ -19,29 +19,61 @@ fn seeds() -> std::ops::Range<u64> {
     first..first + jobs
 }
 
-/// Trains with checkpoints and prints a digest of the model. Trainer 1 waits at gates, as long as they are there.
+/// Trains a model that uses everything, with checkpoints, and prints a digest of it. `small` and `late` have no block on one of
+/// the servers. Trainer 1 waits at gates, as long as they are there.
 const GATED: &str = r#"
-import hashlib, os
+import hashlib, json, os
 import numpy as np
 from paddlecloud import ps
 
+F = np.float32
 gates = dict(gate.split("=") for gate in os.environ.get("GATES", "").split(",") if gate)
 session = ps.connect(checkpoint_every=10)
-session.create("w", np.zeros(150_000, np.float32), ps.Adam(0.01))
+session.create("large", np.zeros(150_000, F), ps.Adam(ps.Exponential(0.01, 0.9, 5)))
+session.create("small", np.ones(3, F), ps.Adam(ps.Cosine(0.05, 50, 0.001), average=20))
+session.create("velocity", np.ones(70_000, F), ps.Momentum(ps.Piecewise(0.1, ((900, 0.01),), by_samples=True)))
 session.table("emb", 4, ps.Adagrad(0.1), init=ps.Uniform(-1, 1), seed=3)
-ids = np.arange(50) * 1_000_003
+session.table("admits", 3, ps.Adam(0.1), init=ps.Normal(), seed=4, admit_after=3)
+session.table("evicts", 2, ps.Adam(0.1), init=ps.Uniform(-1, 1), seed=5, max_rows=60, evict=True)
+session.table("expires", 2, ps.Momentum(0.1), init=ps.Uniform(-1, 1), seed=6, idle_steps=6)
+tables = ["emb", "admits", "evicts", "expires"]
 
-for step in session.steps(60):
-    w, rows = session.pull("w"), session.lookup("emb", ids)
+source, drawn = np.random.default_rng([1, session.trainer]), 0
+
+def state():
+    return json.dumps([source.bit_generator.state, drawn]).encode()
+
+def restore(kept):
+    global drawn
+    source.bit_generator.state, drawn = json.loads(kept)
+
+for step in session.steps(60, state=state, restore=restore):
+    names = ["large", "small", "velocity"]
+    if step >= 7:
+        session.create("late", np.zeros(5, F), ps.Adam(0.02))
+        names.append("late")
+    values = session.pull(names)
+    ids = 1_000_003 * source.integers(0, 100, 12)
+    drawn += int(ids.sum())
+    rows = {table: session.lookup(table, ids) for table in tables}
     gate = gates.get(str(step))
     if session.trainer == 1 and gate and os.path.exists(gate):
         print(f"at step {step}", flush=True)
         open(gate).read()
-    session.push({"w": w * np.float32(0.1) + np.float32(session.trainer + step % 7)})
-    session.push_rows("emb", ids, rows + np.float32(session.trainer))
+    noise = F(source.normal())
+    gradients = {name: value * F(0.1) + noise for name, value in values.items()}
+    session.push(gradients, samples=12, lr=0.01 + 0.001 * (step % 3) if step % 5 == 0 else None)
+    for table, found in rows.items():
+        session.push_rows(table, ids, found + noise)
 
-model = session.pull("w").tobytes() + session.lookup("emb", ids, train=False).tobytes()
-print("model", hashlib.sha256(model).hexdigest(), flush=True)
+digest = hashlib.sha256()
+for averaged in (False, True):
+    for value in session.pull(averaged=averaged).values():
+        digest.update(value.tobytes())
+for table in tables:
+    digest.update(session.lookup(table, 1_000_003 * np.arange(100), train=False).tobytes())
+print("model", digest.hexdigest(), flush=True)
+print("drawn", session.trainer, drawn, flush=True)
 "#;
 
 /// Every step of either trainer adds 1 to every element, as soon as it is pushed.
@@ -83,15 +115,15 @@ const TWO_BY_TWO: [&str; 12] = [
 
 /// Whom to kill, and whether before or after its gate opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kill {
-    step: u64,
-    worker: &'static str,
-    what: Victim,
-    while_waiting: bool,
+pub struct Kill {
+    pub step: u64,
+    pub worker: &'static str,
+    pub what: Victim,
+    pub while_waiting: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Victim {
+pub enum Victim {
     TheWorker,
     ItsSupervisor,
 }
@@ -172,6 +204,13 @@ fn victim(env: &TestEnvironment, worker: &str, what: Victim) -> Process {
 /// Submits a job, kills its workers on the way, and waits for its end.
 fn disturb(env: &TestEnvironment, job: &str, program: &str, kills: &[Kill]) {
     let package = env.package(job).file("train.py", program);
+    submit_and_kill(env, job, &package, &TWO_BY_TWO, kills);
+    // The status says how it ended.
+    let _ = env.paddlectl(&["wait", job]);
+}
+
+/// Submits a job whose trainers wait at gates, and kills its workers there.
+pub fn submit_and_kill(env: &TestEnvironment, job: &str, package: &Package, flags: &[&str], kills: &[Kill]) {
     let gates: Vec<Gate> = (0..kills.len())
         .map(|number| env.gate(&format!("{job}-{number}")))
         .collect();
@@ -189,7 +228,7 @@ fn disturb(env: &TestEnvironment, job: &str, program: &str, kills: &[Kill]) {
         "-jobname",
         job,
     ];
-    env.paddlectl(&[&train[..], &TWO_BY_TWO, &["-env", &variable, package.arg()]].concat())
+    env.paddlectl(&[&train[..], flags, &["-env", &variable, package.arg()]].concat())
         .ok();
     let mut log = env.start(&["logs", "-f", job]);
     for (now, gate) in kills.iter().zip(&gates) {
@@ -206,12 +245,10 @@ fn disturb(env: &TestEnvironment, job: &str, program: &str, kills: &[Kill]) {
             victim.end();
         }
     }
-    // The status says how it ended.
-    let _ = env.paddlectl(&["wait", job]);
 }
 
 /// The lines the trainers printed that begin so, without repetitions.
-fn printed(env: &TestEnvironment, job: &str, start: &str) -> Vec<String> {
+pub fn printed(env: &TestEnvironment, job: &str, start: &str) -> Vec<String> {
     assert_eq!(env.status(job), "Succeeded", "{}", env.logs(job).join("\n"));
     let log = env.paddlectl(&["logs", "--raw", job]).ok().stdout;
     let mut lines: Vec<String> = log
@@ -228,14 +265,15 @@ fn printed(env: &TestEnvironment, job: &str, start: &str) -> Vec<String> {
 fn synchronous_jobs_whose_processes_are_killed_end_with_the_same_bits() {
     let Some(env) = user() else { return };
     disturb(&env, "calm", GATED, &[]);
-    let expected = printed(&env, "calm", "model ");
-    assert_eq!(expected.len(), 1);
+    let expected = (printed(&env, "calm", "model "), printed(&env, "calm", "drawn "));
+    assert_eq!((expected.0.len(), expected.1.len()), (1, 2));
     for seed in seeds() {
         let kills = kills(seed);
         println!("seed {seed}: {kills:?}");
         let job = format!("rough-{seed}");
         disturb(&env, &job, GATED, &kills);
-        assert_eq!(printed(&env, &job, "model "), expected, "seed {seed}: {kills:?}");
+        let found = (printed(&env, &job, "model "), printed(&env, &job, "drawn "));
+        assert_eq!(found, expected, "seed {seed}: {kills:?}");
     }
 }
 
