@@ -22,3 +22,5 @@ mod resume;
 mod ten_trainers;
 #[path = "data/training.rs"]
 mod training;
+#[path = "data/wide_and_deep.rs"]
+mod wide_and_deep;

@@ -91,9 +91,6 @@ class Program:
         layers = [torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1)]
         model = torch.nn.Sequential(*layers)
         optimizer = DistributedOptimizer(torch.optim.Adam(model.parameters(), 0.01), session)
-        if optimizer not in session.optimizers:
-            optimizer.fetch = lambda: None
-            session.optimizers.append(optimizer)
         schedule, mean = self.schedule(optimizer), torch.optim.swa_utils.AveragedModel(model)
         loader = self.loader(Samples())
         batches = session.batches(loader, EPOCHS, keep=[model, schedule, mean])

@@ -19,16 +19,17 @@ pub fn root() -> PathBuf {
 /// The folder of a virtual environment with the wheel, made once; the wheel's own tests use the same.
 pub fn virtual_environment() -> Option<&'static Path> {
     static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    MADE.get_or_init(make_virtual_environment).as_deref()
+    MADE.get_or_init(|| make_virtual_environment("bare")).as_deref()
 }
 
-fn make_virtual_environment() -> Option<PathBuf> {
+/// `None`, with a message, if its packages cannot be installed here.
+pub fn make_virtual_environment(name: &str) -> Option<PathBuf> {
     let script = root().join("crates/py/tests/environment.sh");
     let mut command = Command::new("bash");
-    command.arg(script).arg("bare");
+    command.arg(script).arg(name);
     let made = command.output().unwrap();
     if made.status.code() == Some(UNAVAILABLE) {
-        eprintln!("skipped: the wheel's environment cannot be made here, pip finds no packages");
+        eprintln!("skipped: the environment `{name}` cannot be made here, pip finds no packages");
         return None;
     }
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -38,11 +39,14 @@ fn make_virtual_environment() -> Option<PathBuf> {
 
 /// A user who has activated the environment.
 pub fn user() -> Option<TestEnvironment> {
-    let folder = virtual_environment()?;
+    Some(user_of(virtual_environment()?))
+}
+
+pub fn user_of(folder: &Path) -> TestEnvironment {
     let mut env = TestEnvironment::new();
     env.search_first(folder.join("bin"));
     env.set("VIRTUAL_ENV", folder.to_str().unwrap());
-    Some(env)
+    env
 }
 
 /// A folder of the user on the cluster, as the jobs will see it.

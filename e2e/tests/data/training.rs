@@ -4,7 +4,7 @@ use std::process::Command;
 
 use e2e::TestEnvironment;
 
-use crate::examples::{UNAVAILABLE, root, user, virtual_environment};
+use crate::examples::{make_virtual_environment, root, user, user_of, virtual_environment};
 
 /// Runs the Python that the trainers run.
 fn python(args: &[&str]) -> String {
@@ -118,19 +118,7 @@ fn word2vec_learns_more_than_frequencies() {
 
 /// A user with PaddlePaddle beside the wheel; `None`, with a message, if it cannot be installed.
 fn user_of_paddle() -> Option<TestEnvironment> {
-    let script = root().join("crates/py/tests/environment.sh");
-    let made = Command::new("bash").arg(script).arg("paddle").output().unwrap();
-    if made.status.code() == Some(UNAVAILABLE) {
-        eprintln!("skipped: PaddlePaddle cannot be installed here");
-        return None;
-    }
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let folder = String::from_utf8(made.stdout).unwrap();
-    let folder = folder.trim_end();
-    let mut env = TestEnvironment::new();
-    env.search_first(format!("{folder}/bin").into());
-    env.set("VIRTUAL_ENV", folder);
-    Some(env)
+    Some(user_of(&make_virtual_environment("paddle")?))
 }
 
 /// The held-out losses the trainers printed.
