@@ -69,7 +69,7 @@ fn a_running_server_shows_its_state() {
 fn damaged_checkpoints_are_named() {
     let env = TestEnvironment::new();
     let step = env.folder("checkpoints/j_1/step-000000000005");
-    fs::write(step.join("server-0-of-1"), "PDLCKPT3 cut off").unwrap();
+    fs::write(step.join("server-0-of-1"), "not a checkpoint").unwrap();
     for program in ["paddlectl", "paddle"] {
         let list = env.run(program, &["pserver", "checkpoints", "checkpoints"]);
         assert_eq!(list.code, Some(1), "{list}");
