@@ -69,9 +69,14 @@ class Batches(Loop):
         self._generators = keeping.generators(loader, kept)
         self._objects = keeping.objects(kept, session.optimizers)
         self._names = [*self._generators.names, *self._objects.names]
+        self._iterator: Iterator[Any] | None = None
+        self._window: _Window | None = None
         self._replay: _Moment | None = None
+        # Of each epoch that may be repeated: the random generators when it began.
+        self._starts: dict[int, list[bytes]] = {}
+        self._next_epoch = 0
+        self._ends_to_replay = 0
         self._has_ended_steps = False
-        self._forget()
         self.epoch = 0
         self.index = -1
 
@@ -171,12 +176,9 @@ class Batches(Loop):
         self.epoch, self.index, self._next_epoch = epoch, -1, epoch + 1
 
     def _forget(self) -> None:
-        self._iterator: Iterator[Any] | None = None
-        self._next_epoch = 0
-        self._starts: dict[int, list[bytes]] = {}
-        self._window: _Window | None = None
-        self._replay = None
-        self._ends_to_replay = 0
+        self._iterator, self._window, self._replay = None, None, None
+        self._starts = {}
+        self._next_epoch = self._ends_to_replay = 0
 
     def _go_back(self, generators: list[bytes], objects: list[bytes]) -> None:
         """To where this trainer was at its step."""

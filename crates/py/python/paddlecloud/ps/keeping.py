@@ -58,7 +58,7 @@ def generators(loader: Any, kept: Iterable[Any]) -> Parts:
         Part("numpy.random", np.random.get_state, np.random.set_state),
     ]
     for name in ("torch", "paddle"):
-        framework = sys.modules.get(name)
+        framework: Any = sys.modules.get(name)
         if hasattr(framework, "get_rng_state"):
             parts.append(Part(name, framework.get_rng_state, framework.set_rng_state))
     found = {id(item): item for item in (*_of_loader(loader), *kept) if is_generator(item)}
@@ -198,8 +198,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, item: Any) -> Any:
         for name, make in (("torch", _torch_tensor), ("paddle", _paddle_tensor)):
-            framework = sys.modules.get(name)
-            if framework is not None and isinstance(item, getattr(framework, "Tensor", ())):
+            kind: Any = getattr(sys.modules.get(name), "Tensor", ())
+            if isinstance(item, kind):
                 return make, (item.detach().cpu().numpy(),)
         return NotImplemented
 

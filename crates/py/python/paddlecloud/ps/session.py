@@ -489,8 +489,8 @@ class Session:
 
     def _targets(self, names: str | Sequence[str] | None, out: Any) -> tuple[list[tuple[str, Floats]], Any]:
         if isinstance(names, str):
-            found = self._target(names, out)
-            return [(names, found)], found if out is None else out
+            array = self._target(names, out)
+            return [(names, array)], array if out is None else out
         names = list(self._shapes) if names is None else names
         given = out or {}
         found = {name: self._target(name, given.get(name)) for name in names}
