@@ -2,13 +2,14 @@
 //!
 //! It must neither panic nor use more memory than its limit, whatever sizes the requests claim.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use paddlecloud_pserver::hello::Identity;
 use paddlecloud_pserver::message::{
     DenseSpec, Encoding, Entry, EntryKind, Init, Limits, Origin, Request, Session, TableSpec, TensorId,
 };
-use paddlecloud_pserver::optimizer::{Optimizer, Rule};
+use paddlecloud_pserver::optimizer::{Optimizer, Progress, Rule};
 use paddlecloud_pserver::server::{Config, Server};
 use paddlecloud_pserver::steps::Mode;
 use paddlecloud_pserver::wire::Frame;
@@ -52,15 +53,16 @@ pub fn session(mode: Mode) -> Vec<u8> {
     let table = TableSpec {
         name: "emb".into(),
         row: 2,
-        optimizer,
+        optimizer: optimizer.clone(),
         init: Init::Zero,
         seed: 1,
         limits: Limits::default(),
     };
+    let pushed = Arc::new(optimizer.clone());
     let entry = |tensor, kind| Entry {
         tensor,
-        rate: None,
-        optimizer: None,
+        rate: Some(0.5),
+        optimizer: Some(Arc::clone(&pushed)),
         samples: 0,
         kind,
     };
@@ -153,6 +155,29 @@ pub fn session(mode: Mode) -> Vec<u8> {
                 epoch,
                 step: 1,
                 number: 1,
+            },
+            0,
+        ),
+        (
+            Request::State {
+                epoch,
+                step: 1,
+                tensor: 0,
+            },
+            0,
+        ),
+        (
+            Request::SetState {
+                tensor: 0,
+                progress: Progress::default(),
+            },
+            20,
+        ),
+        (
+            Request::Reject {
+                epoch,
+                step: 1,
+                reason: "rates".into(),
             },
             0,
         ),

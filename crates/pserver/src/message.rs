@@ -12,7 +12,7 @@ use crate::optimizer::{Optimizer, OutOfRange, Range, ranged};
 use crate::steps::Mode;
 
 pub use crate::refusal::{Code, Refused, reply};
-pub use crate::tensor_name::{NameError, check_name};
+pub use crate::tensor_name::{NameError, check_name, file_name, name_of_file};
 pub use field::Field;
 pub use request::Request;
 

@@ -3,12 +3,18 @@
 
 #[path = "pserver/checkpoints.rs"]
 mod checkpoints;
+#[path = "pserver/contradictions.rs"]
+mod contradictions;
 #[path = "pserver/counters.rs"]
 mod counters;
 #[path = "pserver/eviction.rs"]
 mod eviction;
 #[path = "pserver/fuzz.rs"]
 mod fuzz;
+#[path = "pserver/models.rs"]
+mod models;
+#[path = "pserver/optimizers.rs"]
+mod optimizers;
 #[path = "pserver/restarts.rs"]
 mod restarts;
 #[path = "pserver/resume.rs"]

@@ -30,7 +30,7 @@ pub use compress::Gradients;
 use declarations::Declaration;
 pub use link::{Link, LinkConfig, Listener, Sink};
 pub use model::{
-    ModelError, is_table, parameter_path, parameters, read_parameter, read_table, write_parameter,
+    ModelError, is_table, parameter_path, parameters, read_parameter, read_table, shapes, write_parameter,
     write_table,
 };
 pub use rows::Rows;

@@ -2,7 +2,9 @@
 //!
 //! A file begins with two 32-bit numbers (format 0, bytes per value) and the 64-bit number of values; the values
 //! follow. A table has two files: its rows in `<name>` and their ids in `<name>.ids`. `done` is written last and marks
-//! a complete model.
+//! a complete model. It lists the shapes of dense tensors; that of 2017 was empty.
+
+pub mod shapes;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -26,6 +28,8 @@ pub enum ModelError {
     Read { path: PathBuf, source: io::Error },
     #[error("`{}` is not a complete model: it has no file `done`", .0.display())]
     Incomplete(PathBuf),
+    #[error("cannot load `{}`: this session has no tensors; declare them first", .0.display())]
+    Undeclared(PathBuf),
     #[error("`{}` is not a parameter: {reason}", .path.display())]
     Format { path: PathBuf, reason: String },
 }
@@ -52,10 +56,12 @@ impl Client {
         }
         let mut names: Vec<String> = self.tensors.keys().cloned().collect();
         names.sort();
+        let mut shapes = Vec::new();
         for name in names {
             let path = folder.join(file_name(&name));
             match self.tensor(&name)?.kind.clone() {
-                KnownKind::Dense(layout, _) => {
+                KnownKind::Dense(layout, spec) => {
+                    shapes.push((name.clone(), spec.shape));
                     let mut values = vec![0.0; layout.elements as usize];
                     self.pull(&mut [(&name, &mut values)], true)?;
                     write_parameter(&path, &values).map_err(write(&path))?;
@@ -63,9 +69,7 @@ impl Client {
                 KnownKind::Table(_) => self.save_table(&name, &path)?,
             }
         }
-        File::create(&done)
-            .and_then(|file| file.sync_all())
-            .map_err(write(&done))?;
+        shapes::write(&done, &shapes).map_err(write(&done))?;
         Ok(())
     }
 
@@ -89,12 +93,20 @@ impl Client {
         if !folder.join(DONE).exists() {
             return Err(ModelError::Incomplete(folder.to_owned()).into());
         }
+        if self.tensors.is_empty() {
+            return Err(ModelError::Undeclared(folder.to_owned()).into());
+        }
+        let shapes = shapes::read(folder);
         let mut names: Vec<String> = self.tensors.keys().cloned().collect();
         names.sort();
         for name in names {
             let path = parameter_path(folder, &name);
             match &self.tensor(&name)?.kind {
-                KnownKind::Dense(..) => {
+                KnownKind::Dense(_, spec) => {
+                    if let Some(saved) = shapes.get(&name).filter(|saved| **saved != spec.shape) {
+                        let reason = format!("its shape is {saved:?}, that of `{name}` is {:?}", spec.shape);
+                        return Err(ModelError::Format { path, reason }.into());
+                    }
                     let values = read_parameter(&path)?;
                     self.assign(&name, &values, true)?;
                 }

@@ -1,5 +1,7 @@
 //! Every rule finds a minimum and decodes to itself; what happens to a gradient before and after a rule.
 
+mod references;
+
 use super::*;
 use crate::wire::{Reader, Writer};
 
@@ -184,4 +186,122 @@ fn a_value_shrinks_to_zero_and_stays() {
     let update = optimizer.begin(&mut Progress::default(), Pace::default());
     update.apply(&mut values, &mut [], &[0.0; 3]);
     assert_eq!(values, [1.5, 0.0, 0.0]);
+}
+
+#[test]
+fn every_constant_out_of_range_is_named() {
+    let adam = |beta1, beta2, epsilon| Rule::Adam {
+        beta1,
+        beta2,
+        epsilon,
+    };
+    let momentum = |momentum, dampening| Rule::Momentum {
+        momentum,
+        dampening,
+        nesterov: false,
+    };
+    let adagrad = |epsilon, lr_decay, initial| Rule::Adagrad {
+        epsilon,
+        lr_decay,
+        initial,
+    };
+    let bad = [
+        (
+            adam(1.0, 0.9, 0.0),
+            "`beta1` must be at least 0 and below 1, not 1",
+        ),
+        (
+            adam(0.9, 0.999_999_999, 0.0),
+            "`beta2` must be at least 0 and below 1, not 0.999999999",
+        ),
+        (
+            adam(0.9, -0.1, 0.0),
+            "`beta2` must be at least 0 and below 1, not -0.1",
+        ),
+        (
+            adam(0.9, 0.9, -1e-8),
+            "`epsilon` must be a finite number of at least 0, not -0.00000001",
+        ),
+        (
+            adam(f64::NAN, 0.9, 0.0),
+            "`beta1` must be at least 0 and below 1, not NaN",
+        ),
+        (
+            momentum(-0.5, 0.0),
+            "`momentum` must be a finite number of at least 0, not -0.5",
+        ),
+        (
+            momentum(0.5, f64::INFINITY),
+            "`dampening` must be a finite number, not inf",
+        ),
+        (
+            adagrad(0.0, -1.0, 0.0),
+            "`lr_decay` must be a finite number of at least 0, not -1",
+        ),
+        (
+            adagrad(0.0, 0.0, -1.0),
+            "`initial` must be a finite number of at least 0, not -1",
+        ),
+        (
+            Rule::AdaDelta {
+                rho: 1.5,
+                epsilon: 0.0,
+            },
+            "`rho` must be between 0 and 1, not 1.5",
+        ),
+        (
+            Rule::Ftrl {
+                beta: 1.0,
+                l1: -1.0,
+                l2: 0.0,
+            },
+            "`shrink1` must be a finite number of at least 0, not -1",
+        ),
+    ];
+    for (rule, message) in bad {
+        assert_eq!(
+            Optimizer::new(rule, 0.1).check().unwrap_err().to_string(),
+            message
+        );
+    }
+    for rate in [f32::NAN, -0.1, f32::INFINITY] {
+        let told = Optimizer::new(Rule::Sgd, rate).check().unwrap_err().to_string();
+        assert!(
+            told.starts_with("`lr` must be a finite number of at least 0, not "),
+            "{told}"
+        );
+    }
+    let changes: [fn(&mut Optimizer); 4] = [
+        |optimizer| optimizer.clip = -1.0,
+        |optimizer| optimizer.l1 = f32::NAN,
+        |optimizer| optimizer.l2 = -1.0,
+        |optimizer| optimizer.proximal_l1 = -1.0,
+    ];
+    for change in changes {
+        let mut optimizer = Optimizer::new(Rule::Sgd, 0.1);
+        change(&mut optimizer);
+        let mut head = Writer::new();
+        optimizer.encode(&mut head);
+        let head = head.finish();
+        assert!(matches!(
+            Optimizer::decode(&mut Reader::new(&head)),
+            Err(crate::wire::WireError::Constant(_))
+        ));
+    }
+    all_rules()
+        .into_iter()
+        .for_each(|rule| Optimizer::new(rule, 0.0).check().unwrap());
+}
+
+#[test]
+fn a_push_may_change_constants_but_not_the_state() {
+    for rule in all_rules() {
+        let declared = Optimizer::new(rule, 0.1);
+        for other in all_rules() {
+            let pushed = Optimizer::new(other, 0.2);
+            let same =
+                rule.name() == other.name() && declared.state_per_element() == pushed.state_per_element();
+            assert_eq!(pushed.continues(&declared), same, "{pushed} for {declared}");
+        }
+    }
 }

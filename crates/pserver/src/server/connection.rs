@@ -23,7 +23,7 @@ use crate::wire::{self, Frame, Writer, bytes_of, bytes_of_mut};
 
 pub(super) use opening::{serve, serve_shared};
 pub(super) use recorded::serve_bytes;
-use replies::{describe, encode_rollback, encode_standing, names, no_values, waits_for};
+use replies::{describe, encode_rollback, encode_standing, names, needs_values, no_values, waits_for};
 
 use super::checkpoints::Rollback;
 use super::{Server, State, refused};
@@ -322,8 +322,8 @@ impl<S: Read + Write> Connection<S> {
                     // After a rollback nobody sets the values of these tensors.
                     state.steps.check(sender)?;
                 }
-                if tensors.iter().any(|dense| !dense.progress().assigned) {
-                    return Ok(Verdict::Wait);
+                if let Some(dense) = tensors.iter().find(|dense| !dense.progress().assigned) {
+                    return needs_values(state, sender.trainer, step, &dense.name);
                 }
                 match is_observer {
                     true => Ok(Verdict::Accept),

@@ -22,7 +22,7 @@ impl Listener for Quiet {
 }
 
 /// Servers for a job, and what their clients need.
-struct Job {
+pub(crate) struct Job {
     addresses: Vec<String>,
     trainers: u32,
     mode: Mode,
@@ -31,7 +31,7 @@ struct Job {
 }
 
 impl Job {
-    fn new(servers: u32, trainers: u32, mode: Mode) -> Job {
+    pub(crate) fn new(servers: u32, trainers: u32, mode: Mode) -> Job {
         Job::with(servers, trainers, mode, server::Config::default())
     }
 
@@ -57,7 +57,7 @@ impl Job {
         }
     }
 
-    fn config(&self, trainer: u32, attempt: u32) -> Config {
+    pub(crate) fn config(&self, trainer: u32, attempt: u32) -> Config {
         Config {
             addresses: self.addresses.clone(),
             trainer,
@@ -79,7 +79,7 @@ impl Job {
         }
     }
 
-    fn connect(&self, trainer: u32, attempt: u32) -> Client {
+    pub(crate) fn connect(&self, trainer: u32, attempt: u32) -> Client {
         Client::connect(self.config(trainer, attempt)).unwrap()
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::message::reply;
 use crate::optimizer::{Progress, all_finite};
-use crate::steps::Verdict;
 use crate::stream::write_vectored;
 use crate::wire::{Frame, Writer, bytes_of, bytes_of_mut};
 
-use super::replies::{no_values, waits_for};
+use super::replies::{needs_values, no_values, waits_for};
 use super::{Connection, Fault, broken};
 
 impl<S: Read + Write> Connection<S> {
@@ -25,7 +24,7 @@ impl<S: Read + Write> Connection<S> {
                 state.steps.check(sender)?;
                 match dense.progress().assigned {
                     true => Ok(server.pull(state, sender, step)?),
-                    false => Ok(Verdict::Wait),
+                    false => needs_values(state, sender.trainer, step, &dense.name),
                 }
             },
             |state| match dense.progress().assigned {

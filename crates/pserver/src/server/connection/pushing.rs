@@ -9,7 +9,7 @@ use crate::steps::{Mode, Sender, Verdict};
 use crate::wire::Writer;
 
 use super::super::gradient::Pushed;
-use super::replies::{no_values, waits_for};
+use super::replies::{needs_values, no_values, waits_for};
 use super::{Connection, Fault, broken};
 
 impl<S: Read + Write> Connection<S> {
@@ -24,7 +24,7 @@ impl<S: Read + Write> Connection<S> {
         // First: after a rollback its tensors may be gone.
         self.server.state().steps.check(sender)?;
         let pushed = self.receive(entries)?;
-        self.wait_for_initial_values(sender, &pushed)?;
+        self.wait_for_initial_values(sender, step, &pushed)?;
         self.count(sender, step, part, pushed)?;
         self.done(&mut Writer::new())
     }
@@ -51,16 +51,16 @@ impl<S: Read + Write> Connection<S> {
     }
 
     /// A gradient that takes effect before the initial values are set would be overwritten by them.
-    fn wait_for_initial_values(&mut self, sender: Sender, pushed: &[Pushed]) -> Result<(), Fault> {
+    fn wait_for_initial_values(&mut self, sender: Sender, step: u64, pushed: &[Pushed]) -> Result<(), Fault> {
         let unready = || pushed.iter().find(|gradient| !gradient.has_target());
         self.wait(
             |state| {
                 // After a rollback nobody sets the values of these tensors.
                 state.steps.check(sender)?;
-                Ok(match unready() {
-                    Some(_) => Verdict::Wait,
-                    None => Verdict::Accept,
-                })
+                match unready() {
+                    Some(gradient) => needs_values(state, sender.trainer, step, gradient.tensor_name()),
+                    None => Ok(Verdict::Accept),
+                }
             },
             |_| no_values(unready().map_or("", Pushed::tensor_name)),
         )

@@ -1,8 +1,10 @@
 //! The contents of replies: the progress of a trainer, and what it waits for.
 
 use super::super::checkpoints::Rollback;
-use crate::message::{Field, Session};
-use crate::steps::Standing;
+use super::super::{State, refused};
+use crate::hello::OBSERVER;
+use crate::message::{Code, Field, Refused, Session};
+use crate::steps::{Standing, Verdict};
 use crate::wire::Writer;
 
 /// `start_epoch`: the epoch in which training last began without a checkpoint. `has_state`: the server has the trainer's
@@ -40,6 +42,21 @@ pub(super) fn describe(session: &Session) -> String {
 
 pub(super) fn waits_for(trainers: Vec<u32>, step: u64) -> String {
     format!("step {step} waits for {}", names(&trainers))
+}
+
+/// What a trainer does that needs a tensor without values: it waits for trainer 0, unless that one has ended without
+/// declaring the tensor, or cannot continue without this trainer.
+pub(super) fn needs_values(state: &State, trainer: u32, step: u64, tensor: &str) -> Result<Verdict, Refused> {
+    match trainer > 0 && trainer != OBSERVER && state.steps.has_ended(0, step) {
+        false => Ok(Verdict::Wait),
+        true => {
+            let message = format!(
+                "trainer {trainer} declares `{tensor}`, but trainer 0 ended step {step} without it: all trainers must \
+                 declare the same tensors"
+            );
+            Err(refused(Code::Other, message))
+        }
+    }
 }
 
 pub(super) fn no_values(tensor: &str) -> String {
