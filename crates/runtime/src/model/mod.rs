@@ -14,10 +14,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_pserver::client::{
-    ModelError, is_table, parameter_path, parameters, read_parameter, read_table, write_parameter,
+    ModelError, is_table, parameter_path, parameters, read_parameter, read_table, shapes, write_parameter,
     write_table,
 };
-use paddlecloud_pserver::message::check_name;
+use paddlecloud_pserver::message::{check_name, file_name, name_of_file};
 
 use crate::flags::{FlagError, nearest};
 
@@ -68,6 +68,9 @@ fn writing(path: &Path) -> impl FnOnce(io::Error) -> ConvertError {
     move |source| ConvertError::Write { path, source }
 }
 
+/// The shapes of dense parameters, where they are known.
+type Shapes = HashMap<String, Vec<u64>>;
+
 /// A parameter in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
@@ -86,7 +89,7 @@ impl Parameter {
     }
 
     fn write(&self, model: &Path, name: &str) -> Result<(), ConvertError> {
-        let path = parameter_path(model, name);
+        let path = model.join(file_name(name));
         match self {
             Parameter::Dense(values) => write_parameter(&path, values).map_err(writing(&path)),
             Parameter::Table { ids, rows } => Ok(write_table(&path, ids, rows)?),
@@ -139,6 +142,17 @@ impl Parameter {
         }
         Parameter::Table { ids, rows }
     }
+}
+
+/// The shape of a dense parameter: as it was saved, or flat.
+fn shape_of(name: &str, values: &[f32], shapes: &Shapes) -> Vec<usize> {
+    let saved = shapes
+        .get(name)
+        .map(|shape| shape.iter().map(|length| *length as usize));
+    let saved = saved.map(Iterator::collect::<Vec<_>>);
+    saved
+        .filter(|shape| shape.iter().product::<usize>() == values.len())
+        .unwrap_or_else(|| vec![values.len()])
 }
 
 fn row_length(ids: &[u64], rows: &[f32]) -> usize {
@@ -244,9 +258,10 @@ pub fn export(args: &[OsString]) -> Result<String, ConvertError> {
             exported.push((name, changed));
         }
     }
+    let shapes = shapes::read(&args.from);
     match format {
-        Format::Numpy => numpy::write(&args.to, &exported)?,
-        Format::Safetensors => safetensors::write(&args.to, &exported)?,
+        Format::Numpy => numpy::write(&args.to, &exported, &shapes)?,
+        Format::Safetensors => safetensors::write(&args.to, &exported, &shapes)?,
         Format::Text => text::write(&args.to, &exported)?,
     }
     Ok(format!(
@@ -334,7 +349,8 @@ fn files_ending(folder: &Path, ending: &str) -> Result<Vec<(String, PathBuf)>, C
             .to_str()
             .and_then(|name| name.strip_suffix(ending))
         {
-            files.push((name.to_owned(), entry.path()));
+            let name = name_of_file(name).unwrap_or_else(|| name.to_owned());
+            files.push((name, entry.path()));
         }
     }
     files.sort();

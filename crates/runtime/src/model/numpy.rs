@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::{ConvertError, Parameter, files_ending, paired, reading, row_length, writing};
+use super::{
+    ConvertError, Parameter, Shapes, file_name, files_ending, paired, reading, row_length, shape_of, writing,
+};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-pub fn write(folder: &Path, parameters: &[(String, Parameter)]) -> Result<(), ConvertError> {
+pub fn write(folder: &Path, parameters: &[(String, Parameter)], shapes: &Shapes) -> Result<(), ConvertError> {
     fs::create_dir_all(folder).map_err(writing(folder))?;
     let save = |name: String, kind: &str, shape: String, numbers: Vec<u8>| {
         let path = folder.join(name + ".npy");
@@ -19,14 +21,21 @@ pub fn write(folder: &Path, parameters: &[(String, Parameter)]) -> Result<(), Co
         match parameter {
             Parameter::Dense(values) => {
                 let numbers = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-                save(name.clone(), "<f4", format!("({},)", values.len()), numbers)?;
+                let lengths = shape_of(name, values, shapes);
+                let lengths: String = lengths.iter().map(|length| format!("{length},")).collect();
+                save(file_name(name), "<f4", format!("({lengths})"), numbers)?;
             }
             Parameter::Table { ids, rows } => {
                 let shape = format!("({}, {})", ids.len(), row_length(ids, rows));
                 let numbers = rows.iter().flat_map(|value| value.to_le_bytes()).collect();
-                save(name.clone(), "<f4", shape, numbers)?;
+                save(file_name(name), "<f4", shape, numbers)?;
                 let numbers = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-                save(format!("{name}.ids"), "<u8", format!("({},)", ids.len()), numbers)?;
+                save(
+                    format!("{}.ids", file_name(name)),
+                    "<u8",
+                    format!("({},)", ids.len()),
+                    numbers,
+                )?;
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The safetensors format: the length of a header, the header as JSON, then all numbers.
 
 use std::fs;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{ConvertError, Parameter, paired, reading, row_length, writing};
+use super::{ConvertError, Parameter, Shapes, paired, reading, row_length, shape_of, writing};
 
 /// One array of the file.
 struct Array<'a> {
@@ -30,11 +30,11 @@ impl Numbers<'_> {
     }
 }
 
-fn arrays(parameters: &[(String, Parameter)]) -> Vec<Array<'_>> {
+fn arrays<'a>(parameters: &'a [(String, Parameter)], shapes: &Shapes) -> Vec<Array<'a>> {
     let mut arrays = Vec::new();
     for (name, parameter) in parameters {
         let (values, shape) = match parameter {
-            Parameter::Dense(values) => (values, vec![values.len()]),
+            Parameter::Dense(values) => (values, shape_of(name, values, shapes)),
             Parameter::Table { ids, rows } => {
                 arrays.push(Array {
                     name: format!("{name}.ids"),
@@ -57,15 +57,18 @@ fn arrays(parameters: &[(String, Parameter)]) -> Vec<Array<'_>> {
     arrays
 }
 
-pub fn write(path: &Path, parameters: &[(String, Parameter)]) -> Result<(), ConvertError> {
-    let arrays = arrays(parameters);
+pub fn write(path: &Path, parameters: &[(String, Parameter)], shapes: &Shapes) -> Result<(), ConvertError> {
+    let arrays = arrays(parameters, shapes);
     let mut header = Map::new();
     let mut end = 0;
     for array in &arrays {
         let start = end;
         end += array.numbers.bytes();
         let entry = json!({"dtype": array.kind, "shape": array.shape, "data_offsets": [start, end]});
-        header.insert(array.name.clone(), entry);
+        if header.insert(array.name.clone(), entry).is_some() {
+            let reason = format!("two parameters would be `{}`", array.name);
+            return Err(writing(path)(io::Error::other(reason)));
+        }
     }
     let mut header = Value::Object(header).to_string();
     header.push_str(&" ".repeat(header.len().next_multiple_of(8) - header.len()));

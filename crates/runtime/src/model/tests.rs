@@ -117,3 +117,36 @@ fn an_unconvertible_model_is_explained() {
         "{error}"
     );
 }
+
+/// Names that a file cannot have, and one that would be the ids of a table.
+#[test]
+fn names_and_shapes_of_frameworks_survive_an_export() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = model(folder.path(), "pass-00000", &[1.0], &[], &[]);
+    let names = ["user/embedding", "100%", "größe", "done", "emb.ids"];
+    for name in names {
+        write_parameter(&saved.join(file_name(name)), &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    }
+    let shapes = names.map(|name| (name.to_owned(), vec![2, 3]));
+    shapes::write(&saved.join("done"), &shapes).unwrap();
+    for (format, to) in [TARGETS[0], TARGETS[2]] {
+        let to = folder.path().join(to);
+        let back = folder.path().join(format!("back-{format}"));
+        let [model, to, back] = [&saved, &to, &back].map(|path| path.to_str().unwrap());
+        export(&words(&["--format", format, model, to])).unwrap();
+        import(&words(&[to, back])).unwrap();
+        assert_eq!(files(Path::new(back)), files(&saved), "{format}");
+    }
+    let numpy = fs::read(folder.path().join("arrays/user%2Fembedding.npy")).unwrap();
+    assert!(String::from_utf8_lossy(&numpy).contains("'shape': (2,3,)"));
+    // A safetensors file has one name for both.
+    let to = folder.path().join("m.safetensors");
+    let [model, to] = [&saved, &to].map(|path| path.to_str().unwrap());
+    let told = export(&words(&[model, to])).unwrap_err().to_string();
+    assert!(told.ends_with("two parameters would be `emb.ids`"), "{told}");
+    fs::remove_file(saved.join(file_name("emb.ids"))).unwrap();
+    export(&words(&[model, to])).unwrap();
+    let text = fs::read(to).unwrap();
+    assert!(String::from_utf8_lossy(&text).contains(r#""user/embedding":{"data_offsets""#));
+    assert!(String::from_utf8_lossy(&text).contains(r#""shape":[2,3]"#));
+}

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::{ConvertError, Format, Parameter, files_ending, reading, row_length, writing};
+use super::{ConvertError, Format, Parameter, file_name, files_ending, reading, row_length, writing};
 
 /// The first line of a table, by which an empty one is recognized too.
 const TABLE: &str = "# id row";
@@ -12,7 +12,7 @@ const TABLE: &str = "# id row";
 pub fn write(folder: &Path, parameters: &[(String, Parameter)]) -> Result<(), ConvertError> {
     fs::create_dir_all(folder).map_err(writing(folder))?;
     for (name, parameter) in parameters {
-        let path = folder.join(format!("{name}.txt"));
+        let path = folder.join(format!("{}.txt", file_name(name)));
         let write = || {
             let mut file = BufWriter::new(fs::File::create(&path)?);
             match parameter {
