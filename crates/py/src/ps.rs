@@ -202,7 +202,11 @@ impl PsClient {
                 "topk" => Gradients::TopK(keep),
                 _ => Gradients::F32,
             },
-            patience: Duration::from_secs_f64(patience),
+            patience: Duration::try_from_secs_f64(patience).map_err(|_| {
+                PyValueError::new_err(format!(
+                    "`patience` must be a number of seconds of at least 0, not {patience}"
+                ))
+            })?,
             listener: watch.clone(),
         };
         let client = py

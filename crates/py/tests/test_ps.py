@@ -107,7 +107,7 @@ class TestDense:
             alone.push({"w": np.zeros(3, F)})
         with pytest.raises(ValueError, match="there is no table `w`"):
             alone.lookup("w", [1])
-        with pytest.raises(ps.Error, match=r"shape \[2\]; another declaration says shape \[5\]"):
+        with pytest.raises(ps.Error, match=r"`w` is declared as shape \[2\]; another declaration says shape \[5\]"):
             alone.create("w", np.zeros(5, F))
 
     def test_other_arrays_are_copied_and_that_is_said_once(self, alone, capfd):

@@ -138,8 +138,8 @@ impl TableArgs {
         };
         init.check().map_err(refused)?;
         let optimizer = optimizer.parse()?;
-        let rows = match limits.whole("bytes")? {
-            0 => limits.whole("rows")?,
+        let rows = match limits.whole("max_bytes")? {
+            0 => limits.whole("max_rows")?,
             bytes => bytes / bytes_of_row(row, &optimizer),
         };
         Ok(TableSpec {

@@ -54,7 +54,14 @@ def writable(value: Any, what: str) -> Floats:
 
 def ids(value: Any) -> npt.NDArray[np.uint64]:
     """Row ids; negative ones stand for the upper half of the 64-bit numbers."""
-    found = view(value)
+    try:
+        found = view(value)
+    except OverflowError:
+        raise ValueError("ids must fit into 64 bits") from None
+    if found.size == 0 and not isinstance(value, np.ndarray):
+        found = found.astype(np.int64)  # numpy's type of an empty list
+    if found.dtype == object and all(isinstance(each, int) for each in found.flat):
+        raise ValueError("ids must fit into 64 bits")
     if found.dtype.kind not in "iu":
         raise TypeError(f"ids must be integers, not {found.dtype}")
     if found.dtype.itemsize != 8:

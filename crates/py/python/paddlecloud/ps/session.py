@@ -165,8 +165,8 @@ class Session:
         init = Uniform() if init is None else init
         limits = {
             "admit_after": float(admit_after),
-            "rows": float(max_rows),
-            "bytes": float(max_bytes),
+            "max_rows": float(max_rows),
+            "max_bytes": float(max_bytes),
             "evict": float(evict),
             "idle_steps": float(idle_steps),
         }
