@@ -12,6 +12,7 @@ pub mod hello;
 pub mod message;
 pub mod optimizer;
 pub mod placement;
+mod planted;
 mod refusal;
 mod saving;
 pub mod schedule;
@@ -22,3 +23,7 @@ pub mod steps;
 mod stream;
 mod tensor_name;
 pub mod wire;
+
+#[cfg(test)]
+#[path = "../tests/crashes/mod.rs"]
+mod crashes;

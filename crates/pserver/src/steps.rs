@@ -242,6 +242,13 @@ impl Steps {
         (all_ready && !of_step.is_empty()).then_some(of_step)
     }
 
+    /// Whether a trainer is ready with the current step, which others have not ended.
+    pub fn is_ahead(&self, trainer: u32) -> bool {
+        let member = self.members.get(trainer as usize);
+        self.mode == Mode::Sync
+            && member.is_some_and(|member| member.left.is_none() && member.next > self.step)
+    }
+
     /// Records that the current step has changed the model.
     pub fn committed(&mut self) {
         self.step += 1;

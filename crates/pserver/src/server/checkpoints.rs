@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 
 use crate::checkpoint::CheckpointError;
 use crate::message::{Code, Field, Origin, Refused};
+use crate::planted::Planted;
 use crate::steps::Mode;
 use crate::wire::Writer;
 
@@ -143,6 +144,7 @@ impl Server {
         let tensors = self.all_tensors();
         // The checkpoint of step 0 is taken when that step ends: after a rollback, its lookups are repeated.
         let sightings = match step {
+            _ if self.has_bug(Planted::ForgetsSightings) => Vec::new(),
             0 => Vec::new(),
             _ => tensors.iter().filter_map(Tensor::sightings).collect(),
         };
@@ -272,6 +274,9 @@ impl Server {
     fn states_to_save(&self, state: &State, step: u64) -> Vec<(u32, TrainerState)> {
         let is_sync = state.steps.mode() == Mode::Sync;
         let is_saved = |trainer: u32, kept: &TrainerState| {
+            if self.has_bug(Planted::ForgetsStates) {
+                return false;
+            }
             // What is saved as step 0 is taken when that step ends: the states are already of step 1.
             !is_sync || (kept.step <= step && trainer % self.config.servers == self.config.index)
         };
@@ -279,6 +284,11 @@ impl Server {
         kept.filter_map(|(trainer, kept)| Some((trainer as u32, kept.clone()?)))
             .filter(|(trainer, kept)| is_saved(*trainer, kept))
             .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn wait_for_writer(&self) {
+        self.checkpoints().wait();
     }
 
     pub(super) fn checkpoint_outcome(&self) -> CheckpointOutcome {
@@ -373,7 +383,9 @@ impl Server {
         }
         // It still needs the tensors as they are.
         self.checkpoints().wait();
-        state.pending.iter_mut().for_each(Vec::clear);
+        if !self.has_bug(Planted::KeepsPending) {
+            state.pending.iter_mut().for_each(Vec::clear);
+        }
         state.rejected = None;
         state.kept.fill(None);
         if checkpoint.is_some() {
@@ -389,6 +401,7 @@ impl Server {
             state.steps.restore_progress(&next);
         }
         self.checkpoints().forget_base();
+        state.is_loaded = checkpoint.is_some();
         state.resumed = other_run.map(|chosen| chosen.step);
         if let Some(chosen) = other_run {
             state.adopt_states();

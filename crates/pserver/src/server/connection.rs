@@ -1,5 +1,6 @@
 //! Serves one connection in its own thread: reads requests, calls the server, writes replies. Shares only the server.
 
+mod declaring;
 mod leaving;
 mod opening;
 mod optimizers;
@@ -55,6 +56,8 @@ struct Connection<S> {
     identity: Identity,
     /// Bytes of the current request's body that have not been read.
     unread: u64,
+    /// The epoch in which this client joined.
+    joined: Option<u64>,
 }
 
 fn send(stream: &mut impl Write, kind: u8, head: &[u8]) -> io::Result<()> {
@@ -126,18 +129,13 @@ impl<S: Read + Write> Connection<S> {
         let server = Arc::clone(&self.server);
         match request {
             Request::Join { session } => self.join(session),
-            Request::CreateDense { spec, place } => {
-                server.check_new(&spec.name)?;
-                let place = server.create_dense(spec, place)?;
-                self.done(Writer::new().u32(place.id).u32(place.first))
-            }
-            Request::CreateTable { spec, place } => {
-                server.check_new(&spec.name)?;
-                let place = server.create_table(spec, place)?;
-                self.done(Writer::new().u32(place.id).u32(place.first))
-            }
+            Request::CreateDense { spec, place } => self.create_dense(spec, place),
+            Request::CreateTable { spec, place } => self.create_table(spec, place),
             Request::Assign { tensor, replace } => {
                 let dense = server.dense(tensor)?;
+                if replace {
+                    self.wait_for_own_step(None)?;
+                }
                 self.assign(&dense, replace)
             }
             Request::AssignRows { tensor, count } => self.assign_rows(tensor, count),
@@ -239,6 +237,7 @@ impl<S: Read + Write> Connection<S> {
         if state.steps.epoch() == 0 && state.steps.mode() != Mode::Sync {
             self.server.resume_alone(&mut state)?;
         }
+        self.joined = Some(state.steps.epoch());
         let is_restarted = state.steps.attempt(trainer) < attempt;
         let standing = state.steps.join(trainer, attempt)?;
         if is_restarted {
@@ -286,7 +285,7 @@ impl<S: Read + Write> Connection<S> {
                 let verdict = state.steps.ready(sender, step)?;
                 if verdict == Verdict::Accept {
                     // Before the commit, which may begin a checkpoint.
-                    state.kept[sender.trainer as usize] = sent.take();
+                    server.keep(state, sender.trainer, sent.take());
                     server.commit_if_complete(state);
                     server.changed.notify_all();
                 }

@@ -8,6 +8,7 @@ use crate::budget::OverBudget;
 use crate::dense::Dense;
 use crate::message::{Code, DenseSpec, Refused, TableSpec, TensorId};
 use crate::optimizer::Optimizer;
+use crate::planted::Planted;
 use crate::sparse::Table;
 
 use super::{Config, MAX_TENSORS, Server, Tensor, refused};
@@ -46,7 +47,8 @@ impl Server {
         let tensor = self.create(&spec.name, place, 0, |place| {
             let servers = self.config.servers;
             let table = Table::new(spec.clone(), place, servers, shards, &self.budget, &self.saving)?;
-            let table = table.by_step(self.is_synchronous.load(Ordering::Relaxed));
+            let by_step = self.is_synchronous.load(Ordering::Relaxed);
+            let table = table.by_step(by_step && !self.has_bug(Planted::EvictsAtOnce));
             Ok(Tensor::Table(Arc::new(table)))
         })?;
         let Tensor::Table(found) = &tensor else {

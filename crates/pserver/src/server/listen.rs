@@ -181,6 +181,10 @@ fn serve<S: AsFd + Send + 'static>(
     };
     let server = Arc::clone(server);
     let held = open.add(&stream);
+    // Accepted while the server was being stopped.
+    if open.is_stopped.load(Ordering::SeqCst) {
+        return;
+    }
     let work = move || {
         serve(server, stream);
         drop(held);

@@ -14,6 +14,8 @@ mod stat;
 mod trainer_state;
 
 use std::collections::{BTreeSet, HashMap};
+#[cfg(test)]
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
@@ -22,6 +24,8 @@ use crate::budget::{Budget, OverBudget};
 use crate::dense::Dense;
 use crate::hello::{RunSecret, random};
 use crate::message::{Code, Refused, Session, TableSpec, TensorId};
+#[cfg(test)]
+use crate::planted::Planted;
 use crate::saving::Saving;
 use crate::sparse::{SLAB_BYTES, Table};
 use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
@@ -104,6 +108,8 @@ pub struct Server {
     tensors: RwLock<Tensors>,
     saving: Arc<Saving>,
     checkpoints: CheckpointsLock,
+    #[cfg(test)]
+    pub(crate) planted: OnceLock<crate::planted::Planted>,
     /// The mode of the session, for tables: known before the first one is created.
     is_synchronous: AtomicBool,
     /// Asynchronous pushes hold the read lock from when they are counted until they have changed the model. A
@@ -122,6 +128,8 @@ struct State {
     kept: Vec<Option<TrainerState>>,
     /// The servers that took part in the latest rollback.
     formed: Option<(Vec<u64>, Rollback)>,
+    /// The tensors are those of a checkpoint, and of the steps since.
+    is_loaded: bool,
     /// The step at which this run continues another one, until that step has ended.
     resumed: Option<u64>,
     /// Why the current step cannot be committed, until a trainer joins again or training is rolled back.
@@ -194,6 +202,7 @@ impl Server {
                 pending: (0..config.trainers).map(|_| Vec::new()).collect(),
                 kept: vec![None; config.trainers as usize],
                 formed: None,
+                is_loaded: false,
                 resumed: None,
                 rejected: None,
                 start_epoch: 0,
@@ -204,6 +213,8 @@ impl Server {
             tensors: RwLock::default(),
             saving: Arc::default(),
             checkpoints: CheckpointsLock::default(),
+            #[cfg(test)]
+            planted: OnceLock::new(),
             is_synchronous: AtomicBool::new(true),
             gate: RwLock::default(),
             config,
@@ -230,6 +241,22 @@ impl Server {
         while !state.steps.all_left() || state.connected > 0 {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Waits until no trainer is connected and no checkpoint is being written: a process that was killed does neither.
+    #[cfg(test)]
+    pub(crate) fn wait_until_idle(&self) {
+        let mut state = self.state();
+        while state.connected > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.wait_for_writer();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plant(&self, bug: Planted) {
+        self.planted.set(bug).expect("one bug at a time");
     }
 
     /// Counts an opened (+1) or closed (-1) connection of a trainer.
@@ -298,8 +325,9 @@ impl Server {
         let Some(participants) = state.steps.participants() else {
             return;
         };
-        // The very first state is saved too, so that there is always one to roll back to.
-        if state.steps.step() == 0 {
+        // The very first state is saved too, so that there is always one to roll back to. Once: while its files are
+        // replaced, there would be none.
+        if state.steps.step() == 0 && !state.is_loaded {
             self.checkpoint_if_due(state, 0);
         }
         let mean = state.session.as_ref().is_some_and(|session| session.mean);

@@ -26,13 +26,13 @@ impl Server {
         tensors.iter().flat_map(|tensor| [tensor.name(), "\0"]).collect()
     }
 
+    pub(super) fn has_tensor(&self, name: &str) -> bool {
+        self.tensors().by_name.contains_key(name)
+    }
+
     /// Before its first step, a run that continues another one declares the tensors of the checkpoint, and no others.
-    pub(super) fn check_new(&self, name: &str) -> Result<(), Refused> {
-        let state = self.state();
+    pub(super) fn check_new(&self, state: &State, name: &str) -> Result<(), Refused> {
         let Some(step) = state.resumed else { return Ok(()) };
-        if self.tensors().by_name.contains_key(name) {
-            return Ok(());
-        }
         let message = format!(
             "the checkpoint of step {step}, at which this run continues another one, has no `{name}`: it is of another model"
         );

@@ -65,6 +65,7 @@ fn converse(server: Arc<Server>, stream: impl Read + Write, accepted: Accepted) 
         stream,
         identity: accepted.identity,
         unread: 0,
+        joined: None,
     };
     if connection.welcome(accepted.proof).is_err() {
         return;

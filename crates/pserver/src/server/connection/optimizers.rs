@@ -58,6 +58,7 @@ impl<S: Read + Write> Connection<S> {
     }
 
     pub(super) fn set_state(&mut self, tensor: u32, progress: Progress) -> Result<(), Fault> {
+        self.wait_for_own_step(None)?;
         let dense = self.server.dense(tensor)?;
         let elements = dense.local_elements * dense.slots();
         self.expect_body(4 * elements as u64)?;

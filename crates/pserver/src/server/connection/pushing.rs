@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::sync::{Arc, PoisonError};
 
 use crate::message::{Code, Entry, Refused};
+use crate::planted::Planted;
 use crate::steps::{Mode, Sender, Verdict};
 use crate::wire::Writer;
 
@@ -18,11 +19,14 @@ impl<S: Read + Write> Connection<S> {
         epoch: u64,
         step: u64,
         part: u32,
-        entries: Vec<Entry>,
+        mut entries: Vec<Entry>,
     ) -> Result<(), Fault> {
         let sender = self.sender(epoch);
         // First: after a rollback its tensors may be gone.
         self.server.state().steps.check(sender)?;
+        if step > 0 && self.server.has_bug(Planted::IgnoresLaterRates) {
+            entries.iter_mut().for_each(|entry| entry.rate = None);
+        }
         let pushed = self.receive(entries)?;
         self.wait_for_initial_values(sender, step, &pushed)?;
         self.count(sender, step, part, pushed)?;

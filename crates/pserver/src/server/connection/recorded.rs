@@ -16,6 +16,7 @@ pub(in crate::server) fn serve_bytes(server: Arc<Server>, identity: Identity, re
         stream: Recorded(requests),
         identity,
         unread: 0,
+        joined: None,
     };
     while let Ok(true) = connection.serve_one() {}
 }

@@ -14,6 +14,7 @@ const MAX_SCAN: u32 = 1 << 16;
 
 impl<S: Read + Write> Connection<S> {
     pub(super) fn assign_rows(&mut self, tensor: u32, count: u32) -> Result<(), Fault> {
+        self.wait_for_own_step(None)?;
         let table = self.server.table(tensor)?;
         let elements = count as usize * table.row();
         self.expect_body(8 * u64::from(count) + 4 * elements as u64)?;
