@@ -5,6 +5,7 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -159,6 +160,31 @@ def test_a_restarted_trainer_does_not_reset_the_model(tmp_path, capfd):
         if step == 2:
             second.assign("w", np.full(1, 5, F))
             assert second.pull("w").tolist() == [5], "training has begun"
+
+
+def test_a_restarted_trainer_passes_the_barriers_before_its_first_step():
+    """The other trainer has passed them and does not come back."""
+    addresses = [_native.ps_serve(2, "hush")]
+
+    def session(trainer, attempt):
+        watchdog = Watchdog(0)
+        arguments = (addresses, trainer, 2, attempt, "hush", "sync", 0, True, "", 0, 20.0, watchdog.on_wait)
+        joined = Session(_native.PsClient(*arguments), Job(addresses, trainer, 2, attempt, "hush"), "sync", watchdog)
+        joined.create("w", np.zeros(1, F), ps.SGD(1.0))
+        return joined
+
+    def both(call, sessions):
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(call, sessions))
+
+    first = [session(0, 1), session(1, 1)]
+    both(lambda one: one.barrier(), first)
+    both(lambda one: one.push_pull({"w": np.ones(1, F)}), first)
+    restarted = session(0, 2)
+    restarted.barrier()
+    ended = both(lambda one: one.push_pull({"w": np.ones(1, F)})["w"].tolist(), [restarted, first[1]])
+    assert ended == [[-2], [-2]]
+    both(lambda one: one.barrier(), [restarted, first[1]])
 
 
 def test_what_a_restart_does_not_restore_is_said(capfd):

@@ -109,6 +109,8 @@ class Session:
         self.has_pushed = False
         self.restarted = self.step > 0 or bool(job.resume)
         self._is_before_training = self.restarted
+        # The other trainers have passed the barriers that the program of a later attempt comes to before it trains.
+        self._is_behind = self.step > 0 and job.attempt > 1
         self.mode = mode
         self.run = job.run
         self.trainer = job.trainer
@@ -414,8 +416,9 @@ class Session:
         return self._in_background(self.pull, names, out=out)
 
     def barrier(self) -> None:
-        """Waits for all trainers that have not left."""
-        self._native.barrier()
+        """Waits for all trainers that have not left. One that was restarted passes those before its first step."""
+        if not (self._is_before_training and self._is_behind):
+            self._native.barrier()
 
     def assign(self, name: str, value: Any) -> None:
         """Replaces a tensor's values and clears its optimizer state."""
