@@ -84,14 +84,14 @@ from paddlecloud import ps
 
 gates = dict(gate.split("=") for gate in os.environ.get("GATES", "").split(",") if gate)
 session = ps.connect(mode="async", checkpoint_every=10)
-session.create("w", np.zeros(150_000, np.float32), ps.SGD(-1.0))
+session.create("w", np.zeros(150_000, np.float32), ps.SGD(1.0))
 
 for step in session.steps(60):
     gate = gates.get(str(step))
     if session.trainer == 1 and gate and os.path.exists(gate):
         print(f"at step {step}", flush=True)
         open(gate).read()
-    session.push({"w": np.ones(150_000, np.float32)})
+    session.push({"w": -np.ones(150_000, np.float32)})
 
 if session.trainer == 0:
     w = session.pull("w")
