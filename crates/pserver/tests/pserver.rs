@@ -15,6 +15,10 @@ mod fuzz;
 mod models;
 #[path = "pserver/optimizers.rs"]
 mod optimizers;
+#[path = "pserver/reading.rs"]
+mod reading;
+#[path = "pserver/remainders.rs"]
+mod remainders;
 #[path = "pserver/restarts.rs"]
 mod restarts;
 #[path = "pserver/resume.rs"]

@@ -19,6 +19,10 @@ impl Listener for Quiet {
     fn waiting(&self, _server: u32, message: &str) {
         self.0.lock().unwrap().push(message.to_owned());
     }
+
+    fn notice(&self, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
+    }
 }
 
 /// Servers for a job, and what their clients need.

@@ -1,7 +1,8 @@
-//! Requests that create tensors or replace what they hold: they belong to a step of their trainer.
+//! Requests that create tensors, and the wait of all requests that belong to a step of their trainer.
 //!
-//! A trainer may be ready with a step that others have not ended. What it does next belongs to the following step, and must
-//! neither be in the checkpoint that begins with it nor be changed by the gradients of the step before.
+//! A trainer may be ready with a step that others have not ended. What it does next belongs to the following step: what it
+//! creates must neither be in the checkpoint that begins with it nor be changed by the gradients of the step before, and what
+//! it reads must have them.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

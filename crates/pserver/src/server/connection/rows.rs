@@ -52,6 +52,7 @@ impl<S: Read + Write> Connection<S> {
         let mut ids = vec![0; count as usize];
         self.read_body(bytes_of_ids_mut(&mut ids))?;
         if !train {
+            self.wait_for_own_step(None)?;
             table.lookup(&ids, Purpose::Evaluate, &mut rows)?;
             return self.done_with(&mut Writer::new(), &[bytes_of(&rows)]);
         }
@@ -94,6 +95,7 @@ impl<S: Read + Write> Connection<S> {
         changed_since: u64,
     ) -> Result<(), Fault> {
         self.expect_body(0)?;
+        self.wait_for_own_step(None)?;
         let table = self.server.table(tensor)?;
         let limit = limit.clamp(1, MAX_SCAN) as usize;
         let row = table.row();
