@@ -1,6 +1,6 @@
 """Measures the parameter server beside its peers: two servers and two workers on loopback, a process each.
 
-    cargo xtask bench pserver [--only dense sparse memory connections ctr] [--rounds N] [--small]
+    cargo xtask bench pserver [--only dense sparse checkpoints memory connections ctr] [--rounds N] [--small]
     python3 crates/py/bench/bench_pserver.py --wheel FILE ...     # without cargo and without an index
 
 Systems take turns, round by round, and the medians are printed. Throughput is what both workers move together; CPU is that of all
@@ -204,6 +204,35 @@ def sparse(options):
         race(["ours", "shared", "bare", *peers("torch")], settings, steps, options.rounds, show)
 
 
+# ---- checkpoints -----------------------------------------------------------------------------------------------------------------
+
+
+def checkpoints(options):
+    """How long the steps of a trainer take while its servers write checkpoints, beside those of one without."""
+    rows, every, steps = (1_000_000 if options.small else 10_000_000), 200, 1_000
+    print(
+        f"\n{rows:,} rows of 16 with Adagrad, 10,000 ids a step, Zipf\n"
+        f"  checkpoint every   median ms   p99 ms   longest ms   slower than 2 x the median",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as folder:
+        for interval in (0, every):
+            servers = [Child("ours_server", index=index, servers=2, trainers=1) for index in range(2)]
+            addresses = [server.hear() for server in servers]
+            run = {"rows": rows, "steps": steps, "folder": folder, "every": interval}
+            trainer = Child("checkpointed_worker", addresses=addresses, **run)
+            took = sorted(trainer.hear())
+            for child in (trainer, *servers):
+                child.end()
+            median = statistics.median(took)
+            slow = sum(each > 2 * median for each in took) / len(took)
+            quantile = took[len(took) * 99 // 100]
+            print(
+                f"  {interval or 'none':>16} {median * 1e3:11.2f} {quantile * 1e3:8.2f} {took[-1] * 1e3:12.1f} {slow:10.2%}",
+                flush=True,
+            )
+
+
 # ---- one server ------------------------------------------------------------------------------------------------------------------
 
 
@@ -368,7 +397,14 @@ def ctr(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"dense": dense, "sparse": sparse, "memory": memory, "connections": connections, "ctr": ctr}
+    parts = {
+        "dense": dense,
+        "sparse": sparse,
+        "checkpoints": checkpoints,
+        "memory": memory,
+        "connections": connections,
+        "ctr": ctr,
+    }
     parser.add_argument("--only", choices=parts, nargs="+", default=list(parts))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a tenth of the data")

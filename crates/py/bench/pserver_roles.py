@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import threading
+import time
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def ours_server(index, servers, trainers):
     park()
 
 
-def session_of(addresses, trainer, trainers, shares_memory):
+def session_of(addresses, trainer, trainers, shares_memory, mode="async", folder="", every=0):
     from paddlecloud import _native
     from paddlecloud.ps.job import Job, Watchdog
     from paddlecloud.ps.session import Session
@@ -64,10 +65,10 @@ def session_of(addresses, trainer, trainers, shares_memory):
     job = Job(addresses, trainer, trainers, 1, SECRET)
     watchdog = Watchdog(0)
     native = _native.PsClient(
-        addresses, trainer, trainers, 1, SECRET, "async", 0, False, "", 0, 60.0, watchdog.on_wait,
+        addresses, trainer, trainers, 1, SECRET, mode, 0, False, folder, every, 60.0, watchdog.on_wait,
         shares_memory=shares_memory,
     )
-    return Session(native, job, "async", watchdog)
+    return Session(native, job, mode, watchdog)
 
 
 shared_server = ours_server
@@ -101,6 +102,27 @@ def ours_worker(addresses, trainer, trainers, work, elements, rows, zipf, shares
             session.push_rows("emb", ids, gradients)
 
     measured(steps)
+
+
+def checkpointed_worker(addresses, rows, steps, folder, every):
+    """Creates all rows, then trains; tells the seconds of each step."""
+    from paddlecloud import ps
+
+    session = session_of(addresses, 0, 1, shares_memory=False, mode="sync", folder=folder if every else "", every=every)
+    session.table("emb", 16, ps.Adagrad(0.1))
+    for first in range(0, rows, 500_000):
+        session.lookup("emb", np.arange(first, min(rows, first + 500_000)))
+    draw, gradients, out = drawer(0, rows, zipf=True), np.full((IDS, 16), 1e-3, F), np.empty((IDS, 16), F)
+    took = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        ids = draw()
+        session.lookup("emb", ids, out=out)
+        session.push_rows("emb", ids, gradients)
+        session.end_step()
+        took.append(time.perf_counter() - start)
+    tell_parent(took)
+    park()
 
 
 def drawer(trainer, rows, zipf):
