@@ -403,8 +403,8 @@ impl Server {
         self.checkpoints().forget_base();
         state.is_loaded = checkpoint.is_some();
         state.resumed = other_run.map(|chosen| chosen.step);
+        state.adopt_states(&header.progress);
         if let Some(chosen) = other_run {
-            state.adopt_states();
             self.report_resumed(&chosen.folder, header.step, header.progress.len(), parts.len());
             // Complete, for there is no base: from now on the other run's files are not needed.
             self.begin_checkpoint(state, header.step);

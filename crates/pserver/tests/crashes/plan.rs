@@ -80,8 +80,10 @@ impl Plan {
             let others = [1, 2, 3, 5][random.below(4) as usize];
             (2 + random.below(steps - 4), if evicts { servers } else { others })
         });
+        // Every trainer declares every tensor.
+        let first_end = ends.iter().copied().min().unwrap_or(steps);
         let dense = (0..2 + random.below(3))
-            .map(|at| dense(&mut random, at, (every, ends[0])))
+            .map(|at| dense(&mut random, at, first_end))
             .collect();
         Plan {
             seed,
@@ -150,7 +152,7 @@ fn what(random: &mut Random, servers: u32) -> What {
     }
 }
 
-fn dense(random: &mut Random, at: u64, (every, end): (u64, u64)) -> DensePlan {
+fn dense(random: &mut Random, at: u64, end: u64) -> DensePlan {
     let elements = match random.below(120) {
         0 => 1_000_000,
         1..5 => 200_001,
@@ -159,12 +161,9 @@ fn dense(random: &mut Random, at: u64, (every, end): (u64, u64)) -> DensePlan {
         30..80 => 1 + random.below(300),
         _ => 1,
     };
-    // A run cannot be resumed at the step at which a tensor is created.
     let created = match random.one_in(3) {
         true => 0,
-        false => (1 + random.below(end - 2)..end)
-            .find(|step| !step.is_multiple_of(every))
-            .unwrap_or(0),
+        false => 1 + random.below(end - 2),
     };
     let optimizer = optimizer(random, true);
     let has_own_rate = random.one_in(2);
@@ -219,7 +218,7 @@ fn table(random: &mut Random, at: u64) -> TablePlan {
 fn optimizer(random: &mut Random, is_dense: bool) -> Optimizer {
     let mut schedule = Schedule::constant(0.05);
     schedule.counts = [Counts::Updates, Counts::Samples][random.below(2) as usize];
-    schedule.shape = match random.below(4) {
+    schedule.shape = match random.below(8) {
         0 => Shape::Constant,
         1 => Shape::Exponential {
             decay: 0.5,
@@ -227,6 +226,20 @@ fn optimizer(random: &mut Random, is_dense: bool) -> Optimizer {
             staircase: random.one_in(2),
         },
         2 => Shape::InverseTime { decay: 0.5, every: 9 },
+        3 => Shape::InversePower {
+            decay: 0.1,
+            power: 0.75,
+        },
+        4 => Shape::Linear {
+            slope: 0.001,
+            end: 0.01,
+        },
+        5 => Shape::Polynomial {
+            end: 0.001,
+            steps: 50,
+            power: 2.0,
+        },
+        6 => Shape::Piecewise(vec![(4, 0.03), (11, 0.01)]),
         _ => Shape::Cosine {
             end: 0.001,
             steps: 60,
@@ -238,7 +251,10 @@ fn optimizer(random: &mut Random, is_dense: bool) -> Optimizer {
     Optimizer {
         schedule,
         double: random.one_in(2),
+        l1: [0.0, 0.001][random.below(2) as usize],
         l2: [0.0, 0.01][random.below(2) as usize],
+        proximal_l1: [0.0, 0.001][random.below(2) as usize],
+        clip: [0.0, 0.5][random.below(2) as usize],
         average: match is_dense || random.one_in(2) {
             true => [0, 3][random.below(2) as usize],
             false => 0,
@@ -258,6 +274,11 @@ fn rules(random: &mut Random) -> Vec<Rule> {
             momentum: 0.9,
             dampening: [0.0, 0.1][random.below(2) as usize],
             nesterov: false,
+        },
+        Rule::Momentum {
+            momentum: 0.8,
+            dampening: 0.0,
+            nesterov: true,
         },
         Rule::Adagrad {
             epsilon,

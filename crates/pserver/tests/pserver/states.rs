@@ -128,3 +128,23 @@ fn a_state_beyond_the_limit_is_refused() {
     );
     end_step(&mut client);
 }
+
+#[test]
+fn a_trainer_that_has_left_gets_its_last_bytes_after_a_rollback() {
+    let job = Fragile::new(2, 2, Mode::Sync);
+    let (mut first, mut second) = (job.connect(0), job.connect(1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..3).for_each(|_| end_step(&mut second)));
+        (0..3).for_each(|_| end_step(&mut first));
+    });
+    second.leave().unwrap();
+    (0..3).for_each(|_| end_step(&mut first));
+    job.wait_for_checkpoint(5);
+    job.crash(1);
+    let rolled_back = [first.finish_step(&mut [], None), second.wait_for_end()];
+    for result in rolled_back {
+        assert_eq!(result.unwrap_err().rolled_back_to(), Some(5));
+    }
+    assert_eq!(second.kept().unwrap(), state(1, 3));
+    assert_eq!(first.kept().unwrap(), state(0, 5));
+}

@@ -52,11 +52,13 @@ impl Server {
 }
 
 impl State {
-    /// A trainer that had left the run before this one continues with the state it had then.
-    pub(in crate::server) fn adopt_states(&mut self) {
-        let progress = self.steps.progress();
-        for (kept, (next, _)) in self.kept.iter_mut().zip(progress) {
-            if let Some(kept) = kept {
+    /// After a rollback, or in a run that continues another one: a trainer that had left by then has the state it left with.
+    pub(in crate::server) fn adopt_states(&mut self, then: &[(u64, Option<u64>)]) {
+        let now = self.steps.progress();
+        for ((kept, (next, _)), (_, left)) in self.kept.iter_mut().zip(now).zip(then) {
+            if let Some(kept) = kept
+                && left.is_some()
+            {
                 kept.step = next;
             }
         }
