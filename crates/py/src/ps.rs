@@ -224,6 +224,12 @@ impl PsClient {
         self.call(py, |client| Ok(client.step()))
     }
 
+    /// The step at which this run began, if it continues another one and had ended no step when this trainer joined.
+    #[getter]
+    fn first_step(&self, py: Python<'_>) -> PyResult<u64> {
+        self.call(py, |client| Ok(client.first_step()))
+    }
+
     /// Counts rollbacks.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
@@ -267,10 +273,10 @@ impl PsClient {
         &self,
         py: Python<'_>,
         gradients: Vec<(String, Bound<'_, PyAny>)>,
-        rate: Option<f32>,
-        samples: u64,
+        pace: (Option<f32>, u64),
         optimizer: Option<OptimizerArgs>,
     ) -> PyResult<()> {
+        let (rate, samples) = pace;
         let optimizer = parse_optional(optimizer)?;
         let gradients = gradients
             .iter()
@@ -320,10 +326,10 @@ impl PsClient {
         name: &str,
         wanted: &Bound<'_, PyAny>,
         gradients: &Bound<'_, PyAny>,
-        rate: Option<f32>,
-        samples: u64,
+        pace: (Option<f32>, u64),
         optimizer: Option<OptimizerArgs>,
     ) -> PyResult<()> {
+        let (rate, samples) = pace;
         let optimizer = parse_optional(optimizer)?;
         let wanted = ids(wanted)?;
         let gradients = Floats::new(gradients)?;

@@ -108,6 +108,11 @@ impl Client {
             return Ok(epochs);
         }
         self.step = standings.iter().map(|standing| standing.next).max().unwrap_or(0);
+        self.first_step = standings
+            .iter()
+            .map(|standing| standing.first_step)
+            .min()
+            .unwrap_or(0);
         let has_state = |standing: &Standing| standing.has_state && standing.next == self.step;
         self.keeper = standings.iter().position(has_state);
         // The step is repeated from its first part: servers do not count again what they have.
@@ -170,6 +175,8 @@ struct Standing {
     start_epoch: u64,
     /// The server has this trainer's state at the start of `next`.
     has_state: bool,
+    /// The step at which this run began, as long as no step of it has ended; then 0.
+    first_step: u64,
 }
 
 impl Standing {
@@ -183,6 +190,7 @@ impl Standing {
             parts,
             start_epoch: head.u64()?,
             has_state: head.flag("`has_state`")?,
+            first_step: head.u64()?,
         })
     }
 }

@@ -150,6 +150,7 @@ pub struct Client {
     /// The epoch in which training last began without a checkpoint.
     start_epoch: u64,
     step: u64,
+    first_step: u64,
     /// Per server: the number of the next part of this step.
     parts: Vec<u32>,
     barriers: u32,
@@ -199,6 +200,7 @@ impl Client {
             epoch: 0,
             start_epoch: 0,
             step: 0,
+            first_step: 0,
             barriers: 0,
             unsent: HashMap::new(),
             keeper: None,
@@ -249,6 +251,11 @@ impl Client {
     /// The current step of this trainer.
     pub fn step(&self) -> u64 {
         self.step
+    }
+
+    /// The step at which this run began, if it continues another one and had ended no step when this client joined; else 0.
+    pub fn first_step(&self) -> u64 {
+        self.first_step
     }
 
     pub fn tensor(&self, name: &str) -> Result<&Known, ClientError> {

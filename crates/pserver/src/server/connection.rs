@@ -212,6 +212,7 @@ impl<S: Read + Write> Connection<S> {
         let mut state = self.server.state();
         match &state.session {
             None => {
+                self.server.check_folder(&session)?;
                 // With a run to continue, a new server is like one that was lost: the checkpoint is that run's.
                 let epoch = match session.resume.is_empty() {
                     true => state.steps.epoch(),
@@ -244,11 +245,8 @@ impl<S: Read + Write> Connection<S> {
             // It repeats its parts of the step.
             state.rejected = None;
         }
-        let reply = &mut encode_standing(
-            &standing,
-            state.start_epoch,
-            state.has_kept(trainer, standing.next),
-        );
+        let has_state = state.has_kept(trainer, standing.next);
+        let reply = &mut encode_standing(&standing, &state, has_state);
         drop(state);
         // Ends requests that wait on behalf of an earlier attempt.
         self.server.changed.notify_all();

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use crate::message::{Code, Refused};
+use crate::checkpoint;
+use crate::message::{Code, Refused, Session};
 
 use super::{Server, State, Tensor, refused};
 
@@ -20,6 +21,30 @@ impl Server {
             .collect();
     }
 
+    /// Refuses a folder with checkpoints that this server's first attempt cannot have written: those of another run would be
+    /// deleted as old, or training would be rolled back into them. Jobs of our server have a folder of their own.
+    pub(super) fn check_folder(&self, session: &Session) -> Result<(), Refused> {
+        // The first servers of a run that continues another one may have written its first checkpoint already.
+        let is_new = self.config.attempt <= 1 && session.resume.is_empty();
+        if !is_new || session.checkpoints.is_empty() {
+            return Ok(());
+        }
+        let folder = Path::new(&session.checkpoints);
+        // A folder that cannot be read is reported when a checkpoint is written.
+        let steps = checkpoint::steps(folder).unwrap_or_default();
+        match steps.into_iter().max() {
+            None | Some(0) => Ok(()),
+            Some(latest) => {
+                let message = format!(
+                    "`{}` has checkpoints of an earlier run, the latest of step {latest}: delete it, train with another \
+                     `checkpoints=`, or move it and continue that run with `resume=`",
+                    folder.display()
+                );
+                Err(refused(Code::Other, message))
+            }
+        }
+    }
+
     /// The names of all tensors, each followed by a 0 byte.
     pub(super) fn tensor_names(&self) -> String {
         let tensors = self.all_tensors();
@@ -30,13 +55,15 @@ impl Server {
         self.tensors().by_name.contains_key(name)
     }
 
-    /// Before its first step, a run that continues another one declares the tensors of the checkpoint, and no others.
-    pub(super) fn check_new(&self, state: &State, name: &str) -> Result<(), Refused> {
-        let Some(step) = state.resumed else { return Ok(()) };
-        let message = format!(
-            "the checkpoint of step {step}, at which this run continues another one, has no `{name}`: it is of another model"
-        );
-        Err(refused(Code::Other, message))
+    /// Reports a tensor that the other run did not have at the step of its checkpoint: it created it in that step, or never.
+    pub(super) fn report_new(&self, state: &State, name: &str) {
+        if let Some(step) = state.resumed
+            && self.config.index == 0
+        {
+            println!(
+                "notice: the checkpoint of step {step} has no `{name}`, which begins with its initial values"
+            );
+        }
     }
 
     /// Refuses the end of the first step of a run that continues another one, if the program does not know a tensor of it.

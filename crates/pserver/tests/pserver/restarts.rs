@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use paddlecloud_pserver::client::{Client, ClientError, Config, Gradients};
+use paddlecloud_pserver::client::{Client, ClientError, Config, Gradients, Listener};
 use paddlecloud_pserver::hello::RunSecret;
 use paddlecloud_pserver::message::{Limits, Session, TableSpec};
 use paddlecloud_pserver::optimizer::{Pace, Rule};
@@ -31,6 +31,8 @@ pub struct Fragile {
     pub resume: String,
     /// Trainers that have finished when a server is started again.
     finished: Vec<u32>,
+    pub gradients: Gradients,
+    pub heard: Arc<Quiet>,
 }
 
 impl Fragile {
@@ -46,6 +48,8 @@ impl Fragile {
             checkpoints: None,
             resume: String::new(),
             finished: Vec::new(),
+            gradients: Gradients::F32,
+            heard: Arc::new(Quiet(Mutex::default())),
         };
         for index in 0..servers {
             let listening = job.start(index, 1);
@@ -130,9 +134,9 @@ impl Fragile {
                 checkpoint_every: self.checkpoint_every,
                 resume: self.resume.clone(),
             },
-            gradients: Gradients::F32,
+            gradients: self.gradients,
             patience: Duration::from_secs(60),
-            listener: Arc::new(Quiet(Mutex::default())),
+            listener: Arc::clone(&self.heard) as Arc<dyn Listener>,
         })
     }
 
@@ -417,8 +421,8 @@ fn a_checkpoint_loads_on_another_number_of_servers_and_damaged_ones_are_skipped(
         folder: job.folder,
         ..Fragile::new(2, 1, Mode::Sync)
     };
-    // A restarted server has the others go back to what is there.
-    other.crash(1);
+    // Restarted servers go back to what is there.
+    (0..2).for_each(|server| other.crash(server));
     let mut steps = Vec::new();
     let seen = Mutex::new(&mut steps);
     let again = other.train(15, |step| seen.lock().unwrap().push(step));

@@ -199,13 +199,42 @@ fn a_checkpoint_of_another_model_is_refused() {
     let refused = |elements, names: &[&str]| declare(&job(), elements, names).unwrap_err().to_string();
     let at = "the checkpoint of step 0, at which this run continues another one, has";
     assert_eq!(
-        refused(4, &["w", "b", "c"]),
-        format!("{at} no `c`: it is of another model")
+        refused(4, &["w", "c"]),
+        format!("{at} `b`, which this program does not declare: it is of another model")
     );
+    declare(&job(), 4, &["w", "b", "c"]).unwrap();
     assert_eq!(
         refused(4, &["w"]),
         format!("{at} `b`, which this program does not declare: it is of another model")
     );
     let shape = refused(5, &["w", "b"]);
     assert!(shape.contains("`w`"), "{shape}");
+}
+
+/// A run that another system starts again under the same name has the same folder.
+#[test]
+fn a_run_does_not_train_in_the_folder_of_an_earlier_one() {
+    let other = killed(2);
+    let mut again = Fragile::new(2, 2, Mode::Sync);
+    again.folder = other.folder;
+    assert_eq!(
+        error(&again),
+        format!(
+            "`{}` has checkpoints of an earlier run, the latest of step 10: delete it, train with another `checkpoints=`, or \
+             move it and continue that run with `resume=`",
+            again.folder.path().display()
+        )
+    );
+}
+
+/// It is then a new trainer of a run that has not begun, so it meets the others at the barrier.
+#[test]
+fn a_trainer_knows_whether_the_resumed_run_has_begun() {
+    let other = killed(1);
+    let job = continuing(&other, 1, 2);
+    let first = job.connect(0);
+    assert_eq!((first.step(), first.first_step()), (10, 10));
+    job.train(12, |_| {});
+    let late = job.connect(0);
+    assert_eq!((late.step(), late.first_step()), (12, 0));
 }

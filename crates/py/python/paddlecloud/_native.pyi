@@ -163,6 +163,8 @@ class PsClient:
     @property
     def step(self) -> int: ...
     @property
+    def first_step(self) -> int: ...
+    @property
     def epoch(self) -> int: ...
     def create_dense(self, name: str, value: npt.NDArray[np.float32], optimizer: tuple[Any, ...]) -> None: ...
     def create_table(self, table: tuple[Any, ...]) -> None: ...
@@ -170,8 +172,7 @@ class PsClient:
     def push(
         self,
         gradients: list[tuple[str, npt.NDArray[np.float32]]],
-        rate: float | None,
-        samples: int,
+        pace: tuple[float | None, int],
         optimizer: tuple[Any, ...] | None,
     ) -> None: ...
     def pull(self, into: list[tuple[str, npt.NDArray[np.float32]]], averaged: bool) -> None: ...
@@ -184,8 +185,7 @@ class PsClient:
         name: str,
         wanted: npt.NDArray[np.uint64],
         gradients: npt.NDArray[np.float32],
-        rate: float | None,
-        samples: int,
+        pace: tuple[float | None, int],
         optimizer: tuple[Any, ...] | None,
     ) -> None: ...
     def optimizer_state(

@@ -44,7 +44,7 @@ impl<S: Read + Write> Connection<S> {
                     return Ok(Verdict::Wait);
                 }
                 if let Some(name) = creates {
-                    server.check_new(state, name)?;
+                    server.report_new(state, name);
                 }
                 Ok(Verdict::Accept)
             },

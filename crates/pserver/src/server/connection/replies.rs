@@ -7,17 +7,17 @@ use crate::message::{Code, Field, Refused, Session};
 use crate::steps::{Standing, Verdict};
 use crate::wire::Writer;
 
-/// `start_epoch`: the epoch in which training last began without a checkpoint. `has_state`: the server has the trainer's
-/// state at the start of `standing.next`.
-pub(super) fn encode_standing(standing: &Standing, start_epoch: u64, has_state: bool) -> Writer {
+/// `has_state`: the server has the trainer's state at the start of `standing.next`.
+pub(super) fn encode_standing(standing: &Standing, state: &State, has_state: bool) -> Writer {
     let mut head = Writer::new();
     head.u64(standing.epoch)
         .u64(standing.step)
         .u64(standing.next)
         .u32(standing.parts)
         .u8(u8::from(standing.left))
-        .u64(start_epoch)
-        .u8(u8::from(has_state));
+        .u64(state.start_epoch)
+        .u8(u8::from(has_state))
+        .u64(state.resumed.unwrap_or(0));
     head
 }
 

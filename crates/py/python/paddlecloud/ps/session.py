@@ -110,7 +110,7 @@ class Session:
         self.restarted = self.step > 0 or bool(job.resume)
         self._is_before_training = self.restarted
         # The other trainers have passed the barriers that the program of a later attempt comes to before it trains.
-        self._is_behind = self.step > 0 and job.attempt > 1
+        self._is_behind = self.step > native.first_step and job.attempt > 1
         self.mode = mode
         self.run = job.run
         self.trainer = job.trainer
@@ -198,7 +198,7 @@ class Session:
         self._begin_training()
         self.has_pushed = True
         with self._unless_rolled_back():
-            self._native.push(parts, lr, samples, optimizer and optimizer.arguments())
+            self._native.push(parts, (lr, samples), optimizer and optimizer.arguments())
 
     # A name is a sequence of names too; the first form that fits counts.
     @overload
@@ -399,7 +399,7 @@ class Session:
         self.has_pushed = True
         with self._unless_rolled_back():
             values = arrays.floats(gradients, table)
-            self._native.push_rows(table, arrays.ids(ids), values, lr, samples, optimizer and optimizer.arguments())
+            self._native.push_rows(table, arrays.ids(ids), values, (lr, samples), optimizer and optimizer.arguments())
 
     def prefetch(self, table: str, ids: Any) -> Future[Floats]:
         """Looks rows up in the background."""
