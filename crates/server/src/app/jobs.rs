@@ -18,7 +18,7 @@ const PAGE: usize = 100;
 /// Largest page size.
 const MOST: usize = 1000;
 
-/// Number of waiting jobs in a list that are explained; each explanation is a small search.
+/// Number of waiting jobs at the top of a list that are explained; each explanation is a small search.
 const MOST_EXPLAINED: usize = 10;
 
 /// Which jobs a list shows.
@@ -69,7 +69,9 @@ impl App {
             false => self.unfinished(caller, query, limit),
         };
         let mut views: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
-        for (view, job) in views.iter_mut().zip(&jobs).take(MOST_EXPLAINED) {
+        // The further pages of a long list are not explained: nobody reads them, and each search holds up submits.
+        let explained = if query.after.is_none() { MOST_EXPLAINED } else { 0 };
+        for (view, job) in views.iter_mut().zip(&jobs).take(explained) {
             self.add_waiting_reason(caller, view, job).await;
         }
         let next = jobs.last().filter(|_| more).map(|job| job.id.clone());
