@@ -214,7 +214,7 @@ def test_a_rate_of_its_own_for_each_parameter(session):
     model = linear()
     optimizer = paddle.optimizer.AdamW(0.1, parameters=model.parameters())
     optimizer._lr_ratio = lambda parameter: 0.5 if parameter is model.weight else 2.0
-    assert [rules.initial(optimizer, parameter, None).lr for parameter in model.parameters()] == [0.05, 0.2]
+    assert [rules.initial(optimizer, parameter, None, 0.1).lr for parameter in model.parameters()] == [0.05, 0.2]
 
 
 class TestNames:

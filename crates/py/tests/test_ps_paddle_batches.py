@@ -85,3 +85,50 @@ def test_a_killed_trainer_ends_with_the_bits_of_an_undisturbed_one(undisturbed, 
     program = Program((point, batch))
     assert program.run() == undisturbed
     assert program.kill is None
+
+
+class Gradual:
+    """A program that begins to train its first layer in the second epoch, while a scheduler changes the rate."""
+
+    def __init__(self, kill=None):
+        self.kill = kill
+
+    def run(self):
+        servers = Servers()
+        while True:
+            try:
+                return self.train(servers.session())
+            except Killed:
+                continue
+
+    def train(self, session):
+        paddle.seed(1)
+        model = paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Tanh(), paddle.nn.Linear(4, 1))
+        rate = paddle.optimizer.lr.ExponentialDecay(0.05, 0.8)
+        freeze(model[0], True)
+        optimizer = paddle.optimizer.Adam(rate, parameters=model.parameters())
+        optimizer = DistributedOptimizer(optimizer, session)
+        loop = session.batches([np.full([2, 3], number, np.float32) for number in range(4)], 3, keep=[rate])
+        for x in loop:
+            freeze(model[0], loop.epoch == 0)
+            model(paddle.to_tensor(x)).square().mean().backward()
+            optimizer.step()
+            if self.kill == 4 * loop.epoch + loop.index:
+                self.kill = None
+                raise Killed
+            optimizer.clear_grad()
+            rate.step()
+        return [parameter.numpy().tobytes() for parameter in model.parameters()]
+
+
+def freeze(layer, is_frozen):
+    for parameter in layer.parameters():
+        parameter.stop_gradient = is_frozen
+
+
+@pytest.mark.parametrize("kill", [3, 4, 6, 11])
+def test_a_restarted_trainer_declares_a_later_parameter_as_it_was(kill):
+    """With another rate it would be refused."""
+    program = Gradual(kill)
+    assert program.run() == Gradual().run()
+    assert program.kill is None

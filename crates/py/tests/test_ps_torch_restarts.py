@@ -147,3 +147,61 @@ def test_torch_a_parameter_declared_later_than_the_step_of_a_checkpoint_is_decla
     monkeypatch.undo()
     step()
     assert [parameter.name for parameter in optimizer._parameters] == ["group0.0", "group0.1", "group1.0"]
+
+
+class Gradual:
+    """A program that begins to train its first layer later, while a scheduler changes the numbers."""
+
+    def __init__(self, unfreeze, kill=None):
+        self.unfreeze, self.kill = unfreeze, kill
+
+    def run(self):
+        servers = Servers()
+        while True:
+            try:
+                return self.train(servers.session())
+            except Killed:
+                continue
+
+    def train(self, session):
+        model = network()
+        first, last = model[0], model[2]
+        first.requires_grad_(False)
+        parameters = last.parameters() if self.unfreeze is as_a_group else model.parameters()
+        optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+        schedulers = torch.optim.lr_scheduler
+        # OneCycleLR does not know groups that were added later.
+        one_cycle = schedulers.OneCycleLR(optimizer, max_lr=0.1, total_steps=20) if self.unfreeze is not as_a_group else None
+        scheduler = one_cycle or schedulers.ExponentialLR(optimizer, 0.9)
+        optimizer = DistributedOptimizer(optimizer, session)
+        loop = session.batches(list(range(4)), 3, keep=[scheduler])
+        for number in loop:
+            number += 4 * loop.epoch
+            self.unfreeze(loop, optimizer, first)
+            optimizer.zero_grad(set_to_none=True)
+            squared_error(model, batch(0, number)).backward()
+            optimizer.step()
+            if self.kill == number:
+                self.kill = None
+                raise Killed
+            scheduler.step()
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def by_position(loop, optimizer, layer):
+    layer.requires_grad_(loop.epoch > 0)
+
+
+def as_a_group(loop, optimizer, layer):
+    if loop.epoch > 0 and len(optimizer.param_groups) == 1:
+        layer.requires_grad_(True)
+        optimizer.add_param_group({"params": layer.parameters(), "lr": 0.5 * optimizer.param_groups[0]["lr"], "momentum": 0.8})
+
+
+@pytest.mark.parametrize("kill", [3, 4, 6, 11])
+@pytest.mark.parametrize("unfreeze", [by_position, as_a_group])
+def test_torch_a_restarted_trainer_declares_a_later_parameter_as_it_was(unfreeze, kill):
+    """With another rate it would be refused."""
+    program = Gradual(unfreeze, kill)
+    assert torch.equal(program.run(), Gradual(unfreeze).run())
+    assert program.kill is None

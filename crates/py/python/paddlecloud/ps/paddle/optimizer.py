@@ -132,6 +132,8 @@ class _Shared:
         self._loaded: dict[str, OptimizerState] = {}
         self._has_begun = False
         self.is_in_step = False
+        # A restarted trainer must declare a parameter with the same rate, whenever that is. Pushes bring that of their step.
+        self._rate = float(optimizer.get_lr())
         self._declare(optimizer)
 
     @contextlib.contextmanager
@@ -227,7 +229,7 @@ class _Shared:
                 raise ValueError(
                     f"this session has a tensor `{name}` already; give one `model=` that contains the parameters of all optimizers"
                 )
-            self.session.create(name, tensor, rules.initial(optimizer, tensor, group))
+            self.session.create(name, tensor, rules.initial(optimizer, tensor, group, self._rate))
             new[name] = tensor
         if not new:
             return

@@ -59,11 +59,11 @@ def parameters(optimizer: Any) -> list[tuple[Any, dict[str, Any] | None]]:
     return [(tensor, group) for group in _groups(optimizer) for tensor in group["params"]]
 
 
-def initial(optimizer: Any, tensor: Any, group: dict[str, Any] | None) -> Optimizer:
-    """The rule of a parameter before its first step, which is the first that needs a rate."""
+def initial(optimizer: Any, tensor: Any, group: dict[str, Any] | None, rate: float = 0.0) -> Optimizer:
+    """The rule of a parameter before its first step, which is the first that needs its rate."""
     if group is not None:
         optimizer._update_param_group({**group, "params": [tensor]})
-    return _rule(optimizer, tensor, float(optimizer.get_lr()))
+    return _rule(optimizer, tensor, rate)
 
 
 def current(optimizer: Any, tensor: Any) -> Optimizer:

@@ -72,10 +72,14 @@ class Distributed:
     _plain: type
     session: Session
     param_groups: list[dict[str, Any]]
+    defaults: dict[str, Any]
 
     def _begin(self, parameters: Parameters, state: Any) -> None:
         self._parameters = parameters
         self._has_stepped = False
+        # The rule with which parameters of each group are declared, whenever that is: a restarted trainer must declare the same,
+        # and its numbers may have changed. Pushes bring those of their step.
+        self._rules = [rule_of(self._plain, group) for group in self.param_groups]
         # States that were loaded before the first step. They are sent then, because values that are assigned clear them.
         self._loaded: dict[str, Any] = {}
         self._declare()
@@ -179,20 +183,32 @@ class Distributed:
             return
         if len({id(tensor) for *_, tensor in new}) < len(new):
             raise ValueError("a group has a parameter twice; the parameter servers update it once in a step")
-        rules = [rule_of(self._plain, group) for group in self.param_groups]
         name = self._parameters.name
+        rules = [self._declared_rule(number) for number in range(len(self.param_groups))]
         other = self._parameters.declare([(name(number, at, tensor), tensor, rules[number]) for number, at, tensor in new])
         if other and self._has_stepped:
             _log(f"`{other[0]}` had other values in this trainer than in trainer 0, whose values count")
+
+    def _declared_rule(self, number: int) -> Optimizer:
+        declared, now = self._rules[number], rule_of(self._plain, self.param_groups[number])
+        return declared if _keeps_state(declared, now) else now
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As of the plain optimizer. All trainers must add it at the same step."""
         self._plain.add_param_group(self, param_group)  # type: ignore[attr-defined]
         try:
+            self._rules.append(self._rule_of_added(self.param_groups[-1]))
             self._declare()
         except ValueError:
             self.param_groups.pop()
+            del self._rules[len(self.param_groups) :]
             raise
+
+    def _rule_of_added(self, group: dict[str, Any]) -> Optimizer:
+        """A program often computes the numbers of a new group from those of the moment: only the usual ones are the same again."""
+        numbers = {name: value for name, value in self.defaults.items() if type(value) in (int, float, tuple)}
+        usual, own = rule_of(self._plain, {**group, **numbers}), rule_of(self._plain, group)
+        return usual if _keeps_state(usual, own) else own
 
     def state_dict(self) -> dict[str, Any]:
         """As of the plain optimizer, with the state of the parameter servers."""
@@ -213,7 +229,7 @@ class Distributed:
     def _plain_object(self, state: Any) -> Any:
         """A plain optimizer with this one's groups, hooks and a given state."""
         plain = object.__new__(self._plain)
-        own = ("session", "_parameters", "_has_stepped", "_loaded")
+        own = ("session", "_parameters", "_has_stepped", "_rules", "_loaded")
         plain.__dict__.update({name: value for name, value in self.__dict__.items() if name not in own}, state=state)
         return plain
 
@@ -257,9 +273,13 @@ class _Copy:
         raise ValueError("a distributed optimizer cannot be copied or pickled; use `state_dict()`")
 
 
+def _keeps_state(before: Optimizer, rule: Optimizer) -> bool:
+    return (rule.kind, rule.slots()) == (before.kind, before.slots())
+
+
 def _refuse_other_state(parameter: Parameter, rule: Optimizer) -> None:
     before = parameter.rule
-    if (rule.kind, rule.slots()) != (before.kind, before.slots()):
+    if not _keeps_state(before, rule):
         raise ValueError(
             f"`{parameter.name}` was declared with {type(before).__name__} and now needs {type(rule).__name__} with another state: "
             "after `DistributedOptimizer`, `momentum` cannot become or stop being 0, and `centered` cannot change; "
