@@ -341,6 +341,7 @@ def test_a_restarted_trainer_with_its_own_loop_is_named(capfd):
     assert "use `batches`" in said
     assert "`parameter0` was set by the program; it has the values of step 2 again, and this batch does not count" in said
     assert np.abs(model.weight.numpy()).max() < 3
+    assert optimizer.session.step == 3, "the batch that does not count ends no step"
 
 
 def test_tensors_are_used_in_place():

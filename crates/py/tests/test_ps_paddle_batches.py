@@ -87,6 +87,30 @@ def test_a_killed_trainer_ends_with_the_bits_of_an_undisturbed_one(undisturbed, 
     assert program.kill is None
 
 
+def with_loaded_state(session, kill):
+    """A program that begins with the state of an optimizer, as it was saved."""
+    paddle.seed(1)
+    model = paddle.nn.Linear(3, 1)
+    optimizer = paddle.optimizer.Momentum(0.05, parameters=model.parameters())
+    velocities = {f"{parameter.name}_velocity_0": paddle.full_like(parameter, 0.5) for parameter in model.parameters()}
+    optimizer = DistributedOptimizer(optimizer, session)
+    optimizer.set_state_dict(velocities)
+    for x in session.batches([np.full([2, 3], number, np.float32) for number in range(4)]):
+        model(paddle.to_tensor(x)).square().mean().backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        if session.step == kill:
+            raise Killed
+    return [parameter.numpy().tobytes() for parameter in model.parameters()]
+
+
+def test_a_restarted_program_does_not_load_its_first_state_again():
+    servers = Servers()
+    with pytest.raises(Killed):
+        with_loaded_state(servers.session(), 2)
+    assert with_loaded_state(servers.session(), None) == with_loaded_state(Servers().session(), None)
+
+
 class Gradual:
     """A program that begins to train its first layer in the second epoch, while a scheduler changes the rate."""
 

@@ -149,10 +149,12 @@ class _Shared:
         finally:
             self.is_in_step = False
         self._refuse_skipped(optimizer)
-        if counts:
-            for rule, gradients in self._kept.items():
-                self.session.push(gradients, optimizer=rule)
-        self._kept = {}
+        kept, self._kept = self._kept, {}
+        if not counts:
+            self.fetch()
+            return
+        for rule, gradients in kept.items():
+            self.session.push(gradients, optimizer=rule)
         self._receive(list(self.declared), self.session.end_step)
 
     def fetch(self) -> None:
@@ -194,7 +196,8 @@ class _Shared:
         return True
 
     def _resume(self, changed: list[str]) -> bool:
-        """The first step of a restarted trainer: the servers have trained values, whatever the program loaded."""
+        """The first step of a restarted trainer: the servers have trained values and states, whatever the program loaded."""
+        self._loaded = {}
         for name in changed[:1]:
             _log(f"`{name}` was set by the program; it has the values of step {self.session.step} again, and this batch does not count")
         return not changed
