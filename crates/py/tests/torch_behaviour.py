@@ -93,7 +93,7 @@ def post_hook(run: Run) -> None:
     run.optimizer.register_step_post_hook(hook)
 
 
-def state_hook(method: str, to: str) -> Program:
+def state_hook(method: str) -> Program:
     """A hook that changes the rate in the saved or loaded state."""
 
     def begin(run: Run) -> None:
@@ -124,10 +124,10 @@ METHODS: dict[str, Row] = {
     "load_state_dict(state_dict)": Elsewhere("load_state_dict"),
     "register_step_pre_hook": Works(PLAIN.but(begin=pre_hook), PLAIN, TORCH_2),
     "register_step_post_hook": Works(PLAIN.but(begin=post_hook), PLAIN, TORCH_2),
-    "register_state_dict_pre_hook": Works(state_hook("register_state_dict_pre_hook", "groups"), PLAIN, TORCH_2),
-    "register_state_dict_post_hook": Works(state_hook("register_state_dict_post_hook", "state"), PLAIN, TORCH_2),
-    "register_load_state_dict_pre_hook": Works(state_hook("register_load_state_dict_pre_hook", "state"), PLAIN, TORCH_2),
-    "register_load_state_dict_post_hook": Works(state_hook("register_load_state_dict_post_hook", "groups"), PLAIN, TORCH_2),
+    "register_state_dict_pre_hook": Works(state_hook("register_state_dict_pre_hook"), PLAIN, TORCH_2),
+    "register_state_dict_post_hook": Works(state_hook("register_state_dict_post_hook"), PLAIN, TORCH_2),
+    "register_load_state_dict_pre_hook": Works(state_hook("register_load_state_dict_pre_hook"), PLAIN, TORCH_2),
+    "register_load_state_dict_post_hook": Works(state_hook("register_load_state_dict_post_hook"), PLAIN, TORCH_2),
     "share_memory": Refused(ON_SERVERS, lambda: wrapped("Adagrad").share_memory()),
     "profile_hook_step": NoEffect("it is called by PyTorch", TORCH_2),
     "OptimizerPreHook": NoEffect("a type", TORCH_2),

@@ -202,7 +202,8 @@ class Ftrl(Optimizer):
 class Velocity(Optimizer):
     """The momentum of 2017: `v = momentum * v - lr * (g + l2 * w); w += v`.
 
-    Rate and regularization are inside the velocity: it keeps them when the rate changes. `scale` gives every element its own rate, from gradients without regularization: `lr / sqrt(s + epsilon)`, where `s` is
+    Rate and regularization are inside the velocity: it keeps them when the rate changes. `scale` gives every element its own
+    rate, from gradients without regularization: `lr / sqrt(s + epsilon)`, where `s` is
 
     - "adagrad": the sum of all squares;
     - "decayed_adagrad": their running mean with `rho`, which begins as the first square;

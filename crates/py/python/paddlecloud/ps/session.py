@@ -159,8 +159,8 @@ class Session:
         """Declares a sparse table: rows of `row` floats for any 64-bit id.
 
         A row is created at its first training lookup, or at its `admit_after`-th (in synchronous training: in the `admit_after`-th
-        step that asks for it). Its initial values depend on seed, table and id alone. A table with `max_rows` or `max_bytes` refuses more, or drops the least recently used with `evict`; rows
-        unseen for `idle_steps` steps are dropped.
+        step that asks for it). Its initial values depend on seed, table and id alone. A table with `max_rows` or `max_bytes`
+        refuses more, or drops the least recently used with `evict`; rows unseen for `idle_steps` steps are dropped.
         """
         if max_rows and max_bytes:
             raise ValueError("give `max_rows` or `max_bytes`, not both")

@@ -7,7 +7,6 @@ the gradient is kept with the rule of that moment; at the end of the step all ar
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import paddle
 
 from paddlecloud.ps import arrays
 from paddlecloud.ps.arrays import Floats
+from paddlecloud.ps.loops import say
 from paddlecloud.ps.optimizers import Optimizer, OptimizerState
 from paddlecloud.ps.paddle import rules, state
 from paddlecloud.ps.session import Session, connect
@@ -199,7 +199,7 @@ class _Shared:
         """The first step of a restarted trainer: the servers have trained values and states, whatever the program loaded."""
         self._loaded = {}
         for name in changed[:1]:
-            _log(f"`{name}` was set by the program; it has the values of step {self.session.step} again, and this batch does not count")
+            say(f"`{name}` was set by the program; it has the values of step {self.session.step} again, and this batch does not count")
         return not changed
 
     def _assign(self, changed: list[str]) -> None:
@@ -213,7 +213,7 @@ class _Shared:
             for name in changed:
                 self.session.assign(name, self.declared[name])
         elif changed:
-            _log(f"`{changed[0]}` was set by the program; after this step it has what trainer 0 made of it")
+            say(f"`{changed[0]}` was set by the program; after this step it has what trainer 0 made of it")
         # All trainers send it, since they wait for each other.
         for name, found in self._loaded.items():
             self.session.set_optimizer_state(name, found)
@@ -241,7 +241,7 @@ class _Shared:
         self._receive(list(new), self.session.pull)
         for name, mark in before.items():
             if mark[-1] != self._marks[name][-1]:
-                _log(f"`{name}` has the values of trainer 0 after this step")
+                say(f"`{name}` has the values of trainer 0 after this step")
 
     def _receive(self, names: list[str], call: Any) -> None:
         """Values go into the parameters themselves where numpy can write to them."""
@@ -310,7 +310,3 @@ def _dense(gradient: Any, tensor: Any) -> Floats:
 
 def _unsupported(method: str, instead: str) -> ValueError:
     return ValueError(f"the parameter servers do not support `{method}`; {instead}")
-
-
-def _log(message: str) -> None:
-    print(f"paddlecloud.ps: {message}", file=sys.stderr, flush=True)

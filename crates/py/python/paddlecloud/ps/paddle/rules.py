@@ -7,6 +7,7 @@ here are called at that place and read what the kernel would get.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from paddle.regularizer import L1Decay, L2Decay
 from paddlecloud.ps import optimizers
 from paddlecloud.ps.optimizers import Optimizer
 from paddlecloud.ps.session import Session
+
+# Paddle has no kernels of theirs for a sparse gradient.
+_WITHOUT_SPARSE = (paddle.optimizer.AdamW, paddle.optimizer.Adadelta, paddle.optimizer.Adamax)
 
 # `l1` and `l2`, as far as there are any.
 Decay = dict[str, Any]

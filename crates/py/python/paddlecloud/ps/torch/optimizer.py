@@ -7,12 +7,12 @@ groups, schedulers and hooks are PyTorch's.
 from __future__ import annotations
 
 import functools
-import sys
 from collections import defaultdict
 from typing import Any
 
 import torch
 
+from paddlecloud.ps.loops import say
 from paddlecloud.ps.optimizers import Optimizer
 from paddlecloud.ps.session import Session, connect
 from paddlecloud.ps.torch import states
@@ -136,14 +136,14 @@ class Distributed:
         """A restarted trainer's program has begun with values that training has left behind."""
         name = changed[0].name if changed else next(iter(self._loaded))
         what = "this batch is not counted" if changed else "what was loaded is not used"
-        _log(f"trainer {self.session.trainer} resumes at step {self.session.step}, but its program set `{name}`: {what}")
+        say(f"trainer {self.session.trainer} resumes at step {self.session.step}, but its program set `{name}`: {what}")
         self._loaded = {}
         return not changed
 
     def _assign(self, changed: list[Parameter]) -> None:
         """Values that the program set between `DistributedOptimizer` and the first step, as with `model.load_state_dict`."""
         if self.session.trainer != 0:
-            _log(f"`{changed[0].name}` was set by the program; the value of trainer 0 counts")
+            say(f"`{changed[0].name}` was set by the program; the value of trainer 0 counts")
             return
         if self.session.mode != "sync" and self.session.trainers > 1:
             raise ValueError(
@@ -187,7 +187,7 @@ class Distributed:
         rules = [self._declared_rule(number) for number in range(len(self.param_groups))]
         other = self._parameters.declare([(name(number, at, tensor), tensor, rules[number]) for number, at, tensor in new])
         if other and self._has_stepped:
-            _log(f"`{other[0]}` had other values in this trainer than in trainer 0, whose values count")
+            say(f"`{other[0]}` had other values in this trainer than in trainer 0, whose values count")
 
     def _declared_rule(self, number: int) -> Optimizer:
         declared, now = self._rules[number], rule_of(self._plain, self.param_groups[number])
@@ -292,7 +292,3 @@ def _refuse_scaler() -> None:
         "a GradScaler skips steps on one trainer only, so it does not work with parameter servers; "
         "use `torch.autocast` with bfloat16, which needs none"
     )
-
-
-def _log(message: str) -> None:
-    print(f"paddlecloud.ps: {message}", file=sys.stderr, flush=True)
