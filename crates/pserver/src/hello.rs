@@ -16,7 +16,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MAGIC: [u8; 6] = *b"PDLPS\n";
 /// Fixed, so that the first read needs no length: magic, protocol, version text, challenge.
 const GREETING_BYTES: usize = 6 + 2 + 32 + 32;
-const HELLO_BYTES: usize = GREETING_BYTES + 6 * 4 + 32;
+/// What the client answers: its own greeting, its identity and its proof.
+pub const HELLO_BYTES: usize = GREETING_BYTES + 6 * 4 + 32;
 
 /// The secret that trainers and parameter servers of one run share.
 #[derive(Clone, PartialEq, Eq)]
@@ -111,32 +112,57 @@ pub struct Accepted {
     pub proof: [u8; 32],
 }
 
-/// The server's side, up to its reply. The caller logs errors and refuses the client.
-pub fn accept(stream: &mut (impl Read + Write), secret: Option<&RunSecret>) -> Result<Accepted, HelloError> {
-    let challenge = random();
-    stream.write_all(&greeting(&challenge))?;
-    let mut bytes = [0; HELLO_BYTES];
-    stream.read_exact(&mut bytes)?;
-    let (greeting, rest) = bytes.split_at(GREETING_BYTES);
-    let theirs = parse_greeting(greeting)?;
-    let mut reader = Reader::new(rest);
-    let identity = Identity::decode(&mut reader).map_err(|_| HelloError::Foreign)?;
-    let proof: [u8; 32] = reader.array().map_err(|_| HelloError::Foreign)?;
-    let Some(secret) = secret else {
-        return Ok(Accepted {
-            identity,
-            proof: [0; 32],
-        });
-    };
-    // Digests are compared in constant time.
-    if secret.proof("client", &challenge, &theirs, &identity) != blake3::Hash::from_bytes(proof) {
-        return Err(HelloError::Credentials);
+/// The server's side of the handshake, up to its reply.
+#[derive(Debug)]
+pub struct Challenge([u8; 32]);
+
+impl Challenge {
+    pub fn random() -> Challenge {
+        Challenge(random())
     }
-    let proof = secret.proof("server", &challenge, &theirs, &identity);
-    Ok(Accepted {
-        identity,
-        proof: *proof.as_bytes(),
-    })
+
+    /// What the server sends first.
+    pub fn greeting(&self) -> [u8; GREETING_BYTES] {
+        greeting(&self.0)
+    }
+
+    /// Checks the client's answer. The caller reports errors and refuses the client.
+    pub fn check(
+        &self,
+        hello: &[u8; HELLO_BYTES],
+        secret: Option<&RunSecret>,
+    ) -> Result<Accepted, HelloError> {
+        let (greeting, rest) = hello.split_at(GREETING_BYTES);
+        let theirs = parse_greeting(greeting)?;
+        let mut reader = Reader::new(rest);
+        let identity = Identity::decode(&mut reader).map_err(|_| HelloError::Foreign)?;
+        let proof: [u8; 32] = reader.array().map_err(|_| HelloError::Foreign)?;
+        let Some(secret) = secret else {
+            return Ok(Accepted {
+                identity,
+                proof: [0; 32],
+            });
+        };
+        // Digests are compared in constant time.
+        if secret.proof("client", &self.0, &theirs, &identity) != blake3::Hash::from_bytes(proof) {
+            return Err(HelloError::Credentials);
+        }
+        let proof = secret.proof("server", &self.0, &theirs, &identity);
+        Ok(Accepted {
+            identity,
+            proof: *proof.as_bytes(),
+        })
+    }
+}
+
+/// The server's side over a connection of its own, for tests.
+#[cfg(test)]
+pub fn accept(stream: &mut (impl Read + Write), secret: Option<&RunSecret>) -> Result<Accepted, HelloError> {
+    let challenge = Challenge::random();
+    stream.write_all(&challenge.greeting())?;
+    let mut hello = [0; HELLO_BYTES];
+    stream.read_exact(&mut hello)?;
+    challenge.check(&hello, secret)
 }
 
 /// The proof that the client expects at the start of the server's first reply.

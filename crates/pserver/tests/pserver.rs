@@ -9,6 +9,8 @@ mod contradictions;
 mod counters;
 #[path = "pserver/eviction.rs"]
 mod eviction;
+#[path = "pserver/floods.rs"]
+mod floods;
 #[path = "pserver/fuzz.rs"]
 mod fuzz;
 #[path = "pserver/models.rs"]

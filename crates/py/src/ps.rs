@@ -83,7 +83,7 @@ fn ps_serve(trainers: u32, secret: &str, index: u32, servers: u32, memory: u64) 
         ..server::Config::default()
     });
     let address = "127.0.0.1:0".parse().expect("an address");
-    let listening = server::listen(&server, &[address], &Admission::BySecret)
+    let listening = server::listen(&server, &[address], &Admission::BySecret, |_| None)
         .map_err(|error| PsError::new_err(error.to_string()))?;
     Ok(listening.addresses[0].to_string())
 }

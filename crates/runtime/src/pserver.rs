@@ -36,7 +36,7 @@ pub fn serve(options: Options) -> Result<(), PserverError> {
     let addresses: Vec<SocketAddr> = (options.port..options.port + options.ports)
         .map(|port| SocketAddr::new(options.address, port))
         .collect();
-    server::listen(&server, &addresses, &admission)?;
+    server::listen(&server, &addresses, &admission, paddlecloud_supervisor::peer_user)?;
     if let Some(port) = options.metrics_port {
         let address = server::serve_metrics(&server, SocketAddr::new(options.address, port))?;
         println!("metrics on http://{address}/metrics");

@@ -42,5 +42,5 @@ mod linux;
 #[cfg(target_os = "linux")]
 pub use linux::{
     ActingAs, SweepError, Swept, act_as, connect, end_hung, find_account, hosts_text, is_alive, is_shortage,
-    probe, run, sweep, take_place,
+    peer_user, probe, run, sweep, take_place,
 };

@@ -60,7 +60,7 @@ struct Connection<S> {
     joined: Option<u64>,
 }
 
-fn send(stream: &mut impl Write, kind: u8, head: &[u8]) -> io::Result<()> {
+pub(super) fn send(stream: &mut impl Write, kind: u8, head: &[u8]) -> io::Result<()> {
     let frame = Frame {
         kind,
         head: head.len(),

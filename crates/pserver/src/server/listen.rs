@@ -1,21 +1,33 @@
-//! The ports of a server, and which clients may connect.
+//! The ports of a server, and which clients may connect. One thread accepts them and hears their proofs; each connection
+//! with a proof is served in its own.
 
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::Shutdown;
 
+use super::unproved::{Outcome, Socket, Unproved, is_transient};
 use super::{Server, connection};
+use crate::hello::Accepted;
 use crate::shared;
 
 /// Stack size of a connection's thread; its buffers are on the heap.
 const STACK: usize = 256 * 1024;
+/// Pause when no connection can be accepted: the machine or the process has no descriptor left.
+const PAUSE: Duration = Duration::from_millis(50);
+/// At most one line about refused connections in this time: a flood must not fill the log.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The system user at the other end of a connection; `None` if it is on another machine, or unknown.
+pub type UserOf = fn(BorrowedFd<'_>) -> Option<u32>;
 
 /// Which connections are accepted before the handshake.
 #[derive(Debug, Clone)]
@@ -47,8 +59,6 @@ pub struct ListenError {
 #[derive(Debug)]
 pub struct Listening {
     pub addresses: Vec<SocketAddr>,
-    /// Names the socket for trainers of this machine.
-    incarnation: u64,
     open: Arc<Open>,
 }
 
@@ -70,15 +80,16 @@ impl Listening {
                 let _ = rustix::net::shutdown(&*stream, Shutdown::Both);
             }
         }
-        for address in &self.addresses {
-            // Wakes the accepting thread.
-            let _ = TcpStream::connect(address);
-        }
-        let _ = shared::connect(self.incarnation);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.addresses[0]);
     }
 }
 
 impl Open {
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
     fn connections(&self) -> MutexGuard<'_, Vec<Weak<OwnedFd>>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,51 +104,49 @@ impl Open {
     }
 }
 
-/// Binds all ports or none, then serves every connection in its own thread.
+/// Binds all ports or none, then serves every connection whose client proves the secret. A client that another user of
+/// this machine runs is refused first.
 pub fn listen(
     server: &Arc<Server>,
     addresses: &[SocketAddr],
     admission: &Admission,
+    user_of: UserOf,
 ) -> Result<Listening, ListenError> {
     let bind = |address: &SocketAddr| {
-        TcpListener::bind(address).map_err(|source| ListenError {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok((listener.local_addr()?, Door::Tcp(listener)))
+    };
+    let bind = |address: &SocketAddr| {
+        bind(address).map_err(|source| ListenError {
             address: *address,
             source,
         })
     };
-    let listeners = addresses.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
-    let bound = listeners
-        .iter()
-        .zip(addresses)
-        .map(|(listener, asked)| listener.local_addr().unwrap_or(*asked));
-    let bound = bound.collect();
-    let open: Arc<Open> = Arc::default();
-    let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
-        start(name, work).map_err(|source| ListenError {
-            address: addresses[0],
-            source,
-        })
-    };
-    for listener in listeners {
-        let (server, admission, open) = (Arc::clone(server), admission.clone(), Arc::clone(&open));
-        let accept = move || accept_all(&server, &listener, &admission, &open);
-        start("ps-accept", Box::new(accept))?;
-    }
+    let bound = addresses.iter().map(bind).collect::<Result<Vec<_>, _>>()?;
+    let (addresses, mut doors): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
     // Without a secret, a connection is admitted by its address, which a Unix socket does not have.
     if matches!(admission, Admission::BySecret)
         && let Ok(listener) = shared::listen(server.incarnation)
+        && listener.set_nonblocking(true).is_ok()
     {
-        let (server, open) = (Arc::clone(server), Arc::clone(&open));
-        start(
-            "ps-accept",
-            Box::new(move || accept_shared(&server, &listener, &open)),
-        )?;
+        doors.push(Door::Unix(listener));
     }
-    Ok(Listening {
-        addresses: bound,
-        incarnation: server.incarnation,
-        open,
-    })
+    let open: Arc<Open> = Arc::default();
+    let reception = Reception {
+        server: Arc::clone(server),
+        doors,
+        admission: admission.clone(),
+        user_of,
+        open: Arc::clone(&open),
+        unproved: Unproved::default(),
+        reported: None,
+    };
+    start("ps-accept", move || reception.run()).map_err(|source| ListenError {
+        address: addresses[0],
+        source,
+    })?;
+    Ok(Listening { addresses, open })
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -145,52 +154,136 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(work).map(drop)
 }
 
-fn accept_all(server: &Arc<Server>, listener: &TcpListener, admission: &Admission, open: &Open) {
-    for stream in listener.incoming() {
-        if open.is_stopped.load(Ordering::SeqCst) {
-            return;
+/// Where connections arrive; accepting never waits.
+enum Door {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Door {
+    /// `None` for a client that is gone or not admitted.
+    fn accept(&self, admission: &Admission) -> io::Result<Option<Socket>> {
+        match self {
+            Door::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                Ok(admission.admits(peer.ip()).then_some(Socket::Tcp(stream)))
+            }
+            Door::Unix(listener) => Ok(Some(Socket::Unix(listener.accept()?.0))),
         }
-        if let Ok(stream) = &stream
-            && !stream.peer_addr().is_ok_and(|peer| admission.admits(peer.ip()))
-        {
-            continue;
-        }
-        serve(server, open, stream, connection::serve);
     }
 }
 
-fn accept_shared(server: &Arc<Server>, listener: &UnixListener, open: &Open) {
-    for socket in listener.incoming() {
-        if open.is_stopped.load(Ordering::SeqCst) {
-            return;
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Tcp(listener) => listener.as_fd(),
+            Door::Unix(listener) => listener.as_fd(),
         }
-        serve(server, open, socket, connection::serve_shared);
     }
 }
 
-/// Serves a connection in its own thread.
-fn serve<S: AsFd + Send + 'static>(
-    server: &Arc<Server>,
-    open: &Open,
-    stream: io::Result<S>,
-    serve: fn(Arc<Server>, S),
-) {
-    let stream = match stream {
-        Ok(stream) => stream,
-        Err(error) => return eprintln!("a connection failed: {error}"),
-    };
-    let server = Arc::clone(server);
-    let held = open.add(&stream);
-    // Accepted while the server was being stopped.
-    if open.is_stopped.load(Ordering::SeqCst) {
-        return;
+/// The thread that accepts connections.
+struct Reception {
+    server: Arc<Server>,
+    doors: Vec<Door>,
+    admission: Admission,
+    user_of: UserOf,
+    open: Arc<Open>,
+    unproved: Unproved,
+    /// When the last line about a refused connection was written.
+    reported: Option<Instant>,
+}
+
+impl Reception {
+    fn run(mut self) {
+        loop {
+            let timeout = self.unproved.close_late();
+            let ready = self.wait(timeout);
+            if self.open.is_stopped() {
+                return;
+            }
+            // Proofs first: a new connection may close the oldest that waits.
+            let (doors, waiting) = ready.split_at(self.doors.len());
+            let secret = self.server.config.secret.as_ref();
+            for outcome in self.unproved.read(waiting, secret) {
+                match outcome {
+                    Outcome::Proved(socket, accepted) => self.serve(socket, accepted),
+                    Outcome::Refused(error) => self.report(&format!("refused a connection: {error}")),
+                }
+            }
+            for (door, _) in doors.iter().enumerate().filter(|(_, is_ready)| **is_ready) {
+                self.accept(door);
+            }
+        }
     }
-    let work = move || {
-        serve(server, stream);
-        drop(held);
-    };
-    if let Err(error) = start("ps-serve", work) {
-        eprintln!("a connection cannot be served: {error}");
+
+    /// Waits for something to do. Returns for every door, then for every waiting connection, whether it is ready.
+    fn wait(&self, timeout: Option<Duration>) -> Vec<bool> {
+        let doors = self.doors.iter().map(AsFd::as_fd);
+        let sockets = doors.chain(self.unproved.sockets().map(AsFd::as_fd));
+        let mut sockets: Vec<_> = sockets
+            .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
+            .collect();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // Interrupted, nothing is ready: the caller asks again.
+        let count = poll(&mut sockets, timeout.as_ref()).unwrap_or(0);
+        let is_ready = |socket: &PollFd<'_>| count > 0 && !socket.revents().is_empty();
+        sockets.iter().map(is_ready).collect()
+    }
+
+    fn accept(&mut self, door: usize) {
+        match self.doors[door].accept(&self.admission) {
+            Ok(Some(socket)) => self.admit(socket),
+            Ok(None) => {}
+            Err(error) if is_transient(&error) || error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                self.report(&format!("a connection failed: {error}"));
+                // It may be one descriptor too many.
+                if !self.unproved.close_oldest() {
+                    thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Lets a client of the own user, of root or of another machine prove the secret.
+    fn admit(&mut self, socket: Socket) {
+        let own = rustix::process::geteuid().as_raw();
+        match (self.user_of)(socket.as_fd()).filter(|user| ![own, 0].contains(user)) {
+            Some(user) => self.report(&format!(
+                "refused a connection of another user of this machine, with number {user}"
+            )),
+            // A client that cannot be greeted has disconnected.
+            None => drop(self.unproved.add(socket)),
+        }
+    }
+
+    /// Serves a connection in its own thread.
+    fn serve(&mut self, socket: Socket, accepted: Accepted) {
+        let server = Arc::clone(&self.server);
+        let held = self.open.add(&socket);
+        // Accepted while the server was being stopped.
+        if self.open.is_stopped() {
+            return;
+        }
+        let work = move || {
+            match socket {
+                Socket::Tcp(stream) => connection::serve(server, stream, accepted),
+                Socket::Unix(socket) => connection::serve_shared(server, socket, accepted),
+            }
+            drop(held);
+        };
+        if let Err(error) = start("ps-serve", work) {
+            self.report(&format!("a connection cannot be served: {error}"));
+        }
+    }
+
+    fn report(&mut self, message: &str) {
+        let now = Instant::now();
+        if self.reported.is_none_or(|at| now - at >= REPORT_INTERVAL) {
+            self.reported = Some(now);
+            eprintln!("{message}");
+        }
     }
 }
 

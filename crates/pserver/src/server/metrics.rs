@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::listen::ListenError;
 use super::{Server, Tensor};
 
-/// Time limit for a reader to send its request and to receive the reply.
+/// Time limit for a reader to send its request, and for each write of the reply.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a request.
 const MAX_REQUEST: usize = 8 << 10;
@@ -33,11 +33,16 @@ pub fn serve_metrics(server: &Arc<Server>, address: SocketAddr) -> Result<Socket
 }
 
 fn answer(server: &Server, mut stream: TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
+    let until = Instant::now() + LIMIT;
     let mut request = Vec::new();
     let mut bytes = [0; 1024];
     while !request.ends_with(b"\r\n\r\n") && request.len() < MAX_REQUEST {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut bytes)? {
             0 => break,
             count => request.extend_from_slice(&bytes[..count]),

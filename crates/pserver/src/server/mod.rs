@@ -12,6 +12,7 @@ mod metrics;
 mod resuming;
 mod stat;
 mod trainer_state;
+mod unproved;
 
 use std::collections::{BTreeSet, HashMap};
 #[cfg(test)]
@@ -33,7 +34,7 @@ use crate::steps::{Mode, Refusal, Sender, Steps, Verdict};
 pub use checkpoints::listing::{CheckpointState, ListedCheckpoint, list_checkpoints};
 use checkpoints::{CheckpointsLock, Rollback};
 use gradient::{Gradients, Pushed};
-pub use listen::{Admission, ListenError, Listening, listen};
+pub use listen::{Admission, ListenError, Listening, UserOf, listen};
 pub use metrics::serve_metrics;
 use trainer_state::TrainerState;
 

@@ -119,7 +119,7 @@ impl Cluster {
     fn listen(&self, index: u32, server: &Arc<Server>) -> Listening {
         let address = self.addresses[index as usize];
         loop {
-            match listen(server, &[address], &Admission::BySecret) {
+            match listen(server, &[address], &Admission::BySecret, |_| None) {
                 Ok(listening) => return listening,
                 // The port is free as soon as the stopped server's thread has ended.
                 Err(_) => thread::yield_now(),

@@ -72,7 +72,7 @@ impl Fragile {
         let admission = Admission::BySecret;
         let address = self.addresses[index as usize];
         loop {
-            match listen(&server, &[address], &admission) {
+            match listen(&server, &[address], &admission, |_| None) {
                 Ok(listening) => return listening,
                 // The port is free as soon as the stopped server's thread has ended.
                 Err(_) => thread::yield_now(),

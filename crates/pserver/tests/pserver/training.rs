@@ -49,7 +49,7 @@ impl Job {
                 ..config.clone()
             });
             let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
-            let listening = listen(&server, &[address], &Admission::BySecret).unwrap();
+            let listening = listen(&server, &[address], &Admission::BySecret, |_| None).unwrap();
             listening.addresses[0].to_string()
         };
         Job {
@@ -468,7 +468,7 @@ fn a_server_stays_until_its_trainers_have_left_and_closed_their_connections() {
     let server = Server::new(server::Config::default());
     let address: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let admission = Admission::ByAddress(Default::default());
-    let listening = listen(&server, &[address], &admission).unwrap();
+    let listening = listen(&server, &[address], &admission, |_| None).unwrap();
     let mut job = Job::new(1, 1, Mode::Sync);
     job.addresses = vec![listening.addresses[0].to_string()];
     let mut config = job.config(0, 1);

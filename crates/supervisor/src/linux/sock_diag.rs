@@ -1,10 +1,11 @@
-//! Asks the kernel which TCP sockets listen, through netlink or, if that fails, `/proc/net`.
+//! Asks the kernel which TCP sockets listen, through netlink or, if that fails, `/proc/net`, and whose a connection is.
 //!
-//! Netlink visits only listening sockets; `/proc/net/tcp` visits every connection of the machine.
+//! Netlink visits only listening sockets, or one connection; `/proc/net/tcp` visits every connection of the machine.
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -27,9 +28,12 @@ const ANSWER: usize = 72;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const REQUEST_DUMP: u16 = 0x1 | 0x300;
+const REQUEST_ONE: u16 = 0x1;
+const REQUEST_DUMP: u16 = REQUEST_ONE | 0x300;
 const IPPROTO_TCP: u8 = 6;
-const TCP_LISTEN: u32 = 10;
+const TCP_LISTEN: u8 = 10;
+/// In a request: any socket of these addresses, however old.
+const NO_COOKIE: [u8; 8] = [0xff; 8];
 const INET_DIAG_SKV6ONLY: u16 = 11;
 
 pub fn listeners() -> io::Result<Vec<Listener>> {
@@ -45,14 +49,9 @@ fn by_netlink() -> io::Result<Vec<Listener>> {
 }
 
 fn dump(family: u8, found: &mut Vec<Listener>) -> io::Result<()> {
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        flags,
-        Some(netlink::SOCK_DIAG),
-    )?;
-    send(&socket, &request(family), SendFlags::empty())?;
+    let mut request = request(family, REQUEST_DUMP);
+    request[HEADER + 4..HEADER + 8].copy_from_slice(&(1u32 << TCP_LISTEN).to_ne_bytes());
+    let socket = ask(&request)?;
     let mut buffer = vec![0; 32 << 10];
     loop {
         let (_, len) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
@@ -62,15 +61,77 @@ fn dump(family: u8, found: &mut Vec<Listener>) -> io::Result<()> {
     }
 }
 
-fn request(family: u8) -> [u8; HEADER + REQUEST] {
+fn ask(request: &[u8]) -> io::Result<OwnedFd> {
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )?;
+    send(&socket, request, SendFlags::empty())?;
+    Ok(socket)
+}
+
+fn request(family: u8, flags: u16) -> [u8; HEADER + REQUEST] {
     let mut message = [0; HEADER + REQUEST];
     message[..4].copy_from_slice(&((HEADER + REQUEST) as u32).to_ne_bytes());
     message[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    message[6..8].copy_from_slice(&REQUEST_DUMP.to_ne_bytes());
+    message[6..8].copy_from_slice(&flags.to_ne_bytes());
     message[HEADER] = family;
     message[HEADER + 1] = IPPROTO_TCP;
-    message[HEADER + 4..HEADER + 8].copy_from_slice(&(1u32 << TCP_LISTEN).to_ne_bytes());
     message
+}
+
+/// The user who opened the socket at `own` that is connected to `other`; `None` if this machine has no such socket.
+pub fn owner(own: SocketAddr, other: SocketAddr) -> io::Result<Option<u32>> {
+    let socket = ask(&request_of_connection(own, other))?;
+    let mut buffer = [0; 4096];
+    let (_, len) = recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())?;
+    let answer = &buffer[..len];
+    let kind = answer.get(4..6).and_then(|kind| kind.first_chunk());
+    match kind.map(|kind| u16::from_ne_bytes(*kind)) {
+        Some(SOCK_DIAG_BY_FAMILY) => {
+            let answer = answer.get(HEADER..).and_then(<[u8]>::first_chunk::<ANSWER>);
+            let answer = answer.ok_or(io::ErrorKind::InvalidData)?;
+            let user = answer[64..68].first_chunk().expect("four bytes");
+            // Without such a connection, the kernel names a socket that listens at the address.
+            Ok((answer[1] != TCP_LISTEN).then_some(u32::from_ne_bytes(*user)))
+        }
+        Some(NLMSG_ERROR) => {
+            let code = answer.get(HEADER..).and_then(<[u8]>::first_chunk);
+            let code = code.map_or(0, |code| i32::from_ne_bytes(*code));
+            match -code {
+                libc::ENOENT => Ok(None),
+                code => Err(io::Error::from_raw_os_error(code)),
+            }
+        }
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn request_of_connection(own: SocketAddr, other: SocketAddr) -> [u8; HEADER + REQUEST] {
+    // A socket for both families, connected over IPv4, is found by its IPv4 addresses.
+    let (from, to) = (own.ip().to_canonical(), other.ip().to_canonical());
+    let family = if from.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let mut message = request(family as u8, REQUEST_ONE);
+    let id = &mut message[HEADER + 8..];
+    id[..2].copy_from_slice(&own.port().to_be_bytes());
+    id[2..4].copy_from_slice(&other.port().to_be_bytes());
+    put_address(&mut id[4..20], from);
+    put_address(&mut id[20..36], to);
+    id[40..].copy_from_slice(&NO_COOKIE);
+    message
+}
+
+fn put_address(place: &mut [u8], address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => place[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => place.copy_from_slice(&address.octets()),
+    }
 }
 
 /// Returns true at the end of the dump.
@@ -161,7 +222,7 @@ fn read_address(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -178,6 +239,19 @@ mod tests {
             let pid = rustix::process::getpid();
             assert!(super::super::tree::socket_inodes(pid).contains(&listener.inode));
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_connection_is_known_and_that_of_a_listener_is_not() {
+        let listening = TcpListener::bind("127.9.8.7:0").unwrap();
+        let server = listening.local_addr().unwrap();
+        let stream = TcpStream::connect(server).unwrap();
+        let client = stream.local_addr().unwrap();
+        let me = rustix::process::geteuid().as_raw();
+        assert_eq!(owner(client, server).unwrap(), Some(me));
+        let nobody = "127.9.8.7:1".parse().unwrap();
+        assert_eq!(owner(server, nobody).unwrap(), None);
+        assert_eq!(owner(nobody, server).unwrap(), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod canary;
 mod memory;
+mod parameter_server;
 mod schema;
 
 use std::env::var;
