@@ -48,7 +48,8 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
-for module in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci fuse virtiofs overlay; do
+for module in virtio_ring virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci fuse virtiofs overlay; do
+    # Which of the first two needs the other depends on the kernel.
     insmod /modules/$module.ko 2>/dev/null
 done
 mount -t virtiofs -o ro host /host
