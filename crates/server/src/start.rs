@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::Accounts;
-use crate::app::{App, DisksChecked, LogReaders};
+use crate::app::{App, DisksChecked, LogReaders, StorageWatch};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::authority::{Authority, AuthorityError};
 use crate::config::{
@@ -54,6 +54,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// How often logs are compared with the storage quota.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
+
+/// How often the server checks whose home is due to be measured while jobs run.
+const STORAGE_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -427,10 +430,7 @@ impl EngineParts<'_> {
         engine: E,
         for_submitters: Vec<String>,
     ) -> Result<Started, StartError> {
-        let sharing = Sharing {
-            policy: self.config.policy,
-            users: self.storage.accounts().clone(),
-        };
+        let sharing = Sharing::new(self.config.policy, self.storage.accounts().clone());
         let notes = engine.notes();
         let parts = Parts {
             store: self.store.clone(),
@@ -467,6 +467,7 @@ fn spawn_chores(app: &Arc<App>) {
     drop(tokio::spawn(sweep_files(Arc::downgrade(app), app.stop.clone())));
     drop(tokio::spawn(sweep_homes(Arc::downgrade(app))));
     drop(tokio::spawn(trim_logs(Arc::downgrade(app), app.stop.clone())));
+    drop(tokio::spawn(bind_storage(Arc::downgrade(app), app.stop.clone())));
 }
 
 /// Removes abandoned uploads and leftovers of a killed server, repeatedly until the server stops.
@@ -493,6 +494,20 @@ async fn trim_logs(app: Weak<App>, stop: CancellationToken) {
     {
         let Some(app) = app.upgrade() else { return };
         app.trim_logs().await;
+    }
+}
+
+/// Stops jobs that write more than their owners' quotas allow.
+async fn bind_storage(app: Weak<App>, stop: CancellationToken) {
+    let mut watch = StorageWatch::default();
+    loop {
+        let Some(app) = app.upgrade() else { return };
+        app.bind_storage(&mut watch).await;
+        drop(app);
+        let pause = tokio::time::sleep(STORAGE_CHECK_EVERY);
+        if stop.run_until_cancelled(pause).await.is_none() {
+            return;
+        }
     }
 }
 

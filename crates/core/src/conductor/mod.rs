@@ -31,7 +31,8 @@ use crate::names::{JobId, JobName, NodeName, UserName};
 use crate::planted::{Planted, bug};
 use crate::ports::{AttemptKey, EngineCommand, Report};
 use crate::scheduler::{
-    Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Request, Scheduler, TooBig, Usage, Why,
+    Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Request, Scheduler, StorageExcess,
+    StorageHold, TooBig, Usage, Why,
 };
 use crate::spec::JobSpec;
 
@@ -68,6 +69,16 @@ pub enum Input {
     AccountEnded {
         job: JobId,
         end: AccountEnd,
+    },
+    /// Stop a running job because its owner's files exceed the storage quota.
+    StorageExceeded {
+        job: JobId,
+        excess: StorageExcess,
+    },
+    /// Whether jobs of this user may start, as far as the user's files are concerned.
+    StorageHeld {
+        user: UserName,
+        hold: Option<StorageHold>,
     },
     /// Kill the workers of a job that is being stopped without waiting for its grace period.
     SkipGrace {
@@ -268,6 +279,13 @@ impl Conductor {
             Input::Submit(submission) => self.submit(submission, now, batch),
             Input::Kill { job, after } => self.kill(job, after, now, batch),
             Input::AccountEnded { job, end } => self.order(&job, Event::AccountEnded(end), now, batch),
+            Input::StorageExceeded { job, excess } => {
+                self.order(&job, Event::StorageExceeded(excess), now, batch)
+            }
+            Input::StorageHeld { user, hold } => {
+                self.scheduler.hold_for_storage(&user, hold);
+                Ok(Reply::Noted)
+            }
             Input::SkipGrace { job } => self.order(&job, Event::SkipGrace, now, batch),
             Input::Remove { job } => self.remove(job, batch),
             Input::Report(report) => self.report(report, now, batch),

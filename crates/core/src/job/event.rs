@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Exit;
 use crate::names::NodeName;
-use crate::scheduler::{Excess, Placement};
+use crate::scheduler::{Excess, Placement, StorageExcess};
 
 use super::WorkerKey;
 
@@ -40,6 +40,8 @@ pub enum Event {
     KillRequested(AfterKill),
     /// Its owner may no longer run jobs: it is killed and stays in the history.
     AccountEnded(AccountEnd),
+    /// Its owner's files exceed the storage quota while it runs.
+    StorageExceeded(StorageExcess),
     /// Kill its workers without waiting for the grace period (`kill --now`). Has no effect unless the job is stopping.
     SkipGrace,
     /// Time has passed.

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::Exit;
 use crate::planted::{Planted, bug};
-use crate::scheduler::{Excess, Placement};
+use crate::scheduler::{Excess, Placement, StorageExcess};
 
 use super::seats::Seating;
 use super::{
@@ -50,6 +50,7 @@ impl Job {
             Event::Reclaimed => self.reclaim(now),
             Event::KillRequested(after) => self.kill(after, words::KILLED, now),
             Event::AccountEnded(end) => self.kill(AfterKill::KeepInHistory, words::account_ended(end), now),
+            Event::StorageExceeded(excess) => self.stop_for_storage(excess, now),
             Event::SkipGrace => self.skip_grace(now),
             Event::Tick => self.tick(now),
             Event::ClockSet(by) => self.set_clock(by, now),
@@ -366,6 +367,14 @@ impl Job {
             // The outcome that was decided first stays.
             Phase::Stopping(_) | Phase::Final(_) => Vec::new(),
             _ => self.stop_all(Outcome::Killed, message.into(), now),
+        }
+    }
+
+    /// A job that does not run yet writes nothing: it stays in the queue, where the scheduler holds it.
+    fn stop_for_storage(&mut self, excess: StorageExcess, now: Timestamp) -> Vec<Action> {
+        match self.phase.wants_workers() {
+            true => self.stop_all(Outcome::Failed, words::storage_exceeded(excess), now),
+            false => Vec::new(),
         }
     }
 

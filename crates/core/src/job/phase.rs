@@ -29,7 +29,7 @@ pub enum Phase {
 pub enum Outcome {
     /// Every trainer succeeded.
     Succeeded,
-    /// A worker failed, or a time limit passed.
+    /// A worker failed, or a limit of time or storage was exceeded.
     Failed,
     /// A user killed it.
     Killed,

@@ -4,6 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::exit::Exit;
+use crate::scheduler::StorageExcess;
 use crate::testing::samples::{admission, everybody, first, pending, running, seconds, spec, starting};
 
 const T0: WorkerKey = WorkerKey {
@@ -287,6 +288,28 @@ fn the_start_limit_counts_for_restarted_workers_too() {
     assert_eq!(job.deadline(), Some(seconds(700)));
     job.on_event(Event::Tick, seconds(700));
     assert_eq!(job.phase, Phase::Stopping(Outcome::Failed));
+}
+
+#[test]
+fn only_a_running_job_is_stopped_when_its_owner_exceeds_the_storage_quota() {
+    let exceeded = || {
+        Event::StorageExceeded(StorageExcess::Bytes {
+            used: 209 << 20,
+            limit: 10 << 20,
+        })
+    };
+    let mut job = running(1, retrying(1, 0, 1));
+    assert_eq!(job.on_event(exceeded(), seconds(10)), [stop(T0, 1)]);
+    assert_eq!(
+        job.message,
+        "stopped because its owner's files exceed the storage quota: 209 MiB of 10 MiB in use"
+    );
+    job.on_event(first(T0, exited(143)), seconds(11));
+    assert_eq!(job.phase, Phase::Final(Outcome::Failed), "it is not retried");
+
+    let mut waiting = pending(2, spec("job", 0, 1));
+    assert_eq!(waiting.on_event(exceeded(), seconds(10)), []);
+    assert_eq!(waiting.phase, Phase::Pending);
 }
 
 #[test]

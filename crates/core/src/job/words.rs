@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::exit;
 use crate::plan::PSERVER_PORT;
-use crate::scheduler::Excess;
+use crate::scheduler::{Excess, StorageExcess};
 use crate::spec::JobSpec;
 
 use super::{AccountEnd, Job, Outcome, Role, Worker, WorkerStatus};
@@ -41,6 +41,11 @@ pub(super) fn account_ended(end: AccountEnd) -> &'static str {
         AccountEnd::Disabled => "killed because the account of its owner was disabled",
         AccountEnd::Deleted => "killed because the account of its owner was deleted",
     }
+}
+
+/// Why a running job of a user above the storage quota was stopped.
+pub(super) fn storage_exceeded(excess: StorageExcess) -> String {
+    format!("stopped because its owner's files exceed the storage quota: {excess}")
 }
 
 /// See [`Job::message_in_full`].

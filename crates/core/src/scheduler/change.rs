@@ -198,7 +198,7 @@ impl<'a> Trial<'a> {
     fn quota_lets(&self, asked: RequestSum) -> bool {
         let state = self.scheduler.users.get(self.waiting.user);
         let is_held = state.hold().is_some_and(|hold| hold < self.key);
-        !is_held && state.in_the_way(asked).is_none()
+        !is_held && state.storage().is_none() && state.in_the_way(asked).is_none()
     }
 
     fn has_place(&self, changed: &Request, shape: &Shape) -> bool {

@@ -32,8 +32,11 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
         },
         other => other,
     };
-    let hopeless = matches!(reason, Reason::TooBig(_) | Reason::BeyondQuota(_));
-    let estimate = match hopeless {
+    let is_unknown = matches!(
+        reason,
+        Reason::TooBig(_) | Reason::BeyondQuota(_) | Reason::Storage(_)
+    );
+    let estimate = match is_unknown {
         true => None,
         false => estimate::estimate(scheduler, key, now),
     };
@@ -55,7 +58,7 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
 fn waits_for_quota(reason: &Reason) -> bool {
     matches!(
         reason,
-        Reason::BeyondQuota(_) | Reason::Quota(_) | Reason::BehindOwn(_)
+        Reason::BeyondQuota(_) | Reason::Quota(_) | Reason::Storage(_) | Reason::BehindOwn(_)
     )
 }
 
@@ -68,6 +71,9 @@ fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
     }
     if let Some(limit) = state.never_allows(group.asked) {
         return Reason::BeyondQuota(limit);
+    }
+    if let Some(hold) = state.storage() {
+        return Reason::Storage(hold);
     }
     if let Some(own) = state.hold().filter(|hold| *hold < key) {
         return Reason::BehindOwn(id(own));

@@ -4,7 +4,7 @@
 //! one priority the user with the smallest weighted dominant share is next, and within a user it is first in, first
 //! out. The first job that does not fit gets a reservation; a later job overtakes it only if it does not use the reserved
 //! room or ends before the reservation begins. A job that waits for the quota of its user, or of a group of users,
-//! reserves nothing, and no later job of that user overtakes it. A job within its owner's guarantee that has waited long
+//! reserves nothing, and no later job of that user overtakes it. A user whose files exceed their quota starts nothing. A job within its owner's guarantee that has waited long
 //! enough goes before all others, and borrowing jobs are stopped for it (`reclaim`).
 //!
 //! Values in, values out: it starts nothing and reads no clock.
@@ -38,7 +38,9 @@ mod why;
 use jiff::Timestamp;
 
 pub use excess::{Excess, ResourceKind, Shortage};
-pub use quota::{ExceededLimit, GroupQuota, GroupUsage, Guarantee, LimitKind, Quota, Usage};
+pub use quota::{
+    ExceededLimit, GroupQuota, GroupUsage, Guarantee, LimitKind, Quota, StorageExcess, StorageHold, Usage,
+};
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
 pub use why::{Change, Holders, Outside, Reason, Why};
@@ -185,6 +187,16 @@ impl Scheduler {
         self.queue.quotas_changed(user, &mut self.users);
         self.users.list_guarantee(user);
         self.reshare(user);
+    }
+
+    /// Starts none of the user's jobs while there is a hold.
+    pub fn hold_for_storage(&mut self, user: &UserName, hold: Option<StorageHold>) {
+        let user = self.users.id(user);
+        if self.users.get(user).storage() == hold {
+            return;
+        }
+        self.users.get_mut(user).set_storage(hold);
+        self.queue.quotas_changed(user, &mut self.users);
     }
 
     /// Replaces the quotas of all user groups.

@@ -2,6 +2,7 @@
 //!
 //! The queue decides which jobs wait because of it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,38 @@ pub struct GroupUsage {
     pub group: Arc<str>,
     pub quota: Quota,
     pub usage: Usage,
+}
+
+/// Why none of a user's jobs may start, whatever is free. The scheduler knows nothing of files: the server measures them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageHold {
+    /// The user has a limit of storage, and the server has just started and has not compared it yet.
+    Unmeasured,
+    Over(StorageExcess),
+}
+
+/// By how much a user's files exceed their quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageExcess {
+    Bytes { used: u64, limit: u64 },
+    Files { used: u64, limit: u64 },
+}
+
+impl fmt::Display for StorageExcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StorageExcess::Bytes { used, limit } => {
+                let (shown, most) = (Bytes::new(*used).readable(), Bytes::new(*limit).readable());
+                match shown == most {
+                    true => write!(f, "{used} of {limit} bytes in use"),
+                    false => write!(f, "{shown} of {most} in use"),
+                }
+            }
+            StorageExcess::Files { used, limit } => {
+                write!(f, "{used} of {} in use", counted(u128::from(*limit), "file"))
+            }
+        }
+    }
 }
 
 /// Amounts that a user can reclaim from borrowers.

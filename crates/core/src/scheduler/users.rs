@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::queue::{JobGroupId, Key, Rank};
-use super::quota::{ExceededLimit, GroupQuota, GroupUsage, Quota, RequestSum};
+use super::quota::{ExceededLimit, GroupQuota, GroupUsage, Quota, RequestSum, StorageHold};
 use super::summary_tree::{Summary, SummaryTree};
 use crate::names::UserName;
 
@@ -40,6 +40,8 @@ pub(super) struct TeamQuota {
 pub(super) struct UserState {
     quota: Quota,
     used: RequestSum,
+    /// No job starts because of the user's files.
+    storage: Option<StorageHold>,
     /// The quotas of the user's groups.
     teams: Vec<TeamQuota>,
     /// The weighted dominant share of the running jobs. Set by [`Queue::reshare`](super::queue::Queue::reshare).
@@ -112,6 +114,15 @@ impl UserState {
         self.share = share;
     }
 
+    pub fn storage(&self) -> Option<StorageHold> {
+        self.storage
+    }
+
+    pub fn set_storage(&mut self, hold: Option<StorageHold>) {
+        self.storage = hold;
+        self.check_lines();
+    }
+
     /// The rank of one of the user's jobs in the queue.
     pub fn rank(&self, key: Key) -> Rank {
         key.rank(self.share)
@@ -168,7 +179,7 @@ impl UserState {
     }
 
     fn is_unlimited(&self) -> bool {
-        self.quota.is_unlimited() && self.teams.is_empty()
+        self.quota.is_unlimited() && self.teams.is_empty() && self.storage.is_none()
     }
 
     /// Whether a job does not have to wait for the quota.
@@ -233,7 +244,7 @@ impl UserState {
         self.check_lines();
     }
 
-    /// Checks all lines again after a change of quotas.
+    /// Checks all lines again after a change of quotas or storage.
     fn check_lines(&mut self) {
         self.possible = SummaryTree::default();
         let lines = std::mem::take(&mut self.lines);
@@ -247,7 +258,7 @@ impl UserState {
     /// Finds the first job that waits for the quota. Each limit is checked separately, so the maximum over several jobs
     /// exceeds a limit exactly if one of them does.
     fn find_hold(&self) -> Option<Key> {
-        let waits = |asked: &RequestSum| self.in_the_way(*asked).is_some();
+        let waits = |asked: &RequestSum| self.storage.is_some() || self.in_the_way(*asked).is_some();
         self.possible.first(waits).copied()
     }
 }

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::excess::{Excess, ResourceKind, Shortage};
-use super::quota::ExceededLimit;
+use super::quota::{ExceededLimit, StorageHold};
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 
@@ -42,6 +42,8 @@ pub enum Reason<J = JobId> {
     BeyondQuota(ExceededLimit),
     /// Too little of such a quota is left.
     Quota(ExceededLimit),
+    /// No job of its user starts because of the user's files.
+    Storage(StorageHold),
     /// Another job of the same user waits for a quota.
     BehindOwn(J),
     /// It is larger than all machines and starts only when nothing else runs.
@@ -131,6 +133,7 @@ impl<J> Reason<J> {
             Reason::TooBig(excess) => Reason::TooBig(excess),
             Reason::BeyondQuota(limit) => Reason::BeyondQuota(limit),
             Reason::Quota(limit) => Reason::Quota(limit),
+            Reason::Storage(hold) => Reason::Storage(hold),
             Reason::BehindOwn(job) => Reason::BehindOwn(map(job)),
             Reason::NeedsEverything { excess, held_by } => Reason::NeedsEverything {
                 excess,

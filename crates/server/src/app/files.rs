@@ -1,20 +1,23 @@
 //! Use cases of the file service. Blocking work runs on blocking threads, one step at a time.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paddlecloud_api::files::{
     CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackRequest, RemoveRequest,
     ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, UnfinishedUpload, UploadReply,
     UploadRequest, UsageView, WirePath,
 };
+use paddlecloud_core::scheduler::StorageExcess;
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::share::{Share, ShareError};
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::{PfsPath, Space};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinError;
 
+use super::storage_limits::excess_of;
 use super::{App, AppError, Taking};
 use crate::auth::Caller;
 use crate::files::{
@@ -188,6 +191,23 @@ impl App {
         self.in_turn(Class::End, caller, move |files, caller| {
             let _alone = alone;
             files.storage(caller, asked)
+        })
+        .await
+    }
+
+    /// By how much the caller's home exceeds its limits now, and the processor time of the measurement.
+    pub(super) async fn file_excess(
+        &self,
+        caller: &Caller,
+    ) -> Result<(Option<StorageExcess>, Duration), AppError> {
+        let asked = Instant::now();
+        let home = Files::home_of(caller)?;
+        let alone = self.locks.lock(Key::Space(home)).await;
+        self.in_turn(Class::End, caller, move |files, caller| {
+            let _alone = alone;
+            let before = thread_time();
+            let excess = files.excess(caller, asked)?.map(excess_of);
+            Ok((excess, thread_time().saturating_sub(before)))
         })
         .await
     }
@@ -397,6 +417,13 @@ impl App {
             tracing::info!(expired, "expired uploads were dropped");
         }
     }
+}
+
+/// The processor time that this thread has used.
+fn thread_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 /// Why a link does not work, without the path, which only the server's own log contains.

@@ -294,6 +294,25 @@ impl Files {
         })
     }
 
+    /// By how much the caller's home exceeds its limits, measured no earlier than `asked`.
+    pub fn excess(&self, caller: &Caller, asked: Instant) -> Result<Option<QuotaError>, FilesError> {
+        let (space, usage) = (Files::home_of(caller)?, &self.0.usage);
+        if !usage.is_limited(&space) {
+            return Ok(None);
+        }
+        if !usage.was_measured_since(&space, asked) {
+            self.measure(&space)?;
+        }
+        Ok(usage.ledger.not_over(&space).err())
+    }
+
+    /// The same as far as it is known: the last measurement, and what was written and removed through the server since.
+    pub fn known_excess(&self, caller: &Caller) -> Option<QuotaError> {
+        let space = Files::home_of(caller).ok()?;
+        let is_limited = self.0.usage.is_limited(&space);
+        is_limited.then(|| self.0.usage.ledger.not_over(&space).err())?
+    }
+
     /// Fails if the user is over quota and must free space before anything new begins. Jobs may have filled the home.
     pub fn check_room(&self, caller: &Caller) -> Result<(), FilesError> {
         let (space, usage) = (Files::home_of(caller)?, &self.0.usage);

@@ -6,7 +6,7 @@ use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
 use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
-use paddlecloud_core::scheduler::{Guarantee, Why};
+use paddlecloud_core::scheduler::{Guarantee, StorageExcess, StorageHold, Why};
 use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -215,6 +215,22 @@ impl Jobs {
     pub async fn account_ended(&self, job: &JobId, end: AccountEnd) -> Result<(), JobsError> {
         let job = job.clone();
         self.order_if_active(Input::AccountEnded { job, end }).await
+    }
+
+    /// Stops a running job whose owner exceeds the storage quota. Does nothing if the job does not run any longer.
+    pub async fn storage_exceeded(&self, job: &JobId, excess: StorageExcess) -> Result<(), JobsError> {
+        let job = job.clone();
+        self.order_if_active(Input::StorageExceeded { job, excess }).await
+    }
+
+    /// Starts none of the user's jobs while there is a hold.
+    pub async fn hold_for_storage(
+        &self,
+        user: &UserName,
+        hold: Option<StorageHold>,
+    ) -> Result<(), JobsError> {
+        let user = user.clone();
+        self.order_if_active(Input::StorageHeld { user, hold }).await
     }
 
     /// Kills the workers of a stopping job without waiting for its grace period. Does nothing if the job has ended meanwhile.

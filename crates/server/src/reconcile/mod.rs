@@ -13,7 +13,7 @@ mod handle;
 mod ids;
 mod orders;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ use paddlecloud_core::ports::{
     RunPreparer, SecretSource, StoreError,
 };
 use paddlecloud_core::scheduler::{
-    Excess, GroupQuota, GroupUsage, Guarantee, Inventory, Node, Policy, Quota, Scheduler, Usage, Why,
+    Excess, GroupQuota, GroupUsage, Guarantee, Inventory, Node, Policy, Quota, Scheduler, StorageHold, Usage,
+    Why,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -85,6 +86,8 @@ pub struct Sharing {
     pub policy: Policy,
     /// The accounts whose quotas limit the jobs.
     pub users: Users,
+    /// Users whose jobs do not start because of their files.
+    pub held: HashMap<UserName, StorageHold>,
 }
 
 /// The parts that the loop connects.
@@ -98,12 +101,41 @@ pub struct Parts<E> {
 }
 
 impl Sharing {
+    /// Jobs of users with a limit of storage wait until their homes were compared with it.
+    pub fn new(policy: Policy, users: Users) -> Sharing {
+        let accounts = users.all();
+        let limited = accounts
+            .iter()
+            .filter(|account| account.storage != Default::default());
+        let held = limited.map(|account| (account.name.clone(), StorageHold::Unmeasured));
+        Sharing {
+            policy,
+            held: held.collect(),
+            users,
+        }
+    }
+
+    /// Remembers who is held: a new scheduler must know it.
+    fn note_holds(&mut self, inputs: &[Input]) {
+        for input in inputs {
+            if let Input::StorageHeld { user, hold } = input {
+                match hold {
+                    Some(hold) => self.held.insert(user.clone(), *hold),
+                    None => self.held.remove(user),
+                };
+            }
+        }
+    }
+
     fn scheduler(&self, nodes: Vec<Node>) -> Scheduler {
         let mut scheduler = Scheduler::new(Inventory { nodes }, self.policy);
         for account in self.users.all() {
             scheduler.set_quota(account.name.clone(), account.quota);
         }
         scheduler.set_group_quotas(group_quotas(&self.users.all()));
+        for (user, hold) in &self.held {
+            scheduler.hold_for_storage(user, Some(*hold));
+        }
         scheduler
     }
 
@@ -294,6 +326,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
             if inputs.is_empty() {
                 continue;
             }
+            self.sharing.note_holds(&inputs);
             let skip = inputs.len() - answers.len();
             let endings: Vec<Option<Ending>> = inputs[skip..].iter().map(Ending::of).collect();
             let (now, set) = self.watch.look();
@@ -352,6 +385,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                 }
                 let mut inputs = Vec::new();
                 let answers = sort_messages(&mut gathered, &stale, &self.watch, &mut inputs);
+                self.sharing.note_holds(&inputs);
                 let endings = inputs.iter().map(Ending::of);
                 self.end_unrecorded(answers.into_iter().zip(endings), &undone);
             }
@@ -475,7 +509,9 @@ impl Ending {
         match input {
             Input::Kill { job, after } => Some(Ending::Kill(job.clone(), *after)),
             // Without a record of its own, it counts as killed on request.
-            Input::AccountEnded { job, .. } => Some(Ending::Kill(job.clone(), AfterKill::KeepInHistory)),
+            Input::AccountEnded { job, .. } | Input::StorageExceeded { job, .. } => {
+                Some(Ending::Kill(job.clone(), AfterKill::KeepInHistory))
+            }
             Input::Remove { job } => Some(Ending::Remove(job.clone())),
             Input::SkipGrace { .. } => Some(Ending::SkipGrace),
             _ => None,

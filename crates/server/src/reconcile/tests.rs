@@ -9,7 +9,7 @@ use paddlecloud_core::job::{IdempotencyKey, Job, Outcome, Phase, WorkerKey};
 use paddlecloud_core::names::{JobName, JobRef};
 use paddlecloud_core::ports::Page;
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{Node, Policy};
+use paddlecloud_core::scheduler::{Node, Policy, Reason, StorageExcess};
 use paddlecloud_core::testing::engine_suite::Program;
 use paddlecloud_core::testing::{MemoryLogs, PretendEngine, PretendMachine, PretendRuns, UNPREPARED};
 
@@ -104,10 +104,7 @@ impl Stage {
             }),
         };
         let accounts = Arc::new(AccountTable::default());
-        let sharing = Sharing {
-            policy: Policy::default(),
-            users: Users::new(Arc::clone(&accounts)),
-        };
+        let sharing = Sharing::new(Policy::default(), Users::new(Arc::clone(&accounts)));
         let (jobs, reconciler) = start_with(parts, keeps, sharing, Vec::new()).await.unwrap();
         Stage {
             jobs,
@@ -297,6 +294,31 @@ async fn a_job_is_stopped_while_the_store_refuses_and_the_kill_is_recorded_when_
     let end = tokio::time::timeout(Duration::from_secs(60), end).await;
     let end = end.expect("within the limit").unwrap().clone();
     assert_eq!(end.phase, Phase::Final(Outcome::Killed), "{}", end.message);
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn a_job_above_the_storage_quota_is_stopped_on_a_full_disk_and_the_next_still_waits() {
+    let stage = Stage::new().await;
+    let job = stage.submit("writes").await;
+    stage.wait_until_it_runs(&job).await;
+    stage.refused.store(usize::MAX, Ordering::SeqCst);
+    let excess = StorageExcess::Bytes { used: 11, limit: 10 };
+    let hold = StorageHold::Over(excess);
+    // The store's refusal is the caller's concern; the scheduler that replaces this one knows of the hold anyway.
+    let _ = stage.jobs.hold_for_storage(&job.user, Some(hold)).await;
+    stage.jobs.storage_exceeded(&job.id, excess).await.unwrap();
+    stage.wait_until_nothing_runs().await;
+
+    stage.refused.store(0, Ordering::SeqCst);
+    let ended = stage.jobs.wait_final(&job.id);
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+    ended.expect("within the limit");
+    let next = stage.submit("waits").await;
+    let why = stage.jobs.explain(&next.id).await.unwrap();
+    assert_eq!(why.reason, Reason::Storage(hold));
+    stage.jobs.hold_for_storage(&job.user, None).await.unwrap();
+    stage.wait_until_it_runs(&next).await;
     stage.end().await;
 }
 

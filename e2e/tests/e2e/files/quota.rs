@@ -291,6 +291,55 @@ fn a_job_over_quota_blocks_writes_and_submits_until_space_is_freed() {
 }
 
 #[test]
+fn a_job_that_writes_above_the_limit_is_stopped_and_none_starts_until_files_are_removed() {
+    let env = TestEnvironment::new();
+    let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
+    let write = "until [ -e /pfs/cloud/home/ada/go ]; do sleep 0.1; done\n\
+                 head -c 6000000 /dev/zero > /pfs/cloud/home/ada/too-much\n\
+                 exec sleep 600\n";
+    let package = env.package("job").file("train.sh", write);
+    let submit = |name: &'static str, entry: &'static str| {
+        let words = ["submit", "-jobname", name, "-pservers", "0", "-cpu", "2"];
+        let more = ["-memory", "32Mi", "-entry", entry, package.arg()];
+        site.run("ada", &[&words[..], &more].concat()).ok();
+    };
+    submit("writer", "sh train.sh");
+    // The first job holds both cores.
+    submit("next", "true");
+    fs::write(site.home("ada").join("go"), "").unwrap();
+    assert_eq!(site.run("ada", &["wait", "writer"]).code, Some(1));
+    site.run("ada", &["why", "writer"])
+        .ok()
+        .prints("stopped because its owner's files exceed the storage quota: 5.7 MiB of 4 MiB in use");
+    site.run("ada", &["why", "next"]).ok().prints(
+        "your files exceed the storage quota: 5.7 MiB of 4 MiB in use; no job starts until enough is removed",
+    );
+    site.run("ada", &["rm", "/pfs/cloud/home/ada/too-much"]).ok();
+    site.run("ada", &["wait", "next"]).ok();
+}
+
+#[test]
+fn waiting_jobs_of_a_user_above_the_limit_still_wait_after_a_restart() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");
+    let package = env.package("job").file("train.sh", "exec sleep 600\n");
+    let submit = |name: &'static str| {
+        let words = ["submit", "-jobname", name, "-pservers", "0", "-cpu", "2"];
+        let more = ["-memory", "32Mi", "-entry", "sh train.sh", package.arg()];
+        site.run("ada", &[&words[..], &more].concat()).ok();
+    };
+    submit("first");
+    submit("next");
+    site.server().killer()();
+    fs::write(site.home("ada").join("too-much"), noise(1, 6_000_000)).unwrap();
+    site.start_again();
+    assert_eq!(site.run("ada", &["wait", "first"]).code, Some(1));
+    site.run("ada", &["why", "next"])
+        .ok()
+        .prints("your files exceed the storage quota: 5.7 MiB of 4 MiB in use");
+}
+
+#[test]
 fn pruned_outputs_free_quota_immediately() {
     let env = TestEnvironment::new();
     let site = Site::of_ada(&env, "  quota: {storage: 4Mi}\n");

@@ -5,7 +5,7 @@ use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{
     Change, ExceededLimit, Excess, GroupQuota, Holders, Inventory, LimitKind, Node, Outside, Quota, Reason,
-    ResourceKind, Scheduler, Shortage, Taken,
+    ResourceKind, Scheduler, Shortage, StorageExcess, StorageHold, Taken,
 };
 
 fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
@@ -107,6 +107,25 @@ fn a_reason_names_the_quota_and_the_job_in_front() {
     assert_eq!(scheduler.reason(4, 0), Reason::BeyondQuota(limit(0, 11_000)));
     let why = scheduler.explain(&id(3), at(0)).unwrap();
     assert_eq!((why.ahead, why.ahead_total), (vec![id(2)], 1));
+}
+
+#[test]
+fn no_job_of_a_user_above_the_storage_quota_starts_and_the_reason_says_so() {
+    let mut scheduler = strict(nodes(&[16]));
+    let over = StorageHold::Over(StorageExcess::Bytes {
+        used: 209 << 20,
+        limit: 10 << 20,
+    });
+    scheduler.run([job(1, 8)], 0);
+    scheduler.hold_for_storage(&user("me"), Some(over));
+    let started = scheduler.run([job(2, 1), job(3, 1), job(4, 1).by("eve")], 0);
+    assert_eq!(started, [id(4)]);
+    assert_eq!(scheduler.reason(2, 0), Reason::Storage(over));
+    assert_eq!(scheduler.reason(3, 0), Reason::Storage(over));
+    let why = scheduler.explain(&id(3), at(0)).unwrap();
+    assert_eq!((why.estimate, why.change), (None, None));
+    scheduler.hold_for_storage(&user("me"), None);
+    assert_eq!(scheduler.run([], 0), [id(2), id(3)]);
 }
 
 #[test]

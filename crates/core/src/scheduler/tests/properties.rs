@@ -7,9 +7,12 @@ use proptest::prelude::*;
 
 use super::build::*;
 use super::reference::{Reference, Run, asked, needs};
-use crate::names::{JobId, NodeName};
+use crate::names::{JobId, NodeName, UserName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Admission, Change, GroupQuota, Inventory, Policy, Quota, Request, Scheduler, Usage};
+use crate::scheduler::{
+    Admission, Change, GroupQuota, Inventory, Policy, Quota, Request, Scheduler, StorageExcess, StorageHold,
+    Usage,
+};
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
@@ -23,6 +26,8 @@ enum Step {
     Wait(i64),
     SetQuota(usize, Quota),
     SetGroupQuotas(Vec<GroupQuota>),
+    /// The user's files exceed their quota, or no longer do.
+    SetStorage(usize, bool),
 }
 
 fn resources() -> impl Strategy<Value = crate::spec::Resources> {
@@ -84,6 +89,7 @@ fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
         2 => (1i64..15).prop_map(Step::Wait),
         1 => (0..USERS.len(), quota()).prop_map(|(user, quota)| Step::SetQuota(user, quota)),
         1 => group_quotas().prop_map(Step::SetGroupQuotas),
+        1 => (0..USERS.len(), any::<bool>()).prop_map(|(user, is_over)| Step::SetStorage(user, is_over)),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -154,7 +160,17 @@ impl Pair {
                 self.scheduler.set_group_quotas(quotas.clone());
                 self.reference.group_quotas = quotas;
             }
+            Step::SetStorage(index, is_over) => self.set_storage(&user(USERS[index]), is_over),
         }
+    }
+
+    fn set_storage(&mut self, user: &UserName, is_over: bool) {
+        let hold = StorageHold::Over(StorageExcess::Files { used: 3, limit: 2 });
+        self.scheduler.hold_for_storage(user, is_over.then_some(hold));
+        match is_over {
+            true => self.reference.over_storage.insert(user.clone()),
+            false => self.reference.over_storage.remove(user),
+        };
     }
 
     fn submit(&mut self, request: Request) {
@@ -242,6 +258,8 @@ impl Pair {
             self.reference.within_groups(request, None),
             "beyond a group's quota: {request:?}"
         );
+        let is_over = self.reference.over_storage.contains(&request.user);
+        prop_assert!(!is_over, "above the storage quota: {request:?}");
         Ok(())
     }
 
@@ -305,6 +323,10 @@ impl Pair {
 
     /// Ends jobs until the queue is empty. A job that cannot start alone within its quota stays.
     fn drain(&mut self) -> Result<(), TestCaseError> {
+        for name in USERS.map(user) {
+            self.set_storage(&name, false);
+        }
+        self.decide_checked()?;
         while !self.reference.running.is_empty() {
             self.end(0);
             self.decide_checked()?;

@@ -3,7 +3,7 @@
 //! Slow on purpose. If it and the scheduler differ, one of them is wrong.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -29,6 +29,8 @@ pub struct Reference {
     pub running: Vec<Run>,
     pub quotas: HashMap<UserName, Quota>,
     pub group_quotas: Vec<GroupQuota>,
+    /// Users whose files exceed their quota.
+    pub over_storage: HashSet<UserName>,
     pub oversubscribe_alone: bool,
     pub fair_share: bool,
     /// The promise of the last round to the first job that did not fit.
@@ -106,6 +108,7 @@ impl Reference {
             running: Vec::new(),
             quotas: HashMap::new(),
             group_quotas: Vec::new(),
+            over_storage: HashSet::new(),
             oversubscribe_alone,
             fair_share: false,
             promise: None,
@@ -186,7 +189,8 @@ impl Reference {
 
     fn is_let_now(&self, request: &Request) -> bool {
         let taken = [self.used(&request.user), asked(request)];
-        self.within_quota(&request.user, &taken) && self.within_groups(request, None)
+        let is_over = self.over_storage.contains(&request.user);
+        !is_over && self.within_quota(&request.user, &taken) && self.within_groups(request, None)
     }
 
     fn waits_for_quota(&self, request: &Request) -> bool {

@@ -5,7 +5,7 @@
 use paddlecloud_core::duration;
 use paddlecloud_core::job::{Phase, runs_alone};
 use paddlecloud_core::quantity::counted;
-use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, Why};
+use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, StorageHold, Why};
 
 use super::{Mention, Owner};
 
@@ -106,6 +106,14 @@ fn reason(reason: &Reason<Mention>, owner: Owner) -> String {
             quota(limit, owner),
             limit.kind.number(limit.used),
             limit.kind.number(limit.asked)
+        ),
+        Reason::Storage(StorageHold::Over(excess)) => format!(
+            "{} files exceed the storage quota: {excess}; no job starts until enough is removed",
+            whose(owner)
+        ),
+        Reason::Storage(StorageHold::Unmeasured) => format!(
+            "waits until {} files are compared with the storage quota: the server has just started",
+            whose(owner)
         ),
         Reason::BehindOwn(job) => format!(
             "behind {} job {}, which waits for a quota",
@@ -237,7 +245,7 @@ mod tests {
 
     use paddlecloud_core::job::{Job, Outcome};
     use paddlecloud_core::quantity::{Bytes, Cpu};
-    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage};
+    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage, StorageExcess};
     use paddlecloud_core::testing::samples;
 
     use super::*;
@@ -308,6 +316,15 @@ mod tests {
             Reason::BeyondQuota(limit(Some("vision"))),
             Reason::Quota(limit(Some("vision"))),
             Reason::BehindOwn(own()),
+            Reason::Storage(StorageHold::Over(StorageExcess::Bytes {
+                used: 209 << 20,
+                limit: 10 << 20,
+            })),
+            Reason::Storage(StorageHold::Over(StorageExcess::Files {
+                used: 1201,
+                limit: 1000,
+            })),
+            Reason::Storage(StorageHold::Unmeasured),
             Reason::NeedsEverything {
                 excess: excess(),
                 held_by: holders(vec![Mention::Hidden], 1),
@@ -339,6 +356,9 @@ mod tests {
         cannot start within the total of 10 GiB of memory of your group `vision`: 23.5 GiB of memory requested
         the total of 10 GiB of memory of your group `vision`: 8 GiB in use, 23.5 GiB requested
         behind your job `big (ID)`, which waits for a quota
+        your files exceed the storage quota: 209 MiB of 10 MiB in use; no job starts until enough is removed
+        your files exceed the storage quota: 1201 of 1000 files in use; no job starts until enough is removed
+        waits until your files are compared with the storage quota: the server has just started
         waits until nothing else runs: 5 cores requested, 2 in total: it runs alone, other jobs wait; running now: another user's job
         waits for room on single machines: 3 trainers requested, 2 would fit now; held by `big (ID)`
         waits for room on single machines: none has enough for its 1 worker; held by `big (ID)`
