@@ -79,6 +79,18 @@ fn news(number: u32, news: News) -> Input {
     })
 }
 
+/// News of an attempt of a trainer of the first job.
+fn of(trainer: u32, attempt: u32, news: News) -> Input {
+    Input::Report(Report {
+        attempt: AttemptKey {
+            job: id(1),
+            worker: WorkerKey::trainer(trainer),
+            attempt,
+        },
+        news,
+    })
+}
+
 fn kill(number: u32, after: AfterKill) -> Input {
     Input::Kill {
         job: id(number),
@@ -504,6 +516,34 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
     );
     let job = conductor.job(&id(1)).unwrap();
     assert!(job.workers.iter().all(|worker| worker.restarts == 0));
+}
+
+#[test]
+fn a_job_that_ran_and_was_queued_again_starts_as_a_whole_again() {
+    let mut conductor = conductor(2);
+    let gang = Input::Submit(Submission {
+        id: id(1),
+        user: user("ada"),
+        spec: Arc::new(spec("gang", 0, 2)),
+        key: None,
+    });
+    conductor.handle([gang], noon());
+    conductor.handle([of(0, 1, News::Up), of(1, 1, News::Up)], seconds(1));
+    assert!(conductor.job(&id(1)).unwrap().is_under_way());
+    let mut batch = Batch::default();
+    conductor.change(&id(1), seconds(2), &mut batch, |job| {
+        job.on_event(Event::Reclaimed, seconds(2))
+    });
+    let gone = || News::Exited(Exit::by_signal(15));
+    let output = conductor.handle([of(0, 1, gone()), of(1, 1, gone())], seconds(3));
+    assert_eq!(saved(&output), [(id(1), Phase::Starting)]);
+    assert!(!conductor.job(&id(1)).unwrap().is_under_way());
+    let output = conductor.handle([of(0, 2, News::NoRoom("taken".into()))], seconds(4));
+    assert_eq!(
+        saved(&output),
+        [(id(1), Phase::Withdrawing)],
+        "it does not keep half of its workers, and has not failed"
+    );
 }
 
 #[test]

@@ -72,7 +72,8 @@ pub enum News {
     Exited(Exit),
     /// It is gone, and its exit was not observed; the text says what is known.
     Lost(String),
-    /// It could not be placed and never ran; the text says why. A job that has not started is queued again as a whole.
+    /// It could not be placed and never ran; the text says why. A job whose workers were not all ready since it was admitted
+    /// is queued again as a whole.
     NoRoom(String),
     /// It is gone through no fault of its own, for example with its node; the text says what happened. It is restarted
     /// without using a retry.

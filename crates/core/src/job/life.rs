@@ -149,7 +149,7 @@ impl Job {
 
     /// All or nothing: a job that has not started releases its resources and is queued again at its old place.
     fn no_room(&mut self, key: WorkerKey, why: String, now: Timestamp) -> Vec<Action> {
-        if self.phase == Phase::Starting && self.started_at.is_none() {
+        if self.phase == Phase::Starting && !self.is_under_way() {
             self.withdraw(&why, now);
             let mut actions = self.stop_orders();
             actions.retain(|action| !matches!(action, Action::Stop { worker, .. } if *worker == key));

@@ -209,6 +209,12 @@ impl Job {
         !self.phase.is_final() && !self.kill_requested
     }
 
+    /// Whether all its workers were ready since it was last admitted. From then on, a lost worker is restarted alone; until
+    /// then, the job starts as a whole or not at all. A job that was queued again starts as a whole again.
+    pub fn is_under_way(&self) -> bool {
+        self.timers.running_since.is_some()
+    }
+
     pub fn worker(&self, key: WorkerKey) -> Option<&Worker> {
         self.workers.get(self.position(key)?)
     }

@@ -100,7 +100,7 @@ pub fn pod_record(inner: &Inner, assignment: &Assignment, worker: &Worker) -> Po
         spool: spool(assignment).into(),
         created: false,
         disruptions: worker.disruptions,
-        is_restart: job.started_at.is_some(),
+        is_restart: job.is_under_way(),
         pinned: pinned_node(inner, assignment).is_some(),
     }
 }
@@ -121,7 +121,7 @@ pub fn pinned_node<'a>(inner: &Inner, assignment: &'a Assignment) -> Option<&'a 
     let position = job.position(assignment.worker)?;
     let node = job.placement.as_ref()?.workers.get(position)?.node.as_str();
     let kept = job.worker(assignment.worker)?.disruptions == 0
-        && (job.started_at.is_none() || inner.room().has_node(node));
+        && (!job.is_under_way() || inner.room().has_node(node));
     (inner.settings.pins() && kept).then_some(node)
 }
 
