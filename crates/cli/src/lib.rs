@@ -19,6 +19,7 @@ mod nearest;
 mod one_line;
 mod package;
 mod printer;
+mod question;
 mod secret_input;
 mod submission;
 mod time_text;

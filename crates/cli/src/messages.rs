@@ -72,6 +72,13 @@ impl Messages {
         let _ = writeln!(self.sink, "{label} {shown}");
     }
 
+    /// A question, whose answer is typed on the same line.
+    pub fn ask(&mut self, question: &str) {
+        let question = self.shown(question);
+        let _ = write!(self.sink, "{question} ");
+        let _ = self.sink.flush();
+    }
+
     /// `Uploading package ... `, the beginning of a line.
     pub fn begin(&mut self, what: &str) {
         let what = self.shown(what);

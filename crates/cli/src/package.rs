@@ -6,10 +6,10 @@ use std::path::Path;
 
 use paddlecloud_api::client::Client;
 use paddlecloud_connect::package::{self, Package};
-use paddlecloud_pfs::package::{BuiltIn, Scan};
-use paddlecloud_pfs::{Entry, RelPath};
+use paddlecloud_pfs::Entry;
 
 use crate::error::CliError;
+use crate::question::{can_be_asked, is_agreed};
 use crate::time_text::size;
 use crate::transfer::report::counted;
 use crate::world::World;
@@ -19,54 +19,34 @@ const BIG_PACKAGE: u64 = 50_000_000;
 const BIG_FILE: u64 = 10_000_000;
 const BIG_FILES_SHOWN: usize = 5;
 
+const DATA_ELSEWHERE: &str =
+    "list what the job does not need in `.paddleignore`; upload data with `cp` and read it from `/pfs/…`";
+
 const COLLECTING: &str = "Collecting package";
 const UPLOADING: &str = "Uploading package";
 
 /// Scans the folder, prints `Collecting package ... Done` and names large files.
 pub fn collect(folder: &Path, world: &mut World) -> Result<Package, CliError> {
-    let folder = package::resolve(folder)?;
+    let folder = package::resolve(folder, &world.env)?;
     world.err.begin(COLLECTING);
     let collected = package::look_through(folder, &world.env).inspect_err(|_| world.err.failed())?;
     world.err.done(COLLECTING);
     let collected = collected.not_empty()?;
-    tell_left_out(&collected.scan, world);
-    tell_big(&collected.scan, world);
+    for note in collected.left_out() {
+        world.err.note(&note);
+    }
+    tell_big(&collected, world);
     Ok(collected)
 }
 
-/// One line about the virtual environments and caches that are not uploaded; many are counted.
-fn tell_left_out(scan: &Scan, world: &mut World) {
-    let of_kind = |searched| {
-        let folders = scan.built_in.iter().filter(move |(_, kind)| *kind == searched);
-        folders.map(|(folder, _)| folder).collect::<Vec<_>>()
-    };
-    let environments = some_of(&of_kind(BuiltIn::VirtualEnvironment), "virtual environment");
-    let caches = some_of(&of_kind(BuiltIn::Cache), "cache");
-    let parts: Vec<String> = environments.into_iter().chain(caches).collect();
-    if !parts.is_empty() {
-        world.err.note(&format!(
-            "not uploaded: {}; `.paddleignore` can include them (`!FOLDER`)",
-            parts.join(", ")
-        ));
-    }
-}
-
-/// `the cache `__pycache__``, `3 caches`, or nothing.
-fn some_of(folders: &[&RelPath], kind: &str) -> Option<String> {
-    match folders {
-        [] => None,
-        [one] => Some(format!("the {kind} `{one}`")),
-        many => Some(format!("{} {kind}s", many.len())),
-    }
-}
-
-fn tell_big(scan: &Scan, world: &mut World) {
+fn tell_big(package: &Package, world: &mut World) {
+    let scan = &package.scan;
     let big: Vec<&Entry> = scan
         .biggest(BIG_FILES_SHOWN)
         .into_iter()
         .filter(|entry| entry.size() > BIG_FILE)
         .collect();
-    if scan.total_bytes > BIG_PACKAGE || !big.is_empty() {
+    if scan.total_bytes > BIG_PACKAGE || package.volume().is_large() || !big.is_empty() {
         world.err.note(&format!(
             "the package has {} in {}",
             size(scan.total_bytes),
@@ -77,9 +57,7 @@ fn tell_big(scan: &Scan, world: &mut World) {
                 .err
                 .note(&format!("  {} {}", size(entry.size()), entry.path));
         }
-        world
-            .err
-            .note("list what the job does not need in `.paddleignore`");
+        world.err.note(DATA_ELSEWHERE);
     }
     for special in &scan.special {
         world.err.note(&format!(
@@ -87,6 +65,19 @@ fn tell_big(scan: &Scan, world: &mut World) {
             special
         ));
     }
+}
+
+/// Asks before much is sent. Where nobody can answer, [`collect`] has told it.
+pub async fn confirm(client: &Client, package: &Package, world: &mut World) -> Result<(), CliError> {
+    if !package.volume().is_large() || !can_be_asked(world) {
+        return Ok(());
+    }
+    let left = package::left_to_send(client, package).await;
+    let question = format!("upload {} in {}?", size(left.bytes), counted(left.files as u64));
+    if !left.is_large() || is_agreed(&question, world)? {
+        return Ok(());
+    }
+    Err(CliError::refused("nothing was uploaded, and no job was created").with_hint(DATA_ELSEWHERE))
 }
 
 /// Prints the same lines for a package that the server already had as for one that was sent.

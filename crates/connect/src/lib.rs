@@ -11,6 +11,7 @@ mod error;
 #[cfg(target_os = "linux")]
 mod holder;
 mod known_files;
+mod left_out;
 pub mod package;
 mod private_file;
 mod program;

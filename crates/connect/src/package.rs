@@ -15,11 +15,30 @@ use paddlecloud_transfer::{FileService, Patience, Progress, TransferError, Uploa
 use crate::environment::Environment;
 use crate::error::{ConnectError, chain};
 use crate::known_files::KnownFiles;
+use crate::left_out;
 
 /// How often received data may turn out to be wrong or gone without any progress.
 const MOST_SPOILED: usize = 4;
 /// How often an upload reports its progress.
 const TELL_EVERY: Duration = Duration::from_millis(200);
+
+/// Sending more than this is worth a question.
+const MANY_BYTES: u64 = 200_000_000;
+const MANY_FILES: usize = 10_000;
+
+/// How much there is to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Volume {
+    pub files: usize,
+    pub bytes: u64,
+}
+
+impl Volume {
+    /// More than most programs have: data was meant to be elsewhere, or the wrong folder was named.
+    pub fn is_large(self) -> bool {
+        self.bytes > MANY_BYTES || self.files > MANY_FILES
+    }
+}
 
 /// A scanned folder.
 pub struct Package {
@@ -35,6 +54,19 @@ impl Package {
         self.manifest.id().to_string()
     }
 
+    /// The whole package, whatever the server already has of it.
+    pub fn volume(&self) -> Volume {
+        Volume {
+            files: self.scan.file_count(),
+            bytes: self.scan.total_bytes,
+        }
+    }
+
+    /// What it leaves out although no ignore file names it.
+    pub fn left_out(&self) -> Vec<String> {
+        left_out::notes(&self.scan)
+    }
+
     /// A package without files has nothing to run.
     pub fn not_empty(self) -> Result<Package, ConnectError> {
         if self.scan.file_count() > 0 {
@@ -42,7 +74,7 @@ impl Package {
         }
         let error = ConnectError::refused(format!("the package `{}` is empty", self.folder.display()));
         Err(if self.scan.ignored > 0 {
-            error.with_hint("everything in it is ignored: by `.gitignore`, by `.paddleignore`, or as a virtual environment or cache")
+            error.with_hint("everything in it is ignored: by `.gitignore`, by `.paddleignore`, or as a virtual environment, cache or credentials")
         } else {
             error.with_hint("put your program into it, or name another folder")
         })
@@ -51,7 +83,8 @@ impl Package {
 
 /// A folder as a package, ready to be uploaded.
 pub fn collect(folder: &Path) -> Result<Package, ConnectError> {
-    look_through(resolve(folder)?, &Environment::of_this_process())?.not_empty()
+    let environment = Environment::of_this_process();
+    look_through(resolve(folder, &environment)?, &environment)?.not_empty()
 }
 
 /// Finds the files of the package, honouring `.gitignore` and `.paddleignore`. May take a while.
@@ -100,8 +133,9 @@ fn unusable(folder: &Path, problem: &str) -> ConnectError {
     ))
 }
 
-/// The folder itself, with links resolved.
-pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
+/// The folder itself, with links resolved. A home is refused, whether named on purpose or typed as `.` in it: it has keys,
+/// passwords and the user's other work.
+pub fn resolve(folder: &Path, environment: &Environment) -> Result<PathBuf, ConnectError> {
     let wrong = |problem: &str| {
         unusable(folder, problem).with_hint(
             "a package is the folder that contains your program, or a path `/pfs/…` on the cluster",
@@ -111,10 +145,37 @@ pub fn resolve(folder: &Path) -> Result<PathBuf, ConnectError> {
         std::io::ErrorKind::NotFound => wrong("there is no such folder"),
         _ => wrong(&error.to_string()),
     })?;
-    if real.is_dir() {
-        Ok(real)
-    } else {
-        Err(wrong("it is not a folder"))
+    if !real.is_dir() {
+        return Err(wrong("it is not a folder"));
+    }
+    match too_much(&real, environment) {
+        Some(problem) => Err(unusable(folder, problem)
+            .with_hint("put the program into a folder of its own, and submit that folder")),
+        None => Ok(real),
+    }
+}
+
+/// Why a folder is never a program's own.
+fn too_much(folder: &Path, environment: &Environment) -> Option<&'static str> {
+    if folder.parent().is_none() {
+        return Some("it is the root of the file system");
+    }
+    let home = environment.user_home()?.canonicalize().ok()?;
+    if home == folder {
+        return Some("it is your home folder");
+    }
+    home.starts_with(folder).then_some("your home folder is in it")
+}
+
+/// What the server lacks of the package; all of it if it does not say.
+pub async fn left_to_send(client: &Client, package: &Package) -> Volume {
+    let Ok(reply) = client.package_announce(&package.manifest).await else {
+        return package.volume();
+    };
+    let files = missing(&package.manifest, &reply);
+    Volume {
+        files: files.len(),
+        bytes: files.iter().map(Entry::size).sum(),
     }
 }
 
@@ -285,21 +346,49 @@ mod tests {
 
     use super::*;
 
-    /// A home with a program, the client's own folder, and a link to another place.
-    fn home() -> (tempfile::TempDir, Environment) {
-        let home = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(home.path().join(".paddle/local/bin")).unwrap();
-        std::fs::write(home.path().join("train.py"), "print()").unwrap();
-        std::os::unix::fs::symlink("/bin/sh", home.path().join(".paddle/local/bin/paddle")).unwrap();
-        let path = home.path().display().to_string();
-        let environment = Environment::from(BTreeMap::from([("HOME".to_owned(), path)]));
-        (home, environment)
+    /// A folder with a program, the client's own folder, and a link to another place.
+    fn program() -> (tempfile::TempDir, Environment) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join(".paddle/local/bin")).unwrap();
+        std::fs::write(folder.path().join("train.py"), "print()").unwrap();
+        std::os::unix::fs::symlink("/bin/sh", folder.path().join(".paddle/local/bin/paddle")).unwrap();
+        let own = folder.path().join(".paddle").display().to_string();
+        let environment = Environment::from(BTreeMap::from([("PADDLECLOUD_HOME".to_owned(), own)]));
+        (folder, environment)
+    }
+
+    fn looked_through(folder: &Path, environment: &Environment) -> Result<Package, ConnectError> {
+        look_through(resolve(folder, environment)?, environment)
+    }
+
+    #[test]
+    fn a_home_the_root_and_what_is_above_a_home_are_no_packages() {
+        let (home, _) = program();
+        let below = home.path().join("job");
+        std::fs::create_dir(&below).unwrap();
+        let link = below.join("link");
+        std::os::unix::fs::symlink(home.path(), &link).unwrap();
+        let text = home.path().display().to_string();
+        let environment = Environment::from(BTreeMap::from([("HOME".to_owned(), text)]));
+        for (folder, reason) in [
+            (home.path(), "it is your home folder"),
+            (&link, "it is your home folder"),
+            (home.path().parent().unwrap(), "your home folder is in it"),
+            (Path::new("/"), "it is the root of the file system"),
+        ] {
+            let error = resolve(folder, &environment).unwrap_err().to_string();
+            assert!(error.ends_with(reason), "{}: {error}", folder.display());
+        }
+        assert!(resolve(&below, &environment).is_ok());
+        let homeless = Environment::default();
+        assert!(resolve(Path::new("/"), &homeless).is_err());
+        assert!(resolve(home.path(), &homeless).is_ok());
     }
 
     #[test]
     fn the_clients_own_folder_is_not_packaged() {
-        let (home, environment) = home();
-        let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
+        let (folder, environment) = program();
+        let package = looked_through(folder.path(), &environment).unwrap();
         let paths: Vec<String> = package
             .scan
             .entries
@@ -312,17 +401,17 @@ mod tests {
     /// The sources of this crate: files that did not change in the last seconds.
     #[test]
     fn unchanged_files_are_not_read_again() {
-        let (home, environment) = home();
+        let (folder, environment) = program();
         let look = || {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-            look_through(resolve(&folder).unwrap(), &environment).unwrap()
+            let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+            looked_through(&sources, &environment).unwrap()
         };
         let (first, second) = (look(), look());
         assert_eq!(first.scan.read, first.scan.file_count());
         assert_eq!((second.id(), second.scan.read), (first.id(), 0));
 
-        let folder = home.path().join(".paddle/known-files");
-        for file in std::fs::read_dir(folder).unwrap() {
+        let known = folder.path().join(".paddle/known-files");
+        for file in std::fs::read_dir(known).unwrap() {
             std::fs::write(file.unwrap().path(), "damaged").unwrap();
         }
         let third = look();
@@ -331,9 +420,9 @@ mod tests {
 
     #[test]
     fn a_link_to_the_outside_is_refused_with_a_hint() {
-        let (home, environment) = home();
-        std::os::unix::fs::symlink("/etc/hosts", home.path().join("hosts")).unwrap();
-        let Err(error) = look_through(resolve(home.path()).unwrap(), &environment) else {
+        let (folder, environment) = program();
+        std::os::unix::fs::symlink("/etc/hosts", folder.path().join("hosts")).unwrap();
+        let Err(error) = looked_through(folder.path(), &environment) else {
             panic!("a link out of the folder cannot travel");
         };
         assert!(
@@ -345,11 +434,11 @@ mod tests {
 
     #[test]
     fn files_are_sent_whose_content_the_server_lacks() {
-        let (home, environment) = home();
+        let (folder, environment) = program();
         for (name, content) in [("data", "0123456789"), ("same", "0123456789")] {
-            std::fs::write(home.path().join(name), content).unwrap();
+            std::fs::write(folder.path().join(name), content).unwrap();
         }
-        let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
+        let package = looked_through(folder.path(), &environment).unwrap();
         let digest = package.scan.entries[0].digest().unwrap();
         let left = |missing: &str| -> Vec<String> {
             let text = format!(r#"{{"id":"x","folder":"/pfs/dc/x","missing":[{missing}],"stored":false}}"#);
@@ -363,8 +452,8 @@ mod tests {
 
     #[test]
     fn a_list_that_is_too_long_is_reported_with_the_number_of_files() {
-        let (home, environment) = home();
-        let package = look_through(resolve(home.path()).unwrap(), &environment).unwrap();
+        let (folder, environment) = program();
+        let package = looked_through(folder.path(), &environment).unwrap();
         let refused = ErrorBody::new(ErrorName::PayloadTooLarge, "the list is longer than 64 MiB");
         let error = too_many_files(&package, &ClientError::Refused(refused));
         let text = error.to_string();

@@ -62,8 +62,8 @@ fn check_program(program: &str, package: &Package) -> Result<(), ConnectError> {
 }
 
 fn why_left_out(program: &str, package: &Package) -> String {
-    let around = |(folder, _): &&(RelPath, BuiltIn)| {
-        RelPath::from_bytes(program.as_bytes()).is_ok_and(|program| program.is_within(folder))
+    let around = |(left_out, _): &&(RelPath, BuiltIn)| {
+        RelPath::from_bytes(program.as_bytes()).is_ok_and(|program| program.is_within(left_out))
     };
     match package.scan.built_in.iter().find(around) {
         Some((folder, BuiltIn::VirtualEnvironment)) => {
@@ -71,6 +71,9 @@ fn why_left_out(program: &str, package: &Package) -> String {
         }
         Some((folder, BuiltIn::Cache)) => {
             format!("the cache `{folder}` is not uploaded; `!{folder}` in `.paddleignore` includes it")
+        }
+        Some((file, BuiltIn::Credentials | BuiltIn::PrivateKey)) => {
+            format!("`{file}` may hold passwords or keys; `!{file}` in `.paddleignore` includes it")
         }
         None => "a rule in `.gitignore` or `.paddleignore` leaves it out".to_owned(),
     }

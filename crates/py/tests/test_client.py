@@ -166,6 +166,18 @@ def test_mistakes_are_found_before_anything_is_sent(client, tmp_path):
         paddlecloud.Client("ftp://nowhere")
 
 
+def test_a_home_and_credentials_are_not_sent(client, home, package):  # noqa: F811
+    with pytest.raises(errors.PackageError, match="it is your home folder"):
+        client.job_submit(home, **ONE_TRAINER)
+    with pytest.raises(errors.PackageError, match="it is the root of the file system"):
+        client.job_submit("/", **ONE_TRAINER)
+    folder = package("", name="keys")
+    (folder / ".env").write_text("PASSWORD=1")
+    (folder / "key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
+    planned = client.job_submit(folder, dry_run=True, **ONE_TRAINER)
+    assert "may be inside: `.env`, the private key `key`; `!FILE` in `.paddleignore`" in planned.notes[0]
+
+
 def test_an_unreachable_server_has_its_own_error(home):  # noqa: F811
     with pytest.raises(errors.UnreachableError) as found:
         paddlecloud.Client(f"unix:{home}/no.sock").ping()

@@ -17,6 +17,7 @@ mod history;
 mod logs;
 mod manifests;
 mod oidc;
+mod packages;
 mod parameter_servers;
 mod postgres;
 mod reviving;

@@ -25,8 +25,9 @@ use crate::transfer::location::settle_text;
 /// Submit job to PaddlePaddle Cloud.
 ///
 /// PACKAGE is the folder that contains your program, or a path `/pfs/…` that is already on the cluster. The folder is
-/// uploaded without the files that `.gitignore` and `.paddleignore` match. The words after `--` are the command that
-/// starts a trainer: `paddlectl submit -- python train.py` runs it in the current folder.
+/// uploaded without the files that `.gitignore` and `.paddleignore` match, and without virtual environments, caches and
+/// credentials; a line `!FILE` in `.paddleignore` includes one. The words after `--` are the command that starts a trainer:
+/// `paddlectl submit -- python train.py` runs it in the current folder.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The folder of the program; the current one if only `--` is given, none if the image contains the program
@@ -302,6 +303,7 @@ async fn start(
     let (client, key) = (&session.client, new_idempotency_key());
     let reply = match (client.job_submit(request, &key).await, package) {
         (Err(missing), Some(package)) if missing.refusal() == Some(ErrorName::PackageMissing) => {
+            package::confirm(client, package, context.world).await?;
             let interrupt = async { drop(tokio::signal::ctrl_c().await) };
             package::upload(client, package, interrupt, context.world).await?;
             client.job_submit(request, &key).await?

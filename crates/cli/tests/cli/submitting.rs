@@ -85,6 +85,61 @@ fn a_virtual_environment_in_the_package_is_not_sent() {
     }
 }
 
+#[test]
+fn a_home_and_credentials_are_not_sent() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    shell.write("train.py", "");
+    let home = shell.home().to_str().unwrap();
+    let refused = shell.run(&["submit", home, "-entry", "python train.py"]);
+    insta::assert_snapshot!(refused.story(&shell), @r"
+    exit 1
+    --- stdout
+    --- stderr
+    1 trainer (1 cpu, 1Gi), 1 parameter server (1 cpu, 1Gi)
+      runs `python train.py`
+    error: cannot use `HOME` as a package: it is your home folder
+    hint: put the program into a folder of its own, and submit that folder
+    ");
+
+    shell.write("pkg/train.py", "");
+    shell.write("pkg/.env", "PASSWORD=1");
+    shell.write("pkg/deploy/key.py", "-----BEGIN OPENSSH PRIVATE KEY-----\n");
+    let folder = shell.home().join("pkg");
+    let submit = |entry: &str| shell.run(&["submit", folder.to_str().unwrap(), "-entry", entry]);
+    let taken = submit("python train.py");
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    let note = "note: not uploaded, because passwords or keys may be inside: `.env`, the private key `deploy/key.py`; \
+                `!FILE` in `.paddleignore` includes one, but a stored secret (`paddlectl secret set`) is safer\n";
+    assert!(taken.err.contains(note), "{}", taken.err);
+    let hint =
+        "hint: `deploy/key.py` may hold passwords or keys; `!deploy/key.py` in `.paddleignore` includes it\n";
+    let refused = submit("python deploy/key.py");
+    assert_eq!(refused.code, 1);
+    assert!(refused.err.contains(hint), "{}", refused.err);
+}
+
+#[test]
+fn a_script_is_told_that_a_package_has_many_files() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    shell.write("pkg/train.py", "");
+    for file in 0..10_000 {
+        shell.write(&format!("pkg/{file}"), "");
+    }
+    let folder = shell.home().join("pkg");
+    let taken = shell.run(&["submit", folder.to_str().unwrap(), "-entry", "python train.py"]);
+    assert_eq!(taken.code, 0, "{}", taken.err);
+    assert!(
+        taken
+            .err
+            .contains("note: the package has 0 bytes in 10001 files\n"),
+        "{}",
+        taken.err
+    );
+    assert!(taken.err.contains("upload data with `cp`"), "{}", taken.err);
+}
+
 /// A server that has all files of the package except its program, until that is sent.
 fn server_without_package() -> Server {
     let sent = AtomicBool::new(false);

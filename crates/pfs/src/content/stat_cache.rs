@@ -16,7 +16,8 @@ use crate::root::Stamp;
 #[derive(Debug, Default)]
 pub struct StatCache(Mutex<HashMap<(u64, u64), (Stamp, Digest)>>);
 
-const MAGIC: &[u8; 8] = b"PFSSTAT1";
+/// `1` had private keys among its files.
+const MAGIC: &[u8; 8] = b"PFSSTAT2";
 const RECORD: usize = 5 * 8 + Digest::LEN;
 
 impl StatCache {

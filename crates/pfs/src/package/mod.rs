@@ -2,6 +2,7 @@
 //!
 //! The bytes are sent as a pack stream; see `pack`.
 
+mod credentials;
 mod filter;
 mod hashing;
 mod manifest;

@@ -1,5 +1,5 @@
 //! Decides which files are left out of a package: those in `.paddleignore` and `.gitignore` of any of its folders, virtual
-//! environments and caches.
+//! environments, caches and credentials.
 //!
 //! Reads only ignore files inside the package, so a package does not depend on where its folder is.
 
@@ -10,6 +10,7 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::ScanError;
+use super::credentials::has_telling_name;
 use crate::relpath::RelPath;
 use crate::root::{DirEntry, Root, RootError};
 use crate::sys;
@@ -53,22 +54,25 @@ impl Rules {
         Ok(())
     }
 
-    /// Why an entry of the current folder is left out, if it is.
+    /// What the rules say about an entry of the current folder.
     ///
     /// Strongest first: `.git`, `.paddleignore`, the built-in kinds, `.gitignore`. So `!.venv` in `.paddleignore` includes an
     /// environment that is left out by default.
-    pub fn leave_out(&self, root: &Root, entry: &DirEntry) -> Option<Reason> {
+    pub fn judge(&self, root: &Root, entry: &DirEntry) -> Verdict {
         if entry.path.name() == Some(b".git") {
-            return Some(Reason::Rule);
+            return Verdict::LeftOut(None);
         }
         let path = rooted(&entry.path);
         let by_file = |rank| self.verdict(rank, &path, entry.meta.is_dir());
-        let ignored = |ignored: bool| ignored.then_some(Reason::Rule);
         match by_file(0) {
-            Some(verdict) => ignored(verdict),
-            None => built_in(root, entry)
-                .map(Reason::BuiltIn)
-                .or_else(|| ignored(by_file(1).unwrap_or(false))),
+            Some(true) => return Verdict::LeftOut(None),
+            Some(false) => return Verdict::Included,
+            None => {}
+        }
+        match built_in(root, entry) {
+            Some(kind) => Verdict::LeftOut(Some(kind)),
+            None if by_file(1) == Some(true) => Verdict::LeftOut(None),
+            None => Verdict::Unnamed,
         }
     }
 
@@ -86,21 +90,28 @@ impl Rules {
     }
 }
 
-/// Why an entry is left out of a package.
+/// Whether an entry is part of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
-    /// A line of an ignore file, or `.git`.
-    Rule,
-    BuiltIn(BuiltIn),
+pub(super) enum Verdict {
+    /// By a line of an ignore file, as `.git`, or as a built-in kind.
+    LeftOut(Option<BuiltIn>),
+    /// `.paddleignore` includes it by name.
+    Included,
+    /// It is part of the package unless its content is that of a built-in kind.
+    Unnamed,
 }
 
-/// A kind of folder that is left out unless `.paddleignore` includes it.
+/// A kind of file or folder that is left out unless `.paddleignore` includes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BuiltIn {
     /// Created by `venv`, `virtualenv`, `uv` or `conda`. Its programs point to files outside the package.
     VirtualEnvironment,
     /// Written by a tool, which recreates it if missing.
     Cache,
+    /// Its name says that it holds passwords or keys.
+    Credentials,
+    /// Its first line says that it is a private key.
+    PrivateKey,
 }
 
 const CACHES: [&[u8]; 8] = [
@@ -118,6 +129,9 @@ const CACHES: [&[u8]; 8] = [
 const ENVIRONMENT_MARKS: [&str; 2] = ["pyvenv.cfg", "conda-meta/history"];
 
 fn built_in(root: &Root, entry: &DirEntry) -> Option<BuiltIn> {
+    if has_telling_name(entry) {
+        return Some(BuiltIn::Credentials);
+    }
     let name = entry.path.name().filter(|_| entry.meta.is_dir())?;
     if CACHES.contains(&name) {
         return Some(BuiltIn::Cache);

@@ -2,16 +2,17 @@
 //!
 //! Sends nothing; files are read here only to compute digests.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::hashing::fill_digests;
-use super::rules::{BuiltIn, Reason, Rules};
+use super::hashing::{Listed, fill_digests};
+use super::rules::{BuiltIn, Rules, Verdict};
 use super::{Manifest, ManifestError};
 use crate::content::StatCache;
 use crate::entry::Entry;
 use crate::links::{LinkOutside, Links};
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Root, RootError, STAGING, Stamp};
+use crate::root::{DirEntry, Root, RootError, STAGING};
 
 /// Options for a scan. The default is what `submit` uses.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +32,7 @@ pub struct Scan {
     pub read: usize,
     /// Number of ignored files and folders; an ignored folder counts once.
     pub ignored: u64,
-    /// The ignored folders that no ignore file names.
+    /// The ignored files and folders that no ignore file names.
     pub built_in: Vec<(RelPath, BuiltIn)>,
     /// Sockets, pipes and devices, which cannot be part of a package.
     pub special: Vec<RelPath>,
@@ -88,24 +89,33 @@ pub fn scan(folder: impl AsRef<Path>, options: &ScanOptions<'_>) -> Result<Scan,
         source,
     };
     let root = &Root::open(folder).map_err(unreadable)?;
-    let (scan, rules, stamps) = Default::default();
+    let (scan, rules, listed) = Default::default();
     let mut collector = Collector {
         root,
         options,
         scan,
         rules,
-        stamps,
+        listed,
     };
     collector.collect_folders()?;
-    let Collector { mut scan, stamps, .. } = collector;
+    let Collector { mut scan, listed, .. } = collector;
     check_names(&scan)?;
     Links::of(&scan.entries).check()?;
-    scan.read = fill_digests(root, &mut scan.entries, &stamps, options.known)?;
+    let filled = fill_digests(root, &mut scan.entries, &listed, options.known)?;
+    scan.read = filled.read;
+    scan.leave_out_keys(filled.private_keys);
     scan.total_bytes = scan.entries.iter().map(Entry::size).sum();
     Ok(scan)
 }
 
 impl Scan {
+    fn leave_out_keys(&mut self, keys: BTreeSet<RelPath>) {
+        self.entries.retain(|entry| !keys.contains(&entry.path));
+        self.ignored += keys.len() as u64;
+        let keys = keys.into_iter().map(|key| (key, BuiltIn::PrivateKey));
+        self.built_in.extend(keys);
+    }
+
     /// The number of files, without folders and links.
     pub fn file_count(&self) -> usize {
         self.entries.iter().filter(|entry| entry.is_file()).count()
@@ -130,8 +140,8 @@ struct Collector<'a> {
     options: &'a ScanOptions<'a>,
     scan: Scan,
     rules: Rules,
-    /// The stamp of every entry at the time of listing.
-    stamps: Vec<Stamp>,
+    /// What the listing says about every entry of `scan`.
+    listed: Vec<Listed>,
 }
 
 impl Collector<'_> {
@@ -143,9 +153,10 @@ impl Collector<'_> {
                 levels.pop();
                 continue;
             };
+            let (entry, is_included) = entry;
             let is_dir = entry.meta.is_dir();
             let path = entry.path.clone();
-            self.collect(entry);
+            self.collect(entry, is_included);
             if is_dir {
                 levels.push(self.list(&path)?);
             }
@@ -153,31 +164,34 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn list(&mut self, folder: &RelPath) -> Result<std::vec::IntoIter<DirEntry>, ScanError> {
+    /// The entries of a folder that belong to the package, and whether `.paddleignore` includes each by name.
+    fn list(&mut self, folder: &RelPath) -> Result<std::vec::IntoIter<(DirEntry, bool)>, ScanError> {
         let mut entries = self.root.list(folder)?;
         // Staged files of an interrupted download are not part of the folder.
         entries.retain(|entry| entry.path.name() != Some(STAGING.as_bytes()));
         entries.retain(|entry| self.options.without.as_ref() != Some(&entry.path));
         self.rules.enter(self.root, folder, &entries)?;
-        entries.retain(|entry| self.belongs(entry));
-        Ok(entries.into_iter())
+        let belonging = entries.into_iter().filter_map(|entry| self.judge(entry));
+        Ok(belonging.collect::<Vec<_>>().into_iter())
     }
 
-    /// Whether the rules include an entry; counts it if not.
-    fn belongs(&mut self, entry: &DirEntry) -> bool {
-        let reason = self.rules.leave_out(self.root, entry);
-        if let Some(Reason::BuiltIn(kind)) = reason {
-            self.scan.built_in.push((entry.path.clone(), kind));
-        }
-        self.scan.ignored += u64::from(reason.is_some());
-        reason.is_none()
+    /// The entry, and whether it is included by name; counts it if it is left out.
+    fn judge(&mut self, entry: DirEntry) -> Option<(DirEntry, bool)> {
+        let kind = match self.rules.judge(self.root, &entry) {
+            Verdict::Included => return Some((entry, true)),
+            Verdict::Unnamed => return Some((entry, false)),
+            Verdict::LeftOut(kind) => kind,
+        };
+        self.scan.ignored += 1;
+        self.scan.built_in.extend(kind.map(|kind| (entry.path, kind)));
+        None
     }
 
-    fn collect(&mut self, entry: DirEntry) {
+    fn collect(&mut self, entry: DirEntry, is_included: bool) {
         let stamp = entry.meta.stamp;
         match entry.into_entry() {
             Ok(entry) => {
-                self.stamps.push(stamp);
+                self.listed.push(Listed { stamp, is_included });
                 self.scan.entries.push(entry);
             }
             Err(path) => self.scan.special.push(path),

@@ -182,6 +182,95 @@ fn paddleignore_includes_an_environment_and_gitignore_does_not() {
     assert_eq!(paths(&nodes(".gitignore")), [".gitignore"]);
 }
 
+const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n";
+
+fn credentials(ignore_file: (&str, &str)) -> Scan {
+    scanned(&[
+        ignore_file,
+        ("train.py", ""),
+        (".ssh/known_hosts", ""),
+        (".aws/credentials", ""),
+        (".netrc", ""),
+        ("conf/.env", ""),
+        ("conf/.kube -> ../.ssh", ""),
+        ("deploy/key", KEY),
+        ("deploy/key.pub", "ssh-ed25519 AAAA"),
+        ("folders/.env/variables", ""),
+    ])
+    .unwrap()
+}
+
+#[test]
+fn credentials_stay_out() {
+    let scan = credentials((".gitignore", "!.netrc\n!key\n"));
+    let expected = [
+        ".gitignore",
+        "conf",
+        "deploy",
+        "deploy/key.pub",
+        "folders",
+        "folders/.env",
+        "folders/.env/variables",
+        "train.py",
+    ];
+    assert_eq!(paths(&scan), expected);
+    let left_out: Vec<(String, BuiltIn)> = scan
+        .built_in
+        .iter()
+        .map(|(path, kind)| (path.to_string(), *kind))
+        .collect();
+    let named = [".aws", ".netrc", ".ssh", "conf/.env", "conf/.kube"];
+    let named = named.map(|path| (path.to_owned(), BuiltIn::Credentials));
+    assert_eq!(left_out[..5], named);
+    assert_eq!(left_out[5..], [("deploy/key".to_owned(), BuiltIn::PrivateKey)]);
+    assert_eq!(scan.ignored, 6);
+}
+
+#[test]
+fn paddleignore_includes_credentials_by_name() {
+    let scan = credentials((".paddleignore", "!.env\n!/deploy/key\n"));
+    let paths = paths(&scan);
+    for path in ["conf/.env", "deploy/key"] {
+        assert!(paths.iter().any(|found| found == path), "{path}: {paths:?}");
+    }
+    let digest = scan.entries.iter().find(|entry| entry.path == rel("deploy/key"));
+    assert_eq!(digest.unwrap().digest(), Some(Digest::of(KEY.as_bytes())));
+    assert!(!paths.iter().any(|found| found.starts_with(".ssh")), "{paths:?}");
+}
+
+/// A key that was included once is not in the cache, where nobody would look at its first line.
+#[test]
+fn a_key_that_is_no_longer_included_stays_out() {
+    let folder = tempfile::tempdir().unwrap();
+    plant(
+        folder.path(),
+        &[("key", KEY), ("train.py", ""), (".paddleignore", "!key\n")],
+    );
+    let cache = StatCache::new();
+    let look = || {
+        let options = ScanOptions {
+            known: Some(&cache),
+            ..ScanOptions::default()
+        };
+        scan(folder.path(), &options).unwrap()
+    };
+    wait_until_others_are_remembered(|| {
+        assert_eq!(paths(&look()), [".paddleignore", "key", "train.py"]);
+        cache.len()
+    });
+    fs::write(folder.path().join(".paddleignore"), "").unwrap();
+    assert_eq!(paths(&look()), [".paddleignore", "train.py"]);
+}
+
+/// Files that changed in the last seconds are not remembered.
+fn wait_until_others_are_remembered(remembered: impl Fn() -> usize) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while remembered() < 2 {
+        assert!(std::time::Instant::now() < deadline, "nothing is remembered");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_broken_pattern_is_named_with_its_line() {
     let error = scanned(&[(".paddleignore", "ok\n[z-a]\n")]).unwrap_err();

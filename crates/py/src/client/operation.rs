@@ -127,7 +127,10 @@ impl Operation {
                     Some(folder) => Some(collect(folder, &mut request).await?),
                     None => None,
                 };
-                reply(&submit(client, &request, package, &sure(key)).await?)
+                let notes = package.as_ref().map(notes_on).unwrap_or_default();
+                let mut accepted = submit(client, &request, package, &sure(key)).await?;
+                accepted.notes.splice(0..0, notes);
+                reply(&accepted)
             }
             Operation::JobGet { job } => reply(&client.job_get(&job).await?),
             Operation::JobKill { job, remove } => {
@@ -217,6 +220,21 @@ async fn collect(folder: PathBuf, request: &mut JobRequest) -> Result<Package, F
     request.package_id = Some(package.id());
     request.package_name = Some(package.name.clone());
     Ok(package)
+}
+
+/// What the command line says before it uploads.
+fn notes_on(package: &Package) -> Vec<String> {
+    let mut notes = package.left_out();
+    let volume = package.volume();
+    if volume.is_large() {
+        notes.push(format!(
+            "the package has {} MB in {} files: list what the job does not need in `.paddleignore`; upload data \
+             with `paddlectl cp` and read it from `/pfs/…`",
+            volume.bytes / 1_000_000,
+            volume.files
+        ));
+    }
+    notes
 }
 
 /// The server checks everything else before it asks for the package; where it has it already, nothing is sent.
