@@ -12,6 +12,7 @@ mod doctor;
 mod error;
 mod help;
 mod job_table;
+mod log_screen;
 mod log_view;
 mod machine_notes;
 mod messages;

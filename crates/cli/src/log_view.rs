@@ -36,8 +36,6 @@ pub struct Style {
     pub raw: bool,
     pub timestamps: bool,
     pub colour: bool,
-    /// Show every step of a progress bar as a line; otherwise only its last one, as `-n` counts it.
-    pub steps: bool,
 }
 
 /// Turns events into bytes for the printer.
@@ -61,6 +59,20 @@ struct Partial {
     bytes: Vec<u8>,
     unix_nanos: u64,
     worker: Arc<LogWorker>,
+    /// A `\r` has replaced an earlier step.
+    is_bar: bool,
+}
+
+impl Partial {
+    /// The text of the line so far, without the `\r` that may replace it.
+    fn text(&self) -> &[u8] {
+        self.bytes.strip_suffix(b"\r").unwrap_or(&self.bytes)
+    }
+
+    /// Whether a terminal would show it as a progress bar; one that was erased with spaces is none.
+    fn shows_bar(&self) -> bool {
+        (self.is_bar || self.bytes.ends_with(b"\r")) && !self.text().trim_ascii().is_empty()
+    }
 }
 
 impl LogView {
@@ -92,9 +104,7 @@ impl LogView {
             return None;
         }
         self.end(out);
-        if std::mem::take(&mut self.is_within_line) {
-            out.push(b'\n');
-        }
+        self.end_line(out);
         Some(format!(
             "{}-{} was restarted (attempt {})",
             worker.role, worker.index, worker.attempt
@@ -176,11 +186,13 @@ impl LogView {
             self.is_within_line = bytes.last().map_or(self.is_within_line, |last| *last != b'\n');
             return;
         }
+        self.end_of_attempts_before(worker, out);
         let key = self.place(worker);
         let mut partial = self.partial.remove(&key).unwrap_or_else(|| Partial {
             bytes: Vec::new(),
             unix_nanos,
             worker: worker.clone(),
+            is_bar: false,
         });
         for piece in bytes.split_inclusive(|byte| is_line_end(*byte)) {
             if partial.bytes.is_empty() {
@@ -191,12 +203,9 @@ impl LogView {
                 partial.bytes.pop();
             }
             if partial.bytes.last() == Some(&b'\r') {
-                partial.bytes.pop();
-                if self.style.steps {
-                    self.line(&partial, out);
-                }
                 partial.bytes.clear();
                 partial.unix_nanos = unix_nanos;
+                partial.is_bar = true;
             }
             partial.bytes.extend_from_slice(piece);
             let ended = piece.last() == Some(&b'\n');
@@ -206,6 +215,7 @@ impl LogView {
             if ended || partial.bytes.len() >= LONGEST_LINE {
                 self.line(&partial, out);
                 partial.bytes.clear();
+                partial.is_bar = false;
             }
         }
         if !partial.bytes.is_empty() {
@@ -214,6 +224,7 @@ impl LogView {
     }
 
     fn line(&mut self, partial: &Partial, out: &mut Vec<u8>) {
+        self.end_line(out);
         self.head(&partial.worker, partial.unix_nanos, out);
         match self.is_filtered() {
             true => OutputFilter::line(&partial.bytes, out),
@@ -226,10 +237,28 @@ impl LogView {
         out.push(b'\n');
     }
 
-    fn head(&mut self, worker: &Arc<LogWorker>, unix_nanos: u64, out: &mut Vec<u8>) {
+    /// Begins a new line, unless the last output ended one.
+    pub fn end_line(&mut self, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.is_within_line) {
             out.push(b'\n');
         }
+    }
+
+    /// The progress bars that workers are writing, in the order of the workers, without anything that moves the cursor.
+    pub fn bars(&self) -> Vec<String> {
+        let bars = self.partial.iter().filter(|(_, partial)| partial.shows_bar());
+        let mut bars: Vec<(usize, &Partial)> = bars.map(|(place, partial)| (*place, partial)).collect();
+        bars.sort_by_key(|(place, _)| *place);
+        let text = |(_, partial): (usize, &Partial)| {
+            let mut line = Vec::new();
+            self.head(&partial.worker, partial.unix_nanos, &mut line);
+            OutputFilter::line(partial.text(), &mut line);
+            String::from_utf8_lossy(&line).into_owned()
+        };
+        bars.into_iter().map(text).collect()
+    }
+
+    fn head(&self, worker: &Arc<LogWorker>, unix_nanos: u64, out: &mut Vec<u8>) {
         if self.style.timestamps && unix_nanos > 0 {
             out.extend_from_slice(rfc3339_millis(unix_nanos).as_bytes());
             out.push(b' ');
@@ -244,8 +273,28 @@ impl LogView {
     fn end_of(&mut self, worker: &Arc<LogWorker>, out: &mut Vec<u8>) {
         let place = self.place(worker);
         if let Some(partial) = self.partial.remove(&place) {
-            self.line(&partial, out);
+            self.unfinished(partial, out);
         }
+    }
+
+    fn unfinished(&mut self, mut partial: Partial, out: &mut Vec<u8>) {
+        partial.bytes.truncate(partial.text().len());
+        self.line(&partial, out);
+    }
+
+    /// A worker that was restarted does not continue the line of its attempt before.
+    fn end_of_attempts_before(&mut self, worker: &LogWorker, out: &mut Vec<u8>) {
+        if worker.attempt == 1 {
+            return;
+        }
+        let is_before = |known: &LogWorker| known.name == worker.name && known.attempt < worker.attempt;
+        let ended: Vec<Arc<LogWorker>> = self
+            .partial
+            .values()
+            .filter(|partial| is_before(&partial.worker))
+            .map(|partial| partial.worker.clone())
+            .collect();
+        ended.iter().for_each(|worker| self.end_of(worker, out));
     }
 
     /// Prints unfinished lines. Called when the reading ends, for any reason.
@@ -253,12 +302,7 @@ impl LogView {
         self.filter.end(out);
         let mut rest: Vec<Partial> = self.partial.drain().map(|(_, partial)| partial).collect();
         rest.sort_by_key(|partial| partial.unix_nanos);
-        for mut partial in rest {
-            if partial.bytes.last() == Some(&b'\r') {
-                partial.bytes.pop();
-            }
-            self.line(&partial, out);
-        }
+        rest.into_iter().for_each(|partial| self.unfinished(partial, out));
     }
 }
 
@@ -407,12 +451,12 @@ mod tests {
     }
 
     #[test]
-    fn a_progress_bar_is_one_line_unless_it_is_watched() {
+    fn a_progress_bar_is_a_line_with_its_last_step() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone(), two]),
             data(&one, b"10%\r20%\r"),
-            data(&one, b"30%\n40%\r50%"),
+            data(&one, b"30%\n40%\r50%\r"),
         ];
         assert_eq!(
             shown(Style::default(), &events),
@@ -421,21 +465,48 @@ mod tests {
     }
 
     #[test]
-    fn split_carriage_returns_end_a_step_once() {
+    fn split_carriage_returns_end_a_line_once() {
         let (one, two) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
         let events = [
             LogEvent::Workers(vec![one.clone(), two]),
             data(&one, b"10%\r20%\r"),
             data(&one, b"\nend\r\n"),
         ];
-        let steps = Style {
-            steps: true,
-            ..Style::default()
-        };
         assert_eq!(
-            shown(steps, &events),
-            "trainer-0 | 10%\ntrainer-0 | 20%\ntrainer-0 | end\n"
+            shown(Style::default(), &events),
+            "trainer-0 | 20%\ntrainer-0 | end\n"
         );
+    }
+
+    #[test]
+    fn unfinished_bars_are_known_in_the_order_of_the_workers() {
+        let workers = [0, 1, 2, 3].map(|index| worker("trainer", index, 1));
+        let mut view = LogView::new(Style::default());
+        let mut out = Vec::new();
+        view.show(&LogEvent::Workers(workers.to_vec()), &mut out);
+        view.show(&data(&workers[2], b"\r\x1b[2K 10%"), &mut out);
+        view.show(&data(&workers[0], b"\x1b[32m5%\x1b[0m\r6%\r"), &mut out);
+        view.show(&data(&workers[1], b"no bar, only unfinished"), &mut out);
+        view.show(&data(&workers[3], b"100%\r    \r"), &mut out);
+        assert_eq!(out, b"");
+        assert_eq!(view.bars(), ["trainer-0 | 6%", "trainer-2 |  10%"]);
+        view.show(&data(&workers[0], b"\n7%"), &mut out);
+        assert_eq!(view.bars(), ["trainer-2 |  10%"]);
+        assert_eq!(out, b"trainer-0 | 6%\n");
+    }
+
+    #[test]
+    fn a_restart_ends_the_bar_of_the_attempt_before() {
+        let (one, other) = (worker("trainer", 0, 1), worker("trainer", 1, 1));
+        let again = worker("trainer", 0, 2);
+        let mut view = LogView::new(Style::default());
+        let mut out = Vec::new();
+        let workers = vec![one.clone(), other, again.clone()];
+        view.show(&LogEvent::Workers(workers), &mut out);
+        view.show(&data(&one, b"50%\r"), &mut out);
+        view.show(&data(&again, b"10%\r"), &mut out);
+        assert_eq!(out, b"trainer-0   | 50%\n");
+        assert_eq!(view.bars(), ["trainer-0#2 | 10%"]);
     }
 
     #[test]

@@ -19,10 +19,25 @@ pub struct Printer {
     pub colour: bool,
     /// The width of the terminal; a table may have a column that shrinks to fit.
     columns: usize,
+    /// Whether the cursor can be moved.
+    can_redraw: bool,
+    /// Rows and columns of the terminal, which may change.
+    size: fn() -> Option<(u16, u16)>,
+}
+
+/// A terminal on which lines can be drawn again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Screen {
+    pub rows: usize,
+    pub columns: usize,
 }
 
 /// The width if the terminal does not say.
 const USUAL_COLUMNS: usize = 80;
+
+fn stdout_size() -> Option<(u16, u16)> {
+    Term::stdout().size_checked()
+}
 
 /// Spaces between two columns on a terminal.
 const GAP: usize = 2;
@@ -117,9 +132,9 @@ impl Printer {
             sink: BufWriter::with_capacity(64 << 10, Box::new(io::stdout())),
             is_terminal,
             colour: wants_colour(env, is_terminal),
-            columns: Term::stdout()
-                .size_checked()
-                .map_or(USUAL_COLUMNS, |(_, columns)| columns.into()),
+            columns: stdout_size().map_or(USUAL_COLUMNS, |(_, columns)| columns.into()),
+            can_redraw: is_terminal && env.get("TERM").is_none_or(|term| term != "dumb"),
+            size: stdout_size,
         }
     }
 
@@ -130,7 +145,18 @@ impl Printer {
             is_terminal,
             colour: is_terminal,
             columns: USUAL_COLUMNS,
+            can_redraw: is_terminal,
+            size: || None,
         }
+    }
+
+    /// The terminal, if this prints to one that can move the cursor.
+    pub fn screen(&self) -> Option<Screen> {
+        let (rows, columns) = (self.size)().unwrap_or((24, 80));
+        self.can_redraw.then_some(Screen {
+            rows: rows.into(),
+            columns: columns.into(),
+        })
     }
 
     /// The width of the terminal, if this prints to one.

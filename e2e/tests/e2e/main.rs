@@ -5,6 +5,7 @@ mod accounts;
 mod attack;
 mod backup;
 mod bad_input;
+mod bars;
 mod cluster;
 mod crash;
 mod disk;

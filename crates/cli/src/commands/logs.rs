@@ -9,7 +9,8 @@ use paddlecloud_api::logs::{LogEnd, LogQuery};
 use super::get::WorkerRole;
 use super::{Context, done, job_ref, removed, was_removed};
 use crate::error::{CliError, DONE, FAILED};
-use crate::log_view::{LogView, Reader, Style};
+use crate::log_screen::LogScreen;
+use crate::log_view::{Reader, Style};
 use crate::session::Session;
 use crate::time_text::parse_since;
 
@@ -22,10 +23,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// name. Logs remain after the job has ended. `-f` follows until the job ends, then exits with 0, or with 1 if the job
 /// failed. Ctrl-C stops following, not the job.
 ///
-/// The bytes of a single worker are printed unchanged. Where lines get a prefix, a progress bar (`\r`) shows every step
-/// on a terminal and only its last step elsewhere. On a terminal, several workers and jobs of others are shown without
-/// the codes that move the cursor, and with other control characters escaped; colours stay, and so does everything
-/// with `--raw`.
+/// The bytes of a single worker are printed unchanged. With several workers, or with times, a progress bar (`\r`) is one
+/// line: on a terminal it is redrawn at the end of the log until it is complete, elsewhere its last step is printed. On a
+/// terminal, several workers and jobs of others are shown without the codes that move the cursor, and with other control
+/// characters escaped; colours stay, and so does everything with `--raw`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`; default: the latest job
@@ -94,7 +95,6 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         raw: args.raw,
         timestamps: args.timestamps,
         colour: context.world.out.colour,
-        steps: context.world.out.is_terminal,
     };
     match read(&session, &run, query, style, context).await? {
         Reading::Ended(Some(end)) if args.follow => Ok(tell_end(&run.name, &end, context)),
@@ -164,14 +164,11 @@ pub async fn read(
     style: Style,
     context: &mut Context<'_>,
 ) -> Result<Reading, CliError> {
-    let mut view = LogView::new(style);
-    let mut out = Vec::new();
-    let shown = show(session, run, query, &mut view, &mut out, context).await;
-    view.end(&mut out);
-    context.world.out.bytes(&out)?;
-    context.world.out.flush()?;
+    let mut screen = LogScreen::new(style);
+    let shown = show(session, run, query, &mut screen, context).await;
+    screen.end(&mut context.world.out)?;
     // The bytes stay unchanged; a message after them on the same screen begins on a new line.
-    if view.is_within_line() && context.world.out.is_terminal && !matches!(shown, Ok(Reading::Left)) {
+    if screen.is_within_line() && context.world.out.is_terminal && !matches!(shown, Ok(Reading::Left)) {
         context.world.err.line("");
     }
     shown
@@ -181,8 +178,7 @@ async fn show(
     session: &Session,
     run: &Run,
     query: LogQuery,
-    view: &mut LogView,
-    out: &mut Vec<u8>,
+    screen: &mut LogScreen,
     context: &mut Context<'_>,
 ) -> Result<Reading, CliError> {
     let mut waiting = Waiting::of(run, &query);
@@ -197,7 +193,12 @@ async fn show(
                     biased;
                     event = next.as_mut() => break event,
                     _ = leave.as_mut() => return Ok(Reading::Left),
-                    () = waiting.pause() => waiting.look(&session.client, run, context).await,
+                    () = waiting.pause() => {
+                        if let Some(reason) = waiting.look(&session.client, run).await {
+                            screen.note(&reason, context.world)?;
+                        }
+                    }
+                    () = screen.bars_are_due() => screen.print(&mut context.world.out)?,
                 }
             }
         };
@@ -213,26 +214,14 @@ async fn show(
             return Ok(Reading::Ended(None));
         };
         is_heard = true;
-        if let Some(message) = view.restart(&event, out) {
-            context.world.out.bytes(out)?;
-            context.world.out.flush()?;
-            out.clear();
-            context.world.err.note(&message);
-        }
-        view.show(&event, out);
-        if !log.has_more() || out.len() > 64 << 10 || matches!(event, LogEvent::Gap { .. }) {
-            context.world.out.bytes(out)?;
-            context.world.out.flush()?;
-            out.clear();
-        }
+        screen.show(&event, log.has_more(), context.world)?;
         match event {
             LogEvent::End(end) => return Ok(Reading::Ended(end)),
             // A job that was queued again has a log while it waits.
             LogEvent::Data { .. } if !run.has_started => waiting.is_over = true,
-            LogEvent::Gap { worker, from, to } => tell_gap(&worker.name, from, to, view, context),
+            LogEvent::Gap { worker, from, to } => screen.note(&gap(&worker.name, from, to), context.world)?,
             LogEvent::Lost(_) => {
-                let note = "the connection to the server was lost; resuming";
-                context.world.err.note(note);
+                screen.note("the connection to the server was lost; resuming", context.world)?;
             }
             _ => {}
         }
@@ -240,14 +229,10 @@ async fn show(
 }
 
 /// Bytes that were rotated away or beyond the owner's quota, or not written because the disk was full.
-fn tell_gap(worker: &str, from: u64, to: u64, view: &LogView, context: &mut Context<'_>) {
-    if view.is_within_line() && context.world.out.is_terminal {
-        context.world.err.line("");
-    }
-    let note = format!(
+fn gap(worker: &str, from: u64, to: u64) -> String {
+    format!(
         "bytes {from} to {to} of the log of {worker} are missing: rotated away, over the storage quota, or the disk was full"
-    );
-    context.world.err.note(&note);
+    )
 }
 
 /// Notifies the user who follows a pending job when the reason for waiting changes.
@@ -272,19 +257,15 @@ impl Waiting {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 
-    /// A failed check does not end the reading.
-    async fn look(&mut self, client: &Client, run: &Run, context: &mut Context<'_>) {
-        let Ok(detail) = client.job_get(&run.id).await else {
-            return;
-        };
-        self.is_over = detail.job.status != JobStatus::Pending;
-        if !self.is_over
-            && detail.job.message != self.reason
-            && let Some(reason) = &detail.job.message
-        {
-            context.world.err.note(reason);
-            self.reason = Some(reason.clone());
-        }
+    /// Returns the reason if it is another one. A failed check does not end the reading.
+    async fn look(&mut self, client: &Client, run: &Run) -> Option<String> {
+        let job = client.job_get(&run.id).await.ok()?.job;
+        self.is_over = job.status != JobStatus::Pending;
+        let reason = job
+            .message
+            .filter(|reason| !self.is_over && self.reason.as_ref() != Some(reason));
+        self.reason = reason.clone().or_else(|| self.reason.take());
+        reason
     }
 }
 

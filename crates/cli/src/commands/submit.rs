@@ -411,7 +411,6 @@ pub async fn follow(
     let style = Style {
         reader,
         colour: context.world.out.colour,
-        steps: context.world.out.is_terminal,
         ..Style::default()
     };
     let run = Run::of(&reply.job);

@@ -143,9 +143,15 @@ fn tail(mut reader: Box<dyn LogReader>, lines: usize) -> Vec<String> {
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..]
         .iter()
-        .map(|line| (*line).to_owned())
+        .map(|line| last_step(line).to_owned())
         .collect()
 }
+/// What a reader sees of a line with a progress bar, whose steps end with `\r`.
+fn last_step(line: &str) -> &str {
+    let mut steps = line.rsplit('\r');
+    steps.find(|step| !step.trim().is_empty()).unwrap_or_default()
+}
+
 
 /// Keeps, of the launcher's own lines, only its remarks on the worker's exit.
 fn without_preamble(chunk: Chunk) -> Vec<u8> {
@@ -192,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launchers_preamble_is_not_among_the_last_lines() {
+    fn the_last_lines_have_no_preamble_and_one_step_of_a_bar() {
         use paddlecloud_core::names::JobId;
         use paddlecloud_core::ports::LogStore as _;
         use paddlecloud_supervisor::protocol::LogLimits;
@@ -211,7 +217,7 @@ mod tests {
         let pieces: [(Stream, &[u8]); 4] = [
             (Stream::Launcher, b"label selector: a\n"),
             (Stream::Launcher, b"Starting training job: b\n"),
-            (Stream::Output, b"Traceback\n"),
+            (Stream::Output, b"\r1%\r2%\r   \r\nTraceback\n"),
             (Stream::Launcher, b"paddlecloud: no such program\n"),
         ];
         let mut offset = logs.begin(&attempt).unwrap();
@@ -227,7 +233,7 @@ mod tests {
         logs.close(&attempt, offset).unwrap();
         assert_eq!(
             tail(logs.reader(&attempt), 20),
-            ["Traceback", "paddlecloud: no such program"]
+            ["2%", "Traceback", "paddlecloud: no such program"]
         );
     }
 
