@@ -38,6 +38,9 @@ pub enum Rule {
         beta1: f64,
         beta2: f64,
         epsilon: f64,
+        /// As PaddlePaddle with a sparse gradient: corrected as the next update, and where the gradient has no row, so that it
+        /// is 0, epsilon is divided by `sqrt(1 - beta2^t)`.
+        of_sparse: bool,
     },
     AdamW {
         beta1: f64,

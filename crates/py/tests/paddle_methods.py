@@ -235,10 +235,21 @@ def programs():
     for kind in KINDS:
         dense = BASE[kind].but(model=embedded(False), losses=of_rows)
         sparse = dense.but(model=embedded(True))
-        if kind in ("SGD", "Adagrad"):
-            yield f"Embedding(sparse=True) with {kind}", Works(sparse, dense.but(update=lambda run: None))
+        unchanged = dense.but(update=lambda run: None)
+        if kind in ("AdamW", "Adadelta", "Adamax"):
+            yield f"Embedding(sparse=True) with {kind}", Refused(sparse, f"{kind} does not support the sparse gradient of")
         else:
-            yield f"Embedding(sparse=True) with {kind}", Refused(sparse, "do not support the sparse gradient of")
+            yield f"Embedding(sparse=True) with {kind}", Works(sparse, unchanged)
+        if kind not in ("Adam", "AdamW"):
+            decayed = sparse.with_arguments(weight_decay=0.2)
+            yield f"Embedding(sparse=True) with {kind} and `weight_decay`", Works(decayed, unchanged)
+    sparse = BASE["Adam"].but(model=embedded(True), losses=of_rows)
+    decayed, lazy = sparse.with_arguments(weight_decay=0.2), sparse.with_arguments(lazy_mode=True)
+    sentence = "Adam don't support weight_decay with sparse parameters"
+    yield "Embedding(sparse=True) with Adam and `weight_decay`", Refused(decayed, sentence, RuntimeError)
+    yield "Embedding(sparse=True) with Adam and `lazy_mode`", Refused(lazy, "do not support `lazy_mode` of Adam for the sparse")
+    ones = sparse.with_arguments(epsilon=0.1)
+    yield "Embedding(sparse=True) with Adam and `epsilon`", Works(ones, sparse)
     yield "a model loaded before the first step", Works(adam.but(prepare=loaded), adam)
     yield "a clipping class of the program", Works(base.with_arguments(grad_clip=Halved()), base)
     own = base.with_arguments(weight_decay=Cubic(0.1))

@@ -103,7 +103,7 @@ def more_of_momentum():
 def more_of_adam():
     for kind in ("Adam", "AdamW"):
         base = BASE[kind]
-        dense = "concerns sparse gradients, with which it is refused"
+        dense = "concerns sparse gradients, for which it is refused"
         yield f"{kind}(lazy_mode)", Nothing(dense, base.with_arguments(lazy_mode=True), base)
         lazy = base.but(groups=[{"lazy_mode": True}, {}])
         yield f"{kind} group: lazy_mode", Nothing(dense, lazy, base.but(groups=[{}, {}]))

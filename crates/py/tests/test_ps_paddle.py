@@ -5,6 +5,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -414,11 +416,31 @@ class TestEmbeddings:
             Embedding(session, "emb", 4, padding_idx=-1)
 
 
-def test_sparse_gradients_of_several_trainers():
-    program = BASE["Adagrad"].but(model=embedded(True), losses=of_rows)
-    dense = BASE["Adagrad"].but(model=embedded(False), losses=of_rows)
+@pytest.mark.parametrize("kind", ["Adagrad", "Momentum", "RMSProp"])
+def test_sparse_gradients_of_several_trainers(kind):
+    program = BASE[kind].but(model=embedded(True), losses=of_rows)
+    dense = BASE[kind].but(model=embedded(False), losses=of_rows)
     assert np.abs(together(program, Team(2, 2)) - averaged(dense)).max() <= 1e-6
     assert np.abs(distributed(program) - plain(program)).max() <= 1e-6
+
+
+PLAIN_SPARSE = """
+import sys
+import paddle
+model = paddle.nn.Embedding(7, 4, sparse=True)
+optimizer = getattr(paddle.optimizer, sys.argv[1])(0.1, parameters=model.parameters())
+model(paddle.to_tensor([1, 2])).sum().backward()
+optimizer.step()
+print("updated")
+"""
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "Adadelta", "Adamax"])
+def test_where_sparse_gradients_are_refused_paddle_fails_too(kind):
+    """Its dispatcher takes the rows for a tensor: it raises, or the process ends."""
+    done = subprocess.run([sys.executable, "-c", PLAIN_SPARSE, kind], capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0
+    assert "updated" not in done.stdout
 
 
 def test_parameters_are_fetched_again_when_training_goes_back():

@@ -23,7 +23,7 @@ pub(super) const RULES: &[(&str, &[&str])] = &[
     ("momentum", &["momentum", "dampening", "nesterov"]),
     ("adagrad", &["epsilon", "lr_decay", "initial"]),
     ("row_adagrad", &["epsilon"]),
-    ("adam", &["beta1", "beta2", "epsilon"]),
+    ("adam", &["beta1", "beta2", "epsilon", "of_sparse"]),
     ("adamw", &["beta1", "beta2", "epsilon", "decay"]),
     ("rmsprop", &["rho", "momentum", "epsilon", "centered", "epsilon_outside"]),
     ("adadelta", &["rho", "epsilon"]),
@@ -46,7 +46,7 @@ impl Rule {
             Rule::Momentum { momentum, dampening, nesterov } => (1, [momentum, dampening, flag(nesterov), 0.0, 0.0]),
             Rule::Adagrad { epsilon, lr_decay, initial } => (2, [epsilon, lr_decay, initial, 0.0, 0.0]),
             Rule::RowAdagrad { epsilon } => (3, [epsilon, 0.0, 0.0, 0.0, 0.0]),
-            Rule::Adam { beta1, beta2, epsilon } => (4, [beta1, beta2, epsilon, 0.0, 0.0]),
+            Rule::Adam { beta1, beta2, epsilon, of_sparse } => (4, [beta1, beta2, epsilon, flag(of_sparse), 0.0]),
             Rule::AdamW { beta1, beta2, epsilon, decay } => (5, [beta1, beta2, epsilon, decay, 0.0]),
             Rule::RmsProp { rho, momentum, epsilon, centered, epsilon_outside } => {
                 (6, [rho, momentum, epsilon, flag(centered), flag(epsilon_outside)])
@@ -74,7 +74,7 @@ impl Rule {
             1 => Rule::Momentum { momentum: a, dampening: b, nesterov: c != 0.0 },
             2 => Rule::Adagrad { epsilon: a, lr_decay: b, initial: c },
             3 => Rule::RowAdagrad { epsilon: a },
-            4 => Rule::Adam { beta1: a, beta2: b, epsilon: c },
+            4 => Rule::Adam { beta1: a, beta2: b, epsilon: c, of_sparse: d != 0.0 },
             5 => Rule::AdamW { beta1: a, beta2: b, epsilon: c, decay: d },
             6 => Rule::RmsProp { rho: a, momentum: b, epsilon: c, centered: d != 0.0, epsilon_outside: e != 0.0 },
             7 => Rule::AdaDelta { rho: a, epsilon: b },

@@ -27,6 +27,7 @@ fn all_rules() -> Vec<Rule> {
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
+            of_sparse: false,
         },
         Rule::AdamW {
             beta1: 0.9,
@@ -194,6 +195,7 @@ fn every_constant_out_of_range_is_named() {
         beta1,
         beta2,
         epsilon,
+        of_sparse: false,
     };
     let momentum = |momentum, dampening| Rule::Momentum {
         momentum,

@@ -165,8 +165,12 @@ impl Update {
             }
             // A dense tensor has no rows: every element has its own sum.
             Rule::Adagrad { epsilon, .. } | Rule::RowAdagrad { epsilon } => self.adagrad(values, state, gradient, epsilon as f32),
-            Rule::Adam { beta1, beta2, epsilon } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
-                self.adam(values, state, gradient, [beta1, beta2], epsilon as f32);
+            Rule::Adam { beta1, beta2, epsilon, of_sparse: true } => {
+                let epsilons = [epsilon as f32, epsilon as f32 / self.correction2];
+                self.adam(values, state, gradient, [beta1, beta2], epsilons);
+            }
+            Rule::Adam { beta1, beta2, epsilon, .. } | Rule::AdamW { beta1, beta2, epsilon, .. } => {
+                self.adam(values, state, gradient, [beta1, beta2], [epsilon as f32; 2]);
             }
             Rule::Adamax { beta1, beta2, epsilon, epsilon_inside } => {
                 self.adamax(values, state, gradient, [beta1, beta2], epsilon as f32, epsilon_inside);
@@ -213,7 +217,14 @@ impl Update {
         }
     }
 
-    fn adam(&self, values: &mut [f32], state: &mut [f32], gradient: &[f32], betas: [f64; 2], epsilon: f32) {
+    fn adam(
+        &self,
+        values: &mut [f32],
+        state: &mut [f32],
+        gradient: &[f32],
+        betas: [f64; 2],
+        [epsilon, of_zero]: [f32; 2],
+    ) {
         let [rest1, rest2] = betas.map(|beta| self.rest(beta));
         let [beta1, beta2] = betas.map(|beta| beta as f32);
         let (first, second) = state.split_at_mut(values.len());
@@ -221,6 +232,7 @@ impl Update {
             let g = self.prepared(*g, *w);
             *m = beta1 * *m + rest1 * g;
             *v = beta2 * *v + rest2 * (g * g);
+            let epsilon = if g == 0.0 { of_zero } else { epsilon };
             let step = self.corrected * (*m / (v.sqrt() / self.correction2 + epsilon));
             *w = self.left * *w - self.lost * *w - step;
         }
@@ -336,15 +348,17 @@ impl Update {
 
 /// The rate after the rule's own correction, and the divisor of Adam's root.
 fn corrections(optimizer: &Optimizer, progress: &Progress, rate: f64) -> (f32, f32) {
+    let of_next = matches!(optimizer.rule, Rule::Adam { of_sparse: true, .. });
     match (optimizer.rule.betas(), optimizer.rule) {
         (Some((beta1, beta2)), _) if optimizer.double => {
-            let updates = progress.updates as f64;
+            let updates = progress.updates as f64 + f64::from(u8::from(of_next));
             let corrected = rate / (1.0 - beta1.powf(updates));
             (corrected as f32, (1.0 - beta2.powf(updates)).sqrt() as f32)
         }
-        (Some(_), _) => {
-            let corrected = rate as f32 / (1.0 - progress.beta1_power);
-            (corrected, (1.0 - progress.beta2_power).sqrt())
+        (Some((beta1, beta2)), _) => {
+            let [more1, more2] = [beta1, beta2].map(|beta| if of_next { beta as f32 } else { 1.0 });
+            let corrected = rate as f32 / (1.0 - progress.beta1_power * more1);
+            (corrected, (1.0 - progress.beta2_power * more2).sqrt())
         }
         (None, Rule::Adagrad { lr_decay, .. }) => {
             let before = progress.updates.saturating_sub(1) as f64;

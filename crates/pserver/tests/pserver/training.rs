@@ -108,6 +108,7 @@ pub(crate) const ADAM: Rule = Rule::Adam {
     beta1: 0.9,
     beta2: 0.999,
     epsilon: 1e-8,
+    of_sparse: false,
 };
 
 pub(crate) fn table(name: &str) -> TableSpec {

@@ -115,9 +115,12 @@ class RowAdagrad(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
+    """With `of_sparse`, the correction is that of the next update, as PaddlePaddle computes it for a sparse gradient."""
+
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    of_sparse: bool = False
     kind: ClassVar[str] = "adam"
 
     def _slots(self) -> tuple[str, ...]:

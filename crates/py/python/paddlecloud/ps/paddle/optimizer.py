@@ -168,11 +168,11 @@ class _Shared:
 
     def keep(self, optimizer: Any, tensor: Any, gradient: Any) -> None:
         """Keeps a gradient with the rule that Paddle would apply now."""
-        name = self._names.of(tensor)
+        name, rule = self._names.of(tensor), rules.current(optimizer, tensor)
         if gradient.is_selected_rows():
-            rules.refuse_sparse(optimizer, name)
+            rule = rules.of_sparse(optimizer, tensor, name, rule)
             gradient = _dense(gradient, tensor)
-        self._kept.setdefault(rules.current(optimizer, tensor), {})[name] = gradient
+        self._kept.setdefault(rule, {})[name] = gradient
 
     def set_state(self, loaded: dict[str, OptimizerState]) -> None:
         """Sends what the program loaded. Until the first step it is kept, because assigned weights clear it."""

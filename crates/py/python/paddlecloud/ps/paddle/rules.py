@@ -75,14 +75,25 @@ def current(optimizer: Any, tensor: Any) -> Optimizer:
     return _rule(optimizer, tensor, float(optimizer._create_param_lr((tensor, None))))
 
 
-def refuse_sparse(optimizer: Any, name: str) -> None:
-    """Paddle's other kernels for sparse gradients give other numbers than those for dense ones, or fail."""
+def of_sparse(optimizer: Any, tensor: Any, name: str, rule: Optimizer) -> Optimizer:
+    """The rule for a sparse gradient: the one for a dense gradient, except for Adam."""
     kind = plain_kind(optimizer)
-    if kind not in (paddle.optimizer.SGD, paddle.optimizer.Adagrad):
+    # To add a decay, Paddle makes the gradient dense.
+    if _decay(optimizer, tensor):
+        return rule
+    if kind in _WITHOUT_SPARSE:
         raise ValueError(
-            f"the parameter servers do not support the sparse gradient of `{name}` with {kind.__name__}, for which Paddle has "
-            "other numbers than for a dense one; use `sparse=False`, SGD, Adagrad or `paddlecloud.ps.paddle.Embedding`"
+            f"{kind.__name__} does not support the sparse gradient of `{name}`, in Paddle neither; "
+            "use `sparse=False`, another optimizer or `paddlecloud.ps.paddle.Embedding`"
         )
+    if not isinstance(rule, optimizers.Adam):
+        return rule
+    if optimizer._lazy_mode:
+        raise ValueError(
+            f"the parameter servers do not support `lazy_mode` of Adam for the sparse gradient of `{name}`: they update all "
+            "rows; leave it out, or use `paddlecloud.ps.paddle.Embedding`, which updates the rows of a step"
+        )
+    return replace(rule, of_sparse=True)
 
 
 def plain_kind(optimizer: Any) -> type:
