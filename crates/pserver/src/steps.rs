@@ -312,15 +312,18 @@ impl Steps {
         self.numbered(|member| member.left.is_none()).collect()
     }
 
-    /// Waits until every trainer that has not left has reached this barrier: the n-th within a step.
+    /// Waits until every trainer that has not left has reached this barrier, the n-th within a step, or is ready with the
+    /// step: a trainer that repeats it after a rollback may have passed its barriers before.
     pub fn barrier(&mut self, sender: Sender, at: (u64, u32)) -> Result<Verdict, Refusal> {
         let member = self.checked(sender)?;
         member.barrier = member.barrier.max(at);
-        let all_there = self
-            .members
-            .iter()
-            .all(|member| member.left.is_some() || member.barrier >= at);
+        let all_there = self.members.iter().all(|member| !self.is_before(member, at));
         Ok(if all_there { Verdict::Accept } else { Verdict::Wait })
+    }
+
+    fn is_before(&self, member: &Member, at: (u64, u32)) -> bool {
+        let is_ready = self.mode == Mode::Sync && member.next > at.0;
+        member.left.is_none() && member.barrier < at && !is_ready
     }
 
     /// The first finished trainer whose steps would have to be repeated after a rollback: nobody can. `left`: per
@@ -379,8 +382,7 @@ impl Steps {
     }
 
     pub fn awaited_at_barrier(&self, at: (u64, u32)) -> Vec<u32> {
-        self.numbered(|member| member.left.is_none() && member.barrier < at)
-            .collect()
+        self.numbered(|member| self.is_before(member, at)).collect()
     }
 
     fn numbered(&self, which: impl Fn(&Member) -> bool) -> impl Iterator<Item = u32> {
@@ -594,5 +596,16 @@ mod tests {
         assert_eq!(steps.awaited_at_barrier((0, 1)), [1]);
         assert_eq!(steps.barrier(by(1), (0, 1)), Ok(Verdict::Accept));
         assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Accept));
+    }
+
+    /// As after a rollback to the step in which it passed the barrier, while another trainer begins anew.
+    #[test]
+    fn a_barrier_does_not_wait_for_a_trainer_that_is_ready_with_its_step() {
+        let mut steps = joined(Mode::Sync, 2);
+        assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Wait));
+        assert_eq!(steps.ready(by(1), 0), Ok(Verdict::Accept));
+        assert_eq!(steps.awaited_at_barrier((0, 1)), []);
+        assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Accept));
+        assert_eq!(steps.barrier(by(0), (1, 1)), Ok(Verdict::Wait));
     }
 }

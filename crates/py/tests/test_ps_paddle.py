@@ -7,6 +7,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -80,6 +81,29 @@ class TestClipping:
 
 
 class TestTrainers:
+    @pytest.mark.parametrize("loads", [[0], [1]], ids=str)
+    def test_values_that_only_one_trainer_loads_are_refused(self, loads):
+        """The first gradient of trainer 1 would be that of another model."""
+        wrapped = threading.Barrier(2)
+
+        def train(session):
+            model = models[session.trainer]
+            optimizer = DistributedOptimizer(sgd(model), session)
+            wrapped.wait(30)
+            if session.trainer in loads:
+                model.weight.set_value(np.full((2, 1), 7, F))
+            try:
+                optimizer.step()
+            except ValueError as error:
+                return str(error)
+            finally:
+                session.close()
+
+        models = [linear(), linear()]
+        first, second = Team(2, 2).each(train)
+        assert first is None
+        assert second.startswith("`parameter0` has other values in trainer 1 than in trainer 0: set it in all trainers")
+
     def test_trainers_begin_with_the_weights_of_the_first(self):
         def train(session):
             DistributedOptimizer(sgd(models[session.trainer]), session)

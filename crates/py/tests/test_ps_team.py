@@ -21,11 +21,11 @@ class Team:
         self.addresses = [_native.ps_serve(trainers, "hush", index, servers, **memory) for index in range(servers)]
         self.trainers, self.mode, self.reduce, self.options = trainers, mode, reduce, options
 
-    def session(self, trainer=0):
-        job = Job(self.addresses, trainer, self.trainers, 1, "hush")
+    def session(self, trainer=0, attempt=1):
+        job = Job(self.addresses, trainer, self.trainers, attempt, "hush")
         watchdog = Watchdog(0)
         native = _native.PsClient(
-            *(job.addresses, trainer, self.trainers, 1, "hush", self.mode, 0, self.reduce == "mean", "", 0, 20.0),
+            *(job.addresses, trainer, self.trainers, attempt, "hush", self.mode, 0, self.reduce == "mean", "", 0, 20.0),
             watchdog.on_wait,
             **self.options,
         )

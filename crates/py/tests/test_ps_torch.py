@@ -3,12 +3,14 @@
 import copy
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from test_ps_batches import Killed  # noqa: E402
 from test_ps_team import Team  # noqa: E402
 from torch_behaviour import Words, trained_state  # noqa: E402
 from torch_programs import batch, network, squared_error  # noqa: E402
@@ -152,20 +154,62 @@ class TestChanges:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
 
-    def test_torch_values_that_only_another_trainer_loads_are_named(self, capfd):
+    @pytest.mark.parametrize("loads", [[0], [1]], ids=str)
+    def test_torch_values_that_only_one_trainer_loads_are_refused(self, loads):
+        """The first gradient of trainer 1 would be that of another model."""
+        wrapped = threading.Barrier(2)
+
         def work(session):
             model = network()
             optimizer = DistributedOptimizer(sgd(model.parameters()), session)
-            if session.trainer == 1:
+            wrapped.wait(30)
+            if session.trainer in loads:
                 with torch.no_grad():
                     model[0].bias.fill_(3)
-            train(model, optimizer)
-            session.close()
-            return model[0].bias.detach().numpy().copy()
+            try:
+                train(model, optimizer)
+            except ValueError as error:
+                return str(error)
+            finally:
+                session.close()
 
         first, second = Team(2, 2).each(work)
-        assert first.tobytes() == second.tobytes()
-        assert "`group0.1` was set by the program; the value of trainer 0 counts" in capfd.readouterr().err
+        assert first is None
+        assert second.startswith("`group0.1` has other values in trainer 1 than in trainer 0: set it in all trainers")
+
+    @pytest.mark.parametrize("trainer", [0, 1])
+    def test_torch_in_asynchronous_training_values_are_set_before(self, trainer):
+        team = Team(2, mode="async")
+
+        def work(session):
+            model = network()
+            optimizer = DistributedOptimizer(sgd(model.parameters()), session)
+            if session.trainer == trainer:
+                model[0].bias.data.fill_(3)
+                with pytest.raises(ValueError, match="in asynchronous training set parameters before"):
+                    train(model, optimizer)
+
+        team.each(work)
+
+    def test_torch_a_trainer_killed_in_its_first_step_passes_it_again(self):
+        """The other one has compared its values and waits for the end of the step."""
+        team = Team(2)
+
+        def killed(*_, **__):
+            raise Killed
+
+        def train_one(session, end_step=None):
+            session.end_step = end_step or session.end_step
+            model = network()
+            optimizer = DistributedOptimizer(sgd(model.parameters()), session)
+            train(model, optimizer)
+            return model[0].bias.detach().numpy().tobytes()
+
+        with ThreadPoolExecutor(2) as pool:
+            other = pool.submit(train_one, team.session(1))
+            with pytest.raises(Killed):
+                train_one(team.session(0), killed)
+            assert train_one(team.session(0, attempt=2)) == other.result(60)
 
 
 class TestNames:

@@ -420,6 +420,24 @@ class Session:
         if not (self._is_before_training and self._is_behind):
             self._native.barrier()
 
+    def refuse_other_values(self, values: Mapping[str, Floats]) -> None:
+        """Before the first gradients: they belong to this trainer's `values`, which must be those of trainer 0."""
+        if self.mode != "sync" or self.trainers == 1 or self._counts_for_nothing():
+            return
+        with self._unless_rolled_back():
+            # Trainer 0 has sent what its program set.
+            self._native.barrier()
+            if self.trainer == 0:
+                return
+            targets, found = self._targets(list(values), None)
+            self._native.pull(targets, False)
+            other = [name for name, value in values.items() if found[name].tobytes() != value.tobytes()]
+            if other:
+                raise ValueError(
+                    f"`{other[0]}` has other values in trainer {self.trainer} than in trainer 0: set it in all trainers, or in "
+                    "trainer 0 before `DistributedOptimizer`, which gives its values to all"
+                )
+
     def assign(self, name: str, value: Any) -> None:
         """Replaces a tensor's values and clears its optimizer state."""
         if self._is_trained("assign"):

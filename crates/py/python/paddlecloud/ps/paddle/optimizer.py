@@ -192,7 +192,8 @@ class _Shared:
                 f"`{changed[0]}` was changed in place after the first step; the parameter servers would undo that. "
                 "Change parameters before the first step, or limit them where the model uses them"
             )
-        self._assign(changed)
+        if is_first:
+            self._assign(changed)
         return True
 
     def _resume(self, changed: list[str]) -> bool:
@@ -212,8 +213,7 @@ class _Shared:
         if self.session.trainer == 0:
             for name in changed:
                 self.session.assign(name, self.declared[name])
-        elif changed:
-            say(f"`{changed[0]}` was set by the program; after this step it has what trainer 0 made of it")
+        self.session.refuse_other_values({name: arrays.view(tensor) for name, tensor in self.declared.items()})
         # All trainers send it, since they wait for each other.
         for name, found in self._loaded.items():
             self.session.set_optimizer_state(name, found)

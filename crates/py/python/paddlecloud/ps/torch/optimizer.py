@@ -121,19 +121,16 @@ class Distributed:
                 f"`{changed[0].name}` was changed in place after the first step; the parameter servers would undo that. "
                 "Change parameters before the first step, or limit them where the model uses them"
             )
-        if not changed and not self._loaded:
-            return True
-        if self.session.restarted:
+        if is_first and self.session.restarted:
             return self._resume(changed)
-        if changed:
+        if is_first:
             self._assign(changed)
-        for name, state in self._loaded.items():
-            self.session.set_optimizer_state(name, state)
-        self._loaded = {}
         return True
 
     def _resume(self, changed: list[Parameter]) -> bool:
-        """A restarted trainer's program has begun with values that training has left behind."""
+        """A restarted trainer's program may have begun with values that training has left behind."""
+        if not changed and not self._loaded:
+            return True
         name = changed[0].name if changed else next(iter(self._loaded))
         what = "this batch is not counted" if changed else "what was loaded is not used"
         say(f"trainer {self.session.trainer} resumes at step {self.session.step}, but its program set `{name}`: {what}")
@@ -142,16 +139,18 @@ class Distributed:
 
     def _assign(self, changed: list[Parameter]) -> None:
         """Values that the program set between `DistributedOptimizer` and the first step, as with `model.load_state_dict`."""
-        if self.session.trainer != 0:
-            say(f"`{changed[0].name}` was set by the program; the value of trainer 0 counts")
-            return
-        if self.session.mode != "sync" and self.session.trainers > 1:
+        if changed and self.session.mode != "sync" and self.session.trainers > 1:
             raise ValueError(
                 f"`{changed[0].name}` was changed after `DistributedOptimizer`; "
                 "in asynchronous training set parameters before, because other trainers may have begun"
             )
-        for parameter in changed:
-            self.session.assign(parameter.name, parameter.values())
+        if self.session.trainer == 0:
+            for parameter in changed:
+                self.session.assign(parameter.name, parameter.values())
+        self.session.refuse_other_values({parameter.name: parameter.values() for parameter in self._parameters})
+        for name, state in self._loaded.items():
+            self.session.set_optimizer_state(name, state)
+        self._loaded = {}
 
     def fetch(self) -> None:
         """Fetches all values, as a session does after a rollback."""
