@@ -114,8 +114,8 @@ def test_a_restarted_program_does_not_load_its_first_state_again():
 class Gradual:
     """A program that begins to train its first layer in the second epoch, while a scheduler changes the rate."""
 
-    def __init__(self, kill=None):
-        self.kill = kill
+    def __init__(self, freezes, kill=None):
+        self.freezes, self.kill = freezes, kill
 
     def run(self):
         servers = Servers()
@@ -134,7 +134,7 @@ class Gradual:
         optimizer = DistributedOptimizer(optimizer, session)
         loop = session.batches([np.full([2, 3], number, np.float32) for number in range(4)], 3, keep=[rate])
         for x in loop:
-            freeze(model[0], loop.epoch == 0)
+            self.freezes(loop, model[0])
             model(paddle.to_tensor(x)).square().mean().backward()
             optimizer.step()
             if self.kill == 4 * loop.epoch + loop.index:
@@ -150,9 +150,64 @@ def freeze(layer, is_frozen):
         parameter.stop_gradient = is_frozen
 
 
-@pytest.mark.parametrize("kill", [3, 4, 6, 11])
-def test_a_restarted_trainer_declares_a_later_parameter_as_it_was(kill):
-    """With another rate it would be refused."""
-    program = Gradual(kill)
-    assert program.run() == Gradual().run()
+def by_position(loop, layer):
+    freeze(layer, loop.epoch == 0)
+
+
+def once(loop, layer):
+    if (loop.epoch, loop.index) in ((0, 2), (2, 1)):
+        freeze(layer, loop.epoch == 2)
+
+
+@pytest.mark.parametrize("kill", [1, 3, 4, 6, 9, 11])
+@pytest.mark.parametrize("freezes", [by_position, once])
+def test_a_restarted_trainer_trains_the_same_parameters(freezes, kill):
+    program = Gradual(freezes, kill)
+    assert program.run() == Gradual(freezes).run()
     assert program.kill is None
+
+
+def zeroed(session, kill):
+    """The first layer has a gradient in the first step only; then one of 0, with which Paddle updates it."""
+    paddle.seed(1)
+    model = paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Linear(4, 1))
+    optimizer = DistributedOptimizer(paddle.optimizer.Momentum(0.05, parameters=model.parameters()), session)
+    for number in session.batches(list(range(6))):
+        optimizer.clear_grad()
+        hidden = model[0](paddle.full([2, 3], number + 1.0))
+        model[1](hidden if number == 0 else hidden.detach()).square().mean().backward()
+        optimizer.step()
+        if number == kill:
+            raise Killed
+    return [parameter.numpy().tobytes() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("kill", [0, 3])
+def test_a_restarted_trainer_knows_which_gradients_are_0(kill):
+    servers = Servers()
+    with pytest.raises(Killed):
+        zeroed(servers.session(), kill)
+    assert zeroed(servers.session(), None) == zeroed(Servers().session(), None)
+
+
+def test_what_an_own_loop_has_unfrozen_is_named_after_a_restart(capfd):
+    def train(session, steps):
+        paddle.seed(1)
+        model = paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Linear(4, 1))
+        freeze(model[0], True)
+        optimizer = DistributedOptimizer(paddle.optimizer.SGD(0.05, parameters=model.parameters()), session)
+        begins_with = model[0].weight.numpy()
+        for number in steps:
+            if number == 1:
+                freeze(model[0], False)
+            model(paddle.full([2, 3], number + 1.0)).square().mean().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+        return begins_with, model[0].weight.numpy()
+
+    servers = Servers()
+    _, trained = train(servers.session(), [0, 1, 2])
+    begins_with, ends_with = train(servers.session(), [3, 4])
+    assert begins_with.tobytes() == trained.tobytes() == ends_with.tobytes()
+    said = capfd.readouterr().err
+    assert said.count("resumes at step 3: `parameter0`, `parameter1` have been trained, but are frozen in its program") == 1

@@ -198,6 +198,86 @@ def as_a_group(loop, optimizer, layer):
         optimizer.add_param_group({"params": layer.parameters(), "lr": 0.5 * optimizer.param_groups[0]["lr"], "momentum": 0.8})
 
 
+def once(loop, optimizer, layer):
+    if (loop.epoch, loop.index) in ((0, 2), (2, 1)):
+        layer.requires_grad_(loop.epoch == 0)
+
+
+@pytest.mark.parametrize("kill", [1, 2, 3, 4, 6, 9, 11])
+def test_torch_a_restarted_trainer_knows_what_it_trains(kill):
+    """Parameters that the program unfroze at one batch, and froze again at another."""
+    program = Gradual(once, kill)
+    assert torch.equal(program.run(), Gradual(once).run())
+    assert program.kill is None
+
+
+def zeroed(session, kill):
+    """The first layer has a gradient in the first step only; then one of 0, with which PyTorch updates it."""
+    model = network()
+    optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), session)
+    for number in session.batches(list(range(6))):
+        optimizer.zero_grad(set_to_none=False)
+        x = batch(0, number)
+        hidden = model[0](x)
+        loss = model[2](torch.tanh(hidden if number == 0 else hidden.detach())) - x.sum(dim=1, keepdim=True)
+        (loss**2).mean().backward()
+        optimizer.step()
+        if number == kill:
+            raise Killed
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("kill", [0, 3])
+def test_torch_a_restarted_trainer_knows_which_gradients_are_0(kill):
+    servers = Servers()
+    with pytest.raises(Killed):
+        zeroed(servers.session(), kill)
+    assert torch.equal(zeroed(servers.session(), None), zeroed(Servers().session(), None))
+
+
+def test_torch_a_group_that_is_added_once_is_missed_by_name():
+    def train(session, adds):
+        model = network()
+        optimizer = DistributedOptimizer(torch.optim.SGD(model[2].parameters(), lr=0.1), session)
+        for number in session.batches(list(range(6))):
+            if adds and number == 1:
+                optimizer.add_param_group({"params": model[0].parameters()})
+            squared_error(model, batch(0, number)).backward()
+            optimizer.step()
+            if adds and number == 3:
+                raise Killed
+
+    servers = Servers()
+    with pytest.raises(Killed):
+        train(servers.session(), True)
+    with pytest.raises(ps.Error, match=r"the kept state has 2 parameter groups of SGD, this program has 1: add groups by"):
+        train(servers.session(), False)
+
+
+def test_torch_what_an_own_loop_has_unfrozen_is_named_after_a_restart(capfd):
+    def train(session, numbers):
+        model = network()
+        model[0].requires_grad_(False)
+        optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), session)
+        begins_with = model[0].weight.detach().clone()
+        for number in numbers:
+            if number == 1:
+                model[0].requires_grad_(True)
+            optimizer.zero_grad(set_to_none=True)
+            squared_error(model, batch(0, number)).backward()
+            optimizer.step()
+        return begins_with, model[0].weight.detach()
+
+    servers = Servers()
+    _, trained = train(servers.session(), [0, 1, 2])
+    begins_with, ends_with = train(servers.session(), [3, 4])
+    assert torch.equal(begins_with, trained), "its first batch would be computed with the values of the program's start"
+    assert torch.equal(ends_with, trained)
+    said = capfd.readouterr().err
+    assert said.count("trainer 0 resumes at step 3: `group0.0`, `group0.1` have been trained, but are frozen in its program") == 1
+    assert "Unfreeze by the position (`loop.epoch` or `session.step`)" in said
+
+
 @pytest.mark.parametrize("kill", [3, 4, 6, 11])
 @pytest.mark.parametrize("unfreeze", [by_position, as_a_group])
 def test_torch_a_restarted_trainer_declares_a_later_parameter_as_it_was(unfreeze, kill):

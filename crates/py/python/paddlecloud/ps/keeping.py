@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from paddlecloud import _native
 from paddlecloud.ps import arrays
 
 
@@ -66,14 +67,18 @@ def generators(loader: Any, kept: Iterable[Any]) -> Parts:
 
 
 def objects(kept: Iterable[Any], optimizers: Sequence[Any]) -> Parts:
-    """The objects with a state among what is kept, and the rates of `optimizers` and of those that kept schedulers change."""
+    """The objects with a state among what is kept, the rates of `optimizers` and of those that kept schedulers change, and
+    which of their parameters `optimizers` train.
+    """
     kept = list(kept)
     distributed = {id(optimizer) for optimizer in optimizers}
     whole = [item for item in kept if not is_generator(item) and id(item) not in distributed]
     changed = [*optimizers, *(optimizer for item in whole for optimizer in _optimizers_of(item))]
     rates = {id(optimizer): optimizer for optimizer in changed if not any(optimizer is item for item in whole)}
     parts = [_object(item, optimizers) for item in whole]
-    found = Parts([*parts, *(_rates(optimizer) for optimizer in rates.values())])
+    parts += [_rates(optimizer) for optimizer in rates.values()]
+    parts += [Part(type(item).__name__, item.trained, item.restore_trained) for item in optimizers]
+    found = Parts(parts)
     _check(found)
     return found
 
@@ -165,6 +170,12 @@ def _rates(optimizer: Any) -> Part:
         return Part(name, optimizer.get_lr, lambda rate: _write_rate(optimizer, rate))
 
     def write(groups: list[dict[str, Any]]) -> None:
+        found = len(optimizer.param_groups)
+        if len(groups) != found:
+            raise _native.PsError(
+                f"the kept state has {len(groups)} parameter groups of {name}, this program has {found}: add groups by the "
+                "position (`loop.epoch`), not once"
+            )
         for group, numbers in zip(optimizer.param_groups, groups):
             group.update(numbers)
 

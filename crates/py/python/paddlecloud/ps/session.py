@@ -297,7 +297,7 @@ class Session:
     def begin_turn(self) -> None:
         """The loop gives its body something to do, in the current epoch."""
         self._turn = self._native.epoch
-        if not self._is_replaying():
+        if not self.is_replaying():
             self._is_before_training = False
 
     def go_back(self) -> bytes:
@@ -322,12 +322,13 @@ class Session:
             return False
         return True
 
-    def _is_replaying(self) -> bool:
+    def is_replaying(self) -> bool:
+        """Whether the body of the loop repeats a step that has ended."""
         return self._loop is not None and self._loop.is_replaying()
 
     def _counts_for_nothing(self) -> bool:
         """Whether the body repeats a step that has ended, or training was rolled back since its turn began."""
-        return self._is_replaying() or self._is_past()
+        return self.is_replaying() or self._is_past()
 
     def _is_trained(self, call: str) -> bool:
         """Whether `call` must change nothing, because training has changed the model already. Says so once."""
@@ -343,6 +344,15 @@ class Session:
             say(
                 f"trainer {self.trainer} resumes at step {self.step}. Its own loop, random generators and schedulers do not: "
                 "use `batches`, or `steps` with `state` and `restore`"
+            )
+
+    def say_frozen(self, names: Sequence[str]) -> None:
+        """Names parameters that have been trained and are frozen in the program of this restarted trainer."""
+        if names:
+            found = ", ".join(f"`{name}`" for name in names)
+            say(
+                f"trainer {self.trainer} resumes at step {self.step}: {found} have been trained, but are frozen in its program. "
+                "Unfreeze by the position (`loop.epoch` or `session.step`), or train in `batches`, which keeps it"
             )
 
     def _is_past(self) -> bool:
@@ -493,6 +503,10 @@ class Session:
     def stat(self) -> list[dict[str, Any]]:
         """The state of each parameter server."""
         return [json.loads(text) for text in self._native.stat()]
+
+    def names_on_servers(self) -> set[str]:
+        """The tensors and tables that the servers have, whether or not this program has declared them."""
+        return {tensor["name"] for tensor in self.stat()[0]["tensors"]}
 
     def leave(self) -> None:
         """Leaves the training; the other trainers no longer wait for this one."""

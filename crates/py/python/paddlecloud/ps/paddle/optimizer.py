@@ -7,7 +7,7 @@ the gradient is kept with the rule of that moment; at the end of the step all ar
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,13 @@ class _Distributed:
         """Fetches all values, as a session does after a rollback."""
         self._shared.fetch()
 
+    def trained(self) -> Any:
+        """Which parameters are trained: a loop that survives restarts keeps it."""
+        return self._shared.trained(self)
+
+    def restore_trained(self, kept: Any) -> None:
+        self._shared.restore_trained(self, kept)
+
     def state_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = super().state_dict()  # type: ignore[misc]
         return found | state.read(self, self._shared.session, self._shared.declared)
@@ -134,7 +141,9 @@ class _Shared:
         self.is_in_step = False
         # A restarted trainer must declare a parameter with the same rate, whenever that is. Pushes bring that of their step.
         self._rate = float(optimizer.get_lr())
-        self._declare(optimizer)
+        # A restarted trainer needs the values of all parameters that have been trained, also if its program freezes them at first.
+        self._declare(optimizer, session.names_on_servers() if session.restarted else ())
+        self._frozen = [name for name, tensor in self.declared.items() if tensor.stop_gradient]
 
     @contextlib.contextmanager
     def step(self, optimizer: Any) -> Iterator[None]:
@@ -153,6 +162,7 @@ class _Shared:
         if not counts:
             self.fetch()
             return
+        self._name_frozen()
         for rule, gradients in kept.items():
             self.session.push(gradients, optimizer=rule)
         self._receive(list(self.declared), self.session.end_step)
@@ -164,7 +174,7 @@ class _Shared:
                 self._receive([name], self.session.pull)
             except ValueError:
                 del self.declared[name], self.session._shapes[name]
-                _log(f"training went back to a step before `{name}` was declared; it keeps the values of this trainer")
+                say(f"training went back to a step before `{name}` was declared; it keeps the values of this trainer")
 
     def keep(self, optimizer: Any, tensor: Any, gradient: Any) -> None:
         """Keeps a gradient with the rule that Paddle would apply now."""
@@ -196,6 +206,28 @@ class _Shared:
             self._assign(changed)
         return True
 
+    def trained(self, optimizer: Any) -> list[tuple[bool, bool]]:
+        """Of each parameter: whether it is trained, and whether it has a gradient, which may be 0."""
+        return [(not tensor.stop_gradient, _has_gradient(tensor)) for tensor, _ in rules.parameters(optimizer)]
+
+    def restore_trained(self, optimizer: Any, kept: list[tuple[bool, bool]]) -> None:
+        """What `trained` returned, in a trainer that resumes: its program has frozen and unfrozen parameters since its start."""
+        self._frozen = []
+        for (tensor, _), (is_trained, has_gradient) in zip(rules.parameters(optimizer), kept):
+            tensor.stop_gradient = not is_trained
+            if not has_gradient:
+                tensor.clear_gradient(False)
+            elif not _has_gradient(tensor):
+                tensor.grad = paddle.zeros_like(tensor)
+
+    def _name_frozen(self) -> None:
+        """Says once which parameters are frozen in this restarted trainer that were trained before, if no loop has kept that."""
+        if not self._frozen or self.session.is_replaying():
+            return
+        names = [name for name in self._frozen if name in self.declared and self.declared[name].stop_gradient]
+        self._frozen = []
+        self.session.say_frozen(names)
+
     def _resume(self, changed: list[str]) -> bool:
         """The first step of a restarted trainer: the servers have trained values and states, whatever the program loaded."""
         self._loaded = {}
@@ -219,11 +251,12 @@ class _Shared:
             self.session.set_optimizer_state(name, found)
         self._loaded = {}
 
-    def _declare(self, optimizer: Any) -> None:
+    def _declare(self, optimizer: Any, known: Collection[str] = ()) -> None:
+        """Declares the parameters that are trained and not declared yet, and those that servers have, if they are in `known`."""
         new = {}
         for tensor, group in rules.parameters(optimizer):
             name = self._names.of(tensor)
-            if name in self.declared or tensor.stop_gradient:
+            if name in self.declared or (tensor.stop_gradient and name not in known):
                 continue
             if tensor.dtype != paddle.float32:
                 kind = str(tensor.dtype).removeprefix("paddle.")
@@ -290,6 +323,10 @@ def _target(tensor: Any) -> Floats:
     if tensor.place.is_cpu_place():
         return arrays.writable(tensor, tensor.name)
     return np.empty(tuple(tensor.shape), np.float32)
+
+
+def _has_gradient(tensor: Any) -> bool:
+    return tensor._grad_ivar() is not None
 
 
 def _mark(tensor: Any) -> tuple[int, bytes]:

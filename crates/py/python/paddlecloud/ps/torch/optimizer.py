@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -82,7 +83,9 @@ class Distributed:
         self._rules = [rule_of(self._plain, group) for group in self.param_groups]
         # States that were loaded before the first step. They are sent then, because values that are assigned clear them.
         self._loaded: dict[str, Any] = {}
-        self._declare()
+        # A restarted trainer needs the values of all parameters that have been trained, also if its program freezes them at first.
+        self._declare(self.session.names_on_servers() if self.session.restarted else ())
+        self._frozen = [parameter for parameter in self._parameters if not _is_trained(parameter.tensor)]
         self._send_states(state)
         self.session.optimizers.append(self)
 
@@ -99,6 +102,7 @@ class Distributed:
         if not self._may_push():
             self.fetch()
             return loss
+        self._name_frozen()
         for rule, gradients in self._pushes().items():
             self.session.push(gradients, optimizer=rule)
         self._parameters.end_step()
@@ -170,19 +174,22 @@ class Distributed:
                 pushes.setdefault(rule, {})[parameter.name] = -gradient if group.get("maximize") else gradient
         return pushes
 
-    def _declare(self) -> None:
-        """Declares the parameters that need a gradient and are not declared yet: all at first, later those that were unfrozen."""
+    def _declare(self, known: Collection[str] = ()) -> None:
+        """Declares the parameters that are not declared yet and need a gradient: all at first, later those that were unfrozen.
+
+        Also those that servers have, if their names are in `known`.
+        """
+        name = self._parameters.name
         new = [
             (number, at, tensor)
             for number, group in enumerate(self.param_groups)
             for at, tensor in enumerate(group["params"])
-            if (tensor.requires_grad or tensor.grad is not None) and not self._parameters.has(tensor)
+            if not self._parameters.has(tensor) and (_is_trained(tensor) or (known and name(number, at, tensor) in known))
         ]
         if not new:
             return
         if len({id(tensor) for *_, tensor in new}) < len(new):
             raise ValueError("a group has a parameter twice; the parameter servers update it once in a step")
-        name = self._parameters.name
         rules = [self._declared_rule(number) for number in range(len(self.param_groups))]
         other = self._parameters.declare([(name(number, at, tensor), tensor, rules[number]) for number, at, tensor in new])
         if other and self._has_stepped:
@@ -191,6 +198,29 @@ class Distributed:
     def _declared_rule(self, number: int) -> Optimizer:
         declared, now = self._rules[number], rule_of(self._plain, self.param_groups[number])
         return declared if _keeps_state(declared, now) else now
+
+    def trained(self) -> list[list[tuple[bool, bool]]]:
+        """Of each parameter: whether it needs a gradient, and whether it has one, which may be 0."""
+        return [[(tensor.requires_grad, tensor.grad is not None) for tensor in group["params"]] for group in self.param_groups]
+
+    def restore_trained(self, kept: list[list[tuple[bool, bool]]]) -> None:
+        """What `trained` returned, in a trainer that resumes: its program has frozen and unfrozen parameters since its start."""
+        self._frozen = []
+        for group, flags in zip(self.param_groups, kept):
+            for tensor, (needs_gradient, has_gradient) in zip(group["params"], flags):
+                tensor.requires_grad_(needs_gradient)
+                if not has_gradient:
+                    tensor.grad = None
+                elif tensor.grad is None:
+                    tensor.grad = torch.zeros_like(tensor)
+
+    def _name_frozen(self) -> None:
+        """Says once which parameters are frozen in this restarted trainer that were trained before, if no loop has kept that."""
+        if not self._frozen or self.session.is_replaying():
+            return
+        names = [parameter.name for parameter in self._frozen if not _is_trained(parameter.tensor)]
+        self._frozen = []
+        self.session.say_frozen(names)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As of the plain optimizer. All trainers must add it at the same step."""
@@ -228,7 +258,7 @@ class Distributed:
     def _plain_object(self, state: Any) -> Any:
         """A plain optimizer with this one's groups, hooks and a given state."""
         plain = object.__new__(self._plain)
-        own = ("session", "_parameters", "_has_stepped", "_rules", "_loaded")
+        own = ("session", "_parameters", "_has_stepped", "_rules", "_loaded", "_frozen")
         plain.__dict__.update({name: value for name, value in self.__dict__.items() if name not in own}, state=state)
         return plain
 
@@ -270,6 +300,10 @@ class _Copy:
         if name.startswith("__"):
             raise AttributeError(name)
         raise ValueError("a distributed optimizer cannot be copied or pickled; use `state_dict()`")
+
+
+def _is_trained(tensor: Any) -> bool:
+    return tensor.requires_grad or tensor.grad is not None
 
 
 def _keeps_state(before: Optimizer, rule: Optimizer) -> bool:
