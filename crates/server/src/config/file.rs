@@ -300,10 +300,11 @@ impl FromStr for Address {
     }
 }
 
-/// A text or a number: YAML parses `cpu: 2` as a number.
+/// A text, a number or a truth value: YAML parses `cpu: 2` as a number and `reclaim: off` as false.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Word {
+    Flag(bool),
     Number(u64),
     Decimal(f64),
     Text(String),
@@ -312,6 +313,7 @@ enum Word {
 impl Word {
     fn parse<T: FromStr<Err: Display>, E: serde::de::Error>(self) -> Result<T, E> {
         let text = match self {
+            Word::Flag(flag) => flag.to_string(),
             Word::Number(number) => number.to_string(),
             Word::Decimal(number) => number.to_string(),
             Word::Text(text) => text,

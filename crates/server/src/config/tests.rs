@@ -232,6 +232,12 @@ fn a_cluster_is_described_by_link_launcher_and_volume() {
 }
 
 #[test]
+fn reclaim_can_be_off() {
+    let off = format!("{LEAST}reclaim: off\n");
+    assert_eq!(parse(&off).unwrap().policy.reclaim, None);
+}
+
+#[test]
 fn gangs_namespaces_and_limits_of_a_cluster_can_be_chosen() {
     let text = format!(
         "{LEAST}{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  \
