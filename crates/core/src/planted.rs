@@ -73,6 +73,10 @@ planted! {
     RequeuedTooEarly,
     /// A job is stopped for another although its owner uses no more than the guarantee.
     ReclaimFromTheGuaranteed,
+    /// A running job that lacks a worker keeps the room of the others for ever.
+    NeverWithdrawTheIncomplete,
+    /// A running job that lacks a worker is stopped although nobody needs its room.
+    WithdrawForNobody,
     /// Jobs adopted from an earlier server hold no resources.
     AdoptedTakeNoRoom,
     /// A kill that was carried out while the store refused writes is not stored later.

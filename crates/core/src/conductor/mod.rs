@@ -14,6 +14,7 @@
 mod addresses;
 mod batch;
 mod deadlines;
+mod recovery;
 mod restore;
 mod tables;
 mod unrecorded;
@@ -39,6 +40,8 @@ use crate::spec::JobSpec;
 pub use addresses::{Addresses, Hostnames, Loopback};
 use batch::Batch;
 use deadlines::Deadlines;
+use recovery::Incomplete;
+pub use recovery::Recovery;
 use tables::{Keys, Names};
 pub use unrecorded::Unrecorded;
 
@@ -170,6 +173,8 @@ pub struct Conductor {
     names: Names,
     keys: Keys,
     deadlines: Deadlines,
+    incomplete: Incomplete,
+    engine_usable: bool,
     scheduler: Scheduler,
     addresses: Box<dyn Addresses>,
     next_order: u64,
@@ -193,6 +198,7 @@ impl Conductor {
         }
         self.admit(now, &mut batch);
         self.reclaim(now, &mut batch);
+        self.recover(now, &mut batch);
         self.close(batch)
     }
 
@@ -518,6 +524,7 @@ impl Conductor {
             batch.mark(id);
         }
         self.deadlines.replace(id, deadline, job.deadline());
+        self.incomplete.follow(job);
         let stopping = matches!(job.phase, Phase::Stopping(_));
         if job.phase.is_final() {
             self.retire(id, phase, now, batch);
@@ -566,6 +573,7 @@ impl Conductor {
         self.names.insert(&job.user, &job.spec.name, &job.id);
         self.keys.insert(job);
         self.deadlines.replace(&job.id, None, job.deadline());
+        self.incomplete.follow(job);
     }
 
     fn close(&self, batch: Batch) -> Output {
@@ -573,7 +581,8 @@ impl Conductor {
             .deadlines
             .next()
             .into_iter()
-            .chain(self.scheduler.reclaim_at());
+            .chain(self.scheduler.reclaim_at())
+            .chain(self.recover_at());
         batch.close(&self.jobs, wake_at.min())
     }
 }

@@ -14,6 +14,7 @@ use crate::scheduler::{Request, Scheduler};
 
 use super::batch::Batch;
 use super::deadlines::Deadlines;
+use super::recovery::Incomplete;
 use super::tables::{Keys, Names};
 use super::{Addresses, Conductor, Output, Unrecorded};
 
@@ -37,6 +38,8 @@ impl Conductor {
             names: Names::default(),
             keys: Keys::default(),
             deadlines: Deadlines::default(),
+            incomplete: Incomplete::default(),
+            engine_usable: true,
             scheduler,
             addresses,
             next_order: jobs.last().map_or(0, |job| job.order + 1),
@@ -62,6 +65,7 @@ impl Conductor {
         }
         conductor.admit(now, &mut batch);
         conductor.reclaim(now, &mut batch);
+        conductor.recover(now, &mut batch);
         let output = conductor.close(batch);
         (conductor, output)
     }

@@ -36,6 +36,9 @@ pub enum Event {
     },
     /// A job within its owner's guarantee needs the room that this job borrowed: this job is stopped and queued again.
     Reclaimed,
+    /// It lacked a worker for this long, and other jobs need the room that its other workers hold: it is stopped and queued
+    /// again.
+    Unrecovered(SignedDuration),
     /// A user asked to kill it.
     KillRequested(AfterKill),
     /// Its owner may no longer run jobs: it is killed and stays in the history.

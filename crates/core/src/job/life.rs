@@ -31,7 +31,7 @@ impl Job {
         if self.phase.is_final() && !bug(Planted::FinalCanChange) {
             return Vec::new();
         }
-        match event {
+        let actions = match event {
             Event::Admitted {
                 placement,
                 addresses,
@@ -47,7 +47,8 @@ impl Job {
                 attempt,
                 node,
             } => self.moved(worker, attempt, node, now),
-            Event::Reclaimed => self.reclaim(now),
+            Event::Reclaimed => self.give_way(words::RECLAIMED, now),
+            Event::Unrecovered(limit) => self.give_way(&words::unrecovered(self, limit), now),
             Event::KillRequested(after) => self.kill(after, words::KILLED, now),
             Event::AccountEnded(end) => self.kill(AfterKill::KeepInHistory, words::account_ended(end), now),
             Event::StorageExceeded(excess) => self.stop_for_storage(excess, now),
@@ -58,7 +59,9 @@ impl Job {
                 let all = self.live_attempts();
                 self.lose_to_reboot(&all, now)
             }
-        }
+        };
+        self.follow_lack(now);
+        actions
     }
 
     /// When the job needs its next tick, if nothing happens before.
@@ -159,12 +162,12 @@ impl Job {
         self.attempt_ended(key, WorkerStatus::Lost, Exit::unseen(why), now)
     }
 
-    /// Being reclaimed is not a failure: it uses no retry, and the job starts again from its place in the queue.
-    fn reclaim(&mut self, now: Timestamp) -> Vec<Action> {
+    /// Giving way to another job is not a failure: it uses no retry, and the job starts again from its place in the queue.
+    fn give_way(&mut self, why: &str, now: Timestamp) -> Vec<Action> {
         if !self.phase.wants_workers() {
             return Vec::new();
         }
-        self.withdraw(words::RECLAIMED, now);
+        self.withdraw(why, now);
         let mut actions = self.stop_orders();
         actions.extend(self.finish_when_all_are_gone());
         actions
@@ -431,6 +434,7 @@ impl Job {
             &mut timers.assembling_since,
             &mut timers.running_since,
             &mut timers.stopping_since,
+            &mut timers.unseated_since,
             &mut timers.restart_at,
         ];
         let restarts = self.workers.iter_mut().map(|worker| &mut worker.restart_at);
@@ -470,6 +474,7 @@ impl Job {
             &mut timers.assembling_since,
             &mut timers.running_since,
             &mut timers.stopping_since,
+            &mut timers.unseated_since,
         ];
         let mut went_back = false;
         for since in all.into_iter().flatten().filter(|since| **since > now) {

@@ -150,6 +150,9 @@ pub struct Timers {
     pub running_since: Option<Timestamp>,
     /// The workers were asked to stop.
     pub stopping_since: Option<Timestamp>,
+    /// The running job has lacked a worker since then: one that was restarted has no seat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseated_since: Option<Timestamp>,
     /// When the next worker is due to be restarted, if one is waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_at: Option<Timestamp>,

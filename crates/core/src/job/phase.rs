@@ -14,8 +14,8 @@ pub enum Phase {
     Starting,
     /// Its trainers were started.
     Running,
-    /// There was no room for one of its workers, or what it borrowed was reclaimed: all workers are withdrawn, and then
-    /// it is queued again.
+    /// There was no room for one of its workers, what it borrowed was reclaimed, or it lacked a worker for too long: all
+    /// workers are withdrawn, and then it is queued again.
     Withdrawing,
     /// Its workers are being stopped; the outcome takes effect when the last one is gone.
     Stopping(Outcome),

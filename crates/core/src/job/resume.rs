@@ -36,6 +36,7 @@ impl Job {
         // While the server was down, nothing could be launched or started: that time does not count.
         if self.timers.assembling_since.is_some() {
             self.timers.assembling_since = Some(now);
+            self.timers.unseated_since = None;
             self.touch(now);
         }
         let mut actions: Vec<Action> = stale.iter().map(|one| clean(one.worker, one.attempt)).collect();
@@ -43,6 +44,7 @@ impl Job {
             Boot::Same => self.adopt(current, &before, now),
             Boot::Changed => self.resume_after_reboot(current, &before, now),
         });
+        self.follow_lack(now);
         actions
     }
 

@@ -83,8 +83,27 @@ impl Job {
     }
 
     /// Whether a worker has no seat yet.
-    pub(super) fn awaits_seats(&self) -> bool {
+    pub fn awaits_seats(&self) -> bool {
         self.workers.iter().any(|worker| worker.unseated)
+    }
+
+    /// The workers without a seat.
+    pub fn unseated(&self) -> Vec<String> {
+        let unseated = self.workers.iter().filter(|worker| worker.unseated);
+        unseated.map(|worker| worker.key.to_string()).collect()
+    }
+
+    /// Since when the running job lacks a worker that is restarted and has no seat. Its other workers hold their room
+    /// meanwhile, and usually wait for it.
+    pub fn lacks_worker_since(&self) -> Option<Timestamp> {
+        self.timers.unseated_since
+    }
+
+    /// Keeps [`Job::lacks_worker_since`] up to date; called after every event.
+    pub(super) fn follow_lack(&mut self, now: Timestamp) {
+        let lacks = self.phase.wants_workers() && self.is_under_way() && self.awaits_seats();
+        let since = self.timers.unseated_since;
+        self.timers.unseated_since = lacks.then(|| since.unwrap_or(now));
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use jiff::SignedDuration;
+
 use crate::exit;
 use crate::plan::PSERVER_PORT;
 use crate::scheduler::{Excess, StorageExcess};
@@ -28,6 +30,14 @@ pub fn runs_alone(excess: &Excess) -> String {
 /// Why a borrowing job was stopped. Names no other user.
 pub(super) const RECLAIMED: &str =
     "the resources it borrowed beyond its owner's guarantee are needed for another user's guarantee";
+
+/// Why a running job that lacked a worker was stopped. Names no other job.
+pub(super) fn unrecovered(job: &Job, limit: SignedDuration) -> String {
+    format!(
+        "{} had no node for {limit:#}, and other jobs wait for room",
+        some_of(&job.unseated())
+    )
+}
 
 /// What the restart of our own parameter server means. Only the parameter servers know whether there is a checkpoint.
 pub(super) const TRAINING_RESUMES: &str =

@@ -146,6 +146,11 @@ pub trait Engine: Send + Sync {
         0
     }
 
+    /// Whether it can start and delete workers now. While it cannot, running jobs are not stopped for the sake of others.
+    fn can_start_workers(&self) -> bool {
+        true
+    }
+
     /// What hinders the live workers of a job, one sentence each, for `why` and `describe`: a right that the server has lost, a node that
     /// does not answer.
     fn obstacles(&self, _job: &JobId) -> Vec<String> {

@@ -35,7 +35,7 @@ mod tree;
 mod users;
 mod why;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 pub use excess::{Excess, ResourceKind, Shortage};
 pub use quota::{
@@ -104,6 +104,16 @@ impl Scheduler {
     /// How many nodes may not be used for now. While there are some, no job is refused because of its size.
     pub fn set_closed_nodes(&mut self, count: usize) {
         self.closed_nodes = count;
+    }
+
+    /// How long a running job may lack a worker while other jobs need its room; `None`: for ever.
+    pub fn recovery_limit(&self) -> Option<SignedDuration> {
+        self.policy.recovery
+    }
+
+    /// Whether a job that its owner's quota permits waits for room. Call after [`Scheduler::decide`].
+    pub fn has_job_without_room(&self) -> bool {
+        self.stuck().is_some()
     }
 
     /// Refuses a job that could not start even if nothing else ran.

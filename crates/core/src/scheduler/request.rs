@@ -131,4 +131,7 @@ pub struct Policy {
     /// How long a job within its owner's guarantee waits before borrowing jobs are stopped for it; `None`: never.
     #[serde(default)]
     pub reclaim: Option<SignedDuration>,
+    /// How long a running job may lack a worker that finds no node while other jobs need its room; `None`: for ever.
+    #[serde(default)]
+    pub recovery: Option<SignedDuration>,
 }

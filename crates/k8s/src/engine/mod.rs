@@ -341,6 +341,10 @@ impl Engine for KubernetesEngine {
         self.inner.room().closed()
     }
 
+    fn can_start_workers(&self) -> bool {
+        self.inner.cluster.trouble().is_none()
+    }
+
     fn obstacles(&self, job: &JobId) -> Vec<String> {
         obstacles::of_job(&self.inner, job, Timestamp::now())
     }

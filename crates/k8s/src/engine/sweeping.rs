@@ -133,7 +133,8 @@ fn due(
             Some(Due::Failed(why.clone()))
         }
         Stage::Unseated(why) => {
-            // A restarted worker waits for room, unless it is pinned to a node that another pod has filled.
+            // A restarted worker waits for room, unless it is pinned to a node that another pod has filled. The conductor
+            // withdraws its job if others need the room of its other workers (`recovery_limit`).
             let may_wait = placement.is_handed_over() || entry.pod.is_restart && !entry.pod.pinned;
             if waited >= limits.seat && !may_wait {
                 return Some(Due::NoSeat(why.clone()));

@@ -82,6 +82,12 @@ impl App {
         };
         if job.phase != Phase::Pending {
             machine_cause::add(&mut answer, &self.degraded);
+            if job.lacks_worker_since().is_some()
+                && let Some(recovery) = self.jobs.recovery(&job.id).await
+            {
+                answer.reason.push_str("; ");
+                answer.reason.push_str(&words::recovery(&recovery));
+            }
             answer.reason.push_str(&self.obstacles(&job));
             return Ok(answer);
         }

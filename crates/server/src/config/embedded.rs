@@ -44,6 +44,7 @@ pub fn embedded(data: &Path) -> Config {
             oversubscribe_alone: true,
             fair_share: false,
             reclaim: None,
+            recovery: None,
         },
         default_image: None,
         logs: LogConfig {

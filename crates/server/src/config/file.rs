@@ -406,6 +406,7 @@ impl File {
                 oversubscribe_alone: false,
                 fair_share: true,
                 reclaim: self.reclaim.and_then(|reclaim| reclaim.0),
+                recovery: engine.recovery_limit(),
             },
             default_image: self.default_image,
             logs: self.logs.check(path)?,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use paddlecloud_core::duration;
 use paddlecloud_k8s::settings::{
     EVERYBODY_ELSE, Limits, Namespaces, Placement, PodSettings, Toleration, Volume,
@@ -28,7 +29,12 @@ pub struct KubernetesConfig {
     pub namespaces: Namespaces,
     pub placement: Placement,
     pub limits: Limits,
+    /// How long a running job may lack a worker while other jobs need its room; `None`: for ever.
+    pub recovery: Option<SignedDuration>,
 }
+
+/// The default of `recovery_limit`; Kueue's is the same.
+const RECOVERY_LIMIT: SignedDuration = SignedDuration::from_mins(5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,6 +56,7 @@ pub(super) struct KubernetesEntry {
     placement: PlacementEntry,
     queue: Option<String>,
     seat_limit: Option<Span>,
+    recovery_limit: Option<Recovery>,
     lost_limit: Option<Span>,
     trouble_limit: Option<Span>,
     api_limit: Option<Span>,
@@ -78,6 +85,28 @@ impl<'de> Deserialize<'de> for Span {
         match Duration::try_from(span) {
             Ok(span) if !span.is_zero() => Ok(Span(span)),
             _ => Err(D::Error::custom("a limit of zero would end every job")),
+        }
+    }
+}
+
+/// `off`, or a nonzero duration.
+#[derive(Debug, Clone, Copy)]
+struct Recovery(Option<SignedDuration>);
+
+impl<'de> Deserialize<'de> for Recovery {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Recovery, D::Error> {
+        use serde::de::Error as _;
+        let text = super::file::text(deserializer)?;
+        // YAML 1.1 parsers read `off` as false.
+        if ["off", "false"].contains(&text.as_str()) {
+            return Ok(Recovery(None));
+        }
+        match duration::parse(&text) {
+            Ok(span) if span.is_positive() => Ok(Recovery(Some(span))),
+            Ok(_) => Err(D::Error::custom("a limit of zero would end every job")),
+            Err(error) => Err(D::Error::custom(format!(
+                "`recovery_limit` is `off` or a time: {error}"
+            ))),
         }
     }
 }
@@ -142,6 +171,7 @@ impl KubernetesEntry {
                 api_server: limit(self.api_limit, usual.api_server),
                 disruptions: self.disruption_limit.unwrap_or(usual.disruptions),
             },
+            recovery: self.recovery_limit.map_or(Some(RECOVERY_LIMIT), |limit| limit.0),
             namespaces: namespaces(self.namespaces, users, path)?,
             placement,
             sub_path: sub_path(&self.volume.sub_path, path)?,

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Inventory, Policy};
@@ -215,6 +216,14 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
+    /// How long a running job may lack a worker while other jobs need its room; `None`: for ever.
+    fn recovery_limit(&self) -> Option<SignedDuration> {
+        match self {
+            EngineKind::Local => None,
+            EngineKind::Kubernetes(kubernetes) => kubernetes.recovery,
+        }
+    }
+
     /// Whether workers are processes of the server's own machine: with its programs, its folders and its system users, without
     /// images.
     pub fn uses_own_machine(&self) -> bool {

@@ -229,6 +229,20 @@ fn a_cluster_is_described_by_link_launcher_and_volume() {
     assert_eq!(cluster.placement, Placement::Pinned);
     assert_eq!(cluster.namespaces, Namespaces::PerUser);
     assert_eq!(cluster.limits, Limits::usual(&Placement::Pinned));
+    assert_eq!(cluster.recovery, Some(jiff::SignedDuration::from_mins(5)));
+}
+
+#[test]
+fn running_jobs_that_lack_a_worker_may_keep_their_room_for_ever() {
+    let text = format!(
+        "{LEAST}{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  volume: {{claim: pfs}}\n  recovery_limit: off\n"
+    );
+    assert_eq!(parse(&text).unwrap().policy.recovery, None);
+    assert_eq!(
+        parse(LEAST).unwrap().policy.recovery,
+        None,
+        "processes need no nodes"
+    );
 }
 
 #[test]
@@ -243,9 +257,11 @@ fn gangs_namespaces_and_limits_of_a_cluster_can_be_chosen() {
         "{LEAST}{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  \
          volume: {{csi: {{driver: cephfs.csi.ceph.com, attributes: {{fsName: a}}}}, sub_path: /tree}}\n  \
          namespaces: {{a: team-a, \"*\": others}}\n  placement: kueue\n  queue: training\n  \
-         seat_limit: 5m\n  lost_limit: 90\n  trouble_limit: 10s\n  api_limit: 1m\n  disruption_limit: 3\n"
+         seat_limit: 5m\n  recovery_limit: 1h\n  lost_limit: 90\n  trouble_limit: 10s\n  api_limit: 1m\n  disruption_limit: 3\n"
     );
-    let EngineKind::Kubernetes(cluster) = parse(&text).unwrap().engine else {
+    let config = parse(&text).unwrap();
+    assert_eq!(config.policy.recovery, Some(jiff::SignedDuration::from_hours(1)));
+    let EngineKind::Kubernetes(cluster) = config.engine else {
         panic!("the engine is Kubernetes")
     };
     let seconds = std::time::Duration::from_secs;

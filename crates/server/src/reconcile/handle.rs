@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use paddlecloud_core::conductor::{self, Input, Refusal, Reply};
+use paddlecloud_core::conductor::{self, Input, Recovery, Refusal, Reply};
 use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
@@ -263,6 +263,16 @@ impl Jobs {
         let (answer, reply) = oneshot::channel();
         self.messages
             .send(Message::Explain(job.clone(), answer))
+            .await
+            .ok()?;
+        reply.await.ok()?
+    }
+
+    /// What happens to a running job that lacks a worker.
+    pub async fn recovery(&self, job: &JobId) -> Option<Recovery> {
+        let (answer, reply) = oneshot::channel();
+        self.messages
+            .send(Message::Recovery(job.clone(), answer))
             .await
             .ok()?;
         reply.await.ok()?

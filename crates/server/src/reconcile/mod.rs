@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use paddlecloud_core::conductor::{self, Conductor, Input, Output, Refusal, Reply, Unrecorded};
+use paddlecloud_core::conductor::{self, Conductor, Input, Output, Recovery, Refusal, Reply, Unrecorded};
 use paddlecloud_core::job::{AfterKill, News};
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_core::ports::{
@@ -64,6 +64,7 @@ type Answer = oneshot::Sender<Result<Done, Undone>>;
 enum Message {
     Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
+    Recovery(JobId, oneshot::Sender<Option<Recovery>>),
     Usage(UserName, oneshot::Sender<UserUsage>),
     Capacity(oneshot::Sender<Guarantee>),
     Check(
@@ -322,6 +323,7 @@ impl<E: Engine + Clone + 'static, S: JobStore> Keeper<E, S> {
                 Ok(()) = self.accounts.changed() => inputs.extend(self.sharing.quotas()),
             }
             conductor.set_closed_nodes(engine.closed_nodes());
+            conductor.set_engine_usable(engine.can_start_workers());
             let answers = sort_messages(&mut gathered, &conductor, &self.watch, &mut inputs);
             if inputs.is_empty() {
                 continue;
@@ -483,6 +485,7 @@ fn sort_messages(
             Message::Explain(job, answer) => {
                 let _ = answer.send(conductor.why(&job, watch.now()));
             }
+            Message::Recovery(job, answer) => drop(answer.send(conductor.recovery(&job))),
             Message::Usage(user, answer) => {
                 let _ = answer.send(UserUsage {
                     quota: conductor.quota(&user),

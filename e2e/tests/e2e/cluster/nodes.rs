@@ -339,3 +339,65 @@ fn a_job_whose_room_is_reclaimed_trains_again_afterwards() {
     training_ends_well(&env, &server, "borrows");
     server.wait_until_empty(0);
 }
+
+/// The node is for this test alone, so that nobody else takes or frees room.
+#[test]
+fn a_running_job_that_lacks_a_worker_makes_room_for_another_and_trains_again() {
+    let Some(cluster) = Cluster::here() else { return };
+    let Some(image) = cluster.training_image() else {
+        return;
+    };
+    let mut env = TestEnvironment::alone();
+    let Some(_node) = SecondNode::add(&cluster) else {
+        return;
+    };
+    let server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
+        kubernetes: format!("  node_selector: {{kubernetes.io/hostname: {NODE}}}\n  recovery_limit: 20s\n"),
+        ..Difference::default()
+    });
+    server.configure(&env, 0);
+    let namespace = server.namespace(0);
+    train_to_half(&env, "lacks", &image, "600m");
+    let why_says = |words: &str| {
+        wait_until(&format!("`why` must say {words:?}"), || {
+            let why = env.paddlectl(&["why", "lacks"]).ok().stdout;
+            why.contains(words).then_some(())
+        });
+    };
+    // A trainer is gone, and another pod takes its room.
+    let workers = env.describe("lacks")["workers"].clone();
+    let trainer = workers
+        .as_array()
+        .and_then(|all| all.last())
+        .expect("it has workers");
+    let trainer = trainer["name"].as_str().expect("a worker has a name");
+    cluster.kubectl(&["cordon", NODE]);
+    cluster.kubectl(&["delete", "pod", trainer, "-n", namespace]);
+    why_says("nodes are available");
+    let pod = format!("foreign-{namespace}");
+    cluster.apply(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default"},
+        "spec": {
+            "nodeName": NODE, "terminationGracePeriodSeconds": 0,
+            "containers": [{
+                "name": "main", "image": cluster.shell_image(),
+                "resources": {"requests": {"cpu": "1000m"}},
+            }],
+        },
+    }));
+    cluster.kubectl(&["uncordon", NODE]);
+    why_says("the job keeps its room until another job needs it");
+    let package = env.package("urgent").file("train.sh", "echo begun\n");
+    let flags = "-entry|sh train.sh|-pservers|0|-memory|64Mi|-priority|1|-cpu|500m".split('|');
+    env.submit("urgent", &package, &flags.collect::<Vec<_>>());
+    why_says("other jobs wait for room, so without a node by");
+    env.wait_for_status("urgent", "Succeeded");
+    let described = env.paddlectl(&["describe", "lacks"]).ok().stdout;
+    assert!(
+        described.contains("withdrawn: trainer 1 had no node for 20s, and other jobs wait for room"),
+        "{described}"
+    );
+    cluster.kubectl(&["delete", "pod", &pod, "-n", "default", "--wait=false"]);
+    training_ends_well(&env, &server, "lacks");
+    server.wait_until_empty(0);
+}

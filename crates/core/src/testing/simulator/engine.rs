@@ -18,6 +18,8 @@ use super::{Finding, broken};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Stage {
     Launched,
+    /// It has no seat yet.
+    Unseated,
     Up,
     Running,
     Ready,
@@ -32,6 +34,10 @@ pub(super) enum Script {
     CannotStart,
     /// There is no room for it.
     NoRoom,
+    /// A worker of a running job whose node is lost: it gets another one when no other job holds room.
+    Stranded,
+    /// Its node is lost while it runs.
+    Disrupted,
     /// Its supervisor never starts.
     NeverUp,
     /// A parameter server that never listens.
@@ -68,6 +74,7 @@ impl SimAttempt {
     fn news(&self) -> News {
         match &self.stage {
             Stage::Launched => News::Launched,
+            Stage::Unseated => News::Unseated("no node has room".into()),
             Stage::Up => News::Up,
             Stage::Running => News::Started,
             Stage::Ready => News::Ready,
@@ -78,6 +85,8 @@ impl SimAttempt {
 
 pub(super) struct SimEngine {
     inventory: Inventory,
+    /// Whether nodes are lost for so long that running jobs must make room for each other.
+    loses_nodes: bool,
     /// Every attempt that ever existed.
     pub attempts: BTreeMap<AttemptKey, SimAttempt>,
     /// Attempts that can still change, so that a step need not visit all of them.
@@ -93,9 +102,10 @@ pub(super) struct SimEngine {
 }
 
 impl SimEngine {
-    pub(super) fn new(inventory: Inventory) -> SimEngine {
+    pub(super) fn new(inventory: Inventory, loses_nodes: bool) -> SimEngine {
         SimEngine {
             inventory,
+            loses_nodes,
             attempts: BTreeMap::new(),
             live: BTreeSet::new(),
             arrived: BTreeSet::new(),
@@ -150,7 +160,7 @@ impl SimEngine {
             return broken(format!("{key:?} is launched while {other:?} still runs"));
         }
         let attempt = self.new_attempt(job, key.worker, rng);
-        if !matches!(attempt.script, Script::Serves) && !attempt.script.is_fine(key.worker.role) {
+        if !attempt.script.is_fine(key.worker.role) {
             self.unlucky.insert(key.job.clone());
         }
         self.attempts.insert(key.clone(), attempt);
@@ -170,7 +180,7 @@ impl SimEngine {
         };
         SimAttempt {
             stage: Stage::Launched,
-            script: Script::write(worker.role, job.spec.max_runtime.is_some(), rng),
+            script: self.script(job, worker.role, rng),
             seat: seat.cloned(),
             needs,
             alone: job.note.is_some(),
@@ -179,6 +189,16 @@ impl SimEngine {
             log: 0,
             unlisted: false,
         }
+    }
+
+    fn script(&self, job: &Job, role: Role, rng: &mut Rng) -> Script {
+        if self.loses_nodes && rng.chance(15) {
+            return match job.is_under_way() {
+                true => Script::Stranded,
+                false => Script::Disrupted,
+            };
+        }
+        Script::write(role, job.spec.max_runtime.is_some(), rng)
     }
 
     /// Running workers must fit the machines, each card has one user, and an oversubscribed job runs alone.
@@ -272,8 +292,9 @@ impl SimEngine {
 
     /// One event happens to a live attempt, if any can.
     pub(super) fn progress(&mut self, key: &AttemptKey, rng: &mut Rng) -> Option<Report> {
+        let is_alone = self.live.iter().all(|other| other.job == key.job);
         let attempt = self.attempts.get_mut(key)?;
-        attempt.stage = attempt.next_stage(key.worker.role, rng)?;
+        attempt.stage = attempt.next_stage(key.worker.role, is_alone, rng)?;
         let report = Report {
             attempt: key.clone(),
             news: attempt.news(),
@@ -316,7 +337,7 @@ impl SimEngine {
 }
 
 impl SimAttempt {
-    fn next_stage(&mut self, role: Role, rng: &mut Rng) -> Option<Stage> {
+    fn next_stage(&mut self, role: Role, is_alone: bool, rng: &mut Rng) -> Option<Stage> {
         if !self.is_live() {
             return None;
         }
@@ -327,6 +348,7 @@ impl SimAttempt {
         match (&self.stage, role) {
             (Stage::Launched, _) => match self.script {
                 Script::NeverUp => None,
+                Script::Stranded => Some(Stage::Unseated),
                 Script::NoRoom => Some(Stage::Gone(News::NoRoom("others were faster".into()))),
                 Script::CannotStart => {
                     let reason = Some("no such folder".into());
@@ -337,18 +359,21 @@ impl SimAttempt {
                 }
                 _ => Some(Stage::Up),
             },
+            (Stage::Unseated, _) => is_alone.then_some(Stage::Up),
             (Stage::Up, Role::Trainer) if !self.let_go => None,
             (Stage::Up, _) => Some(Stage::Running),
             (Stage::Running, Role::Pserver) if self.script == Script::NeverReady => None,
             (Stage::Running, Role::Pserver) => Some(Stage::Ready),
-            _ => self.end_by_itself(rng),
+            _ => self.end_by_itself(role, rng),
         }
     }
 
-    fn end_by_itself(&mut self, rng: &mut Rng) -> Option<Stage> {
+    fn end_by_itself(&mut self, role: Role, rng: &mut Rng) -> Option<Stage> {
         self.log += rng.number() % 1000;
         match self.script.clone() {
             Script::Ends(exit) => Some(self.ends(exit)),
+            Script::Stranded if role == Role::Trainer => Some(self.ends(Exit::with_code(0))),
+            Script::Disrupted => Some(Stage::Gone(News::Disrupted("its node is lost".into()))),
             Script::Dies => Some(Stage::Gone(News::Lost("its supervisor is gone".into()))),
             _ => None,
         }
@@ -386,7 +411,7 @@ impl Script {
 
     fn is_fine(&self, role: Role) -> bool {
         match self {
-            Script::Serves => true,
+            Script::Serves | Script::Stranded | Script::Disrupted => true,
             Script::Ends(exit) => role == Role::Trainer && exit.is_success(),
             _ => false,
         }

@@ -6,6 +6,7 @@
 //! - a final job never changes, and is written after its last worker and the last byte of its log;
 //! - an old attempt changes nothing; a stored exit is what really happened;
 //! - only a job whose owner uses more than the guarantee is stopped for another;
+//! - a running job that lacks a worker is withdrawn only if others need its room, and then uses no retry;
 //! - a job starts as a whole, on free resources, with its own GPU cards;
 //! - a run is prepared before any of its workers is launched, even if the server dies in between, and is removed with
 //!   its job;
@@ -88,6 +89,7 @@ pub struct Coverage {
     pub restarts: usize,
     pub withdrawn: usize,
     pub reclaimed: usize,
+    pub unrecovered: usize,
     pub prepared: usize,
     pub crashes: usize,
     pub reboots: usize,
@@ -114,6 +116,7 @@ impl std::ops::AddAssign for Coverage {
         self.restarts += other.restarts;
         self.withdrawn += other.withdrawn;
         self.reclaimed += other.reclaimed;
+        self.unrecovered += other.unrecovered;
         self.prepared += other.prepared;
         self.crashes += other.crashes;
         self.reboots += other.reboots;
@@ -213,6 +216,9 @@ impl World {
         let inventory = Inventory {
             nodes: (0..nodes).map(node).collect(),
         };
+        let recovery = rng
+            .chance(50)
+            .then(|| SignedDuration::from_secs(1 + rng.below(5) as i64));
         World {
             seed,
             users: clients::users(),
@@ -225,11 +231,12 @@ impl World {
                 reclaim: rng
                     .chance(50)
                     .then(|| SignedDuration::from_secs(rng.below(2) as i64)),
+                recovery,
             },
             quotas: clients::guarantees(&mut rng),
             group_quotas: Vec::new(),
             store: SimStore::default(),
-            engine: SimEngine::new(inventory.clone()),
+            engine: SimEngine::new(inventory.clone(), recovery.is_some()),
             inventory,
             server: None,
             boot_changed: false,

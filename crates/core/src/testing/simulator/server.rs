@@ -225,6 +225,7 @@ impl World {
             }
             if let Write::Save(job) = write {
                 self.check_reclaimed(job)?;
+                self.check_unrecovered(job)?;
                 self.check_orders(job, &output.commands)?;
                 self.note_write(job);
                 self.check_final(job)?;
@@ -250,6 +251,23 @@ impl World {
                 "{} is stopped for another, but its owner borrows nothing",
                 job.id
             )),
+        }
+    }
+
+    /// A running job that lacks a worker is withdrawn only if another job waits, or lacks a worker too.
+    fn check_unrecovered(&mut self, job: &Job) -> Finding {
+        let before = self.store.get(&job.id).map(|job| job.phase);
+        let runs = before.is_some_and(Phase::wants_workers);
+        let withdrawn = runs && job.phase == Phase::Withdrawing && job.message.contains("had no node");
+        let (true, Some(server)) = (withdrawn, &self.server) else {
+            return Ok(());
+        };
+        self.coverage.unrecovered += 1;
+        let needs_room =
+            |other: &&Arc<Job>| other.id != job.id && (other.phase == Phase::Pending || other.awaits_seats());
+        match server.jobs().any(|other| needs_room(&other)) {
+            true => Ok(()),
+            false => broken(format!("{} is withdrawn, and nobody needs its room", job.id)),
         }
     }
 

@@ -210,7 +210,7 @@ fn check_worker(job: &Job, worker: &Worker, engine: &SimEngine) -> Finding {
     }
     match (&attempt.stage, worker.status) {
         (Stage::Gone(News::Exited(exit)), WorkerStatus::Ended) => check_exit(&key, exit, worker, attempt.log),
-        (Stage::Gone(News::Lost(_) | News::NoRoom(_)), WorkerStatus::Lost) => Ok(()),
+        (Stage::Gone(News::Lost(_) | News::NoRoom(_) | News::Disrupted(_)), WorkerStatus::Lost) => Ok(()),
         (stage, status) => broken(format!("{key:?} is {stage:?} and stored as {status}")),
     }
 }

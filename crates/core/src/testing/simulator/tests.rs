@@ -29,6 +29,7 @@ fn no_seed_breaks_a_promise() {
         ("restarts", total.restarts),
         ("withdrawn", total.withdrawn),
         ("reclaimed", total.reclaimed),
+        ("withdrawn without one of its workers", total.unrecovered),
         ("crashes between preparing and launching", total.prepared),
         ("crashes", total.crashes),
         ("reboots", total.reboots),

@@ -2,6 +2,7 @@
 //!
 //! Commands and flags of `paddlectl` are named here, not in the scheduler.
 
+use paddlecloud_core::conductor::Recovery;
 use paddlecloud_core::duration;
 use paddlecloud_core::job::{Phase, runs_alone};
 use paddlecloud_core::quantity::counted;
@@ -213,6 +214,25 @@ fn listed(holders: &Holders<Mention>) -> Option<String> {
         (true, rest) => rest,
         (false, None) => Some(named.join(", ")),
         (false, Some(rest)) => Some(format!("{} and {rest}", named.join(", "))),
+    }
+}
+
+/// What happens to a running job that lacks a worker, and when.
+pub(super) fn recovery(recovery: &Recovery) -> String {
+    let Recovery {
+        limit,
+        at,
+        is_room_needed,
+    } = recovery;
+    match is_room_needed {
+        true => format!(
+            "other jobs wait for room, so without a node by {at:.0} the job gives up its own and is queued again \
+             (`recovery_limit: {limit:#}`)"
+        ),
+        false => format!(
+            "the job keeps its room until another job needs it, and then is queued again, not before {at:.0} \
+             (`recovery_limit: {limit:#}`)"
+        ),
     }
 }
 
@@ -474,6 +494,21 @@ mod tests {
         waits for 3 cores: 4 requested, 1 of 8 free
         waits for 3 cores: 4 requested, 1 of 8 free; pods outside PaddleCloud hold 1.5 cores
         waits for 3 cores: 4 requested, 1 of 8 free; held by another user's job; pods outside PaddleCloud hold 0.25 cores
+        ");
+    }
+
+    #[test]
+    fn a_job_that_lacks_a_worker_reads_when_it_gives_up_its_room() {
+        let said = |is_room_needed| {
+            recovery(&Recovery {
+                limit: jiff::SignedDuration::from_mins(5),
+                at: "2026-01-01T00:05:00Z".parse().unwrap(),
+                is_room_needed,
+            })
+        };
+        insta::assert_snapshot!([said(true), said(false)].join("\n"), @r"
+        other jobs wait for room, so without a node by 2026-01-01T00:05:00Z the job gives up its own and is queued again (`recovery_limit: 5m`)
+        the job keeps its room until another job needs it, and then is queued again, not before 2026-01-01T00:05:00Z (`recovery_limit: 5m`)
         ");
     }
 
