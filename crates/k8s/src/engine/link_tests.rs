@@ -111,9 +111,9 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 }
 
 /// The part of a server that launchers reach.
-struct Server {
+pub(super) struct Server {
     folder: tempfile::TempDir,
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     logs: MemoryLogs,
     address: SocketAddr,
     tls: TlsConnector,
@@ -121,7 +121,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start() -> Server {
+    pub(super) async fn start() -> Server {
         let folder = tempfile::tempdir().unwrap();
         let logs = MemoryLogs::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -17,13 +17,14 @@ use crate::render::is_pinned;
 
 /// The attempt of a pod, if this server created the pod and the attempt is in its table.
 pub fn own_attempt(inner: &Inner, pod: &Pod) -> Option<AttemptKey> {
-    if !is_labelled(&inner.settings.server, pod) {
+    if !is_of_server(&inner.settings.server, pod) {
         return None;
     }
     names::attempt_of(pod.labels()).filter(|attempt| inner.table().contains(attempt))
 }
 
-fn is_labelled(server: &str, pod: &Pod) -> bool {
+/// Whether a pod has the label of this server.
+pub fn is_of_server(server: &str, pod: &Pod) -> bool {
     pod.labels().get(names::SERVER).is_some_and(|of| of == server)
 }
 
@@ -32,7 +33,7 @@ fn is_labelled(server: &str, pod: &Pod) -> bool {
 /// succeeded nor of earlier attempts.
 pub fn unknown_owner(server: &str, table: &Table, pod: &Pod) -> Option<(String, String)> {
     let is_known = names::attempt_of(pod.labels()).is_some_and(|attempt| table.has_job(&attempt.job));
-    let is_left = is_labelled(server, pod) && pod.metadata.deletion_timestamp.is_none() && !is_known;
+    let is_left = is_of_server(server, pod) && pod.metadata.deletion_timestamp.is_none() && !is_known;
     let owner = pod.owner_references().first().filter(|_| is_left)?;
     Some((pod.namespace()?, owner.name.clone()))
 }

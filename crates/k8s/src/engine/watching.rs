@@ -19,7 +19,7 @@ use paddlecloud_core::ports::{AttemptKey, EngineEvent};
 use paddlecloud_core::scheduler::NodeChange;
 use tokio::sync::oneshot;
 
-use super::own_pods::{begin_to_settle, own_attempt, own_pod_changed, unknown_owner};
+use super::own_pods::{begin_to_settle, is_of_server, own_attempt, own_pod_changed, unknown_owner};
 use super::pods::{self, PodView};
 use super::records::Found;
 use super::settle::PodFate;
@@ -263,6 +263,8 @@ struct PodWatch {
     listed: Option<Listed>,
     /// Whether the attempts of earlier servers were compared with the cluster.
     compared: bool,
+    /// Pods of this server whose records were lost, by uid. They hold room that no job of ours has.
+    left_behind: HashSet<String>,
 }
 
 #[derive(Default)]
@@ -281,6 +283,22 @@ impl PodWatch {
             namespace,
             listed: None,
             compared: false,
+            left_behind: HashSet::new(),
+        }
+    }
+
+    /// A pod of somebody else, or one of this server whose attempt is over: its room was the job's, and is free as soon as
+    /// the pod has ended.
+    fn seen_without_attempt(&mut self, pod: &Pod) {
+        if let Some(listed) = self.listed.as_mut().filter(|_| !self.compared)
+            && let Some(owner) = unknown_owner(&self.inner.settings.server, &self.inner.table(), pod)
+        {
+            listed.unknown.insert(owner);
+            self.left_behind.extend(pod.uid());
+        }
+        let is_left_behind = pod.uid().is_some_and(|uid| self.left_behind.contains(&uid));
+        if is_left_behind || !is_of_server(&self.inner.settings.server, pod) {
+            self.set_foreign(pod);
         }
     }
 
@@ -315,12 +333,7 @@ impl Watch<Pod> for PodWatch {
 
     fn seen(&mut self, pod: &Pod) {
         let Some(attempt) = own_attempt(&self.inner, pod) else {
-            if let Some(listed) = self.listed.as_mut().filter(|_| !self.compared) {
-                let server = &self.inner.settings.server;
-                let unknown = unknown_owner(server, &self.inner.table(), pod);
-                listed.unknown.extend(unknown);
-            }
-            return self.set_foreign(pod);
+            return self.seen_without_attempt(pod);
         };
         if let Some(listed) = &mut self.listed {
             listed.ours.insert(attempt.clone());
@@ -330,7 +343,9 @@ impl Watch<Pod> for PodWatch {
 
     fn gone(&mut self, pod: &Pod) {
         let inner = &self.inner;
-        let change = inner.room().remove_foreign(&pod.uid().unwrap_or_default());
+        let uid = pod.uid().unwrap_or_default();
+        self.left_behind.remove(&uid);
+        let change = inner.room().remove_foreign(&uid);
         announce(inner, change);
         if let Some(attempt) = own_attempt(inner, pod) {
             let fate = match pods::view(pod) {
@@ -392,7 +407,63 @@ fn forget_never_made(inner: &Arc<Inner>, attempt: &AttemptKey) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use paddlecloud_core::quantity::Cpu;
+    use serde_json::json;
+
     use super::*;
+    use crate::engine::link_tests::Server;
+    use crate::names;
+
+    fn pod(uid: &str, server: &str, is_ending: bool) -> Pod {
+        let labels = [
+            (names::SERVER, server),
+            (names::RUN, "j_0000000000000000000"),
+            (names::ROLE, "trainer"),
+            (names::INDEX, "0"),
+            (names::ATTEMPT, "1"),
+        ];
+        let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "the-owner", "uid": "1"});
+        let ending = is_ending.then_some("2026-01-01T00:00:00Z");
+        serde_json::from_value(json!({
+            "metadata": {"uid": uid, "namespace": "ada", "name": uid, "labels": BTreeMap::from(labels),
+                "ownerReferences": [owner], "deletionTimestamp": ending},
+            "spec": {"nodeName": "n1", "containers": [
+                {"name": "a", "resources": {"requests": {"cpu": "1"}}},
+            ]},
+            "status": {"phase": "Running"},
+        }))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn our_own_pods_are_not_counted_as_pods_of_others_while_they_end() {
+        let server = Server::start().await;
+        let node = json!({
+            "metadata": {"name": "n1"},
+            "status": {"allocatable": {"cpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        server
+            .inner
+            .room()
+            .set_node(&serde_json::from_value(node).unwrap());
+        let taken = || server.inner.room().nodes()[0].taken.cpu;
+        let mut watch = PodWatch::new(&server.inner, None);
+        watch.begin();
+        watch.seen(&pod("lost", "test", false));
+        watch.complete();
+        assert_eq!(taken(), Cpu::cores(1), "no record says whose room it is");
+        watch.seen(&pod("lost", "test", true));
+        watch.seen(&pod("killed", "test", false));
+        watch.seen(&pod("killed", "test", true));
+        assert_eq!(taken(), Cpu::cores(1), "its job has just ended");
+        watch.seen(&pod("theirs", "another", true));
+        assert_eq!(taken(), Cpu::cores(2));
+        watch.gone(&pod("lost", "test", true));
+        watch.gone(&pod("killed", "test", true));
+        assert_eq!(taken(), Cpu::cores(1));
+    }
 
     #[test]
     fn a_watch_without_the_right_to_it_is_distinguished_from_a_broken_one() {
