@@ -239,6 +239,17 @@ fn a_parameter_server_that_exits_early_fails_the_job_even_with_code_zero() {
 }
 
 #[test]
+fn a_parameter_server_that_never_started_did_not_exit() {
+    let mut job = starting(1, spec("job", 1, 1));
+    let missing = News::Exited(Exit::unseen("image `nowhere:1`: ErrImagePull: not found"));
+    job.on_event(first(P0, missing), seconds(5));
+    assert_eq!(
+        job.message,
+        "pserver 0 did not start: image `nowhere:1`: ErrImagePull: not found"
+    );
+}
+
+#[test]
 fn a_restarted_parameter_server_leaves_running_trainers_alone() {
     let mut job = running(1, retrying(1, 1, 1));
     assert_eq!(

@@ -92,6 +92,7 @@ pub(super) fn failure(worker: &Worker, spec: &JobSpec) -> String {
     };
     let verb = match (worker.key.role, worker.status) {
         (_, WorkerStatus::Lost) => "was lost",
+        (Role::Pserver, _) if never_started(worker) => "did not start",
         (Role::Pserver, _) => "exited before the trainers finished",
         (Role::Trainer, _) => "failed",
     };
@@ -100,6 +101,12 @@ pub(super) fn failure(worker: &Worker, spec: &JobSpec) -> String {
         1 => format!("{} {verb} after 1 restart: {end}", worker.key),
         restarts => format!("{} {verb} after {restarts} restarts: {end}", worker.key),
     }
+}
+
+/// Whether its program never ran: it was not seen to start, and there is no exit of a program.
+fn never_started(worker: &Worker) -> bool {
+    let has_exit = |exit: &exit::Exit| exit.code.is_some() || exit.signal.is_some();
+    worker.started_at.is_none() && !worker.exit.as_ref().is_some_and(has_exit)
 }
 
 /// Why the start limit ended the job: which workers were missing.
