@@ -105,6 +105,11 @@ pub fn lost_bytes_in_words(lost: u64) -> String {
 
 fn end_in_words(exit: &Exit, memory: Bytes) -> String {
     let mut words = match (exit.oom, exit.signal, exit.code) {
+        // The kernel killed one of its processes, and another one ended the worker well: that says nothing.
+        (true, None, Some(0)) => format!(
+            "out of memory: the worker used more than its {}",
+            memory.readable()
+        ),
         (true, _, _) => format!(
             "out of memory: the worker used more than its {} (exit {})",
             memory.readable(),
@@ -217,6 +222,10 @@ mod tests {
                 oom: true,
                 ..Exit::with_code(1)
             },
+            Exit {
+                oom: true,
+                ..Exit::with_code(0)
+            },
             Exit::by_signal(11),
             Exit::by_signal(9),
             Exit {
@@ -243,6 +252,7 @@ mod tests {
         insta::assert_snapshot!(explained.join("\n"), @r"
         out of memory: the worker used more than its 1 GiB (exit 137)
         out of memory: the worker used more than its 1 GiB (exit 1)
+        out of memory: the worker used more than its 1 GiB
         segmentation fault (signal 11, SIGSEGV)
         killed by signal 9 (SIGKILL)
         killed after its grace period of 3s (signal 9, SIGKILL)
