@@ -211,3 +211,21 @@ def test_what_an_own_loop_has_unfrozen_is_named_after_a_restart(capfd):
     assert begins_with.tobytes() == trained.tobytes() == ends_with.tobytes()
     said = capfd.readouterr().err
     assert said.count("resumes at step 3: `parameter0`, `parameter1` have been trained, but are frozen in its program") == 1
+
+
+@pytest.mark.parametrize("keeps", ["model schedule", "model", "schedule"])
+def test_what_is_not_kept_is_named(keeps, capfd):
+    session = Servers().session()
+    model = paddle.nn.Sequential(paddle.nn.Linear(2, 3), paddle.nn.BatchNorm1D(3), paddle.nn.Linear(3, 1))
+    schedule = paddle.optimizer.lr.StepDecay(0.02, 3, 0.7)
+    optimizer = paddle.optimizer.Adam(schedule, parameters=model.parameters())
+    optimizer = DistributedOptimizer(optimizer, session)
+    parts = {"model": model, "schedule": schedule}
+    for x in session.batches([paddle.rand([4, 2]), paddle.rand([4, 2])], keep=[parts[name] for name in keeps.split()]):
+        model(x).sum().backward()
+        optimizer.step()
+        schedule.step()
+    said = capfd.readouterr().err
+    assert ("`batches` does not keep StepDecay:" in said) == (keeps == "model")
+    assert ("`batches` does not keep the buffers of Sequential (1._mean, 1._variance):" in said) == (keeps == "schedule")
+    assert said.count("\n") == (keeps != "model schedule")

@@ -145,3 +145,64 @@ def test_torch_schedulers_continue(undisturbed, schedule, kill):
 @pytest.mark.parametrize("loader", [own_generator, processes, distributed_sampler])
 def test_torch_loaders_continue(undisturbed, loader, kill):
     assert Program(kill, loader=loader).run() == undisturbed(loader=loader)
+
+
+def two_steps(make_schedule, keeps, capfd, layers=(), kept_optimizer=False):
+    """What is said by a program with a scheduler, with one kind of thing in `keep`."""
+    session = Servers().session()
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), *layers, torch.nn.Linear(3, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    before = None if kept_optimizer else make_schedule(optimizer)
+    optimizer = DistributedOptimizer(optimizer, session)
+    schedule = before or make_schedule(optimizer)
+    for x in session.batches([torch.ones(4, 2), torch.rand(4, 2)], keep=keeps(model, schedule)):
+        model(x).sum().backward()
+        optimizer.step()
+        schedule.step(*([1.0] if make_schedule is plateau else []))
+    return capfd.readouterr().err
+
+
+SAYS = "paddlecloud.ps: `batches` does not keep {}: a restarted trainer begins with what they are at its start; add them to `keep`\n"
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("schedule", [one_cycle, chained, plateau, sequence])
+def test_torch_a_scheduler_that_is_not_kept_is_named(schedule, is_after, capfd):
+    said = two_steps(schedule, lambda model, schedule: [], capfd, kept_optimizer=is_after)
+    name = type(schedule(torch.optim.SGD([torch.zeros(1)], 0.1, momentum=0.9))).__name__
+    assert said == SAYS.format(name)
+    assert two_steps(schedule, lambda model, schedule: [schedule], capfd, kept_optimizer=is_after) == ""
+
+
+class Held:
+    """A program's own object that keeps several."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def state_dict(self):
+        return [part.state_dict() for part in self.parts]
+
+    def load_state_dict(self, states):
+        for part, state in zip(self.parts, states):
+            part.load_state_dict(state)
+
+
+def test_torch_a_model_with_buffers_that_is_not_kept_is_named(capfd):
+    buffers = torch.nn.BatchNorm1d(3, affine=False)
+    said = two_steps(one_cycle, lambda model, schedule: [schedule], capfd, [buffers])
+    assert said == SAYS.format("the buffers of Sequential (1.running_mean, 1.running_var, …)")
+    for keeps in (
+        lambda model, schedule: [model, schedule],
+        lambda model, schedule: [buffers, schedule],
+        lambda model, schedule: [Held(model, schedule)],
+    ):
+        assert two_steps(one_cycle, keeps, capfd, [buffers]) == ""
+
+
+def test_torch_buffers_that_do_not_change_need_not_be_kept(capfd):
+    constant = torch.nn.Module()
+    constant.register_buffer("scale", torch.full((3,), 2.0))
+    constant.forward = lambda x: x * constant.scale
+    frozen = torch.nn.BatchNorm1d(3, affine=False).eval()
+    assert two_steps(one_cycle, lambda model, schedule: [schedule], capfd, [constant, frozen]) == ""

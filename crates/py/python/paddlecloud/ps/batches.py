@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from paddlecloud import _native
 from paddlecloud.ps import keeping
+from paddlecloud.ps.forgotten import Forgotten
 from paddlecloud.ps.loops import OF_BATCHES, Loop, say
 
 if TYPE_CHECKING:
@@ -77,12 +78,15 @@ class Batches(Loop):
         self._next_epoch = 0
         self._ends_to_replay = 0
         self._has_ended_steps = False
+        self._keeps = kept
+        self._forgotten: Forgotten | None = None
         self.epoch = 0
         self.index = -1
 
     def __iter__(self) -> Iterator[Any]:
         session = self._session
         with session.looping(self):
+            self._forgotten = Forgotten(self._keeps, session.optimizers)
             initial = (self._generators.read(), self._objects.read())
             epoch: int | None = None
             while True:
@@ -105,9 +109,19 @@ class Batches(Loop):
         assert window is not None, "a step ends in the body, which has a batch"
         window.ends += 1
         self._has_ended_steps = True
+        self._name_forgotten()
         self._starts = {epoch: start for epoch, start in self._starts.items() if epoch >= window.first[0]}
         now = (self._generators.read(), self._objects.read())
         return _Moment(window, (self.epoch, self.index), self._starts, *now, self._names).encode()
+
+    def _name_forgotten(self) -> None:
+        forgotten, self._forgotten = self._forgotten, None
+        names = forgotten.names() if forgotten is not None else []
+        if names:
+            say(
+                f"`batches` does not keep {' and '.join(names)}: a restarted trainer begins with what they are at its start; "
+                "add them to `keep`"
+            )
 
     def is_replaying(self) -> bool:
         return self._replay is not None

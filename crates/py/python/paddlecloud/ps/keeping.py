@@ -115,17 +115,22 @@ def _object(item: Any, optimizers: Sequence[Any]) -> Part:
             f"`keep` cannot keep {name}: it has no `state_dict` and `load_state_dict` (or `set_state_dict`), "
             "and is no random generator"
         )
-    if _is_trained(item, optimizers):
-        return Part(name, lambda: _buffers(item), lambda state: _write_buffers(item, write, state))
+    if is_trained(item, optimizers):
+        return Part(name, lambda: _untrained(item), lambda state: _write_buffers(item, write, state))
     return Part(name, read, write, item)
 
 
-def _is_trained(item: Any, optimizers: Sequence[Any]) -> bool:
+def is_trained(item: Any, optimizers: Sequence[Any]) -> bool:
     """Whether a module has parameters that the parameter servers hold. One that is an average of another model has not."""
     if not hasattr(item, "parameters") or not hasattr(item, "buffers"):
         return False
     held = {id(parameter) for optimizer in optimizers for parameter in _parameters(optimizer)}
     return any(id(parameter) in held for parameter in item.parameters())
+
+
+def has_parameters(item: Any) -> bool:
+    """Whether it is an optimizer."""
+    return hasattr(item, "param_groups") or hasattr(item, "_param_groups")
 
 
 def _parameters(optimizer: Any) -> list[Any]:
@@ -136,7 +141,12 @@ def _parameters(optimizer: Any) -> list[Any]:
     return [parameter for group in groups for parameter in (group["params"] if isinstance(group, dict) else [group])]
 
 
-def _buffers(module: Any) -> dict[str, Any]:
+def buffers(module: Any) -> dict[str, Any]:
+    """The tensors among a module's state that are no parameters."""
+    return {name: value for name, value in _untrained(module).items() if hasattr(value, "dtype")}
+
+
+def _untrained(module: Any) -> dict[str, Any]:
     """A module's state without its parameters. Paddle's have the statistics of BatchNorm among them, which are not trained."""
     parameters = {id(parameter) for parameter in module.parameters() if not getattr(parameter, "stop_gradient", False)}
     torch = sys.modules.get("torch")
