@@ -18,6 +18,12 @@ F = np.float32
 LIMIT_SECONDS = 300
 
 
+def wait_for_file(path):
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not path.exists():
+        assert time.monotonic() < deadline, f"there is no {path}"
+
+
 class Fragile:
     """A parameter server of its own process, for two trainers."""
 
@@ -43,10 +49,7 @@ class Fragile:
         self.process.wait()
 
     def wait_for_checkpoint(self, step):
-        path = self.folder / f"step-{step:012}" / "server-0-of-1"
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not path.exists():
-            assert time.monotonic() < deadline, f"there is no {path}"
+        wait_for_file(self.folder / f"step-{step:012}" / "server-0-of-1")
 
     def session(self, trainer):
         job = Job([f"127.0.0.1:{self.port}"], trainer, 2, 1, "hush")
@@ -185,6 +188,40 @@ def test_a_restarted_trainer_passes_the_barriers_before_its_first_step():
     ended = both(lambda one: one.push_pull({"w": np.ones(1, F)})["w"].tolist(), [restarted, first[1]])
     assert ended == [[-2], [-2]]
     both(lambda one: one.barrier(), [restarted, first[1]])
+
+
+def test_a_trainer_of_a_resumed_run_that_is_restarted_at_once_meets_the_others(tmp_path):
+    """It is not at step 0, but nobody has passed the barrier: the other trainer waits for it there."""
+
+    def session(addresses, trainer, attempt, checkpoints, resume=""):
+        watchdog = Watchdog(0)
+        job = Job(addresses, trainer, 2, attempt, "hush", resume=resume)
+        arguments = (addresses, trainer, 2, attempt, "hush", "sync", 0, True, str(tmp_path / checkpoints), 2, 20.0)
+        resume = str(tmp_path / resume) if resume else ""
+        joined = Session(_native.PsClient(*arguments, watchdog.on_wait, resume=resume), job, "sync", watchdog)
+        joined.create("w", np.zeros(1, F), ps.SGD(1.0))
+        return joined
+
+    def train(joined):
+        for _ in range(3):
+            found = joined.push_pull({"w": np.ones(1, F)})["w"].tolist()
+        return found, joined.step
+
+    with ThreadPoolExecutor(2) as pool:
+        addresses = [_native.ps_serve(2, "hush")]
+        first = [session(addresses, trainer, 1, "first") for trainer in range(2)]
+        assert list(pool.map(train, first)) == [([-3], 3)] * 2
+        wait_for_file(tmp_path / "first" / "step-000000000002" / "server-0-of-1")
+        addresses = [_native.ps_serve(2, "hush")]
+        killed = session(addresses, 0, 1, "second", "first")
+        restarted = session(addresses, 0, 2, "second", "first")
+        assert killed.step == restarted.step == 2
+        passed = pool.submit(restarted.barrier)
+        other = session(addresses, 1, 1, "second", "first")
+        assert not passed.done()
+        other.barrier()
+        passed.result(60)
+        assert list(pool.map(train, [restarted, other])) == [([-5], 5)] * 2
 
 
 def test_what_a_restart_does_not_restore_is_said(capfd):
