@@ -4,11 +4,13 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use paddlecloud_pserver::client::{Client, ClientError};
+use paddlecloud_pserver::message::Limits;
 use paddlecloud_pserver::optimizer::{Pace, Rule};
+use paddlecloud_pserver::schedule::Schedule;
 use paddlecloud_pserver::steps::Mode;
 
 use crate::restarts::Fragile;
-use crate::training::{dense, table};
+use crate::training::{ADAM, dense, table};
 
 /// A run that was killed at step 12, with checkpoints of steps 0, 5 and 10.
 fn killed(servers: u32) -> Fragile {
@@ -237,4 +239,98 @@ fn a_trainer_knows_whether_the_resumed_run_has_begun() {
     job.train(12, |_| {});
     let late = job.connect(0);
     assert_eq!((late.step(), late.first_step()), (12, 0));
+}
+
+const EVICTS: Limits = Limits {
+    admit_after: 0,
+    rows: 64,
+    evict: true,
+    idle_steps: 0,
+};
+
+/// Declares what `Fragile::train` trains, with another rate and another beta.
+fn declare_with_other_constants(job: &Fragile) {
+    let mut client = job.connect(0);
+    let elements = 2 * 65_536 + 5;
+    let mut spec = dense("w", elements, ADAM);
+    let Rule::Adam { beta1, .. } = &mut spec.optimizer.rule else {
+        unreachable!("ADAM is Adam")
+    };
+    *beta1 = 0.5;
+    spec.optimizer.schedule = Schedule::constant(0.25);
+    client.create_dense(spec, &vec![0.0; elements as usize]).unwrap();
+    client.create_table(job.table()).unwrap();
+}
+
+/// Continues a run of two trainers on two servers with others; a program of its own, whose output is what the servers say.
+fn continue_with_everything_else(servers: u32, trainers: u32) {
+    let mut other = Fragile::new(2, 2, Mode::Sync);
+    other.limits = EVICTS;
+    other.train(7, |_| {});
+    other.wait_for_checkpoint(5);
+    let mut job = continuing(&other, servers, trainers);
+    job.limits = EVICTS;
+    declare_with_other_constants(&job);
+}
+
+const CASE: &str = "PADDLECLOUD_TEST_RESUME";
+
+/// What the servers print in one of the cases above.
+fn said(servers: u32, trainers: u32) -> Vec<String> {
+    let program = std::env::current_exe().unwrap();
+    let test = "resume::the_log_names_what_differs_from_the_unbroken_run";
+    let done = std::process::Command::new(program)
+        .args([test, "--exact", "--nocapture"])
+        .env(CASE, format!("{servers} {trainers}"))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let text = String::from_utf8(done.stdout).unwrap();
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with("notice: ") || line.contains("was trained with"));
+    // The harness begins a line with the name of the test.
+    lines
+        .map(|line| line.split(" ... ").last().unwrap_or(line).to_owned())
+        .collect()
+}
+
+#[test]
+fn the_log_names_what_differs_from_the_unbroken_run() {
+    if let Ok(case) = std::env::var(CASE) {
+        let (servers, trainers) = case.split_once(' ').unwrap();
+        return continue_with_everything_else(servers.parse().unwrap(), trainers.parse().unwrap());
+    }
+    let constants = "`w` was trained with adam(lr=0.10000000149011612, beta1=0.9, beta2=0.999, epsilon=0.00000001); from here on, it is trained \
+                     with adam(lr=0.25, beta1=0.5, beta2=0.999, epsilon=0.00000001)";
+    assert_eq!(said(2, 2), [constants]);
+    assert_eq!(
+        said(3, 1),
+        [
+            "notice: 1 trainers continue a run of 2: the result is not that of the unbroken run; the states of trainers 1 to 1 \
+             are dropped",
+            "notice: 3 servers continue a run of 2: `emb` evicts other rows, so the result is not that of the unbroken run",
+            constants,
+        ]
+    );
+    assert_eq!(
+        said(2, 3),
+        [
+            "notice: 3 trainers continue a run of 2: the result is not that of the unbroken run",
+            constants,
+        ]
+    );
+}
+
+#[test]
+fn another_rule_is_refused() {
+    let other = killed(1);
+    let job = continuing(&other, 1, 2);
+    let elements = 2 * 65_536 + 5;
+    let spec = dense("w", elements, Rule::Sgd);
+    let error = job.connect(0).create_dense(spec, &vec![0.0; elements as usize]);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "`w` is declared as adam(lr=0.10000000149011612, beta1=0.9, beta2=0.999, epsilon=0.00000001); another declaration says sgd(lr=0.10000000149011612)"
+    );
 }
