@@ -100,6 +100,35 @@ def test_a_dry_run_starts_nothing(client, package):  # noqa: F811
         client.job_get("dry")
 
 
+# Leaves what looks like a checkpoint, and prints that of the run it continues.
+CHECKPOINTS = """
+import os
+own = f"output/checkpoints/{os.environ['PADDLECLOUD_ATTEMPT'].partition('.')[0]}"
+os.makedirs(own)
+open(f"{own}/10", "w").write(f"of {own}")
+resumed = os.environ.get("PADDLE_PS_RESUME")
+if resumed:
+    print(resumed, open(f"{os.environ['PADDLE_PS_RESUME_OUTPUT']}/checkpoints/{resumed}/10").read())
+"""
+
+
+def test_a_run_is_resumed_by_its_name_its_id_or_as_the_last(client, package):  # noqa: F811
+    folder = package(CHECKPOINTS)
+    with_server = {"pservers": 1, "pscpu": "20m", "psmemory": "64Mi"}
+    first = run_to_end(client, folder, name="begun", **with_server)
+    assert first.resumed_from is None
+    for resume in ("begun", "its id", "last"):
+        again = run_to_end(client, folder, resume=first.id if resume == "its id" else resume, **with_server)
+        assert (again.status, again.resumed_from) == ("Succeeded", first.id)
+        assert f"{first.id} of output/checkpoints/{first.id}" in list(client.job_logs(again.id))
+        first = again
+    job = PaddleJob(
+        job_name="more", entry_point="python3 train.py", trainer_package_path=folder, resume=first.id, client=client, **with_server
+    )
+    job.submit()
+    assert client.job_wait("more", timeout=LIMIT_SECONDS).job.resumed_from == first.id
+
+
 def test_a_run_that_cannot_be_resumed_is_refused(client, package):  # noqa: F811
     folder = package("pass")
     assert run_to_end(client, folder, name="no-servers").status == "Succeeded"
