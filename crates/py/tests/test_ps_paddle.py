@@ -17,6 +17,7 @@ if not hasattr(paddle, "nn"):  # ours, without the framework
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
 
 from paddle.nn import ClipGradByGlobalNorm, ClipGradByNorm, ClipGradByValue  # noqa: E402
+from exported import export  # noqa: E402
 from paddle_methods import copied, embedded, freeze, loaded, of_rows, restored  # noqa: E402
 from paddle_programs import STEPS, averaged, backward, distributed, draw, plain, together, weights  # noqa: E402
 from paddle_table import BASE, KINDS  # noqa: E402
@@ -250,6 +251,16 @@ class TestNames:
         assert list(session._shapes.items()) == [("0.weight", (2, 1)), ("0.bias", (1,)), ("1.weight", (2, 1))]
         session.save(tmp_path)
         assert ps.read_parameter(tmp_path / "0.bias").shape[-1] == 1
+
+    def test_an_exported_model_is_loaded_by_the_plain_program(self, session, tmp_path):
+        models = [paddle.nn.Sequential(paddle.nn.Linear(2, 3), paddle.nn.BatchNorm1D(3)) for _ in range(2)]
+        optimizer = DistributedOptimizer(sgd(models[0]), session, model=models[0])
+        models[0](paddle.rand([4, 2])).square().sum().backward()
+        optimizer.step()
+        missing, unexpected = models[1].set_state_dict(export(session, tmp_path))
+        assert (missing, unexpected) == (["1._mean", "1._variance"], [])
+        for trained, loaded in zip(*(model.parameters() for model in models)):
+            assert trained.stop_gradient or (trained.numpy() == loaded.numpy()).all()
 
     def test_a_parameter_of_another_model_is_refused(self, session):
         model = linear()

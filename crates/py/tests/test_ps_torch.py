@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from exported import export  # noqa: E402
 from test_ps_batches import Killed  # noqa: E402
 from test_ps_team import Team  # noqa: E402
 from torch_behaviour import Words, trained_state  # noqa: E402
@@ -220,6 +221,22 @@ class TestNames:
         optimizer = distributed(sgd(model.parameters()), model=model)
         names = sorted(tensor["name"] for tensor in optimizer.session.stat()[0]["tensors"])
         assert names == sorted(model.state_dict())
+
+    def test_torch_an_exported_model_is_loaded_by_the_plain_program(self, tmp_path):
+        def normalized():
+            torch.manual_seed(4)
+            return torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 1, bias=False))
+
+        model = normalized()
+        optimizer = distributed(sgd(model.parameters()), model=model)
+        train(model, optimizer)
+        values = {name: torch.from_numpy(value.copy()) for name, value in export(optimizer.session, tmp_path).items()}
+        again = normalized()
+        lacks = again.load_state_dict(values, strict=False)
+        assert lacks.unexpected_keys == []
+        assert {"1.running_mean", "1.running_var"} <= set(lacks.missing_keys) <= {name for name, _ in again.named_buffers()}
+        for trained, loaded in zip(model.parameters(), again.parameters()):
+            assert torch.equal(trained, loaded)
 
     def test_torch_two_optimizers_share_a_session_by_the_names_of_one_model(self):
         session, both = ps.connect(stall=0), torch.nn.ModuleDict({"one": network(), "two": network()})
