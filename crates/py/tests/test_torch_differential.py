@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.optim import lr_scheduler, swa_utils  # noqa: E402
-from torch_behaviour import METHODS, PROGRAMS  # noqa: E402
+from torch_behaviour import METHODS, PROGRAMS, SCHEDULER_METHODS  # noqa: E402
 from torch_page import page  # noqa: E402
 from torch_programs import distributed, plain  # noqa: E402
 from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, Refused, Works, wrapped  # noqa: E402
@@ -48,6 +48,16 @@ def methods():
     return found
 
 
+def methods_of_schedulers():
+    """Their public names, and each argument as `method(argument)`."""
+    found = set()
+    for kind in schedulers().values():
+        for method, made in inspect.getmembers(kind):
+            if not method.startswith("_"):
+                found |= {method, *(f"{method}({argument})" for argument in (arguments(made) if callable(made) else ()))}
+    return found
+
+
 def missing(found, rows, without):
     """Names without a row, and rows without a name; those of other versions may be absent."""
     errors = [f"no row for `{name}`" for name in found if name not in rows]
@@ -82,10 +92,18 @@ def test_every_method_and_argument_of_optimizers_has_a_row():
     assert {name for name in METHODS.keys() - found.keys() - taken if not METHODS[name].only} == set()
 
 
+def test_every_method_and_argument_of_schedulers_has_a_row():
+    found = methods_of_schedulers()
+    assert found - SCHEDULER_METHODS.keys() == set()
+    assert {name for name in SCHEDULER_METHODS.keys() - found if not SCHEDULER_METHODS[name].only} == set()
+
+
 def exists(kind, name, argument):
     """Whether the installed PyTorch has it."""
     if kind == "method":
         return argument.partition("(")[0] in methods()
+    if kind == "method of schedulers":
+        return argument in methods_of_schedulers()
     if kind == "program":
         return True
     made = {"optimizer": optimizers, "scheduler": schedulers, "clipping": clippings}[kind]().get(name)
@@ -97,19 +115,29 @@ TABLES = {
     "scheduler": SCHEDULERS,
     "clipping": CLIPPING,
     "method": {"": METHODS},
+    "method of schedulers": {"": SCHEDULER_METHODS},
     "program": {"": PROGRAMS},
 }
 
 
 def rows(kind):
-    """All rows of a kind that the installed PyTorch has."""
+    """All rows of a kind; those that the installed PyTorch does not have are skipped."""
     return [
-        pytest.param(row, id=f"{name}-{argument}".strip("-").replace(" ", "_"))
+        pytest.param(row, id=id_of(owner, name, argument), marks=[] if exists(owner, name, argument) else absent(row))
         for owner, table in TABLES.items()
         for name, row_of in table.items()
         for argument, row in row_of.items()
-        if isinstance(row, kind) and exists(owner, name, argument)
+        if isinstance(row, kind)
     ]
+
+
+def id_of(owner, name, argument):
+    name = "scheduler" if owner == "method of schedulers" else name
+    return f"{name}-{argument}".strip("-").replace(" ", "_")
+
+
+def absent(row):
+    return pytest.mark.skip(reason=f"PyTorch {torch.__version__} does not have it: {row.only}")
 
 
 def difference(one, other):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch_programs import Program, Run, batch, network, nothing, squared_error
 from torch_rows import (
+    METRICS,
     TORCH_1,
     TORCH_2,
     USUAL,
@@ -19,6 +20,7 @@ from torch_rows import (
     Works,
     make,
     one_cycle,
+    schedule,
     scheduled,
     using,
     wrapped,
@@ -132,6 +134,71 @@ METHODS: dict[str, Row] = {
     "profile_hook_step": NoEffect("it is called by PyTorch", TORCH_2),
     "OptimizerPreHook": NoEffect("a type", TORCH_2),
     "OptimizerPostHook": NoEffect("a type", TORCH_2),
+}
+
+
+def stepping(name: str, step: Callable[[Run], None], otherwise: Callable[[Run], None] | None = None, **arguments: Any) -> Works:
+    """A program that calls its scheduler so, compared with one that only steps, or that does `otherwise`."""
+    base = scheduled(schedule(name, **arguments))
+    return Works(base.but(schedule=step), base if otherwise is None else base.but(schedule=otherwise))
+
+
+def with_last_rate(run: Run) -> None:
+    """The rate is set by the program, from what the scheduler says it was."""
+    run.scheduler.step()
+    for group in run.optimizer.param_groups:
+        group["lr"] = 0.5 * run.scheduler.get_last_lr()[0]
+
+
+def with_next_rate(run: Run) -> None:
+    run.scheduler.step()
+    rate = run.scheduler.get_lr()[0]
+    for group in run.optimizer.param_groups:
+        group["lr"] = rate
+
+
+def going_back(run: Run) -> None:
+    """The scheduler's state of an earlier step."""
+    if run.number == 5:
+        run.kept = copy.deepcopy(run.scheduler.state_dict())
+    if run.number == 12:
+        run.scheduler.load_state_dict(run.kept)
+    run.scheduler.step()
+
+
+def in_cooldown(run: Run) -> None:
+    """A program that trains with a momentum of its own while the scheduler waits."""
+    run.scheduler.step(METRICS[run.number])
+    for group in run.optimizer.param_groups:
+        group["momentum"] = 0.5 if run.scheduler.in_cooldown else 0.9
+
+
+GAMMA = {"gamma": 0.9}
+CALLED = "PyTorch calls it"
+# Of all schedulers; an argument counts for those that have it.
+SCHEDULER_METHODS: dict[str, Row] = {
+    "step": stepping("ExponentialLR", lambda run: run.scheduler.step(), nothing, **GAMMA),
+    "step(epoch)": stepping("ExponentialLR", lambda run: run.scheduler.step(2 * run.number), **GAMMA),
+    "step(metrics)": Elsewhere("ReduceLROnPlateau"),
+    "get_last_lr": stepping("ExponentialLR", with_last_rate, **GAMMA),
+    "get_lr": stepping("ExponentialLR", with_next_rate, **GAMMA),
+    "state_dict": stepping("StepLR", going_back, step_size=4),
+    "load_state_dict": Works(
+        scheduled(one_cycle()).but(schedule=going_back), scheduled(one_cycle())
+    ),
+    "load_state_dict(state_dict)": Elsewhere("load_state_dict"),
+    **{
+        name: NoEffect("it prints", TORCH_1)
+        for name in ("print_lr", "print_lr(is_verbose)", "print_lr(group)", "print_lr(lr)", "print_lr(epoch)")
+    },
+    "in_cooldown": Works(
+        scheduled(schedule("ReduceLROnPlateau", patience=2, cooldown=4)).but(schedule=in_cooldown),
+        scheduled(schedule("ReduceLROnPlateau", patience=2, cooldown=4)).but(
+            schedule=lambda run: run.scheduler.step(METRICS[run.number])
+        ),
+    ),
+    **{name: NoEffect(CALLED) for name in ("is_better", "is_better(a)", "is_better(best)", "scale_fn", "scale_fn(x)")},
+    **{name: NoEffect(CALLED, TORCH_2) for name in ("recursive_undo", "recursive_undo(sched)")},
 }
 
 

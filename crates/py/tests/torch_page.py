@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from torch_behaviour import METHODS, PROGRAMS
+from torch_behaviour import METHODS, PROGRAMS, SCHEDULER_METHODS
 from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, Elsewhere, NoEffect, Refused, Row, Works
 
 HEAD = """# PyTorch with parameter servers
@@ -67,6 +67,7 @@ def page() -> str:
     lines += ["## Schedulers", "", "Made before or after `DistributedOptimizer`.", ""]
     for name, rows in SCHEDULERS.items():
         lines += section(name, rows)
+    lines += ["### Methods of schedulers", "", *table(SCHEDULER_METHODS)]
     lines += ["## Clipping", ""]
     lines += ["It acts on the gradients of one trainer, before they are averaged. `DistributedDataParallel` clips after.", ""]
     for name, rows in CLIPPING.items():
