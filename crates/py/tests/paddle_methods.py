@@ -61,6 +61,11 @@ def methods():
         yield f".{name}", Works(clear, kept)
     none = kept.but(after_step=lambda run: run.optimizer.clear_grad(set_to_zero=False))
     yield ".clear_grad(set_to_zero)", Works(none, kept)
+    rarely = kept.but(backward=sometimes)
+    zeros = rarely.but(after_step=lambda run: run.optimizer.zero_grad(set_to_none=False))
+    none = rarely.but(after_step=lambda run: run.optimizer.zero_grad(set_to_none=True))
+    yield ".zero_grad(set_to_none)", Works(zeros, none)
+    yield from arguments_of_methods(base, Works, Nothing)
     yield ".set_lr", Works(base.but(update=at(7, lambda run: run.optimizer.set_lr(0.2))), base)
     shrinks = base.but(after_step=lambda run: run.optimizer.set_lr(run.optimizer.get_lr() * 0.9))
     yield ".get_lr", Works(shrinks, base)
@@ -85,10 +90,45 @@ def methods():
     yield from attributes(base, Nothing, Refused)
 
 
-def by_hand(run):
+def sometimes(run):
+    """The first layer has a gradient in every other step."""
+    hidden = run.model[1](run.model[0](run.x))
+    loss = (run.model[2](hidden.detach() if run.step % 2 else hidden) - run.x.sum(axis=1, keepdim=True)) ** 2
+    loss.mean().backward()
+
+
+def arguments_of_methods(base, works, nothing):
+    """Arguments that may be left out; the others are in the row of their method."""
+    last = lambda run: run.model[2].parameters()  # noqa: E731
+
+    def applied(**arguments):
+        def update(run):
+            given = {name: make(run) for name, make in arguments.items()}
+            run.optimizer.apply_gradients(run.optimizer.backward(run.loss, **given))
+
+        return base.but(update=update)
+
+    def minimized(**arguments):
+        def update(run):
+            run.optimizer.minimize(run.loss, **{name: make(run) for name, make in arguments.items()})
+
+        return base.but(update=update)
+
+    yield ".backward(parameters)", works(applied(parameters=last), base)
+    static = "only static graphs read it"
+    program, ignored = lambda run: paddle.static.Program(), lambda run: {run.model[0].weight.name}
+    for argument, make in {"startup_program": program, "no_grad_set": ignored, "callbacks": lambda run: []}.items():
+        yield f".backward({argument})", nothing(static, applied(**{argument: make}), base)
+    for argument, make in {"startup_program": program, "no_grad_set": ignored}.items():
+        yield f".minimize({argument})", nothing(static, minimized(**{argument: make}), base)
+    without = base.but(update=lambda run: by_hand(run, None))
+    yield ".append_regularization_ops(regularization)", works(base.but(update=by_hand), without)
+
+
+def by_hand(run, regularization=L2Decay(0.3)):
     """Gradients that the program regularizes itself."""
     pairs = [(parameter, parameter.grad) for parameter in run.model.parameters()]
-    run.optimizer.apply_gradients(run.optimizer.append_regularization_ops(pairs, L2Decay(0.3)))
+    run.optimizer.apply_gradients(run.optimizer.append_regularization_ops(pairs, regularization))
 
 
 def attributes(base, nothing, refused):

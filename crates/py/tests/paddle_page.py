@@ -74,7 +74,8 @@ def schedulers(found):
     for name, row in found:
         if isinstance(row, Works):
             kind = re.match(r"lr\.\w+", name).group()
-            classes.setdefault(kind, []).append(name.removeprefix(kind).strip("(.)"))
+            part = name.removeprefix(kind)
+            classes.setdefault(kind, []).append(part[1:-1] if part.startswith("(") else part[1:])
     for kind, parts in classes.items():
         yield f"- `{kind}`: {', '.join(f'`{part}`' for part in parts if part)}"
 

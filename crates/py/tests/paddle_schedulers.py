@@ -147,6 +147,12 @@ def schedulers():
         program = program_of(sgd, Halving, {"learning_rate": 0.1} | {argument: value})
         yield f"lr.LRScheduler({argument})", Works(program, own)
     yield "lr.LRScheduler(verbose)", Nothing("prints")
+    plateau = program_of(sgd, lr.ReduceOnPlateau, SCHEDULERS["ReduceOnPlateau"][0])
+    unchanged = plateau.but(after_step=lambda run: None)
+    yield "lr.ReduceOnPlateau.step", Works(plateau, unchanged)
+    # The metric of a step counts, not its number, which the cooldown ignores too.
+    numbered = plateau.but(after_step=lambda run: run.scheduler.step(1.0 - 0.01 * run.step, epoch=run.step * 3))
+    yield "lr.ReduceOnPlateau.step(epoch)", Nothing("sets a number that nothing reads", numbered, plateau)
     yield from methods_of_schedulers(own, Works)
 
 
@@ -171,7 +177,8 @@ def methods_of_schedulers(own, works):
         run.scheduler.state_keys()
         run.scheduler.step(run.step // 2)
 
-    yield "lr.LRScheduler.step", works(own.but(after_step=lambda run: run.scheduler.step(run.step * 3)), own)
+    yield "lr.LRScheduler.step", works(own, own.but(after_step=lambda run: None))
+    yield "lr.LRScheduler.step(epoch)", works(own.but(after_step=lambda run: run.scheduler.step(run.step * 3)), own)
     for method in ("set_state_dict", "set_dict"):
         yield f"lr.LRScheduler.{method}", works(own.but(after_step=restored(method)), own)
     yield "lr.LRScheduler.state_dict", works(own.but(after_step=restored("set_state_dict")), own)

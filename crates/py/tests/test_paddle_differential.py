@@ -45,6 +45,20 @@ def arguments(name, kind):
     return {f"{name}({argument})" for argument in inspect.signature(kind).parameters}
 
 
+def methods(name, kind, base=None):
+    """Public methods, apart from those that take the same as in `base`, and their arguments that may be left out."""
+    for method in public(kind):
+        parameters = parameters_of(kind, method)
+        if base is None or parameters.keys() != parameters_of(base, method).keys():
+            yield f"{name}.{method}"
+            yield from (f"{name}.{method}({found.name})" for found in parameters.values() if found.default is not found.empty)
+
+
+def parameters_of(kind, method):
+    found = getattr(kind, method, None)
+    return inspect.signature(found).parameters if inspect.isfunction(found) else {}
+
+
 def public(value):
     return {name for name in dir(value) if not name.startswith("_")}
 
@@ -65,6 +79,7 @@ def names_of_optimizers():
         found |= {f"{name} group: {key}" for key in keys_of_groups(kind)}
         parameters = paddle.nn.Linear(1, 1).parameters()
         found |= {f".{method}" for method in public(kind(learning_rate=0.1, parameters=parameters))}
+        found |= set(methods("", kind))
     return found
 
 
@@ -75,7 +90,7 @@ def names_of_schedulers():
         kind = getattr(module, name)
         if inspect.isclass(kind) and issubclass(kind, base):
             found |= {f"lr.{name}", *arguments(f"lr.{name}", kind)}
-            found |= {f"lr.{name}.{method}" for method in public(kind) - (public(base) if kind is not base else set())}
+            found |= set(methods(f"lr.{name}", kind, None if kind is base else base))
     return found
 
 
