@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
@@ -22,8 +22,8 @@ use super::view::{self, View};
 use super::{Refusal as _, Refused, hosts, tree};
 use crate::protocol::{Ending, Namespaces, WorkerPlan, encode};
 
-/// A tenth of a second in total.
-const SHELL_ROUNDS: usize = 100;
+/// Bounds the time, not the rounds: among thousands of busy processes, each round waits for its turn.
+const SHELL_LIMIT: Duration = Duration::from_millis(100);
 const SHELL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Supervisor → init, one byte each. The end of the pipe means [`Order::Kill`].
@@ -263,7 +263,8 @@ impl Init {
     /// exit code along. A shell with a trap waits for its program, so this does not wait for long.
     fn end_shell(&mut self, shell: Pid) {
         let _ = kill_process(shell, Signal::TERM);
-        for _ in 0..SHELL_ROUNDS {
+        let until = Instant::now() + SHELL_LIMIT;
+        while Instant::now() < until {
             self.reap();
             if self.ended {
                 break;

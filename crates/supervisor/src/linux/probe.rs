@@ -215,8 +215,7 @@ fn compatible_with(memory: Option<&CgroupParent>, mut cpu: Vec<CgroupParent>) ->
 /// Our own group first; with v2 also its ancestors, because a group that contains processes cannot enable controllers
 /// for its children.
 fn candidates(controller: &str) -> Vec<CgroupParent> {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let (own, mounts) = own_groups();
     let parent = |version, dir: &Path| CgroupParent {
         version,
         path: dir.join("paddlecloud"),
@@ -237,6 +236,18 @@ fn candidates(controller: &str) -> Vec<CgroupParent> {
     let around = dir.ancestors().take_while(|dir| dir.starts_with(&top));
     let able = around.filter(|dir| has(dir, "cgroup.subtree_control"));
     able.map(|dir| parent(CgroupVersion::V2, dir)).collect()
+}
+
+/// This process's own group, in the hierarchy of a controller (v1) or the only one (v2).
+pub fn own_group(controller: Option<&str>) -> Option<PathBuf> {
+    let (own, mounts) = own_groups();
+    locate(&own, &mounts, controller).map(|(dir, _)| dir)
+}
+
+/// The groups of this process, and the mount points of hierarchies.
+fn own_groups() -> (String, String) {
+    let read = |name| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    (read("cgroup"), read("mountinfo"))
 }
 
 /// The path of our own group in a hierarchy, and the hierarchy's mount point: v1 by its controller, v2 without one.

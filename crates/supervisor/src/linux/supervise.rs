@@ -338,6 +338,7 @@ impl Supervisor<'_> {
         self.timers.kill = None;
         self.timers.force = Some(Instant::now() + FORCE_AFTER);
         worker.order(Order::Kill);
+        self.groups.hasten_exit(worker.init);
     }
 
     fn on_note(&mut self, note: Note) {

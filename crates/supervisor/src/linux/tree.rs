@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
 use crate::protocol::MARKER_VARIABLE;
 
-/// A second in total.
-const FREEZE_ROUNDS: usize = 1000;
+/// Bounds the time, not the rounds: among thousands of busy processes, each round waits for its turn.
+const FREEZE_LIMIT: Duration = Duration::from_secs(1);
 const FREEZE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Every process below `root`, without `root` itself.
@@ -142,7 +142,8 @@ pub fn signal(pids: &[Pid], signal: Signal) {
 /// A fork in progress completes, so finding no new process is not enough: all must be seen stopped. A process that
 /// hangs in the kernel does not stop, but cannot fork there either.
 pub fn freeze(root: Pid) -> Vec<Pid> {
-    for _ in 0..FREEZE_ROUNDS {
+    let until = Instant::now() + FREEZE_LIMIT;
+    while Instant::now() < until {
         let found = descendants(root);
         let running: Vec<_> = found.iter().copied().filter(|pid| !stands_still(*pid)).collect();
         if running.is_empty() {

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use paddlecloud_supervisor::protocol::{Ending, Isolation};
+use paddlecloud_supervisor::protocol::{Command, Ending, Isolation};
 
 use crate::harness::{Attempt, Mode, modes};
 
@@ -95,7 +97,7 @@ fn the_worker_is_in_its_groups_and_they_carry_the_limits() {
             .or_else(|| read("memory.max"))
             .unwrap();
         assert_eq!(memory.trim(), MEMORY.to_string());
-        client.send(&paddlecloud_supervisor::protocol::Command::Stop { grace_ms: None });
+        client.send(&Command::Stop { grace_ms: None });
         attempt.exit();
         attempt.assert_nothing_left();
     }
@@ -118,6 +120,50 @@ print(started < 30)'";
         let attempt = Attempt::new(&mode, bomb).with(|plan| plan.limits.processes = Some(30));
         attempt.run();
         assert_eq!(attempt.text(), "True\n", "{attempt:?}");
+        attempt.assert_nothing_left();
+    }
+}
+
+/// Processes that ignore SIGTERM and use all the processor time they get. With 30,000 of them the machine froze.
+const BOMB: &str = "exec /usr/bin/python3 -c '
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(\"up\", flush=True)
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass'";
+const MOST_OF_BOMB: u64 = 1500;
+const GRACE: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Init shares the bomb's limit on processor time, so it took minutes to get its turn.
+#[test]
+fn a_fork_bomb_is_gone_soon_after_its_grace_period() {
+    for mode in grouped().into_iter().filter(|mode| mode.isolation.pids.is_some()) {
+        let attempt = Attempt::new(&mode, BOMB).with(|plan| {
+            plan.limits.cpu_millis = Some(1000);
+            plan.limits.processes = Some(MOST_OF_BOMB);
+        });
+        attempt.start();
+        let (mut client, _) = attempt.connect();
+        client.until_logged(&attempt, "up\n");
+        let is_full = |group: &PathBuf| {
+            let count = fs::read_to_string(group.join("pids.current")).unwrap_or_default();
+            count.trim().parse().is_ok_and(|count: u64| count >= MOST_OF_BOMB)
+        };
+        while !attempt.cgroups().iter().any(is_full) {
+            std::thread::yield_now();
+        }
+        let stopped = Instant::now();
+        let grace_ms = Some(GRACE.as_millis() as u64);
+        client.send(&Command::Stop { grace_ms });
+        let exit = attempt.exit();
+        let took = stopped.elapsed();
+        assert_eq!(exit.ending, Ending::Signal(9), "{attempt:?}");
+        assert!(took < GRACE + LIMIT, "{attempt:?} took {took:?}");
+        eprintln!("{}: {took:?} with a grace period of {GRACE:?}", mode.name);
         attempt.assert_nothing_left();
     }
 }
