@@ -62,6 +62,8 @@ pub(super) struct File {
     inventory: InventoryEntry,
     default_image: Option<String>,
     #[serde(default)]
+    metrics_login: bool,
+    #[serde(default)]
     logs: LogsEntry,
     #[serde(default)]
     engine: EngineEntry,
@@ -409,6 +411,7 @@ impl File {
                 recovery: engine.recovery_limit(),
             },
             default_image: self.default_image,
+            metrics_login: self.metrics_login,
             logs: self.logs.check(path)?,
             engine,
             embedded: false,

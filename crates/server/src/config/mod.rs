@@ -80,6 +80,8 @@ pub struct Config {
     pub inventory: Inventory,
     pub policy: Policy,
     pub default_image: Option<String>,
+    /// `/metrics` needs a login with the scope `read`.
+    pub metrics_login: bool,
     pub logs: LogConfig,
     pub engine: EngineKind,
     pub embedded: bool,

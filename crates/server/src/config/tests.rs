@@ -126,7 +126,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml:3: there is no setting `listn`
       hint: did you mean `listen`?
     /etc/paddlecloud/server.yaml:3: there is no setting `wombat`
-      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, logs, engine, kubernetes
+      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, metrics_login, logs, engine, kubernetes
     /etc/paddlecloud/server.yaml:3: `8080x` is not an address to listen on: write `127.0.0.1:8080` or `unix:/path`
     /etc/paddlecloud/server.yaml:3: `unix:relative` must be an absolute path, for example `unix:/run/paddlecloud.sock`
     /etc/paddlecloud/server.yaml:3: `data` is given twice

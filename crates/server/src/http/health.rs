@@ -1,4 +1,4 @@
-//! Routes for monitoring: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. No login.
+//! Routes for monitoring: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. No login, unless `/metrics` needs one.
 
 use std::sync::LazyLock;
 
@@ -33,12 +33,12 @@ pub(super) async fn ready_show(State(app): Shared) -> Reply<Envelope<String>> {
     Ok(envelope("OK".to_owned()))
 }
 
-/// Returns metrics in Prometheus' format.
+/// Returns metrics in Prometheus' format. Needs a login only with `metrics_login: true`.
 #[utoipa::path(
-    get, path = "/metrics", tag = "health", security(()),
+    get, path = "/metrics", tag = "health", security((), ("token" = []), ("basic" = [])),
     responses((status = 200, body = String, content_type = "text/plain"))
 )]
-pub(super) async fn metrics_show(State(app): Shared, _: scope::Public) -> impl IntoResponse {
+pub(super) async fn metrics_show(State(app): Shared, _: scope::Metrics) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics_text())
 }
 

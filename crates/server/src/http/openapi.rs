@@ -59,7 +59,8 @@ pub fn document() -> String {
 
 /// Adds the errors of an operation. All errors have the same body, and the parameters determine which ones are possible.
 fn add_errors(operation: &mut Operation) {
-    let needs_login = operation.security.is_none();
+    // Several ways to log in beside none: the configuration decides.
+    let needs_login = operation.security.as_ref().is_none_or(|ways| ways.len() > 1);
     let parameters = operation.parameters.as_deref().unwrap_or_default();
     let names_something = |parameter: &RefOr<Parameter>| match parameter {
         RefOr::T(parameter) => {
@@ -135,7 +136,8 @@ mod tests {
                     "#/components/schemas/ErrorBody",
                     "{method} {path}"
                 );
-                let login = operation.get("security").is_none();
+                let ways = operation.get("security").and_then(|ways| ways.as_array());
+                let login = ways.is_none_or(|ways| ways.len() > 1);
                 assert_eq!(responses.contains_key("401"), login, "{method} {path}");
                 let takes_path = path.contains('{');
                 assert!(!takes_path || responses.contains_key("404"), "{method} {path}");

@@ -1,7 +1,7 @@
 //! The scope of a route, which its handler declares by the extractor it takes: `scope::Read`, `scope::Submit`,
 //! `scope::Files`, `scope::Upload`, `scope::Admin`; `scope::Any`, `scope::AnyLogin` and `scope::EndingLogin` for what every
 //! login may ask, regardless of its scopes; `scope::EndingAdmin` and `scope::EndingLogin` for what may end the request's own
-//! login; `scope::Public` for routes without a login. Only the probes `/healthz` and `/readyz` take none, because they must not
+//! login; `scope::Public` for routes without a login, and `scope::Metrics`, which can be one. Only the probes `/healthz` and `/readyz` take none, because they must not
 //! be counted.
 //!
 //! There is no other way to get a [`Caller`]: a handler that has one was called with a login of that scope. `auth::policy` decides
@@ -79,6 +79,20 @@ impl FromRequestParts<Arc<App>> for Public {
         let peer = parts.extensions.get::<Peer>().cloned().unwrap_or_default();
         app.auth.count_unauthenticated(&peer).map_err(refused)?;
         Ok(Public)
+    }
+}
+
+/// A caller of `/metrics`: anyone, or a login with the scope `read` where the configuration demands one.
+pub(super) struct Metrics;
+
+impl FromRequestParts<Arc<App>> for Metrics {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Refused> {
+        match app.config.metrics_login {
+            true => authorize(parts, app, Scope::Read).await.map(|_| Metrics),
+            false => Public::from_request_parts(parts, app).await.map(|_| Metrics),
+        }
     }
 }
 

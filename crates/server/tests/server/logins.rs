@@ -1,5 +1,6 @@
 //! Who is authenticated, and the errors for the others.
 
+use paddlecloud_server::auth::Peer;
 use serde_json::json;
 
 use crate::client::Request;
@@ -100,6 +101,42 @@ async fn machines_need_no_login() {
         metrics.contains("paddlecloud_http_requests_total{code=\"2xx\"} 5\n"),
         "{metrics}"
     );
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn metrics_need_a_login_if_the_configuration_says_so() {
+    let stage = Stage::with("metrics_login: true\n").await;
+    let get = |login: Option<String>| {
+        let request = Request::new("GET", "/metrics");
+        let request = match login {
+            Some(login) => request.header("authorization", &login),
+            None => request,
+        };
+        let address = &stage.address;
+        async move { request.send(address).await }
+    };
+    assert_eq!(get(None).await.status, 401);
+    assert_eq!(get(Some("Bearer wrong".to_owned())).await.status, 401);
+    let metrics = get(Some(basic("you"))).await;
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.text().contains("paddlecloud_jobs"), "{}", metrics.text());
+    for (scopes, expected) in [("read", 200), ("files", 403)] {
+        let scopes = scopes.parse().unwrap();
+        let token = stage
+            .app
+            .auth
+            .token_create(&Peer::default(), "you", "secret", scopes)
+            .await
+            .unwrap();
+        // As Prometheus sends it.
+        assert_eq!(
+            get(Some(format!("Bearer {token}"))).await.status,
+            expected,
+            "{scopes:?}"
+        );
+    }
+    assert_eq!(stage.get("/healthz").await.status, 200);
     stage.finish().await;
 }
 
