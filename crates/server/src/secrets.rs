@@ -19,7 +19,7 @@ use paddlecloud_core::ports::{
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::json;
 
-use crate::config::KeySource;
+use crate::config::{KeySource, image_host, usual_host};
 use crate::durable;
 use crate::store::{AuditEntry, SecretRow, Store};
 
@@ -298,28 +298,10 @@ impl SecretSource for Secrets {
     }
 }
 
-/// Docker's own registry, the default for images without a host.
-const USUAL_REGISTRY: &str = "docker.io";
-
-/// The host of an image's registry. A first path component without a dot or a port is not a host.
-fn image_host(image: &str) -> &str {
-    match image.split_once('/') {
-        Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => usual(host),
-        _ => USUAL_REGISTRY,
-    }
-}
-
 /// The host of a registry as users write it: with or without a scheme and a path.
 fn registry_host(server: &str) -> &str {
     let (_, rest) = server.split_once("://").unwrap_or(("", server));
-    usual(rest.split('/').next().unwrap_or(rest))
-}
-
-fn usual(host: &str) -> &str {
-    match host {
-        "index.docker.io" | "registry-1.docker.io" | "hub.docker.com" => USUAL_REGISTRY,
-        other => other,
-    }
+    usual_host(rest.split('/').next().unwrap_or(rest))
 }
 
 fn place(owner: &str, kind: &str, name: &str) -> Vec<u8> {

@@ -202,6 +202,7 @@ impl App {
                 place: self.storage.files_of(&job),
             });
         }
+        self.image_check(&job.spec)?;
         self.secrets_check(&caller.user, &job.spec).await?;
         self.resume_check(&job).await?;
         let kept = self.keep_packages(&caller.user).await;
@@ -372,11 +373,30 @@ impl App {
         if request.manifests {
             refuse_secrets(&spec)?;
         } else {
+            self.image_check(&spec)?;
             self.secrets_check(&caller.user, &spec).await?;
             self.programs_check(&spec).await?;
         }
         self.package_resolve(&caller.user, &mut spec).await?;
         Ok(spec)
+    }
+}
+
+impl App {
+    /// Refuses an image that the configuration does not allow.
+    fn image_check(&self, spec: &JobSpec) -> Result<(), SpecError> {
+        let default = self.config.default_image.as_ref();
+        let asked = spec.image.as_ref().filter(|image| Some(*image) != default);
+        match (&self.config.allowed_images, asked) {
+            (Some(allowed), Some(image)) if !allowed.allows(image) => {
+                let problem = format!(
+                    "`{}` is not among the images of this server",
+                    image.escape_debug()
+                );
+                Err(SpecError::sentence("image", problem).with_hint(format!("it allows {allowed}")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -47,6 +47,7 @@ pub fn embedded(data: &Path) -> Config {
             recovery: None,
         },
         default_image: None,
+        allowed_images: None,
         metrics_login: false,
         logs: LogConfig {
             copy: !is_off(std::env::var_os(LOG_COPY).as_deref()),

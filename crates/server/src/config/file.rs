@@ -21,8 +21,9 @@ use super::kubernetes::KubernetesEntry;
 use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
 use super::{
-    Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogConfig,
-    ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User, machine,
+    AllowedImages, Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits,
+    Listen, LogConfig, ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User,
+    machine,
 };
 
 #[derive(Debug, Deserialize)]
@@ -61,6 +62,7 @@ pub(super) struct File {
     #[serde(default)]
     inventory: InventoryEntry,
     default_image: Option<String>,
+    allowed_images: Option<AllowedImages>,
     #[serde(default)]
     metrics_login: bool,
     #[serde(default)]
@@ -411,6 +413,7 @@ impl File {
                 recovery: engine.recovery_limit(),
             },
             default_image: self.default_image,
+            allowed_images: check_images(self.allowed_images, &engine, path)?,
             metrics_login: self.metrics_login,
             logs: self.logs.check(path)?,
             engine,
@@ -468,6 +471,21 @@ fn check_engine(
             check_suits_pods(users, backend, path)?;
             Ok(EngineKind::Kubernetes(Box::new(entry.check(users, path)?)))
         }
+    }
+}
+
+/// Refuses a list of images where jobs run in none.
+fn check_images(
+    allowed: Option<AllowedImages>,
+    engine: &EngineKind,
+    path: &Path,
+) -> Result<Option<AllowedImages>, ConfigError> {
+    match allowed {
+        Some(_) if engine.uses_own_machine() => {
+            let problem = "`allowed_images` has no effect: workers run the programs of this machine";
+            Err(ConfigError::in_file(path, problem).with_hint("remove it, or set `engine: kubernetes`"))
+        }
+        allowed => Ok(allowed),
     }
 }
 

@@ -6,6 +6,7 @@ mod backend;
 mod embedded;
 mod error;
 mod file;
+mod images;
 mod key_source;
 mod kubernetes;
 mod limits;
@@ -34,6 +35,7 @@ use paddlecloud_supervisor::protocol::LogLimits;
 pub use backend::Backend;
 pub use embedded::embedded;
 pub use error::ConfigError;
+pub use images::{AllowedImages, image_host, usual_host};
 pub use key_source::KeySource;
 pub use kubernetes::KubernetesConfig;
 pub use limits::{LimitError, Limits};
@@ -80,6 +82,8 @@ pub struct Config {
     pub inventory: Inventory,
     pub policy: Policy,
     pub default_image: Option<String>,
+    /// The images that jobs may run in, in addition to the default one; `None`: any.
+    pub allowed_images: Option<AllowedImages>,
     /// `/metrics` needs a login with the scope `read`.
     pub metrics_login: bool,
     pub logs: LogConfig,

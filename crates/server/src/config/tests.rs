@@ -126,7 +126,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml:3: there is no setting `listn`
       hint: did you mean `listen`?
     /etc/paddlecloud/server.yaml:3: there is no setting `wombat`
-      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, metrics_login, logs, engine, kubernetes
+      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, allowed_images, metrics_login, logs, engine, kubernetes
     /etc/paddlecloud/server.yaml:3: `8080x` is not an address to listen on: write `127.0.0.1:8080` or `unix:/path`
     /etc/paddlecloud/server.yaml:3: `unix:relative` must be an absolute path, for example `unix:/run/paddlecloud.sock`
     /etc/paddlecloud/server.yaml:3: `data` is given twice
@@ -279,6 +279,25 @@ fn gangs_namespaces_and_limits_of_a_cluster_can_be_chosen() {
     assert_eq!(cluster.placement, kueue);
     assert!(matches!(&cluster.namespaces, Namespaces::Given(given) if given["a"] == "team-a"));
     assert_eq!(cluster.sub_path, "tree");
+}
+
+#[test]
+fn images_are_allowed_by_one_pattern_or_a_list() {
+    let cluster = format!("{LEAST}{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  volume: {{claim: pfs}}\n");
+    let allowed = |value: &str| {
+        let config = parse(&format!("{cluster}allowed_images: {value}\n")).unwrap();
+        config.allowed_images.unwrap().to_string()
+    };
+    assert_eq!(allowed("r.example.org/**"), "`r.example.org/**`");
+    assert_eq!(
+        allowed("[r.example.org/**, 'python:3*']"),
+        "`r.example.org/**`, `python:3*`"
+    );
+    assert_eq!(parse(&cluster).unwrap().allowed_images, None);
+    insta::assert_snapshot!(refused("allowed_images: [python]\n"), @r"
+    /etc/paddlecloud/server.yaml: `allowed_images` has no effect: workers run the programs of this machine
+      hint: remove it, or set `engine: kubernetes`
+    ");
 }
 
 #[test]

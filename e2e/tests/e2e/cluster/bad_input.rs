@@ -55,6 +55,45 @@ fn insufficient_credentials_are_reported() {
 }
 
 #[test]
+fn only_allowed_images_and_the_default_one_are_accepted() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let settings = "allowed_images: ['registry.example.org/team/*', 'python:3*']\n";
+    let server = ClusterServer::start(&mut env, &cluster, settings);
+    server.configure(&env, 0);
+    let package = env.package("images").file("train.sh", "echo begun\n");
+    let submit = |more: &[&str]| {
+        let words = [
+            "submit",
+            "--dry-run",
+            "-jobname",
+            "images",
+            "-entry",
+            "sh train.sh",
+        ];
+        env.paddlectl(&[&words[..], more, &[package.arg()]].concat())
+    };
+    for image in [
+        "python:3.13",
+        "docker.io/library/python:3",
+        "registry.example.org/team/a:1",
+    ] {
+        submit(&["-image", image]).ok();
+    }
+    for image in [
+        "python:2",
+        "registry.example.org/team/sub/a",
+        "python.example.org/a",
+    ] {
+        submit(&["-image", image])
+            .refused(1)
+            .says(&format!("`{image}` is not among the images of this server"))
+            .says("it allows `registry.example.org/team/*`, `python:3*`");
+    }
+    submit(&[]).ok();
+}
+
+#[test]
 fn a_server_that_pods_cannot_reach_is_reported() {
     let Some(cluster) = Cluster::here() else { return };
     let mut env = TestEnvironment::new();
