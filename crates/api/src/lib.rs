@@ -3,8 +3,10 @@
 //! Only this crate and `server::http` know JSON names and status codes.
 
 pub mod admin;
+pub mod certificate;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod der;
 pub mod device_login;
 pub mod error;
 pub mod files;

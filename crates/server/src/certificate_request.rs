@@ -1,11 +1,10 @@
 //! Parses certificate requests (PKCS #10): the public key, and the proof that the requester holds its private key.
 
+use paddlecloud_api::der::{Der, SEQUENCE};
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
-
-use crate::der::{Der, SEQUENCE};
 
 /// 1.2.840.10045.2.1 and 1.2.840.10045.3.1.7: a key on the curve P-256.
 const P256: &[u8] = &[
@@ -28,12 +27,12 @@ impl RequestedKey {
         let mut request = Der(Der(&request).expect(SEQUENCE)?);
         let signed = request.whole()?;
         // Skip the signature algorithm: it follows from the key.
-        request.next()?;
+        request.element()?;
         let signature = request.bits()?;
         let mut asked = Der(Der(signed).expect(SEQUENCE)?);
         // Skip version and name.
-        asked.next()?;
-        asked.next()?;
+        asked.element()?;
+        asked.element()?;
         let mut key = Der(asked.expect(SEQUENCE)?);
         let (algorithm, verification): (_, &'static dyn VerificationAlgorithm) = match key.expect(SEQUENCE)? {
             P256 => (&PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_ASN1),

@@ -13,7 +13,6 @@ mod certificate_request;
 pub mod config;
 mod connections;
 mod data_folder;
-mod der;
 mod durable;
 pub mod engine;
 mod error_chain;

@@ -34,7 +34,6 @@ const ROWS: &[&[&str]] = &[
         "attempts",
         "certificate_request",
         "connections",
-        "der",
         "durable",
         "error_chain",
         "job_status",

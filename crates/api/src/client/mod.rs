@@ -32,7 +32,7 @@ pub use self::error::ClientError;
 pub use self::log_follow::{LogEvent, LogFollow};
 pub use self::query::Target;
 pub use self::routes::{AS_LONG_AS_ANY, JobFilter, TREES, new_idempotency_key};
-pub use self::tls::{TlsError, TlsOptions};
+pub use self::tls::{TlsError, TlsOptions, certificate_user};
 pub use self::upload::{UploadBody, UploadWriter, upload_channel};
 pub use self::waiting::Waiting;
 

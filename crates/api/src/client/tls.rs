@@ -7,6 +7,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::certificate::common_name;
+
 pub(super) type SharedConfig = Arc<ClientConfig>;
 
 /// What a connection presents and which CAs it trusts.
@@ -63,6 +65,12 @@ impl TlsOptions {
         }
         Ok(roots)
     }
+}
+
+/// The user of a client certificate's file; `None` if it cannot be read or names nobody.
+pub fn certificate_user(path: &Path) -> Option<String> {
+    let own = certificates("the certificate", path).ok()?.into_iter().next()?;
+    common_name(&own)
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

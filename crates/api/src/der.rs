@@ -17,7 +17,7 @@ impl<'a> Der<'a> {
     }
 
     /// The next element's tag and content.
-    pub fn next(&mut self) -> Option<(u8, &'a [u8])> {
+    pub fn element(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;
         let (length, rest) = match first {
@@ -35,14 +35,14 @@ impl<'a> Der<'a> {
     }
 
     pub fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (found, content) = self.next()?;
+        let (found, content) = self.element()?;
         (found == tag).then_some(content)
     }
 
     /// The whole next element, including its tag and length.
     pub fn whole(&mut self) -> Option<&'a [u8]> {
         let before = self.0;
-        self.next()?;
+        self.element()?;
         before.get(..before.len() - self.0.len())
     }
 
