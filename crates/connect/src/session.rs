@@ -1,6 +1,6 @@
 //! Opens a session with a server: the configured one, or this machine's own, started if it is not running.
 
-use paddlecloud_api::client::{Client, Credentials, TlsOptions};
+use paddlecloud_api::client::{Client, Credentials, TlsOptions, certificate_user};
 
 use crate::config::{self, Choice, ConfigOverrides, Datacenter};
 use crate::environment::Environment;
@@ -34,7 +34,7 @@ impl Session {
     ) -> Result<Session, ConnectError> {
         match config::choice(overrides, environment)? {
             Choice::Remote(datacenter) => {
-                if let Some(warning) = exposure(&datacenter) {
+                for warning in warnings(&datacenter, environment) {
                     (host.note)(&warning);
                 }
                 Ok(Session {
@@ -52,12 +52,34 @@ impl Session {
     }
 }
 
+/// What the user should know about the datacenter before it is used.
+pub fn warnings(datacenter: &Datacenter, environment: &Environment) -> Vec<String> {
+    let parts = [exposure(datacenter), another_user(datacenter, environment)];
+    let parts = parts.into_iter().flatten();
+    datacenter.remarks.iter().cloned().chain(parts).collect()
+}
+
 /// A warning if the datacenter is reached without TLS through a network.
-pub fn exposure(datacenter: &Datacenter) -> Option<String> {
+fn exposure(datacenter: &Datacenter) -> Option<String> {
     let endpoint = &datacenter.endpoint;
     let warning =
         || format!("the connection to {endpoint} is not encrypted: others can read passwords and tokens");
     endpoint.is_exposed().then(warning)
+}
+
+/// A warning if the certificate logs in another user than the configuration names.
+fn another_user(datacenter: &Datacenter, environment: &Environment) -> Option<String> {
+    let named = datacenter.username.as_ref()?;
+    let has_login = datacenter.password.is_some() || datacenter.token.is_some();
+    // A password or a token goes before the certificate.
+    if has_login || keeps_token(datacenter, environment) {
+        return None;
+    }
+    let certificate = datacenter.usercert.as_ref()?;
+    let user = certificate_user(certificate).filter(|user| user != named)?;
+    Some(format!(
+        "`username` is `{named}`, but the certificate in `usercert` is of `{user}`, who is logged in with it"
+    ))
 }
 
 /// A client for a configured datacenter, with the token that was saved for it.
@@ -175,6 +197,33 @@ pub fn no_embedded(environment: &Environment) -> ConnectError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_of_another_user_than_the_configured_one_is_pointed_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ann.crt");
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "ann");
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
+        let warned = |username: Option<&str>, token: Option<&str>| {
+            let datacenter = Datacenter {
+                username: username.map(str::to_owned),
+                token: token.map(str::to_owned),
+                usercert: Some(file.clone()),
+                userkey: Some(file.clone()),
+                ..Datacenter::at("dc1", "https://h".parse().unwrap())
+            };
+            warnings(&datacenter, &Environment::from(std::collections::BTreeMap::new()))
+        };
+        assert_eq!(
+            warned(Some("bob"), None),
+            ["`username` is `bob`, but the certificate in `usercert` is of `ann`, who is logged in with it"]
+        );
+        for (username, token) in [(Some("ann"), None), (None, None), (Some("bob"), Some("t"))] {
+            assert!(warned(username, token).is_empty(), "{username:?}");
+        }
+    }
 
     #[test]
     fn without_an_embedded_server_the_error_says_how_to_use_another() {

@@ -82,8 +82,17 @@ fn a_certificate_is_a_login_in_every_shape_of_the_configuration() {
     ];
     for shape in shapes {
         env.configure(&shape);
-        env.paddlectl(&["whoami"]).ok().prints("/pfs/cloud/home/ada");
+        let whoami = env.paddlectl(&["whoami"]).ok();
+        assert_eq!(whoami.stderr, "");
+        whoami.prints("/pfs/cloud/home/ada");
     }
+    env.configure(&format!("cloud:\n  username: bob\n  cacrt: ca.pem\n  {entry}\n"));
+    env.paddlectl(&["whoami"])
+        .ok()
+        .says("an unknown key `cacrt`: did you mean `cacert`?")
+        .says("`username` is `bob`, but the certificate in `usercert` is of `ada`")
+        .prints("/pfs/cloud/home/ada");
+    env.configure(&format!("cloud:\n  username: ada\n  {entry}\n"));
     let package = env.package("job").file("train.sh", "echo over TLS\n");
     env.submit("sealed", &package, &["-entry", "sh train.sh", "-f"]);
     env.paddlectl(&["logs", "--raw", "sealed"])

@@ -53,7 +53,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
             .line("the embedded server of this machine needs no login");
         return done();
     };
-    if let Some(warning) = session::exposure(&datacenter) {
+    for warning in session::warnings(&datacenter, &context.world.env) {
         context.world.err.note(&warning);
     }
     let asks_for_another = args.oidc || args.username.is_some() || args.password.is_some();

@@ -104,6 +104,28 @@ fn flags_and_environment_select_another_configuration() {
 }
 
 #[test]
+fn keys_without_effect_are_named_with_the_nearest_known_one() {
+    let server = server();
+    let notes = |text: &str| {
+        let shell = Shell::new();
+        shell.write(".paddle/config", &text.replace("SERVER", &server.endpoint));
+        let outcome = shell.line("get jobs");
+        assert_eq!(outcome.code, 0, "{}", outcome.err);
+        shell.tidy(&outcome.err)
+    };
+    let list =
+        "datacenters:\n- name: a\n  endpoint: SERVER\n  cacrt: x\n  colour: red\ncurent-datacenter: b\n";
+    let mapping = "current-datacentre: b\na:\n  endpoint: SERVER\n  usernme: ann\n";
+    insta::assert_snapshot!(format!("{}{}", notes(list), notes(mapping)), @r"
+    note: `HOME/.paddle/config` has an unknown key `curent-datacenter`: did you mean `current-datacenter`?
+    note: datacenter `a` of `HOME/.paddle/config` has an unknown key `cacrt`: did you mean `cacert`?
+    note: datacenter `a` of `HOME/.paddle/config` has an unknown key `colour`, which has no effect
+    note: `HOME/.paddle/config` has an unknown key `current-datacentre`: did you mean `current-datacenter`?
+    note: datacenter `a` of `HOME/.paddle/config` has an unknown key `usernme`: did you mean `username`?
+    ");
+}
+
+#[test]
 fn choosing_a_datacenter_changes_one_line_and_nothing_else() {
     let edited = |text: &str, name: &str| {
         let shell = Shell::new();

@@ -78,7 +78,7 @@ impl ConfigError {
             ConfigError::NoneChosen { names, .. } => {
                 format!("choose one: {}", uses(program, names))
             }
-            ConfigError::Unknown { wanted, names, .. } => nearest(wanted, names),
+            ConfigError::Unknown { wanted, names, .. } => names_like(wanted, names),
             ConfigError::Unnamed { .. } => "add `name:` there; any word will do".to_owned(),
             ConfigError::SameName { .. } => "give each its own `name:`".to_owned(),
             ConfigError::Entry { .. } => return Vec::new(),
@@ -99,14 +99,18 @@ fn uses(program: &str, names: &[String]) -> String {
     uses.join(" or ")
 }
 
-fn nearest(wanted: &str, names: &[String]) -> String {
-    let near = names
-        .iter()
+/// The known word that a misspelt one is most like, if it is like any.
+pub(super) fn nearest<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
         .map(|name| (strsim::jaro_winkler(name, wanted), name))
         .filter(|(score, _)| *score > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match near {
-        Some((_, name)) => format!("did you mean `{name}`?"),
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+fn names_like(wanted: &str, names: &[String]) -> String {
+    match nearest(wanted, names.iter().map(String::as_str)) {
+        Some(name) => format!("did you mean `{name}`?"),
         None => format!("it has: {}", names.join(", ")),
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_saphyr::Spanned;
 
+use super::error::nearest;
 use super::{ConfigError, Datacenter, SETTABLE};
 
 /// The shape of a file.
@@ -55,6 +56,34 @@ struct ListFile {
     datacenters: Option<Vec<Spanned<Fields>>>,
     #[serde(rename = "current-datacenter", alias = "current_datacenter")]
     current: Option<Spanned<String>>,
+}
+
+/// The keys of an entry.
+const ENTRY_KEYS: [&str; SETTABLE.len() + 2] = {
+    let mut keys = ["name"; SETTABLE.len() + 2];
+    keys[1] = "active";
+    let mut at = 0;
+    while at < SETTABLE.len() {
+        keys[at + 2] = SETTABLE[at];
+        at += 1;
+    }
+    keys
+};
+
+fn keys_beside(fields: Option<&serde_json::Value>, known: &[&str]) -> Vec<String> {
+    let keys = fields.and_then(serde_json::Value::as_object).into_iter();
+    keys.flat_map(|fields| fields.keys())
+        .filter(|key| !known.contains(&key.as_str()))
+        .cloned()
+        .collect()
+}
+
+/// ``an unknown key `cacrt`: did you mean `cacert`?``
+fn unknown_key(key: &str, known: &[&str]) -> String {
+    match nearest(key, known.iter().copied()) {
+        Some(near) => format!("an unknown key `{key}`: did you mean `{near}`?"),
+        None => format!("an unknown key `{key}`, which has no effect"),
+    }
 }
 
 impl ConfigFile {
@@ -225,19 +254,48 @@ impl ConfigFile {
         self.checked(self.chosen(wanted)?)
     }
 
-    /// A key of the entry that means nothing, for an error message.
-    fn unknown_key(&self, entry: &EntryLines) -> Option<String> {
-        let file: serde_json::Value = self.yaml().ok()?;
+    /// Keys of the entry that mean nothing.
+    fn unknown_keys(&self, entry: &EntryLines) -> Vec<String> {
+        let file: serde_json::Value = self.yaml().unwrap_or_default();
         let fields = match self.shape {
-            Shape::List => file["datacenters"]
-                .as_array()?
-                .iter()
-                .find(|fields| fields["name"] == entry.name.as_str())?,
-            Shape::Mapping => &file[&entry.name],
+            Shape::List => file["datacenters"].as_array().and_then(|entries| {
+                let is_own = |fields: &&serde_json::Value| fields["name"] == entry.name.as_str();
+                entries.iter().find(is_own)
+            }),
+            Shape::Mapping => file.get(&entry.name),
         };
-        let is_known = |key: &str| SETTABLE.contains(&key) || ["name", "active"].contains(&key);
-        let mut keys = fields.as_object()?.keys();
-        keys.find(|key| !is_known(key)).cloned()
+        keys_beside(fields, &ENTRY_KEYS)
+    }
+
+    fn top_keys(&self) -> &'static [&'static str] {
+        match self.shape {
+            Shape::List => &["datacenters", "current-datacenter", "current_datacenter"],
+            Shape::Mapping => &["current-datacenter"],
+        }
+    }
+
+    /// Keys beside the entries that mean nothing. A mapping's entries have free names, so there only plain values count.
+    fn unknown_top_keys(&self) -> Vec<String> {
+        let file: serde_json::Value = self.yaml().unwrap_or_default();
+        let mut keys = keys_beside(Some(&file), self.top_keys());
+        if self.shape == Shape::Mapping {
+            keys.retain(|key| !file[key].is_object());
+        }
+        keys
+    }
+
+    /// Sentences about keys that have no effect, in the entry and beside the entries.
+    fn remarks(&self, entry: &EntryLines) -> Vec<String> {
+        let file = self.path.display();
+        let top = self
+            .unknown_top_keys()
+            .into_iter()
+            .map(|key| format!("`{file}` has {}", unknown_key(&key, self.top_keys())));
+        let own = self.unknown_keys(entry).into_iter().map(|key| {
+            let key = unknown_key(&key, &ENTRY_KEYS);
+            format!("datacenter `{}` of `{file}` has {key}", entry.name)
+        });
+        top.chain(own).collect()
     }
 
     /// An entry whose fields are consistent.
@@ -250,8 +308,9 @@ impl ConfigFile {
         };
         let fields = &entry.fields;
         let endpoint = fields.endpoint.as_ref().ok_or_else(|| {
-            let problem = match self.unknown_key(entry) {
-                Some(key) => format!("has no `endpoint`, but an unknown key `{key}`: is it misspelt?"),
+            let unknown = self.unknown_keys(entry);
+            let problem = match unknown.first() {
+                Some(key) => format!("has no `endpoint`, but {}", unknown_key(key, &ENTRY_KEYS)),
                 None => "has no `endpoint`: write the server's address there".to_owned(),
             };
             wrong(entry.line, problem)
@@ -278,6 +337,7 @@ impl ConfigFile {
             usercert: fields.usercert.clone(),
             userkey: fields.userkey.clone(),
             cacert: fields.cacert.clone(),
+            remarks: self.remarks(entry),
         })
     }
 }

@@ -31,6 +31,8 @@ pub struct Datacenter {
     pub usercert: Option<PathBuf>,
     pub userkey: Option<PathBuf>,
     pub cacert: Option<PathBuf>,
+    /// Sentences about what the file says without effect.
+    pub remarks: Vec<String>,
 }
 
 impl Datacenter {
@@ -45,6 +47,7 @@ impl Datacenter {
             usercert: None,
             userkey: None,
             cacert: None,
+            remarks: Vec::new(),
         }
     }
 
