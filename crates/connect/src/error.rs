@@ -80,6 +80,12 @@ pub fn client_hints(program: &str, error: &ClientError) -> Vec<String> {
                     .to_owned(),
             ]
         }
+        ClientError::Unreachable { endpoint, reason } if reason.contains("InvalidContentType") => {
+            let address = endpoint.trim_start_matches("https://");
+            vec![format!(
+                "if the server does not use TLS, write `endpoint: http://{address}` in your configuration"
+            )]
+        }
         ClientError::Unreachable { reason, .. } if reason.contains("invalid peer certificate") => {
             let mut hints = Vec::new();
             if reason.contains("UnknownIssuer") {

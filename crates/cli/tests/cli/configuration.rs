@@ -126,6 +126,28 @@ fn keys_without_effect_are_named_with_the_nearest_known_one() {
 }
 
 #[test]
+fn a_server_without_tls_behind_an_https_address_is_recognized() {
+    let shell = Shell::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // As an HTTP server answers the beginning of a TLS handshake.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = std::io::Read::read(&mut stream, &mut [0; 512]);
+            let reply = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+            let _ = std::io::Write::write_all(&mut stream, reply);
+        }
+    });
+    shell.write(".paddle/config", &format!("a:\n  endpoint: https://{address}\n"));
+    let outcome = shell.line("get jobs");
+    assert_eq!(outcome.code, 3, "{}", outcome.err);
+    let hint = format!(
+        "hint: if the server does not use TLS, write `endpoint: http://{address}` in your configuration\n"
+    );
+    assert!(outcome.err.ends_with(&hint), "{}", outcome.err);
+}
+
+#[test]
 fn choosing_a_datacenter_changes_one_line_and_nothing_else() {
     let edited = |text: &str, name: &str| {
         let shell = Shell::new();
