@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
+use paddlecloud_core::spec::shell_quote;
 
 use crate::commands::Command;
 use crate::compat;
@@ -50,6 +51,17 @@ pub struct GlobalFlags {
 }
 
 impl GlobalFlags {
+    /// The flags that select a server, as a shell reads them.
+    pub fn selection(&self) -> String {
+        let config = self
+            .config
+            .as_ref()
+            .map(|file| file.to_string_lossy().into_owned());
+        let flags = [("--config", config), ("--datacenter", self.datacenter.clone())];
+        let typed = |(flag, value): (&str, Option<String>)| Some(format!("{flag} {}", shell_quote(&value?)));
+        flags.into_iter().filter_map(typed).collect::<Vec<_>>().join(" ")
+    }
+
     /// The server these flags select.
     pub fn overrides(&self) -> ConfigOverrides {
         ConfigOverrides {

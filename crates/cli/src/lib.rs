@@ -49,7 +49,10 @@ pub fn main(program_name: &str, args: Vec<OsString>, pserver: Option<PserverTool
 /// interrupted.
 pub fn run(program_name: &str, args: Vec<OsString>, world: &mut World) -> u8 {
     let result = match args::parse(program_name, args) {
-        Ok(cli) => commands::run(program_name, cli, world),
+        Ok(cli) => {
+            world.err.repeat(program_name, &cli.global.selection());
+            commands::run(program_name, cli, world)
+        }
         Err(error) => Err(error),
     };
     let flushed = world.out.flush();

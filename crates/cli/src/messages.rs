@@ -13,6 +13,31 @@ pub struct Messages {
     pub is_terminal: bool,
     colour: bool,
     escapes: bool,
+    /// How commands in messages are written, if that is not how they read there.
+    typed: Option<TypedProgram>,
+}
+
+/// The program with the flags that select its server: a command that a message suggests must reach the same one.
+struct TypedProgram {
+    names: Vec<String>,
+    flags: String,
+}
+
+impl TypedProgram {
+    /// Adds the flags to each command in backticks, and to one on its own line.
+    fn in_full<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let mut full = Cow::Borrowed(text);
+        for name in &self.names {
+            let (quoted, alone) = (format!("`{name} "), format!("  {name} "));
+            if full.contains(&quoted) {
+                full = full.replace(&quoted, &format!("{quoted}{} ", self.flags)).into();
+            }
+            if let Some(rest) = full.strip_prefix(&alone) {
+                full = format!("{alone}{} {rest}", self.flags).into();
+            }
+        }
+        full
+    }
 }
 
 impl Messages {
@@ -23,6 +48,7 @@ impl Messages {
             is_terminal,
             colour: wants_colour(env, is_terminal),
             escapes: is_terminal,
+            typed: None,
         }
     }
 
@@ -33,13 +59,32 @@ impl Messages {
             is_terminal: false,
             colour: false,
             escapes,
+            typed: None,
         }
+    }
+
+    /// Repeats the flags that select a server in every command that messages suggest from now on.
+    pub fn repeat(&mut self, program: &str, flags: &str) {
+        // The server does not know by which name its client was called.
+        let mut names = vec![program.to_owned(), "paddlectl".to_owned()];
+        names.dedup();
+        self.typed = (!flags.is_empty()).then(|| TypedProgram {
+            names,
+            flags: flags.to_owned(),
+        });
     }
 
     /// Prints a line. Errors are ignored: without stderr they cannot be reported.
     pub fn line(&mut self, text: impl AsRef<str>) {
-        let shown = self.shown(text.as_ref());
+        let shown = self.shown(&self.in_full(text.as_ref())).into_owned();
         let _ = writeln!(self.sink, "{shown}");
+    }
+
+    fn in_full<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match &self.typed {
+            Some(typed) => typed.in_full(text),
+            None => Cow::Borrowed(text),
+        }
     }
 
     /// The text as it may be printed.
@@ -68,7 +113,7 @@ impl Messages {
         } else {
             format!("{label}:")
         };
-        let shown = self.shown(text);
+        let shown = self.shown(&self.in_full(text)).into_owned();
         let _ = writeln!(self.sink, "{label} {shown}");
     }
 

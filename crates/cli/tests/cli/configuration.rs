@@ -148,6 +148,29 @@ fn a_server_without_tls_behind_an_https_address_is_recognized() {
 }
 
 #[test]
+fn suggested_commands_repeat_the_flags_that_select_the_server() {
+    let shell = Shell::new();
+    let text = "dc9:\n  endpoint: http://127.0.0.1:1\ndc8:\n  endpoint: x\n";
+    let file = shell.write("my files/dc 9", text);
+    let file = file.to_str().unwrap();
+    let hint = |words: &[&str]| {
+        let outcome = shell.run(words);
+        let err = shell.tidy(&outcome.err);
+        err.lines().last().unwrap().to_owned()
+    };
+    assert_eq!(
+        hint(&["--config", file, "--datacenter", "dc9", "get", "jobs"]),
+        "hint: check `endpoint` in your configuration: \
+         `paddlectl --config 'HOME/my files/dc 9' --datacenter dc9 config view`"
+    );
+    assert_eq!(
+        hint(&["get", "jobs", "-config", file]),
+        "hint: choose one: `paddlectl --config 'HOME/my files/dc 9' config use dc9` or \
+         `paddlectl --config 'HOME/my files/dc 9' config use dc8`"
+    );
+}
+
+#[test]
 fn choosing_a_datacenter_changes_one_line_and_nothing_else() {
     let edited = |text: &str, name: &str| {
         let shell = Shell::new();
