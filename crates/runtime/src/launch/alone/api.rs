@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -26,6 +27,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// How long one watch lasts before the pods are listed again.
 const WATCH: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long to try before saying that nothing answers.
+const COMPLAIN_AFTER: Duration = Duration::from_secs(6);
 /// A list of ten thousand pods has about 50 MB.
 const MOST_BYTES: usize = 256 << 20;
 
@@ -82,19 +85,35 @@ impl Api {
         })
     }
 
-    /// The pods with a label. Retries until the deadline, unless the request is refused.
+    /// The pods with a label. Retries until the deadline, unless the request is refused; if that takes long, `complain` gets
+    /// the reason once.
     pub async fn pods(
         &self,
         namespace: &str,
         label: &str,
         deadline: Instant,
+        complain: impl Fn(&str),
     ) -> Result<PodList, LaunchError> {
         let path = format!(
             "/api/v1/namespaces/{namespace}/pods?labelSelector={}",
             label.replace('=', "%3D")
         );
+        let mut problem = "no answer".to_owned();
+        let mut complaint = pin!(sleep(COMPLAIN_AFTER));
+        let mut complained = false;
         loop {
-            let problem = match timeout(REQUEST_LIMIT, self.get(&path)).await {
+            let mut asked = pin!(timeout(REQUEST_LIMIT, self.get(&path)));
+            let answer = loop {
+                tokio::select! {
+                    answer = &mut asked => break answer,
+                    () = &mut complaint, if !complained => {
+                        complained = true;
+                        let left = deadline.saturating_duration_since(Instant::now()).as_secs();
+                        complain(&format!("{}; trying again for {left} s\n{}", self.no_list(&problem), hint(namespace)));
+                    }
+                }
+            };
+            problem = match answer {
                 Ok(Ok((200, body, local))) => match parse(&body) {
                     Some((pods, version)) => return Ok(PodList { pods, version, local }),
                     None => "the reply is truncated".to_owned(),
@@ -107,11 +126,21 @@ impl Api {
                 Err(_) => "no answer".to_owned(),
             };
             if Instant::now() >= deadline {
-                let at = format!("{}:{}", self.host, self.port);
-                return Err(LaunchError::new(format!("cannot list pods at {at}: {problem}")));
+                return Err(LaunchError::new(format!(
+                    "{}\n{}",
+                    self.no_list(&problem),
+                    hint(namespace)
+                )));
             }
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
+    }
+
+    fn no_list(&self, problem: &str) -> String {
+        format!(
+            "the cluster's API at {}:{}, which lists the pods of this job, cannot be reached: {problem}",
+            self.host, self.port
+        )
     }
 
     /// Returns when a pod of the namespace has changed, or after `WATCH`.
@@ -233,6 +262,15 @@ fn listed(pod: &Value) -> ListedPod {
     }
 }
 
+/// What to check if the API does not answer.
+fn hint(namespace: &str) -> String {
+    format!(
+        "hint: check that Services work on the pod's node (`kubectl get pods -n kube-system -o wide` shows kube-proxy or what \
+         replaces it), and that no NetworkPolicy keeps pods from the API (`kubectl get networkpolicies -n {namespace}`); an \
+         Indexed Job with a headless Service needs no API: `paddle launch --service`"
+    )
+}
+
 /// The cluster's refusal, and the manifest that grants the right.
 fn refused(status: u16, body: &[u8], namespace: &str) -> LaunchError {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -317,6 +355,42 @@ mod tests {
             Some((200, &b"{}"[..]))
         );
         assert_eq!(split(b"HTTP/1.0 200 OK\r\n"), None);
+    }
+
+    /// An API of which only the port exists.
+    async fn silent() -> (tokio::net::TcpListener, Api) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+        let api = Api {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().unwrap().port(),
+            token: String::new(),
+            tls: TlsConnector::from(Arc::new(config)),
+        };
+        (listener, api)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_that_does_not_answer_is_reported_within_ten_seconds_with_what_to_check() {
+        let (listener, api) = silent().await;
+        let started = Instant::now();
+        let said = std::cell::RefCell::new(Vec::new());
+        let complain = |words: &str| said.borrow_mut().push((started.elapsed(), words.to_owned()));
+        let deadline = started + Duration::from_secs(60);
+        let end = api.pods("team", "job-name=a", deadline, complain).await;
+        let port = listener.local_addr().unwrap().port().to_string();
+        let [(after, words)] = said.into_inner().try_into().expect("it complains once");
+        assert!(after < Duration::from_secs(10), "{after:?}");
+        assert!(words.contains("trying again for 54 s"), "{words}");
+        insta::assert_snapshot!(end.err().unwrap().to_string().replace(&port, "PORT"), @r"
+        the cluster's API at 127.0.0.1:PORT, which lists the pods of this job, cannot be reached: no answer
+        hint: check that Services work on the pod's node (`kubectl get pods -n kube-system -o wide` shows kube-proxy or what replaces it), and that no NetworkPolicy keeps pods from the API (`kubectl get networkpolicies -n team`); an Indexed Job with a headless Service needs no API: `paddle launch --service`
+        ");
     }
 
     #[test]

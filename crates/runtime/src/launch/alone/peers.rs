@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::api::{Api, ListedPod};
 use super::team::{Team, sorted_as_text};
 use super::{Assembly, LaunchError};
+use crate::launch::leaving::say;
 
 /// Pause between two DNS lookups.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -144,11 +145,15 @@ async fn find_by_name(names: &Names, deadline: Instant, limit: Duration) -> Resu
 async fn find_by_label(labels: &Labels, assembly: &Assembly, deadline: Instant) -> Result<Team, LaunchError> {
     let api = Api::of_this_pod()?;
     loop {
-        let trainers = api.pods(&labels.namespace, &labels.trainers, deadline).await?;
+        let trainers = api
+            .pods(&labels.namespace, &labels.trainers, deadline, say)
+            .await?;
         let found = match labels.trainers == labels.pservers {
             true => labels.look(&trainers.pods, &trainers.pods, &trainers.local, assembly),
             false => {
-                let pservers = api.pods(&labels.namespace, &labels.pservers, deadline).await?;
+                let pservers = api
+                    .pods(&labels.namespace, &labels.pservers, deadline, say)
+                    .await?;
                 labels.look(&trainers.pods, &pservers.pods, &trainers.local, assembly)
             }
         };
