@@ -163,7 +163,7 @@ impl Server {
     }
 
     /// Launches a job of this many trainers, up to the moment when their pods run.
-    fn launch(&self, trainers: u32) -> Vec<AttemptKey> {
+    pub(super) fn launch(&self, trainers: u32) -> Vec<AttemptKey> {
         let name = |index: u32| format!("a-trainer-{index}");
         let attempts = (0..trainers).map(|index| {
             let attempt = AttemptKey {

@@ -62,7 +62,13 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             entry.node = node;
             entry.disruption = pods::disruption(pod).or(entry.disruption.take());
             entry.out_of_sight = pods::is_out_of_sight(pod);
+            let is_outdated = |why: &String| entry.outdated.as_ref() == Some(why);
+            let repeats = matches!(&view, PodView::Unseated(why) if is_outdated(why));
+            if !repeats {
+                entry.outdated = None;
+            }
             match &view {
+                PodView::Unseated(_) if repeats => {}
                 PodView::Unseated(why) => entry.enter(Stage::Unseated(why.clone())),
                 PodView::Pending(trouble) => {
                     let words = trouble.as_ref().map(|trouble| trouble.words.clone());
@@ -72,6 +78,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
                 PodView::Ended(_) => {}
             }
             match &view {
+                PodView::Unseated(_) if repeats => None,
                 PodView::Unseated(why) => Some(News::Unseated(why.clone())),
                 PodView::Pending(Some(trouble)) if entry.node.is_some() && !trouble_reported => {
                     Some(News::Seated(trouble.words.clone()))
@@ -101,6 +108,28 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             tokio::spawn(give_up(Arc::clone(inner), attempt, end));
         }
         PodView::Unseated(_) | PodView::Pending(_) | PodView::Running => {}
+    }
+}
+
+/// A node was removed: what the scheduler said of pods without a node may count it, and stays in their status until the
+/// scheduler tries them again, which may take minutes.
+pub fn outdate_scheduler(inner: &Inner, node: &str) {
+    let words =
+        format!("no node had room for it, and node `{node}` was removed since the scheduler last tried");
+    let mut waiting = Vec::new();
+    for (key, entry) in inner.table().iter_mut() {
+        match &entry.stage {
+            // The missing claim is not a matter of nodes.
+            Stage::Unseated(why) if !entry.is_over() && !why.contains("persistentvolumeclaim") => {
+                entry.outdated.get_or_insert(why.clone());
+                entry.enter(Stage::Unseated(words.clone()));
+                waiting.push(key.clone());
+            }
+            _ => {}
+        }
+    }
+    for attempt in waiting {
+        inner.report_waiting(&attempt, News::Unseated(words.clone()));
     }
 }
 
@@ -137,7 +166,41 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::engine::link_tests::Server;
     use crate::engine::sweeping::tests::entry;
+
+    #[tokio::test]
+    async fn what_the_scheduler_said_before_a_node_was_removed_is_not_repeated() {
+        let server = Server::start().await;
+        let inner = &server.inner;
+        let attempt = server.launch(1).remove(0);
+        let pod = |why: &str| -> Pod {
+            let unscheduled = json!({"type": "PodScheduled", "status": "False", "message": why});
+            serde_json::from_value(json!({
+                "metadata": {"name": "a-trainer-1"},
+                "status": {"phase": "Pending", "conditions": [unscheduled]},
+            }))
+            .unwrap()
+        };
+        let said = || {
+            let news = inner.table().get(&attempt).unwrap().news.clone();
+            match news {
+                News::Unseated(why) => why,
+                other => panic!("{other:?}"),
+            }
+        };
+        let old = "0/2 nodes are available: 2 Insufficient cpu.";
+        own_pod_changed(inner, attempt.clone(), &pod(old));
+        assert_eq!(said(), old);
+        outdate_scheduler(inner, "node2");
+        let removed = "no node had room for it, and node `node2` was removed since the scheduler last tried";
+        assert_eq!(said(), removed);
+        own_pod_changed(inner, attempt.clone(), &pod(old));
+        assert_eq!(said(), removed, "the pod's status still has the old words");
+        let new = "0/1 nodes are available: 1 Insufficient cpu.";
+        own_pod_changed(inner, attempt.clone(), &pod(new));
+        assert_eq!(said(), new);
+    }
 
     #[test]
     fn a_pod_is_unknown_only_if_its_whole_job_is() {

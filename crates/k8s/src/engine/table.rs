@@ -36,6 +36,8 @@ pub struct Attempt {
     pub node: Option<String>,
     /// Since when its launcher is silent; `None` while it is connected.
     pub silent_since: Option<Instant>,
+    /// What the scheduler said of its pod before a node was removed: it is outdated until the scheduler says something else.
+    pub outdated: Option<String>,
     /// Whether the cluster considers its running pod unreachable.
     pub out_of_sight: bool,
     /// Why the cluster is about to end its pod: what its status says, or, until then, that the kubelet asked its launcher to
@@ -95,6 +97,7 @@ impl Attempt {
             since: Instant::now(),
             node: None,
             silent_since: Some(Instant::now()),
+            outdated: None,
             out_of_sight: false,
             disruption: None,
             refusal: None,

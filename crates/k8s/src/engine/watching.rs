@@ -19,7 +19,9 @@ use paddlecloud_core::ports::{AttemptKey, EngineEvent};
 use paddlecloud_core::scheduler::NodeChange;
 use tokio::sync::oneshot;
 
-use super::own_pods::{begin_to_settle, is_of_server, own_attempt, own_pod_changed, unknown_owner};
+use super::own_pods::{
+    begin_to_settle, is_of_server, outdate_scheduler, own_attempt, own_pod_changed, unknown_owner,
+};
 use super::pods::{self, PodView};
 use super::records::Found;
 use super::settle::PodFate;
@@ -223,6 +225,12 @@ fn announce(inner: &Inner, change: Option<NodeChange>) {
     }
 }
 
+fn node_is_gone(inner: &Inner, name: &str) {
+    let change = inner.room().remove_node(name);
+    announce(inner, change);
+    outdate_scheduler(inner, name);
+}
+
 impl Watch<Node> for NodeWatch {
     fn begin(&mut self) {
         self.seen.clear();
@@ -237,16 +245,14 @@ impl Watch<Node> for NodeWatch {
 
     fn gone(&mut self, node: &Node) {
         let inner = &self.inner;
-        let change = inner.room().remove_node(&node.name_any());
-        announce(inner, change);
+        node_is_gone(inner, &node.name_any());
     }
 
     fn complete(&mut self) {
         let inner = &self.inner;
         let known = inner.room().node_names();
         for name in known.iter().filter(|name| !self.seen.contains(*name)) {
-            let change = inner.room().remove_node(name);
-            announce(inner, change);
+            node_is_gone(inner, name);
         }
     }
 

@@ -161,11 +161,11 @@ fn can_be_done_by_reader(change: &Change<Mention>) -> bool {
     }
 }
 
-/// Prepends the reason why a job was queued again.
+/// Prepends the reason why a job was queued again, and when: the nodes may have changed since.
 fn with_history(job: &Job, reason: String) -> String {
     match job.withdrawn {
         0 => reason,
-        _ => format!("{}; {reason}", job.message),
+        _ => format!("{} (at {:.0}); {reason}", job.message, job.changed_at),
     }
 }
 
@@ -198,9 +198,22 @@ fn waits_for(job: &Job) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::job::{News, WorkerKey};
     use paddlecloud_core::testing::samples;
 
     use super::*;
+
+    #[test]
+    fn why_a_job_was_queued_again_is_told_with_its_time() {
+        let key = WorkerKey::trainer(0);
+        let mut job = samples::starting(1, samples::spec("gang", 0, 1));
+        let full = News::NoRoom("0/2 nodes are available".into());
+        job.on_event(samples::first(key, full), samples::seconds(5));
+        assert_eq!(
+            with_history(&job, "waits for 1 core".into()),
+            "queued again: 0/2 nodes are available (at 2019-12-20T12:00:05Z); waits for 1 core"
+        );
+    }
 
     #[test]
     fn a_job_is_named_only_to_its_owner_and_to_readers_of_all_jobs() {
