@@ -139,6 +139,33 @@ impl Cluster {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// What `kubectl` says when the API server refuses a given object, or nothing if it accepts it. Nothing is created.
+    #[track_caller]
+    pub fn refusal(kubeconfig: &Path, object: &Value) -> Option<String> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), object.to_string()).expect("a file of our own");
+        let output = Command::new("kubectl")
+            .args(["create", "--dry-run=server", "-f"])
+            .arg(file.path())
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .output()
+            .expect("`kubectl` is in PATH where there is a cluster");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (!output.status.success()).then_some(said)
+    }
+
+    /// Deletes the roles and policies that an installation of the manifests made for its account.
+    pub fn delete_rights(&self, role: &str) {
+        let kinds =
+            "clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
+        let names = ["", "-users", "-namespaces", "-bindings", "-secrets", "-pods"];
+        let names = names.map(|end| format!("{role}{end}"));
+        let words = ["delete", kinds, "--ignore-not-found", "--wait=false"].into_iter();
+        let words: Vec<&str> = words.chain(names.iter().map(String::as_str)).collect();
+        self.kubectl(&words);
+    }
+
     /// Writes a kubeconfig for the same cluster that has this token and nothing else.
     #[track_caller]
     pub fn kubeconfig_with_token(&self, file: &Path, token: &str) -> PathBuf {

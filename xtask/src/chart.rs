@@ -28,8 +28,9 @@ const RENDER: [&str; 7] = [
 ];
 
 /// Values that the committed manifests do not use; each must render.
-const VARIANTS: [&[&str]; 6] = [
+const VARIANTS: [&[&str]; 7] = [
     &["--set", "storage.claim=files,storage.hostPath="],
+    &["--set", "storage.nfs.server=files,storage.nfs.path=/export"],
     &["--set", "data.claim=data,nodeSelector=null"],
     &["--set", "admin=ada@example.org,users={bob},tlsSecret=tls"],
     &["--set", "kubernetes.placement=kueue,settings.logs.keep=1G"],
@@ -38,7 +39,7 @@ const VARIANTS: [&[&str]; 6] = [
 ];
 
 /// Values that the chart refuses, and what it says then.
-const REFUSALS: [(&str, &str); 5] = [
+const REFUSALS: [(&str, &str); 6] = [
     (
         "nodeSelector=null",
         "set `nodeSelector` to that node, or `data.claim`",
@@ -50,6 +51,10 @@ const REFUSALS: [(&str, &str); 5] = [
     ),
     ("admin=a,settings.users={}", "`settings.users` cannot be set"),
     ("kubernetes.link.address=a", "`kubernetes.link` cannot be set"),
+    (
+        "kubernetes.namespace_role=a",
+        "`kubernetes.namespace_role` cannot be set",
+    ),
 ];
 
 pub fn check(workspace: &Workspace, steps: &mut Steps) {

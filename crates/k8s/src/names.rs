@@ -12,6 +12,8 @@ const PREFIX: &str = "cloud.paddlepaddle.org";
 
 /// The server that created an object: two servers in one cluster ignore each other's objects.
 pub const SERVER: &str = "cloud.paddlepaddle.org/server";
+/// The ClusterRole that the server has bound in a namespace of its own. Admission lets its account bind it nowhere else.
+pub const NAMESPACE_ROLE: &str = "cloud.paddlepaddle.org/namespace-role";
 pub const RUN: &str = "cloud.paddlepaddle.org/run";
 pub(crate) const ROLE: &str = "cloud.paddlepaddle.org/role";
 pub(crate) const INDEX: &str = "cloud.paddlepaddle.org/index";

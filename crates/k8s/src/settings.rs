@@ -23,6 +23,9 @@ pub struct Settings {
     pub identity: PodIdentity,
     pub pods: PodSettings,
     pub namespaces: Namespaces,
+    /// The ClusterRole that this server binds to its own account in every namespace that it creates. `None`: the account
+    /// has its rights there already.
+    pub namespace_role: Option<String>,
     pub placement: Placement,
 }
 

@@ -1,5 +1,6 @@
 //! Calls to the API server. Objects are created and deleted; only quotas are changed. Each call may be repeated.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ const CALLS_AT_ONCE: usize = 64;
 /// How long the cluster may take to delete what belonged to a deleted owner.
 const LEFTOVER_LIMIT: Duration = Duration::from_secs(30);
 const LEFTOVER_PAUSE: Duration = Duration::from_millis(100);
+/// How long it may take until every API server knows a new binding; each of several follows the store by itself.
+const BINDING_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Most bytes that are read of what a kubelet has of a container's output; kubelets rotate at 10 MiB.
@@ -155,6 +158,8 @@ pub struct Cluster {
     calls: Arc<Semaphore>,
     /// Why the latest call got no decision; `None` if it got one.
     undecided: Arc<Mutex<Option<String>>>,
+    /// Namespaces in which this server was bound to its role, and when; only new bindings.
+    bound: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 impl Cluster {
@@ -164,6 +169,7 @@ impl Cluster {
             patience,
             calls: Arc::new(Semaphore::new(CALLS_AT_ONCE)),
             undecided: Arc::default(),
+            bound: Arc::default(),
         }
     }
 
@@ -192,7 +198,8 @@ impl Cluster {
         let name = object.name_any();
         let until = Instant::now() + LEFTOVER_LIMIT;
         loop {
-            let exists = match self.patiently(|| api.create(&params, object)).await {
+            let creating = self.once_bound(&namespace, || api.create(&params, object));
+            let exists = match creating.await {
                 Err(error @ CallError::Refused { code: 409, .. }) => error,
                 other => return other,
             };
@@ -222,7 +229,8 @@ impl Cluster {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, kind);
         let params = PostParams::default();
-        there_is_fine(self.patiently(|| api.create(&params, object)).await.map(drop))
+        let creating = self.once_bound(&namespace, || api.create(&params, object));
+        there_is_fine(creating.await.map(drop))
     }
 
     /// Finds an object of such a kind, without retries.
@@ -247,10 +255,12 @@ impl Cluster {
                     Err(error) if error.is_there_already() => self.check_namespace(&tenant.namespace).await?,
                     other => other.map(drop)?,
                 }
+                self.bind(tenant).await?;
                 there_is_fine(self.post(&tenant.quota).await)?;
             }
             other => {
                 other?;
+                self.bind(tenant).await?;
                 match self.change_quota(&tenant.quota).await {
                     Err(error) if error.is_missing() => there_is_fine(self.post(&tenant.quota).await)?,
                     other => other?,
@@ -261,10 +271,59 @@ impl Cluster {
         there_is_fine(self.post(&tenant.network).await)
     }
 
+    /// Gives this server its rights in a user's namespace, if the namespace exists and is its own.
+    pub async fn bind_existing(&self, tenant: &Tenant) -> Result<(), CallError> {
+        match self.check_namespace(&tenant.namespace).await {
+            Ok(()) => self.bind(tenant).await,
+            Err(CallError::ForeignNamespace { .. }) => Ok(()),
+            Err(error) if error.is_missing() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn bind(&self, tenant: &Tenant) -> Result<(), CallError> {
+        let Some(binding) = &tenant.binding else {
+            return Ok(());
+        };
+        match self.post(binding).await {
+            Err(error) if error.is_there_already() => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                let mut bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+                bound.retain(|_, since| since.elapsed() < BINDING_LIMIT);
+                bound.insert(tenant.namespace.name_any(), Instant::now());
+                Ok(())
+            }
+        }
+    }
+
+    /// Repeats a call that is refused because the API server does not know a new binding yet.
+    async fn once_bound<T, F>(&self, namespace: &str, call: impl Fn() -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        let is_new = || {
+            let bound = self.bound.lock().unwrap_or_else(PoisonError::into_inner);
+            let since = bound.get(namespace);
+            since.is_some_and(|since| since.elapsed() < BINDING_LIMIT)
+        };
+        loop {
+            match self.patiently(&call).await {
+                Err(error) if error.lacking_right().is_some() && is_new() => {
+                    tokio::time::sleep(LEFTOVER_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Updates the quota of a user's namespace. A missing namespace is created with its quota by the first job.
     pub async fn follow_quota(&self, tenant: &Tenant) -> Result<(), CallError> {
         let changed = match self.check_namespace(&tenant.namespace).await {
-            Ok(()) => self.change_quota(&tenant.quota).await,
+            Ok(()) => {
+                self.bind(tenant).await?;
+                self.change_quota(&tenant.quota).await
+            }
             Err(error) => Err(error),
         };
         match changed {
@@ -300,7 +359,7 @@ impl Cluster {
         }
         let patch = Patch::Merge(json!({"spec": {"hard": limits}}));
         let params = PatchParams::default();
-        self.patiently(|| api.patch(FENCE, &params, &patch))
+        self.once_bound(&namespace, || api.patch(FENCE, &params, &patch))
             .await
             .map(drop)
     }
@@ -317,7 +376,8 @@ impl Cluster {
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
         let params = PostParams::default();
-        self.patiently(|| api.create(&params, object)).await.map(drop)
+        let creating = self.once_bound(&namespace, || api.create(&params, object));
+        creating.await.map(drop)
     }
 
     /// The events of a pod, the latest last, each with its reason and message.

@@ -59,6 +59,7 @@ fn settings() -> Settings {
         pods: PodSettings::default(),
         sub_path: String::new(),
         namespaces: Namespaces::PerUser,
+        namespace_role: None,
         placement: Placement::Pinned,
     }
 }
@@ -148,7 +149,7 @@ impl Server {
         // Nothing listens there: these tests need no API server.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let client = kube::Client::try_from(nowhere).unwrap();
-        let inner = Arc::new(Inner::open(&options, client).unwrap());
+        let inner = Arc::new(Inner::open(&options, client, None).unwrap());
         let tasks = Tasks::default();
         let LinkSettings { listener, tls, .. } = options.link;
         tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));

@@ -41,7 +41,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::link::{self, LinkSettings};
-use crate::render;
+use crate::render::{self, tenancy::Grant};
 use crate::settings::{Limits, Namespaces, Settings};
 use cluster::Cluster;
 use made::Turn;
@@ -121,6 +121,8 @@ pub(crate) struct Inner {
     limits: Limits,
     accounts: Arc<dyn Accounts>,
     cluster: Cluster,
+    /// The rights that this server gives itself in the namespaces that it creates.
+    grant: Option<Grant>,
     records: Records,
     logs: Arc<dyn LogStore>,
     certificate: String,
@@ -144,8 +146,10 @@ impl KubernetesEngine {
     pub async fn start(options: Options) -> Result<KubernetesEngine, StartError> {
         mark_tree(&options.storage, &options.settings.server).map_err(StartError::Mark)?;
         let client = watching::client(options.kubeconfig.as_deref()).await?;
-        let inner = Arc::new(Inner::open(&options, client.clone())?);
+        let grant = tenants::grant(&options.settings, &client).await?;
+        let inner = Arc::new(Inner::open(&options, client.clone(), grant)?);
         inner.take_up_records().await?;
+        tenants::bind_recorded(&inner).await;
         let tasks = Tasks::default();
         watching::start(&inner, client, &tasks).await?;
         let LinkSettings { listener, tls, .. } = options.link;
@@ -168,7 +172,7 @@ fn mark_tree(storage: &Path, server: &str) -> std::io::Result<()> {
 
 impl Inner {
     /// Knows no attempt and nothing of the cluster yet.
-    fn open(options: &Options, client: kube::Client) -> Result<Inner, StartError> {
+    fn open(options: &Options, client: kube::Client, grant: Option<Grant>) -> Result<Inner, StartError> {
         let (events, incoming) = mpsc::unbounded_channel();
         let room = match options.settings.pins() {
             true => Room::new(options.settings.pods.clone()),
@@ -182,6 +186,7 @@ impl Inner {
             log_limits: options.log_limits,
             log_copy: options.log_copy,
             cluster: Cluster::new(client, options.limits.api_server),
+            grant,
             limits: options.limits,
             accounts: Arc::clone(&options.accounts),
             records: Records::open(&options.data)?,

@@ -154,6 +154,15 @@ where
     }
 }
 
+/// The reply to a question that every account may ask.
+pub async fn answer<T>(what: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, StartError> {
+    match tokio::time::timeout(FIRST_ANSWER, asked).await {
+        Ok(Ok(reply)) => Ok(reply),
+        Ok(Err(error)) => Err(StartError::Unreachable(format!("{what}: {}", chain(&error)))),
+        Err(_) => Err(StartError::Unreachable(format!("{what}: no answer within 30 s"))),
+    }
+}
+
 /// Receives the changes of one kind of object.
 trait Watch<K> {
     fn begin(&mut self);

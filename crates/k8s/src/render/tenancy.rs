@@ -1,4 +1,4 @@
-//! Renders a user's namespace and its limits: quota, limit range and network policies. Pure.
+//! Renders a user's namespace, the server's rights in it, and its limits: quota, limit range and network policies. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer,
     NetworkPolicyPort, NetworkPolicySpec,
 };
+use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -27,19 +28,84 @@ const USUAL_MEMORY: &str = "1Gi";
 
 const DNS_PORT: i32 = 53;
 
+/// Digits that distinguish bindings of different roles and accounts.
+const MARK: usize = 8;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The rights that the server gives itself in the namespaces that it creates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    /// A ClusterRole.
+    pub role: String,
+    /// The server's account.
+    pub account: Subject,
+}
+
+impl Grant {
+    /// The grant of a role to the user of this name, as the API server names it.
+    pub fn new(role: &str, user: &str) -> Grant {
+        let service = user.strip_prefix("system:serviceaccount:");
+        let account = match service.and_then(|rest| rest.split_once(':')) {
+            Some((namespace, name)) => Subject {
+                kind: "ServiceAccount".to_owned(),
+                name: name.to_owned(),
+                namespace: Some(namespace.to_owned()),
+                api_group: None,
+            },
+            None => Subject {
+                kind: "User".to_owned(),
+                name: user.to_owned(),
+                namespace: None,
+                api_group: Some(RBAC.to_owned()),
+            },
+        };
+        Grant {
+            role: role.to_owned(),
+            account,
+        }
+    }
+
+    /// The binding in a namespace. A binding cannot be changed, so each role and account has one of its own.
+    fn binding(&self, namespace: &str) -> RoleBinding {
+        let Subject {
+            name,
+            namespace: home,
+            ..
+        } = &self.account;
+        let whole = format!("{}/{}/{name}", self.role, home.as_deref().unwrap_or_default());
+        let mark = &blake3::hash(whole.as_bytes()).to_hex()[..MARK];
+        RoleBinding {
+            metadata: ObjectMeta {
+                name: Some(format!("{FENCE}-{mark}")),
+                ..fence(namespace)
+            },
+            role_ref: RoleRef {
+                api_group: RBAC.to_owned(),
+                kind: "ClusterRole".to_owned(),
+                name: self.role.clone(),
+            },
+            subjects: Some(vec![self.account.clone()]),
+        }
+    }
+}
+
 /// All objects that a user has before the first job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tenant {
     pub namespace: Namespace,
+    /// The server's own rights there; `None` if it has them in every namespace.
+    pub binding: Option<RoleBinding>,
     pub quota: ResourceQuota,
     pub limits: LimitRange,
     pub network: NetworkPolicy,
 }
 
-/// The namespace with this name and its fences.
-pub fn tenant(settings: &Settings, name: &str, quota: &Quota) -> Tenant {
+/// The namespace with this name, the server's rights in it, and its fences.
+pub fn tenant(settings: &Settings, grant: Option<&Grant>, name: &str, quota: &Quota) -> Tenant {
     Tenant {
         namespace: namespace(name, settings),
+        binding: grant.map(|grant| grant.binding(name)),
         quota: ResourceQuota {
             metadata: fence(name),
             spec: Some(ResourceQuotaSpec {
@@ -75,6 +141,9 @@ fn namespace(name: &str, settings: &Settings) -> Namespace {
     let mut labels = managed();
     labels.insert("pod-security.kubernetes.io/enforce".to_owned(), level);
     labels.insert(names::SERVER.to_owned(), settings.server.clone());
+    if let Some(role) = &settings.namespace_role {
+        labels.insert(names::NAMESPACE_ROLE.to_owned(), role.clone());
+    }
     Namespace {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),

@@ -1,5 +1,6 @@
 //! Compares all objects of a run with snapshots.
 
+use paddlecloud_core::scheduler::Quota;
 use paddlecloud_core::spec::{JobSpec, SecretRef};
 use paddlecloud_core::testing::samples;
 
@@ -17,6 +18,7 @@ fn settings() -> Settings {
         pods: PodSettings::default(),
         sub_path: String::new(),
         namespaces: Namespaces::PerUser,
+        namespace_role: None,
         placement: Placement::Pinned,
     }
 }
@@ -189,13 +191,13 @@ fn a_pod_needs_an_image() {
 
 #[test]
 fn a_user_has_a_namespace_with_quota_limits_and_network_policy() {
-    let quota = paddlecloud_core::scheduler::Quota {
+    let quota = Quota {
         cpu: Some(paddlecloud_core::quantity::Cpu::millis(8000)),
         memory: Some(paddlecloud_core::quantity::Bytes::mib(1024)),
         gpu: Some(2),
-        ..paddlecloud_core::scheduler::Quota::default()
+        ..Quota::default()
     };
-    let tenant = tenancy::tenant(&settings(), "ada", &quota);
+    let tenant = tenancy::tenant(&settings(), None, "ada", &quota);
     let all = [
         yaml(&tenant.namespace),
         yaml(&tenant.quota),
@@ -206,6 +208,30 @@ fn a_user_has_a_namespace_with_quota_limits_and_network_policy() {
     let job = job();
     let network = tenancy::run_network(&settings(), &job, "ada", owner_reference(&job, "0b0e")).unwrap();
     insta::assert_snapshot!("workers_of_a_run_reach_each_other", yaml(&network));
+}
+
+#[test]
+fn the_server_binds_its_role_to_its_own_account() {
+    let settings = Settings {
+        namespace_role: Some("paddlecloud-users".into()),
+        ..settings()
+    };
+    let binding = |user: &str| {
+        let grant = tenancy::Grant::new("paddlecloud-users", user);
+        let tenant = tenancy::tenant(&settings, Some(&grant), "ada", &Quota::default());
+        let labels = tenant.namespace.metadata.labels.unwrap();
+        assert_eq!(labels[names::NAMESPACE_ROLE], "paddlecloud-users");
+        tenant.binding.unwrap()
+    };
+    let account = binding("system:serviceaccount:paddlecloud:server");
+    insta::assert_snapshot!(yaml(&account));
+    let person = binding("ada@example.org");
+    assert_ne!(person.metadata.name, account.metadata.name);
+    let subject = &person.subjects.unwrap()[0];
+    assert_eq!(
+        (subject.kind.as_str(), subject.name.as_str()),
+        ("User", "ada@example.org")
+    );
 }
 
 #[test]

@@ -13,6 +13,9 @@ use serde::{Deserialize, Deserializer};
 
 use super::{ConfigError, User};
 
+/// Most characters of a label's value.
+const LONGEST_LABEL: usize = 63;
+
 /// How this server reaches its cluster, and the settings of its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubernetesConfig {
@@ -27,6 +30,8 @@ pub struct KubernetesConfig {
     pub sub_path: String,
     pub pods: PodSettings,
     pub namespaces: Namespaces,
+    /// The ClusterRole that the server binds to its own account in each namespace that it creates.
+    pub namespace_role: Option<String>,
     pub placement: Placement,
     pub limits: Limits,
     /// How long a running job may lack a worker while other jobs need its room; `None`: for ever.
@@ -52,6 +57,7 @@ pub(super) struct KubernetesEntry {
     annotations: BTreeMap<String, String>,
     /// By user; `*` is for all others.
     namespaces: Option<BTreeMap<String, String>>,
+    namespace_role: Option<String>,
     #[serde(default)]
     placement: PlacementEntry,
     queue: Option<String>,
@@ -172,6 +178,7 @@ impl KubernetesEntry {
                 disruptions: self.disruption_limit.unwrap_or(usual.disruptions),
             },
             recovery: self.recovery_limit.map_or(Some(RECOVERY_LIMIT), |limit| limit.0),
+            namespace_role: namespace_role(self.namespace_role, self.namespaces.is_some(), path)?,
             namespaces: namespaces(self.namespaces, users, path)?,
             placement,
             sub_path: sub_path(&self.volume.sub_path, path)?,
@@ -224,6 +231,36 @@ fn namespaces(
             Err(ConfigError::in_file(path, problem).with_hint("add the user, or `\"*\"` for everybody else"))
         }
         _ => Ok(Namespaces::Given(given)),
+    }
+}
+
+/// The role's name is also the value of a label.
+fn namespace_role(
+    role: Option<String>,
+    namespaces_are_given: bool,
+    path: &Path,
+) -> Result<Option<String>, ConfigError> {
+    let Some(role) = role else { return Ok(None) };
+    if namespaces_are_given {
+        let problem = "`kubernetes.namespace_role` is for servers that create namespaces, not for `kubernetes.namespaces`";
+        return Err(ConfigError::in_file(path, problem)
+            .with_hint("leave it out, and bind the role in the given namespaces yourself"));
+    }
+    let is_alphanumeric = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    match role.len() <= LONGEST_LABEL
+        && role.chars().all(allowed)
+        && is_alphanumeric(role.chars().next())
+        && is_alphanumeric(role.chars().last())
+    {
+        true => Ok(Some(role)),
+        false => {
+            let problem = format!(
+                "`kubernetes.namespace_role` must be the name of a ClusterRole with at most {LONGEST_LABEL} letters, \
+                 digits, `-`, `.` and `_`, not `{role}`"
+            );
+            Err(ConfigError::in_file(path, problem))
+        }
     }
 }
 

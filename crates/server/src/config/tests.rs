@@ -327,6 +327,10 @@ fn mistakes_about_a_cluster_are_explained() {
         refused(&format!(
             "{CLUSTER}{link}  volume: {{claim: pfs, sub_path: a/../..}}\n"
         )),
+        refused(&format!(
+            "{CLUSTER}{link}{volume}  namespaces: {{\"*\": team}}\n  namespace_role: users\n"
+        )),
+        refused(&format!("{CLUSTER}{link}{volume}  namespace_role: system:admin\n")),
     ];
     insta::assert_snapshot!(texts.join("\n"), @r#"
     /etc/paddlecloud/server.yaml: `engine: kubernetes` needs the section `kubernetes`
@@ -347,5 +351,8 @@ fn mistakes_about_a_cluster_are_explained() {
     /etc/paddlecloud/server.yaml: user `a` has no namespace in `kubernetes.namespaces`
       hint: add the user, or `"*"` for everybody else
     /etc/paddlecloud/server.yaml: `kubernetes.volume.sub_path` must stay in the volume, not `a/../..`
+    /etc/paddlecloud/server.yaml: `kubernetes.namespace_role` is for servers that create namespaces, not for `kubernetes.namespaces`
+      hint: leave it out, and bind the role in the given namespaces yourself
+    /etc/paddlecloud/server.yaml: `kubernetes.namespace_role` must be the name of a ClusterRole with at most 63 letters, digits, `-`, `.` and `_`, not `system:admin`
     "#);
 }

@@ -94,6 +94,7 @@ pub async fn start(
             pods: kubernetes.pods.clone(),
             sub_path: kubernetes.sub_path.clone(),
             namespaces: kubernetes.namespaces.clone(),
+            namespace_role: kubernetes.namespace_role.clone(),
             placement: kubernetes.placement.clone(),
         },
         kubeconfig: kubernetes.kubeconfig.clone(),

@@ -247,6 +247,7 @@ impl ClusterBench {
             pods: PodSettings::default(),
             sub_path: String::new(),
             namespaces,
+            namespace_role: None,
             placement: Placement::Pinned,
         }
     }

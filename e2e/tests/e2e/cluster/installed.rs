@@ -96,6 +96,14 @@ impl Installed {
                 &format!("namespace: {}", self.namespace),
             ),
             (
+                "serviceaccount:paddlecloud:",
+                &format!("serviceaccount:{}:", self.namespace),
+            ),
+            (
+                "s.?namespace.orValue(\"\") == \"paddlecloud\"",
+                &format!("s.?namespace.orValue(\"\") == \"{}\"", self.namespace),
+            ),
+            (
                 "paddlecloud.paddlecloud.svc",
                 &format!("paddlecloud.{}.svc", self.namespace),
             ),
@@ -202,12 +210,8 @@ impl Drop for Installed {
         let namespace = self.namespace.as_str();
         let [first, second] = self.users.each_ref().map(String::as_str);
         let gone = ["--ignore-not-found", "--wait=false"];
+        self.cluster.delete_rights(&format!("{namespace}-paddlecloud"));
         for words in [
-            [
-                "delete",
-                "clusterrole,clusterrolebinding",
-                &format!("{namespace}-paddlecloud"),
-            ],
             ["delete", "namespace", namespace],
             ["delete", "namespace", first],
             ["delete", "namespace", second],

@@ -1,11 +1,14 @@
-//! The rights in the manifests are those that the server uses: no call without a right, no right without a call.
+//! The rights in the manifests are those that the server uses: no call without a right, no right without a call. Admission
+//! lets the server's account create nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 
 use e2e::api_proxy::{ApiProxy, Fault};
 use e2e::cluster::{Cluster, ClusterServer, Difference};
 use e2e::{TestEnvironment, wait_until};
+use serde_json::{Value, json};
 
 use super::nodes::{kill, processes_with};
 
@@ -34,6 +37,7 @@ fn granted() -> BTreeSet<String> {
                         all.extend(list.iter().map(|verb| format!("{verb} {kind}")));
                     }
                 }
+                "resourceNames" => {}
                 other => panic!("a role has {other:?}"),
             }
         }
@@ -56,6 +60,8 @@ fn needed(call: &str) -> Option<String> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, parts) = match parts.as_slice() {
         ["api", _, rest @ ..] => ("", rest),
+        // Every account may ask for its own name.
+        ["apis", "authentication.k8s.io", ..] => return None,
         ["apis", group, _, rest @ ..] => (*group, rest),
         _ => return None,
     };
@@ -90,7 +96,8 @@ fn start() -> Option<(TestEnvironment, ApiProxy, ClusterServer)> {
     let proxy = ApiProxy::start(&cluster);
     let server = ClusterServer::start_with(&mut env, &cluster, |server| Difference {
         kubeconfig: Some(proxy.kubeconfig(&server.path("proxy.conf"))),
-        kubernetes: "  seat_limit: 15s\n  lost_limit: 15s\n  trouble_limit: 8s\n".to_owned(),
+        kubernetes: "  seat_limit: 15s\n  lost_limit: 15s\n  trouble_limit: 8s\n  namespace_role: users\n"
+            .to_owned(),
         ..Difference::default()
     });
     server.configure(&env, 0);
@@ -166,7 +173,10 @@ fn every_right_is_used_and_every_call_has_a_right() {
     server.wait_until_empty(0);
 
     let calls = [proxy.calls(), proxy.watches()].concat();
-    let used: BTreeSet<String> = calls.iter().filter_map(|call| needed(call)).collect();
+    let mut used: BTreeSet<String> = calls.iter().filter_map(|call| needed(call)).collect();
+    if used.contains("create rolebindings.rbac.authorization.k8s.io") {
+        used.insert("bind clusterroles.rbac.authorization.k8s.io".to_owned());
+    }
     let granted = granted();
     let lacking: Vec<&String> = used.difference(&granted).collect();
     assert!(lacking.is_empty(), "calls without a right: {lacking:#?}");
@@ -211,4 +221,241 @@ fn a_lost_right_is_named_until_it_is_granted_again() {
     proxy.strike(Fault::Forbidden, 0);
     env.wait_for_status("slow", "Killed");
     server.wait_until_empty(0);
+}
+
+/// The account of the manifests with its roles and policies; deleted when dropped.
+struct Account {
+    cluster: Cluster,
+    /// Of the account.
+    namespace: String,
+    role: String,
+    kubeconfig: PathBuf,
+}
+
+impl Account {
+    /// Applies that part of the manifests, for a server outside the cluster.
+    fn install(cluster: &Cluster, server: &ClusterServer) -> Account {
+        let namespace = format!("rights-{}", server.namespace(0));
+        let role = format!("{namespace}-paddlecloud");
+        let storage = server.path("storage").display().to_string();
+        let mut text = MANIFESTS.to_owned();
+        for (from, to) in [
+            ("paddlecloud-paddlecloud", role.clone()),
+            ("namespace: paddlecloud", format!("namespace: {namespace}")),
+            (
+                "serviceaccount:paddlecloud:",
+                format!("serviceaccount:{namespace}:"),
+            ),
+            (
+                "s.?namespace.orValue(\"\") == \"paddlecloud\"",
+                format!("s.?namespace.orValue(\"\") == \"{namespace}\""),
+            ),
+            ("/srv/paddlecloud", storage),
+        ] {
+            assert!(text.contains(from), "no {from:?} in the manifests");
+            text = text.replace(from, &to);
+        }
+        let file = server.path("rights.yaml");
+        fs::write(&file, text).expect("a file in the server's folder");
+        cluster.kubectl(&["create", "namespace", &namespace]);
+        let account = Account {
+            cluster: cluster.clone(),
+            kubeconfig: server.path("token.conf"),
+            namespace,
+            role,
+        };
+        let file = file.to_str().expect("a plain name");
+        cluster.kubectl(&["apply", "-f", file, "-l", "app.kubernetes.io/component=rights"]);
+        let token = cluster.kubectl(&["create", "token", "paddlecloud", "-n", &account.namespace]);
+        cluster.kubeconfig_with_token(&account.kubeconfig, token.trim());
+        account
+    }
+
+    /// Waits until the API server refuses this object with these words: it learns of a new policy after a moment.
+    #[track_caller]
+    fn may_not_create(&self, object: &Value, words: &str) {
+        let mut before = None;
+        wait_until(&format!("a refusal with {words:?}: {object}"), || {
+            let said = Cluster::refusal(&self.kubeconfig, object);
+            if said != before {
+                eprintln!("the API server says {said:?}");
+            }
+            before = said;
+            before.as_ref()?.contains(words).then_some(())
+        });
+    }
+
+    fn binding(&self, namespace: &str, role: &str, subject: Value) -> Value {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "stolen", "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        })
+    }
+
+    fn own(&self) -> Value {
+        json!({"kind": "ServiceAccount", "name": "paddlecloud", "namespace": self.namespace})
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.cluster.delete_rights(&self.role);
+        let words = [
+            "delete",
+            "namespace",
+            &self.namespace,
+            "--ignore-not-found",
+            "--wait=false",
+        ];
+        self.cluster.kubectl(&words);
+    }
+}
+
+fn secret(namespace: &str, kind: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": kind,
+        "metadata": {"name": "stolen", "namespace": namespace, "annotations": {"kubernetes.io/service-account.name": "default"}},
+    })
+}
+
+/// A pod of the server, as it was created, under another name.
+fn copy_of(pod: &Value) -> Value {
+    let mut spec = pod["spec"].clone();
+    spec.as_object_mut().expect("it is an object").remove("nodeName");
+    let metadata = json!({"name": "stolen", "namespace": pod["metadata"]["namespace"]});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+#[test]
+fn an_upgraded_server_gets_its_rights_and_its_account_no_others() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let mut server = ClusterServer::start(&mut env, &cluster, "");
+    let package = env.package("rights").file("train.sh", "echo begun\nsleep 600\n");
+    let small = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "50m",
+        "-memory",
+        "32Mi",
+        "-pservers",
+        "0",
+    ];
+    server.configure(&env, 0);
+    env.submit("early", &package, &small);
+    begins(&env, "early");
+
+    // From now on the server has the account of the manifests.
+    server.crash();
+    let account = Account::install(&cluster, &server);
+    let token = fs::read(&account.kubeconfig).unwrap();
+    fs::write(server.path("kubeconfig"), token).unwrap();
+    let config = fs::read_to_string(server.path("config.yaml")).unwrap();
+    let role = format!("kubernetes:\n  namespace_role: {}-users\n", account.role);
+    let config = config.replacen("kubernetes:\n", &role, 1);
+    fs::write(server.path("config.yaml"), config).unwrap();
+    server.revive(&env);
+    server.configure(&env, 0);
+    env.paddlectl(&["kill", "early"]).ok();
+    env.wait_for_status("early", "Killed");
+    server.wait_until_empty(0);
+    server.configure(&env, 1);
+    env.submit("late", &package, &[&small[..], &["-parallelism", "2"]].concat());
+    begins(&env, "late");
+
+    let (own, system) = (server.namespace(1), "kube-system");
+    let users = format!("{}-users", account.role);
+    let only_there = "binds roles only in namespaces for users";
+    account.may_not_create(&account.binding(system, &users, account.own()), only_there);
+    let other = json!({"kind": "ServiceAccount", "name": "default", "namespace": own});
+    let to_itself = "and only to itself";
+    account.may_not_create(&account.binding(own, &users, other), to_itself);
+    account.may_not_create(&account.binding(own, "cluster-admin", account.own()), "forbidden");
+    account.may_not_create(&secret(system, "Opaque"), "cannot create resource \"secrets\"");
+    let token = "kubernetes.io/service-account-token";
+    account.may_not_create(&secret(own, token), "creates only Secrets of runs");
+    let labels = json!({"cloud.paddlepaddle.org/server": "another"});
+    let metadata = json!({"name": "stolen", "labels": labels});
+    let foreign = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    account.may_not_create(&foreign, "creates only namespaces for users");
+
+    let pods = cluster.objects("pods", own);
+    let good = copy_of(&pods[0]);
+    assert_eq!(
+        Cluster::refusal(&account.kubeconfig, &good),
+        None,
+        "as the server makes it"
+    );
+    let changed = |pointer: &str, value: Value| {
+        let mut pod = good.clone();
+        match pod.pointer_mut(pointer) {
+            Some(place) => *place = value,
+            None => {
+                let (parent, name) = pointer.rsplit_once('/').expect("a path");
+                pod.pointer_mut(parent).expect("it is there")[name] = value;
+            }
+        }
+        pod
+    };
+    account.may_not_create(
+        &changed("/metadata/namespace", json!(system)),
+        "cannot create resource \"pods\"",
+    );
+    let privileges = "gives containers no privileges";
+    let container = "/spec/containers/0/securityContext";
+    let capabilities = json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]});
+    for (field, value) in [
+        ("privileged", json!(true)),
+        ("allowPrivilegeEscalation", json!(true)),
+        ("capabilities", capabilities),
+        ("runAsUser", json!(0)),
+    ] {
+        account.may_not_create(&changed(&format!("{container}/{field}"), value), privileges);
+    }
+    let first = "/spec/initContainers/0/securityContext";
+    account.may_not_create(&changed(&format!("{first}/runAsUser"), json!(0)), privileges);
+    let node = "see nothing of their node";
+    for (field, value) in [
+        ("hostNetwork", json!(true)),
+        ("hostPID", json!(true)),
+        ("nodeName", json!("node1")),
+        ("priorityClassName", json!("system-node-critical")),
+        ("securityContext", json!({})),
+        ("securityContext/runAsUser", json!(0)),
+    ] {
+        let mut pod = changed(&format!("/spec/{field}"), value);
+        if field == "priorityClassName" {
+            pod["spec"].as_object_mut().unwrap().remove("priority");
+        }
+        account.may_not_create(&pod, node);
+    }
+    let volumes = good["spec"]["volumes"].as_array().unwrap();
+    let tree = volumes
+        .iter()
+        .position(|volume| volume["hostPath"].is_object())
+        .unwrap();
+    let mounts = "mounts only the tree";
+    for path in ["/", "/etc", "/var/lib/kubelet"] {
+        let pointer = format!("/spec/volumes/{tree}/hostPath/path");
+        account.may_not_create(&changed(&pointer, json!(path)), mounts);
+    }
+    let token = json!({"sources": [{"serviceAccountToken": {"path": "token"}}]});
+    let volume = json!({"name": "pfs", "projected": token});
+    account.may_not_create(&changed(&format!("/spec/volumes/{tree}"), volume), mounts);
+    let automount = changed("/spec/automountServiceAccountToken", json!(true));
+    account.may_not_create(&automount, "without an account of their own");
+
+    let warnings = "jsonpath={.items[*].status.typeChecking.expressionWarnings}";
+    let policies = ["get", "validatingadmissionpolicies", "-o", warnings];
+    assert_eq!(
+        cluster.kubectl(&policies),
+        "",
+        "the API server checks the expressions"
+    );
+    env.paddlectl(&["kill", "late"]).ok();
+    env.wait_for_status("late", "Killed");
+    server.wait_until_empty(1);
 }
