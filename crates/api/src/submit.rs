@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use paddlecloud_core::duration;
 use paddlecloud_core::names::{DatacenterName, JobName, JobRef, MAX_JOB_NAME, NameError, UserName};
 use paddlecloud_core::plan::is_own_pserver;
-use paddlecloud_core::quantity::Cpu;
+use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::{self, JobSpec, Resources, SecretRef, SpecError, whole};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +48,9 @@ pub struct JobRequest {
     pub pscpu: Option<Amount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psmemory: Option<Amount>,
+    /// The most that each worker may write to the disk of its node (Kubernetes only).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Amount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,6 +115,8 @@ pub struct JobView {
     pub pservers: u32,
     pub pscpu: Amount,
     pub psmemory: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
     pub topology: Option<String>,
     pub entry: String,
     pub psentry: String,
@@ -185,6 +190,10 @@ impl JobRequest {
                 cpu: amount("pscpu", self.pscpu.as_ref(), defaults.pserver.cpu)?,
                 memory: amount("psmemory", self.psmemory.as_ref(), defaults.pserver.memory)?,
                 gpu: 0,
+            },
+            disk: match &self.disk {
+                Some(disk) => Some(amount("disk", Some(disk), Bytes::mib(0))?),
+                None => None,
             },
             entry: self.entry.clone().unwrap_or(defaults.entry),
             ps_ports: count("psports", self.psports, &spec::PS_PORTS, ps_ports)?,
@@ -288,6 +297,7 @@ impl JobView {
             pservers: spec.pservers,
             pscpu: cores(spec.pserver.cpu),
             psmemory: spec.pserver.memory.to_string(),
+            disk: spec.disk.map(|disk| disk.to_string()),
             topology: spec.topology.clone(),
             entry: spec.entry.clone(),
             psentry: spec.ps_entry.clone(),

@@ -29,6 +29,8 @@ pub const MAX_ENVS: usize = 512 << 10;
 const MAX_COMMENT: usize = 200;
 /// Less memory than this is not enough for a shell.
 const LEAST_MEMORY: Bytes = Bytes::mib(1);
+/// A pod that may write less has no room for its launcher.
+const LEAST_DISK: Bytes = Bytes::mib(256);
 /// The command of a trainer if none is given, as in the client design.
 pub const DEFAULT_ENTRY: &str = "paddle train";
 /// The command of a parameter server if none is given.
@@ -105,6 +107,9 @@ pub struct JobSpec {
     pub trainer: Resources,
     pub pservers: u32,
     pub pserver: Resources,
+    /// The most that each worker may write to the disk of its node; `None`: no limit. Kubernetes only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Bytes>,
     pub entry: String,
     pub ps_entry: String,
     /// How many consecutive ports a parameter server must listen on before trainers start.
@@ -226,6 +231,7 @@ impl JobSpec {
             trainer: Resources::default(),
             pservers: 1,
             pserver: Resources::default(),
+            disk: None,
             entry: DEFAULT_ENTRY.to_owned(),
             ps_entry: DEFAULT_PS_ENTRY.to_owned(),
             ps_ports: 2,
@@ -261,6 +267,14 @@ impl JobSpec {
         }
         enough_memory("memory", self.trainer.memory)?;
         enough_memory("psmemory", self.pserver.memory)?;
+        if let Some(disk) = self.disk.filter(|disk| *disk < LEAST_DISK) {
+            let problem = format!(
+                "must be at least {}, not {}",
+                LEAST_DISK.readable(),
+                disk.readable()
+            );
+            return Err(SpecError::predicate("disk", problem));
+        }
         not_blank("entry", &self.entry)?;
         not_blank("psentry", &self.ps_entry)?;
         closed_quotes("entry", &self.entry)?;

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use paddlecloud_core::duration;
 use paddlecloud_core::job::Role;
 use paddlecloud_core::names::{DatacenterName, UserName};
+use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::{JobSpec, Resources};
 use serde_json::{Map, Value, json};
 
 use crate::names;
-use crate::render::tree;
+use crate::render::{DISK, tree};
 use crate::settings::{PodIdentity, PodSettings, Volume};
 
 /// The label that the pods of a group share with their Service.
@@ -256,7 +257,7 @@ impl<'a> Printing<'a> {
             ("name", json!("launcher")),
             ("image", json!(image)),
             ("command", json!(["/paddle", "launch", "--install", OWN])),
-            ("resources", requirements(&resources)),
+            ("resources", requirements(&resources, self.spec.disk)),
             ("securityContext", self.security()),
             ("volumeMounts", json!([{"name": "own", "mountPath": OWN}])),
         ]))
@@ -268,7 +269,7 @@ impl<'a> Printing<'a> {
             ("image", json!(self.image)),
             ("command", json!(self.command(role))),
             ("env", json!(self.environment(role))),
-            ("resources", requirements(self.resources(role))),
+            ("resources", requirements(self.resources(role), self.spec.disk)),
             ("securityContext", self.security()),
             ("volumeMounts", json!(self.mounts())),
             ("workingDir", json!(self.spec.package)),
@@ -391,22 +392,29 @@ impl<'a> Printing<'a> {
         let memory = self.resources(role).memory.as_u64().to_string();
         let mut volumes = vec![json!({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": memory}})];
         if self.settings.launcher_image.is_some() {
-            volumes.push(json!({"name": "own", "emptyDir": {}}));
+            let limit = self.spec.disk.map(|disk| disk.as_u64().to_string());
+            let folder = object([("sizeLimit", json!(limit))]);
+            volumes.push(json!({"name": "own", "emptyDir": folder}));
         }
         volumes.extend(self.settings.volume.as_ref().map(|volume| json!(tree(volume))));
         volumes
     }
 }
 
-/// Requests equal limits: a worker gets exactly the resources it was promised.
-fn requirements(resources: &Resources) -> Value {
+/// Requests equal limits: a worker gets exactly the resources it was promised. Nothing is reserved on the node's disk.
+fn requirements(resources: &Resources, disk: Option<Bytes>) -> Value {
     let gpu = (resources.gpu > 0).then(|| resources.gpu.to_string());
     let amounts = object([
         ("cpu", json!(format!("{}m", resources.cpu.as_millis()))),
         ("memory", json!(resources.memory.as_u64().to_string())),
         ("nvidia.com/gpu", json!(gpu)),
     ]);
-    json!({"requests": amounts, "limits": amounts})
+    let (mut requests, mut limits) = (amounts.clone(), amounts);
+    if let Some(disk) = disk {
+        requests[DISK] = json!("0");
+        limits[DISK] = json!(disk.as_u64().to_string());
+    }
+    json!({"requests": requests, "limits": limits})
 }
 
 fn pod_security(identity: PodIdentity) -> Value {

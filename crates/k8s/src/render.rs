@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use paddlecloud_core::job::{Job, Role, Worker};
 use paddlecloud_core::ports::RegistryLogin;
+use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::Resources;
 use serde_json::json;
 
@@ -28,6 +29,9 @@ pub use volumes::{TREE_FOLDER, TREE_MARK};
 
 /// Grace period of a pod that the cluster ends: the launcher gives its program most of it.
 const TERMINATION_GRACE: i64 = 30;
+
+/// What a container writes to the disk of its node.
+pub(crate) const DISK: &str = "ephemeral-storage";
 
 /// The certificate in an owner object; the other keys are secrets of first attempts and variables of the workers.
 const CERTIFICATE: &str = "ca.crt";
@@ -340,7 +344,7 @@ fn launcher_container(settings: &Settings, plan: &PodPlan) -> Container {
         image: Some(settings.launcher_image.clone()),
         command: Some(words(&["/paddle", "launch", "--install", volumes::OWN])),
         env: Some(vec![variable("PADDLECLOUD_TREE_MARK", &settings.server)]),
-        resources: Some(requirements(&resources)),
+        resources: Some(requirements(&resources, plan.job.spec.disk)),
         security_context: Some(security()),
         volume_mounts: Some(volumes::launcher_mounts(settings)),
         ..Container::default()
@@ -354,7 +358,7 @@ fn worker_container(settings: &Settings, plan: &PodPlan, image: &str) -> Contain
         command: Some(words(&["/paddlecloud/own/bin/paddle", "launch"])),
         env: Some(worker_variables(settings, plan)),
         image_pull_policy: plan.always_pull.then(|| "Always".to_owned()),
-        resources: Some(requirements(plan.resources())),
+        resources: Some(requirements(plan.resources(), plan.job.spec.disk)),
         security_context: Some(security()),
         volume_mounts: Some(volumes::worker_mounts(settings, plan)),
         ..Container::default()
@@ -423,8 +427,9 @@ fn pod_address() -> EnvVar {
     }
 }
 
-/// Requests equal limits: a worker gets exactly the resources it was promised.
-fn requirements(resources: &Resources) -> ResourceRequirements {
+/// Requests equal limits: a worker gets exactly the resources it was promised. Only a limit is set for what it writes to
+/// its node's disk: nothing is reserved there.
+fn requirements(resources: &Resources, disk: Option<Bytes>) -> ResourceRequirements {
     let mut amounts = BTreeMap::from([
         (
             "cpu".to_owned(),
@@ -438,9 +443,15 @@ fn requirements(resources: &Resources) -> ResourceRequirements {
     if resources.gpu > 0 {
         amounts.insert("nvidia.com/gpu".to_owned(), Quantity(resources.gpu.to_string()));
     }
+    let (mut requests, mut limits) = (amounts.clone(), amounts);
+    if let Some(disk) = disk {
+        // An omitted request would be the limit.
+        requests.insert(DISK.to_owned(), Quantity("0".to_owned()));
+        limits.insert(DISK.to_owned(), Quantity(disk.as_u64().to_string()));
+    }
     ResourceRequirements {
-        requests: Some(amounts.clone()),
-        limits: Some(amounts),
+        requests: Some(requests),
+        limits: Some(limits),
         ..ResourceRequirements::default()
     }
 }

@@ -32,6 +32,11 @@ fn malformed_amounts_are_refused() {
     refuse_submit(&["-memory", "1X"], 2, "1X");
     refuse_submit(&["-cpu", "fast"], 2, "fast");
     refuse_submit(&["-psmemory", "-5Gi"], 2, "-5Gi");
+    refuse_submit(
+        &["-disk", "1Mi"],
+        2,
+        "`-disk` must be at least 256 MiB, not 1 MiB",
+    );
 }
 
 #[test]
@@ -197,6 +202,16 @@ fn a_port_that_is_taken_on_all_addresses_is_explained() {
     assert_eq!(env.paddlectl(&["wait", "clash"]).code, Some(1));
     let why = env.paddlectl(&["why", "clash"]).ok().stdout;
     assert!(why.contains("7164"), "{why}");
+}
+
+#[test]
+fn a_disk_limit_is_only_recorded_on_one_machine() {
+    let env = TestEnvironment::new();
+    let package = good(&env);
+    let flags = ["submit", "-entry", "sh train.sh", "-disk", "300Mi", "-dry-run"];
+    env.paddlectl(&[&flags[..], &["-pservers", "0", package.arg()]].concat())
+        .ok()
+        .says("`-disk` is only recorded: this engine does not limit what workers write to its machine");
 }
 
 #[test]

@@ -119,8 +119,9 @@ fn rows(job: &JobView) -> Vec<(&'static str, String)> {
             format!("{} × {} cpu, {}{gpus}", job.parallelism, job.cpu, job.memory),
         ),
         ("pservers", servers),
-        ("entry", job.entry.clone()),
     ]);
+    rows.extend(job.disk.clone().map(|disk| ("disk", format!("{disk} each"))));
+    rows.extend([("entry", job.entry.clone())]);
     if job.pservers > 0 {
         rows.push(("psentry", job.psentry.clone()));
     }

@@ -65,6 +65,10 @@ pub struct Args {
     #[arg(long, value_name = "MEMORY")]
     pub psmemory: Option<Bytes>,
 
+    /// Most that each worker may write to the disk of its node, outside `/pfs`; on Kubernetes only [default: no limit]
+    #[arg(long, value_name = "SIZE", help_heading = "More options")]
+    pub disk: Option<Bytes>,
+
     /// Command that starts a trainer, run in the package's folder [default: `paddle train`]
     #[arg(long, value_name = "COMMAND", conflicts_with = "command")]
     pub entry: Option<String>,
@@ -184,6 +188,7 @@ impl Args {
             pservers: self.pservers,
             pscpu: self.pscpu.map(|cpu| Amount::Text(cpu.to_string())),
             psmemory: self.psmemory.map(|memory| Amount::Text(memory.to_string())),
+            disk: self.disk.map(|disk| Amount::Text(disk.to_string())),
             topology: self.topology.clone(),
             entry: submission::entry(self),
             psentry: self.psentry.clone(),

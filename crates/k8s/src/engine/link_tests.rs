@@ -376,7 +376,7 @@ async fn output_that_cannot_be_stored_is_sent_again() {
     );
 }
 
-fn exit() -> protocol::Exit {
+pub fn exit() -> protocol::Exit {
     protocol::Exit {
         ending: Ending::Code(0),
         oom: false,
@@ -417,6 +417,39 @@ async fn an_end_that_is_not_recorded_is_not_acknowledged() {
         assert_eq!(launcher.reply().await, Some(FromServer::Recorded));
         assert!(server.has_ended(&attempt));
     }
+}
+
+#[tokio::test]
+async fn an_end_for_which_the_kubelet_has_a_reason_is_not_a_disruption() {
+    let server = Server::start().await;
+    let (attempt, mut launcher) = server.launch_one().await;
+    launcher.send(&FromLauncher::Evicted).await;
+    let exit = protocol::Exit {
+        stopped: Some(true),
+        ..exit()
+    };
+    let reported = protocol::Report::Exited(exit);
+    launcher.send(&FromLauncher::Report(reported)).await;
+    launcher.send_bytes(&output(0, "x")).await;
+    assert_eq!(launcher.reply().await, Some(FromServer::Stored { offset: 1 }));
+    assert!(!server.has_ended(&attempt), "the kubelet has not said why yet");
+    let end = pods::PodEnd {
+        used_too_much: true,
+        message: Some("Evicted: it wrote too much".into()),
+        ..pods::PodEnd::default()
+    };
+    tokio::time::pause();
+    settle::settle(
+        Arc::clone(&server.inner),
+        attempt.clone(),
+        settle::PodFate::Ended(end),
+    )
+    .await;
+    let news = server.inner.table().get(&attempt).unwrap().news.clone();
+    let News::Exited(exit) = news else {
+        panic!("{news:?}");
+    };
+    assert_eq!(exit.message.as_deref(), Some("Evicted: it wrote too much"));
 }
 
 #[tokio::test]

@@ -61,6 +61,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
             }
             entry.node = node;
             entry.disruption = pods::disruption(pod).or(entry.disruption.take());
+            entry.is_deleted = pod.metadata.deletion_timestamp.is_some();
             entry.out_of_sight = pods::is_out_of_sight(pod);
             let is_outdated = |why: &String| entry.outdated.as_ref() == Some(why);
             let repeats = matches!(&view, PodView::Unseated(why) if is_outdated(why));

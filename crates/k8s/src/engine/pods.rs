@@ -46,6 +46,8 @@ pub struct PodEnd {
     pub signal: Option<i32>,
     pub out_of_memory: bool,
     pub disruption: Option<Disruption>,
+    /// Evicted because it wrote more than it may, which is its own fault.
+    pub used_too_much: bool,
     pub message: Option<String>,
 }
 
@@ -152,12 +154,14 @@ fn end(status: &PodStatus) -> PodEnd {
         Some(message) => format!("{reason}: {message}"),
         None => reason.to_owned(),
     };
+    let used_too_much = reason.is_some_and(is_the_kubelets) && exceeds_its_limit(status);
     PodEnd {
+        used_too_much,
         code: code.or(succeeded.then_some(0)),
         signal: terminated.and_then(|terminated| terminated.signal),
         out_of_memory: terminated.is_some_and(|terminated| terminated.reason.as_deref() == Some("OOMKilled")),
         disruption: reason
-            .filter(|reason| is_the_kubelets(reason) && !used_too_much(status))
+            .filter(|reason| is_the_kubelets(reason) && !used_too_much)
             .map(|reason| Disruption {
                 words: words(reason),
                 node_is_to_blame: reason != "Preempting",
@@ -172,10 +176,16 @@ fn is_the_kubelets(reason: &str) -> bool {
     BY_THE_KUBELET.contains(&reason) || reason.starts_with("OutOf")
 }
 
-/// A pod is also evicted if it fills a volume that has a limit, such as `/dev/shm`: that is its own fault.
-fn used_too_much(status: &PodStatus) -> bool {
+/// The kubelet's messages about a volume that has a limit, such as `/dev/shm`, a pod and a container.
+const OVER_ITS_LIMIT: [&str; 3] = [
+    "exceeds the limit",
+    "exceeds the total limit",
+    "exceeded its local ephemeral storage limit",
+];
+
+fn exceeds_its_limit(status: &PodStatus) -> bool {
     let message = status.message.as_deref().unwrap_or_default();
-    message.contains("exceeds the limit") || message.contains("exceeds the total limit")
+    OVER_ITS_LIMIT.iter().any(|words| message.contains(words))
 }
 
 fn unseated(status: &PodStatus) -> Option<String> {
@@ -276,6 +286,7 @@ mod tests {
     #[test]
     fn the_reason_says_whether_the_node_is_to_blame() {
         let evicted = ended(json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}));
+        assert!(!evicted.used_too_much);
         let disruption = evicted.disruption.unwrap();
         assert_eq!(disruption.words, "Evicted: low on memory");
         assert!(disruption.node_is_to_blame);
@@ -288,10 +299,15 @@ mod tests {
             let rejected = ended(json!({"phase": "Failed", "reason": reason}));
             assert!(rejected.disruption.is_some(), "{reason}");
         }
-        let message = "Usage of EmptyDir volume \"shm\" exceeds the limit \"64Mi\".";
-        let greedy = ended(json!({"phase": "Failed", "reason": "Evicted", "message": message}));
-        assert_eq!(greedy.disruption, None);
-        assert_eq!(greedy.message, Some(format!("Evicted: {message}")));
+        for message in [
+            "Usage of EmptyDir volume \"shm\" exceeds the limit \"64Mi\".",
+            "Pod ephemeral local storage usage exceeds the total limit of containers 300Mi. ",
+            "Container trainer exceeded its local ephemeral storage limit \"300Mi\". ",
+        ] {
+            let greedy = ended(json!({"phase": "Failed", "reason": "Evicted", "message": message}));
+            assert!(greedy.used_too_much && greedy.disruption.is_none(), "{message}");
+            assert_eq!(greedy.message, Some(format!("Evicted: {message}")));
+        }
         let killed = ended(json!({
             "phase": "Failed",
             "containerStatuses": container(json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})),

@@ -77,7 +77,11 @@ pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
     match recorded {
         Some(exit) => {
             let log_end = exit.final_log_offset;
-            let end = inner.end_as_reported(&attempt, exit);
+            let end = match fate {
+                // Its launcher was asked to exit and does not know why.
+                PodFate::Ended(end) if end.used_too_much => News::Exited(exit_of(end, known.stopped)),
+                _ => inner.end_as_reported(&attempt, exit),
+            };
             inner.end(&attempt, end, Some(log_end)).await;
         }
         None => {
@@ -150,7 +154,7 @@ fn verdict(fate: PodFate, known: &Known) -> Verdict {
         PodFate::Ended(end) => {
             let succeeded = end.code == Some(0);
             let disruption = end.disruption.clone().or_else(|| known.disruption.clone());
-            match disruption {
+            match disruption.filter(|_| !end.used_too_much) {
                 Some(disruption) if !known.stopped && !succeeded => Verdict::Disrupted(disruption),
                 _ => Verdict::Exited(exit_of(end, known.stopped)),
             }
@@ -321,6 +325,23 @@ mod tests {
         let by_preemption = Verdict::Disrupted(disruption("preempted"));
         assert_eq!(verdict(PodFate::Ended(killed()), &preempted), by_preemption);
         assert_eq!(verdict(PodFate::Deleted, &preempted), by_preemption);
+    }
+
+    #[test]
+    fn a_pod_that_wrote_more_than_it_may_has_failed() {
+        let asked_to_exit = Known {
+            disruption: Some(Disruption::by_unknown()),
+            ..Known::default()
+        };
+        let greedy = PodEnd {
+            used_too_much: true,
+            message: Some("Evicted: too much".into()),
+            ..killed()
+        };
+        let Verdict::Exited(exit) = verdict(PodFate::Ended(greedy), &asked_to_exit) else {
+            panic!("it is its own fault");
+        };
+        assert_eq!(exit.message.as_deref(), Some("Evicted: too much"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{self, AttemptKey};
 use paddlecloud_supervisor::link::{FromLauncher, FromServer, Hello, Standing};
 use paddlecloud_supervisor::log::{Chunk, Stream};
-use paddlecloud_supervisor::protocol::{Phase, Report, State, UnixNanos};
+use paddlecloud_supervisor::protocol::{self, Phase, Report, State, UnixNanos};
 use tokio::sync::mpsc;
 
 use super::Inner;
@@ -79,10 +79,10 @@ impl Inner {
             }
             FromLauncher::Report(Report::Ready) => self.report(attempt, News::Ready),
             FromLauncher::Report(Report::Exited(exit)) => {
-                let log_end = exit.final_log_offset;
-                let end = self.end_as_reported(attempt, exit);
-                self.end_or_retry(attempt, end, Some(log_end)).await?;
-                return Ok(Some(FromServer::Recorded));
+                if self.waits_for_reason(attempt, &exit) {
+                    return Ok(None);
+                }
+                return self.record_exit(attempt, exit).await.map(Some);
             }
             FromLauncher::Report(Report::Dropped { bytes }) => {
                 tracing::warn!(?attempt, bytes, "output was lost because it could not be stored");
@@ -103,6 +103,31 @@ impl Inner {
             | FromLauncher::Alive => {}
         }
         Ok(None)
+    }
+
+    /// Keeps an exit until the cluster has said why it ends the pod. The sweep records it then, or after a while.
+    fn waits_for_reason(&self, attempt: &AttemptKey, exit: &protocol::Exit) -> bool {
+        let mut table = self.table();
+        let Some(entry) = table.get_mut(attempt) else {
+            return false;
+        };
+        let waits = exit.stopped == Some(true) && !entry.is_over() && !entry.is_explained();
+        if waits && entry.unexplained.is_none() {
+            entry.unexplained = Some((exit.clone(), Instant::now()));
+        }
+        waits
+    }
+
+    /// Records the end that a launcher reported, and returns the answer to it.
+    pub(super) async fn record_exit(
+        self: &Arc<Self>,
+        attempt: &AttemptKey,
+        exit: protocol::Exit,
+    ) -> io::Result<FromServer> {
+        let log_end = exit.final_log_offset;
+        let end = self.end_as_reported(attempt, exit);
+        self.end_or_retry(attempt, end, Some(log_end)).await?;
+        Ok(FromServer::Recorded)
     }
 
     /// Compares the clock of a worker's node with ours. Only the stamps in its log depend on it.

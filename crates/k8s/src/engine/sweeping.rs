@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_supervisor::protocol;
 
 use super::Inner;
 use super::nodes::Room;
@@ -18,6 +19,8 @@ use crate::names;
 use crate::render::gang;
 use crate::settings::{Limits, Placement};
 
+/// How long the reason for the end of a pod may take: a kubelet reports it when all containers have ended.
+const REASON_LIMIT: Duration = Duration::from_secs(10);
 const SLOWEST: Duration = Duration::from_secs(1);
 const FASTEST: Duration = Duration::from_millis(100);
 /// A call that fails once is not worth a word.
@@ -42,6 +45,8 @@ enum Due {
     AskEvents,
     /// Its pod runs, and its launcher has never connected.
     Unreached,
+    /// Its launcher was asked to exit and has reported the end of its program.
+    Ended(Box<protocol::Exit>),
     /// Neither its launcher nor its node's kubelet responds.
     NodeLost(String),
 }
@@ -115,6 +120,11 @@ fn due(
     if entry.is_over() {
         return None;
     }
+    if let Some((exit, since)) = &entry.unexplained
+        && (entry.is_explained() || now.saturating_duration_since(*since) >= REASON_LIMIT)
+    {
+        return Some(Due::Ended(Box::new(exit.clone())));
+    }
     let waited = now.saturating_duration_since(entry.since);
     let long_ago = |since: Option<Instant>, limit| {
         since.is_none_or(|since| now.saturating_duration_since(since) >= limit)
@@ -184,6 +194,14 @@ async fn act(inner: Arc<Inner>, attempt: AttemptKey, due: Due) {
             );
             inner.report_waiting(&attempt, News::Seated(words));
         }
+        Due::Ended(exit) => match inner.record_exit(&attempt, *exit).await {
+            Ok(answer) => {
+                if let Some(entry) = inner.table().get(&attempt) {
+                    entry.send(answer);
+                }
+            }
+            Err(error) => tracing::warn!(?attempt, %error, "an end could not be recorded; trying again"),
+        },
         Due::NodeLost(node) => {
             let limit = inner.limits.lost.as_secs();
             let words = format!("its node `{node}` is lost: no sign of the node or the worker for {limit} s");

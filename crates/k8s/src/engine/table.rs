@@ -8,7 +8,7 @@ use paddlecloud_core::job::{News, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_supervisor::link::FromServer;
-use paddlecloud_supervisor::protocol::{Command, WorkerPlan};
+use paddlecloud_supervisor::protocol::{self, Command, WorkerPlan};
 use tokio::sync::mpsc;
 
 use super::obstacles::Refusal;
@@ -43,6 +43,11 @@ pub struct Attempt {
     /// Why the cluster is about to end its pod: what its status says, or, until then, that the kubelet asked its launcher to
     /// exit.
     pub disruption: Option<Disruption>,
+    /// Whether its pod is marked for deletion.
+    pub is_deleted: bool,
+    /// How its program ended after the kubelet had asked the launcher to exit, and since when that is known. The status of
+    /// the pod says a moment later why.
+    pub unexplained: Option<(protocol::Exit, Instant)>,
     /// The cluster's latest refusal to delete its pod.
     pub refusal: Option<Refusal>,
     /// When the cluster was last asked why the pod waits.
@@ -100,6 +105,8 @@ impl Attempt {
             outdated: None,
             out_of_sight: false,
             disruption: None,
+            is_deleted: false,
+            unexplained: None,
             refusal: None,
             asked: None,
             settling: false,
@@ -123,6 +130,15 @@ impl Attempt {
     /// Whether its launcher has not reported yet.
     pub fn is_awaited(&self) -> bool {
         matches!(self.news, News::Launched | News::Unseated(_) | News::Seated(_))
+    }
+
+    /// Whether the cluster has said why it ends the pod, or will not: who deletes a pod need not give a reason.
+    pub fn is_explained(&self) -> bool {
+        let has_reason = self
+            .disruption
+            .as_ref()
+            .is_some_and(|disruption| *disruption != Disruption::by_unknown());
+        has_reason || self.is_deleted || self.stop.is_some()
     }
 
     pub fn send(&self, message: FromServer) {

@@ -211,6 +211,25 @@ fn a_user_has_a_namespace_with_quota_limits_and_network_policy() {
 }
 
 #[test]
+fn what_a_worker_writes_is_limited_and_not_reserved() {
+    let job = job_with(|spec| spec.disk = Some(Bytes::mib(300)));
+    let spec = pod(&settings(), &plan(&job, 0, 1, &[])).unwrap().spec.unwrap();
+    let amount = "314572800";
+    for container in spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+    {
+        let resources = container.resources.as_ref().unwrap();
+        assert_eq!(resources.limits.as_ref().unwrap()[DISK].0, amount);
+        assert_eq!(resources.requests.as_ref().unwrap()[DISK].0, "0");
+    }
+    let own = &spec.volumes.unwrap()[0];
+    let limit = own.empty_dir.as_ref().unwrap().size_limit.clone();
+    assert_eq!(limit.unwrap().0, amount, "{}", own.name);
+}
+
+#[test]
 fn the_server_binds_its_role_to_its_own_account() {
     let settings = Settings {
         namespace_role: Some("paddlecloud-users".into()),

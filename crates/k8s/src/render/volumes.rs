@@ -78,7 +78,10 @@ pub fn all(settings: &Settings, plan: &PodPlan) -> Vec<PodVolume> {
     };
     vec![
         PodVolume {
-            empty_dir: Some(EmptyDirVolumeSource::default()),
+            empty_dir: Some(EmptyDirVolumeSource {
+                size_limit: plan.job.spec.disk.map(|disk| Quantity(disk.as_u64().to_string())),
+                ..EmptyDirVolumeSource::default()
+            }),
             ..named("own")
         },
         PodVolume {

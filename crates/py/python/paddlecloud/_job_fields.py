@@ -13,6 +13,7 @@ class JobFields(TypedDict, total=False):
     comment: str | None
     cpu: int | str | None
     datacenter: str | None
+    disk: int | str | None
     entry: str | None
     envs: dict[str, str]
     gpu: int | None
@@ -53,6 +54,7 @@ class JobView:
     completed: datetime | None
     cpu: int | str
     datacenter: str
+    disk: str | None
     entry: str
     envs: dict[str, str]
     failed: int

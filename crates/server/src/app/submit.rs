@@ -241,20 +241,24 @@ impl App {
         }
     }
 
-    /// A note about request fields that this engine ignores.
-    fn unused(&self, spec: &JobSpec) -> Option<String> {
+    /// Notes about request fields that this engine ignores.
+    fn unused(&self, spec: &JobSpec) -> Vec<String> {
         if !self.config.engine.uses_own_machine() {
-            return None;
+            return Vec::new();
         }
         let asked = match (&spec.image, &spec.registry) {
-            (Some(_), Some(_)) => "`-image` and `-registry` are",
-            (Some(image), None) if self.config.default_image.as_ref() != Some(image) => "`-image` is",
-            (None, Some(_)) => "`-registry` is",
-            _ => return None,
+            (Some(_), Some(_)) => Some("`-image` and `-registry` are"),
+            (Some(image), None) if self.config.default_image.as_ref() != Some(image) => Some("`-image` is"),
+            (None, Some(_)) => Some("`-registry` is"),
+            _ => None,
         };
-        Some(format!(
-            "{asked} only recorded: this engine runs the programs of its own machine"
-        ))
+        let image = asked
+            .map(|asked| format!("{asked} only recorded: this engine runs the programs of its own machine"));
+        let disk = spec.disk.map(|_| {
+            "`-disk` is only recorded: this engine does not limit what workers write to its machine"
+                .to_owned()
+        });
+        image.into_iter().chain(disk).collect()
     }
 
     /// A dry run: what a submit would do.

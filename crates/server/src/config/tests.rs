@@ -330,7 +330,9 @@ fn mistakes_about_a_cluster_are_explained() {
         refused(&format!(
             "{CLUSTER}{link}{volume}  namespaces: {{\"*\": team}}\n  namespace_role: users\n"
         )),
-        refused(&format!("{CLUSTER}{link}{volume}  namespace_role: system:admin\n")),
+        refused(&format!(
+            "{CLUSTER}{link}{volume}  namespace_role: system:admin\n"
+        )),
     ];
     insta::assert_snapshot!(texts.join("\n"), @r#"
     /etc/paddlecloud/server.yaml: `engine: kubernetes` needs the section `kubernetes`

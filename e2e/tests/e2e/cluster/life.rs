@@ -192,3 +192,32 @@ fn the_status_of_the_server_shows_the_resources_of_the_cluster() {
         (shown["gpus"] == cards).then_some(())
     });
 }
+
+#[test]
+fn a_worker_that_writes_more_than_its_disk_has_failed() {
+    let Some((env, _cluster, server)) = start() else {
+        return;
+    };
+    let package = env.package("greedy").file(
+        "train.sh",
+        "echo begun\ndd if=/dev/zero of=/tmp/much bs=1M count=600\nsleep 600\n",
+    );
+    let small = [
+        "-entry",
+        "sh train.sh",
+        "-cpu",
+        "100m",
+        "-memory",
+        "64Mi",
+        "-pservers",
+        "0",
+    ];
+    env.submit("greedy", &package, &[&small[..], &["-disk", "300Mi"]].concat());
+    env.wait_for_status("greedy", "Failed");
+    let described = env.describe("greedy");
+    assert_eq!(described["job"]["disk"], "300Mi");
+    assert_eq!(described["workers"][0]["attempt"], 1, "it is not restarted");
+    let why = env.paddlectl(&["why", "greedy"]).stdout;
+    assert!(why.contains("ephemeral") && why.contains("300Mi"), "{why}");
+    server.wait_until_empty(0);
+}

@@ -1,6 +1,7 @@
 //! When a silent attempt counts as lost, and when it may wait.
 
 use super::*;
+use crate::engine::pods::Disruption;
 use crate::engine::records::PodRecord;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,6 +99,20 @@ fn an_attempt_is_lost_only_if_launcher_and_kubelet_are_both_silent() {
         None,
         "the launcher is linked"
     );
+}
+
+#[test]
+fn an_exit_waits_until_the_cluster_has_said_why() {
+    let pinned = Placement::Pinned;
+    let mut asked_to_exit = entry(Stage::Running);
+    asked_to_exit.news = News::Started;
+    asked_to_exit.disruption = Some(Disruption::by_unknown());
+    asked_to_exit.unexplained = Some((crate::engine::link_tests::exit(), asked_to_exit.since));
+    let ended = Some(Due::Ended(Box::new(crate::engine::link_tests::exit())));
+    assert_eq!(after(&asked_to_exit, false, &pinned, 9), None);
+    assert_eq!(after(&asked_to_exit, false, &pinned, 10), ended);
+    asked_to_exit.is_deleted = true;
+    assert_eq!(after(&asked_to_exit, false, &pinned, 0), ended);
 }
 
 #[test]
