@@ -17,6 +17,6 @@ pub mod render;
 pub mod settings;
 
 pub use by_hand::{CreateError, create_objects};
-pub use engine::{ANY_NODE, Accounts, KubernetesEngine, Options, StartError, Tenancy};
+pub use engine::{ANY_NODE, Accounts, KubernetesEngine, NamespaceNames, Options, StartError, Tenancy};
 pub use link::LinkSettings;
 pub use objects::{ObjectName, objects};

@@ -25,6 +25,18 @@ const HOST_NAME: usize = 63;
 /// Leaves room for the suffix `-pserver-9999`.
 const GROUP_NAME: usize = HOST_NAME - 13;
 
+/// The namespace of an account where another PaddleCloud server has the usual one. No account asks for a name with these
+/// two hyphens and digits at its end, so no two share one.
+pub fn namespace_beside(usual: &str, server: &str) -> String {
+    let end = format!("--{server}");
+    if usual.len() + end.len() <= HOST_NAME {
+        return format!("{usual}{end}");
+    }
+    let mark = &blake3::hash(usual.as_bytes()).to_hex()[..8];
+    let kept = HOST_NAME.saturating_sub(end.len() + mark.len() + 1);
+    format!("{}-{mark}{end}", usual[..kept].trim_end_matches('-'))
+}
+
 /// The object that owns all others of a run: `<job>-<digits of the run's id>`.
 pub fn owner(job: &Job) -> String {
     let digits = job.id.as_str().trim_start_matches("j_");
@@ -228,6 +240,16 @@ mod tests {
             );
         }
         assert_ne!(named("a.b"), named("a-b"));
+    }
+
+    #[test]
+    fn a_namespace_beside_that_of_another_server_is_a_label_and_unique() {
+        assert_eq!(namespace_beside("ada", "c83a494cce50"), "ada--c83a494cce50");
+        let long = "x".repeat(63);
+        let beside = namespace_beside(&long, "c83a494cce50");
+        assert!(is_subdomain(&beside) && beside.len() <= 63, "{beside}");
+        let near = format!("{}y", &long[..62]);
+        assert_ne!(beside, namespace_beside(&near, "c83a494cce50"));
     }
 
     #[test]

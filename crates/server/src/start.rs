@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
 use paddlecloud_core::quantity::Bytes;
+use paddlecloud_k8s::NamespaceNames;
 use paddlecloud_supervisor::protocol::Isolation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -215,6 +216,7 @@ impl Server {
             jobs,
             reconciler,
             notes: degraded,
+            namespaces,
         } = parts.start(isolation, &secret).await?;
         let sockets = bind(&config).await?;
         let metrics = Metrics::default();
@@ -225,6 +227,7 @@ impl Server {
                 .with_provider_lifetime(config.oidc.as_ref().map(|oidc| oidc.token_lifetime)),
             oidc: config.oidc.clone().map(Oidc::new).transpose()?,
             accounts,
+            namespaces,
             authority,
             submitting: tokio::sync::RwLock::default(),
             secrets,
@@ -402,6 +405,7 @@ struct Started {
     reconciler: Reconciler,
     /// Notes for the engine's users.
     notes: Vec<String>,
+    namespaces: NamespaceNames,
 }
 
 impl EngineParts<'_> {
@@ -419,8 +423,13 @@ impl EngineParts<'_> {
                 let logs = Arc::new(self.logs.clone());
                 let users = self.storage.accounts().clone();
                 let engine = kubernetes::start(self.config, settings, secret, users, logs).await?;
+                let namespaces = engine.namespace_names();
                 // Its notes are about the cluster, which only administrators can change.
-                self.start_with(engine, Vec::new()).await
+                let started = self.start_with(engine, Vec::new()).await?;
+                Ok(Started {
+                    namespaces,
+                    ..started
+                })
             }
         }
     }
@@ -445,6 +454,7 @@ impl EngineParts<'_> {
             jobs,
             reconciler,
             notes,
+            namespaces: NamespaceNames::default(),
         })
     }
 }

@@ -62,6 +62,20 @@ pub enum CallError {
         label = names::SERVER
     )]
     ForeignNamespace { name: String, server: String },
+    #[error("namespace `{0}` belongs to another PaddleCloud server by now")]
+    OtherServers(String),
+}
+
+/// Whose a namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// It does not exist.
+    Nobodys,
+    Ours,
+    /// Another PaddleCloud server's.
+    OtherServers,
+    /// It has no label of any server.
+    Unknown,
 }
 
 /// Messages of admission for an object that may be accepted later. A new quota answers with the second.
@@ -81,7 +95,7 @@ impl CallError {
     /// Whether to wait, however long it takes: the same call may succeed later.
     pub fn may_succeed_later(&self) -> bool {
         match self {
-            CallError::Unreachable(_) | CallError::NoCredentials(_) => true,
+            CallError::Unreachable(_) | CallError::NoCredentials(_) | CallError::OtherServers(_) => true,
             CallError::Refused { message, .. } => NOT_NOW.iter().any(|words| message.contains(words)),
             CallError::Failed(_) | CallError::Foreign { .. } | CallError::ForeignNamespace { .. } => false,
         }
@@ -275,7 +289,7 @@ impl Cluster {
     pub async fn bind_existing(&self, tenant: &Tenant) -> Result<(), CallError> {
         match self.check_namespace(&tenant.namespace).await {
             Ok(()) => self.bind(tenant).await,
-            Err(CallError::ForeignNamespace { .. }) => Ok(()),
+            Err(CallError::ForeignNamespace { .. } | CallError::OtherServers(_)) => Ok(()),
             Err(error) if error.is_missing() => Ok(()),
             Err(error) => Err(error),
         }
@@ -332,19 +346,32 @@ impl Cluster {
         }
     }
 
-    /// A namespace is ours if this server created it or an administrator labelled it for this server.
     async fn check_namespace(&self, expected: &Namespace) -> Result<(), CallError> {
-        let api: Api<Namespace> = Api::all(self.client.clone());
         let name = expected.name_any();
-        let found = self.patiently(|| api.get(&name)).await?;
-        let server = |namespace: &Namespace| namespace.labels().get(names::SERVER).cloned();
-        match server(&found) == server(expected) {
-            true => Ok(()),
-            false => Err(CallError::ForeignNamespace {
-                name,
-                server: server(expected).unwrap_or_default(),
+        let server = expected.labels().get(names::SERVER).cloned().unwrap_or_default();
+        match self.whose(&name, &server).await? {
+            Whose::Ours => Ok(()),
+            Whose::Nobodys => Err(CallError::Refused {
+                code: 404,
+                message: format!("namespace `{name}` does not exist"),
             }),
+            Whose::OtherServers => Err(CallError::OtherServers(name)),
+            Whose::Unknown => Err(CallError::ForeignNamespace { name, server }),
         }
+    }
+
+    /// A namespace is ours if this server created it or an administrator labelled it for this server.
+    pub async fn whose(&self, name: &str, server: &str) -> Result<Whose, CallError> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let found = match self.patiently(|| api.get(name)).await {
+            Err(error) if error.is_missing() => return Ok(Whose::Nobodys),
+            found => found?,
+        };
+        Ok(match found.labels().get(names::SERVER) {
+            Some(label) if label == server => Whose::Ours,
+            Some(_) => Whose::OtherServers,
+            None => Whose::Unknown,
+        })
     }
 
     async fn change_quota(&self, quota: &ResourceQuota) -> Result<(), CallError> {

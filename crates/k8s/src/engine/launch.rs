@@ -99,6 +99,12 @@ impl Launch {
 
     async fn record_and_create(&mut self) -> Result<Option<String>, NotCreated> {
         self.with_entry(|_| ())?;
+        let namespace = tenants::find(&self.inner, &self.assignment.job.user).await?;
+        if self.pod.namespace != namespace {
+            self.with_entry(|entry| entry.pod.namespace.clone_from(&namespace))?;
+            self.pod.namespace = namespace;
+            self.is_recorded = false;
+        }
         if !std::mem::replace(&mut self.is_recorded, true) {
             self.record().await?;
         }
@@ -110,7 +116,7 @@ impl Launch {
     async fn create(&self) -> Result<Option<String>, NotCreated> {
         let (inner, assignment) = (&self.inner, &self.assignment);
         let job = &assignment.job;
-        let namespace = inner.namespace_of(&job.user);
+        let namespace = self.pod.namespace.clone();
         let owner = self.owner(&namespace).await?;
         let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
         let mounts = mounts(inner, assignment);

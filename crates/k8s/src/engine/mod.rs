@@ -50,7 +50,7 @@ use nodes::Room;
 use obstacles::RefusedWatches;
 use records::Records;
 use table::Table;
-pub use tenants::{Accounts, Tenancy};
+pub use tenants::{Accounts, NamespaceNames, Tenancy};
 
 /// What the engine needs in addition to its settings.
 pub struct Options {
@@ -132,6 +132,9 @@ pub(crate) struct Inner {
     room: Mutex<Room>,
     /// The uid of each run's owner object, which is created once.
     owners: Mutex<HashMap<JobId, Turn<String>>>,
+    /// The namespaces of users, where they differ from what the accounts say, and how they are found.
+    names: NamespaceNames,
+    name_turns: Mutex<HashMap<String, Turn<String>>>,
     /// Namespaces that are ready, with their current quota.
     tenants: Mutex<HashMap<String, Turn<Quota>>>,
     /// Nodes that are blamed for the end of an attempt, by worker.
@@ -149,6 +152,7 @@ impl KubernetesEngine {
         let grant = tenants::grant(&options.settings, &client).await?;
         let inner = Arc::new(Inner::open(&options, client.clone(), grant)?);
         inner.take_up_records().await?;
+        tenants::recognize_names(&inner);
         tenants::bind_recorded(&inner).await;
         let tasks = Tasks::default();
         watching::start(&inner, client, &tasks).await?;
@@ -160,6 +164,11 @@ impl KubernetesEngine {
             inner,
             tasks: Arc::new(tasks),
         })
+    }
+
+    /// Where the namespaces of users differ from what their accounts say.
+    pub fn namespace_names(&self) -> NamespaceNames {
+        self.inner.names.clone()
     }
 }
 
@@ -196,6 +205,8 @@ impl Inner {
             table: Mutex::default(),
             launches: tokio::sync::Semaphore::new(launch::LAUNCHES_AT_ONCE),
             owners: Mutex::default(),
+            names: NamespaceNames::default(),
+            name_turns: Mutex::default(),
             tenants: Mutex::default(),
             blamed: Mutex::default(),
             refused_watches: Mutex::default(),
@@ -228,7 +239,7 @@ impl Inner {
 
     /// The namespace of a user's jobs.
     fn namespace_of(&self, user: &UserName) -> String {
-        let own = || self.accounts.tenancy(user).namespace;
+        let own = || self.names.of(self.accounts.tenancy(user).namespace);
         self.settings.namespaces.of(user, own)
     }
 

@@ -1,8 +1,8 @@
 //! Keeps users' namespaces in step with their accounts: each account has its own namespace with its current quota, in
 //! which this server has its rights.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -13,18 +13,41 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Quota;
 use tokio::sync::watch;
 
+use super::cluster::{CallError, Whose};
 use super::launch::NotCreated;
+use super::made::Turn;
 use super::{Inner, StartError, watching};
+use crate::names;
 use crate::render::tenancy::{self, Grant, Tenant};
 use crate::settings::{Namespaces, Settings};
 
 /// What an account means for the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenancy {
-    /// Unique: no other account has or ever had it.
+    /// Unique on this server: no other account has or ever had it.
     pub namespace: String,
     /// The user's current quota.
     pub quota: Quota,
+}
+
+/// The namespaces of accounts whose usual name another PaddleCloud server has in this cluster. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct NamespaceNames(Arc<Mutex<HashMap<String, String>>>);
+
+impl NamespaceNames {
+    /// The name of the namespace that an account calls `usual`. Until the account's first job only the cluster knows it.
+    pub fn of(&self, usual: String) -> String {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.get(&usual).cloned().unwrap_or(usual)
+    }
+
+    fn set(&self, usual: &str, name: &str) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match usual == name {
+            true => drop(names.remove(usual)),
+            false => drop(names.insert(usual.to_owned(), name.to_owned())),
+        }
+    }
 }
 
 /// The accounts, as far as the cluster needs them.
@@ -76,12 +99,62 @@ pub async fn bind_recorded(inner: &Inner) {
     futures_util::future::join_all(binding).await;
 }
 
+/// Recognizes the namespaces that running jobs already have beside those of other servers.
+pub fn recognize_names(inner: &Inner) {
+    let recorded: BTreeSet<String> = {
+        let table = inner.table();
+        table
+            .iter()
+            .map(|(_, entry)| entry.pod.namespace.clone())
+            .collect()
+    };
+    for account in inner.accounts.all() {
+        let beside = names::namespace_beside(&account.namespace, &inner.settings.server);
+        if recorded.contains(&beside) {
+            inner.names.set(&account.namespace, &beside);
+        }
+    }
+}
+
+/// The namespace of a user's jobs: the usual one, unless another PaddleCloud server has it. The cluster is asked once per
+/// server run.
+pub async fn find(inner: &Inner, user: &UserName) -> Result<String, NotCreated> {
+    if inner.settings.namespaces != Namespaces::PerUser {
+        return Ok(inner.namespace_of(user));
+    }
+    let usual = inner.accounts.tenancy(user).namespace;
+    let asked = Instant::now();
+    let turn = inner.name_turn(&usual);
+    let mut known = turn.lock().await;
+    if let Some(name) = &known.value {
+        return Ok(name.clone());
+    }
+    let name = known.make(asked, choose(inner, &usual)).await?;
+    inner.names.set(&usual, &name);
+    Ok(name)
+}
+
+/// Once a server has a namespace beside that of another one, it keeps it, even if the usual name becomes free.
+async fn choose(inner: &Inner, usual: &str) -> Result<String, NotCreated> {
+    let server = &inner.settings.server;
+    let beside = names::namespace_beside(usual, server);
+    Ok(match inner.cluster.whose(usual, server).await? {
+        Whose::Ours | Whose::Unknown => usual.to_owned(),
+        Whose::OtherServers => beside,
+        Whose::Nobodys => match inner.cluster.whose(&beside, server).await? {
+            Whose::Ours => beside,
+            _ => usual.to_owned(),
+        },
+    })
+}
+
 /// Prepares the user's namespace, once per server run and again when the user's quota has changed.
 pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), NotCreated> {
     if inner.settings.namespaces != Namespaces::PerUser {
         return Ok(());
     }
-    let name = inner.accounts.tenancy(user).namespace;
+    let usual = inner.accounts.tenancy(user).namespace;
+    let name = inner.names.of(usual.clone());
     let asked = Instant::now();
     let turn = Arc::clone(inner.tenants().entry(name.clone()).or_default());
     let mut known = turn.lock().await;
@@ -91,7 +164,12 @@ pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), NotCreated> {
     }
     let tenant = inner.tenant(&name, &quota);
     let making = async {
-        inner.cluster.ensure_tenant(&tenant).await?;
+        let made = inner.cluster.ensure_tenant(&tenant).await;
+        if let Err(CallError::OtherServers(_)) = &made {
+            // It was free when the cluster was asked. The next try asks again.
+            inner.name_turn(&usual).lock().await.value = None;
+        }
+        made?;
         Ok(quota)
     };
     known.make(asked, making).await.map(drop)
@@ -117,7 +195,7 @@ pub async fn follow_quotas(inner: Arc<Inner>) {
 }
 
 fn quotas(inner: &Inner) -> BTreeMap<String, Quota> {
-    let pair = |account: Tenancy| (account.namespace, account.quota);
+    let pair = |account: Tenancy| (inner.names.of(account.namespace), account.quota);
     inner.accounts.all().into_iter().map(pair).collect()
 }
 
@@ -133,6 +211,12 @@ async fn follow(inner: &Inner, namespace: &str, quota: Quota) {
 }
 
 impl Inner {
+    /// Lock for finding the namespace that an account calls by this name.
+    fn name_turn(&self, usual: &str) -> Turn<String> {
+        let mut turns = self.name_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(usual.to_owned()).or_default())
+    }
+
     fn tenant(&self, namespace: &str, quota: &Quota) -> Tenant {
         tenancy::tenant(&self.settings, self.grant.as_ref(), namespace, quota)
     }

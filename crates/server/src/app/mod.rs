@@ -37,6 +37,7 @@ use jiff::Timestamp;
 use paddlecloud_api::jobs::{JobDetail, JobView, WorkerView};
 use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::names::UserName;
+use paddlecloud_k8s::NamespaceNames;
 use tokio_util::sync::CancellationToken;
 
 pub use accounts::UserRefusal;
@@ -82,6 +83,8 @@ pub struct App {
     pub log_readers: Arc<LogReaders>,
     pub disks: DisksChecked,
     pub accounts: Arc<Accounts>,
+    /// Where users' namespaces in a cluster differ from what their accounts say.
+    pub namespaces: NamespaceNames,
     pub secrets: Secrets,
     pub auth: Authenticator,
     /// The login provider, if one is configured.
@@ -139,7 +142,7 @@ impl App {
         let own = || self.auth.users().namespace_of(user);
         match &self.config.engine {
             EngineKind::Local => own(),
-            EngineKind::Kubernetes(cluster) => cluster.namespaces.of(user, own),
+            EngineKind::Kubernetes(cluster) => cluster.namespaces.of(user, || self.namespaces.of(own())),
         }
     }
 

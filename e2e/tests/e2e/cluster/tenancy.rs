@@ -160,3 +160,54 @@ fn a_foreign_namespace_is_refused_until_it_is_labelled() {
     submit(&env, "welcome");
     env.wait_for_status("welcome", "Succeeded");
 }
+
+#[test]
+fn two_servers_have_namespaces_of_their_own_for_users_of_one_name() {
+    let Some(cluster) = Cluster::here() else { return };
+    let mut env = TestEnvironment::new();
+    let mut server = ClusterServer::start(&mut env, &cluster, "");
+    let usual = server.namespace(0).to_owned();
+    let foreign = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": usual, "labels": {"cloud.paddlepaddle.org/server": "another"}}});
+    cluster.apply(&foreign);
+    server.configure(&env, 0);
+    let package = env
+        .package("beside")
+        .file("train.sh", "echo begun in $NAMESPACE\nsleep 600\n");
+    let small = ["-entry", "sh train.sh", "-cpu", "50m", "-memory", "32Mi"];
+    env.submit("beside", &package, &small);
+    let begun = wait_until("the trainer must begin", || {
+        let logs = env.logs("beside");
+        let begun = logs.iter().find_map(|line| line.split_once("begun in "));
+        begun.map(|(_, namespace)| namespace.to_owned())
+    });
+    server.delete_at_end(&begun);
+    let id = begun.strip_prefix(&format!("{usual}--"));
+    let of_server = "jsonpath={.metadata.labels.cloud\\.paddlepaddle\\.org/server}";
+    let label = cluster.kubectl(&["get", "namespace", &begun, "-o", of_server]);
+    assert_eq!(id, Some(label.as_str()), "{begun}");
+    let shows = |words: &[&str]| {
+        let shown = env.paddlectl(words).ok().stdout;
+        assert!(shown.contains(&begun), "{words:?}: {shown}");
+    };
+    shows(&["whoami"]);
+    shows(&["describe", "--objects", "beside"]);
+    let kinds = "pods,secrets,resourcequotas,networkpolicies.networking.k8s.io";
+    assert!(cluster.objects(kinds, &usual).is_empty(), "nothing is made there");
+
+    // The next server finds it, even if the usual name has become free.
+    server.crash();
+    cluster.kubectl(&["delete", "namespace", &usual]);
+    server.revive(&env);
+    server.configure(&env, 0);
+    shows(&["describe", "--objects", "beside"]);
+    env.paddlectl(&["kill", "beside"]).ok();
+    env.wait_for_status("beside", "Killed");
+    cluster.wait_until_empty(&begun);
+    server.crash();
+    server.revive(&env);
+    server.configure(&env, 0);
+    submit(&env, "later");
+    env.wait_for_status("later", "Succeeded");
+    shows(&["whoami"]);
+}
