@@ -27,6 +27,9 @@ fn each_name_selects_its_program() {
         ("paddlecloud-server", "hash-password"),
         ("paddle", "pserver"),
         ("paddle-data", "paddle-data"),
+        ("start_paddle", "CONF_PADDLE_GRADIENT_NUM"),
+        ("start_paddle.py", "CONF_PADDLE_GRADIENT_NUM"),
+        ("paddle_k8s", "start_trainer v1|v2"),
     ] {
         let help = printed(name, &["--help"]);
         assert!(help.contains(word), "{name}: {help}");

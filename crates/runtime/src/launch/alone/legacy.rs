@@ -24,9 +24,34 @@ usage: paddle_k8s start_pserver [--name=value …]
        paddle_k8s start_trainer v1|v2 [argument …]
        paddle_k8s start_fluid [argument …]";
 
+const START_PADDLE_HELP: &str = "\
+start_paddle: the launcher of a hand-written Kubernetes Job, as in 2017; also called `start_paddle.py`
+
+Usage: start_paddle [argument of `paddle train` …]
+
+Every pod of the Job runs it. It waits until all pods run, copies the pod's part of the data set
+(`$JOB_PATH/$JOB_NAME/<number>/data`) to `data`, and starts a parameter server and a trainer. Logs and models go to
+`$JOB_PATH/$JOB_NAME/output`. In a worker of PaddleCloud it only runs `paddle train`.
+
+Variables of the container, all needed:
+  JOB_NAME                       the name of the Job
+  JOB_PATH                       a folder that all pods mount
+  JOB_NAMESPACE                  the namespace of the Job
+  TRAIN_CONFIG_DIR               the folder of the configuration
+  CONF_PADDLE_NIC                the network interface, such as eth0
+  CONF_PADDLE_PORT               first port, such as 7164
+  CONF_PADDLE_PORTS_NUM          dense ports
+  CONF_PADDLE_PORTS_NUM_SPARSE   sparse ports
+  CONF_PADDLE_GRADIENT_NUM       number of pods, each with a trainer
+";
+
 /// Runs `start_paddle <args>`: a parameter server and a trainer in every pod of one Job.
 pub fn start_paddle(args: &[OsString]) -> Result<ExitCode, LaunchError> {
     let words = text_of(args)?;
+    if asks_for_help(&words) {
+        print!("{START_PADDLE_HELP}");
+        return Ok(ExitCode::SUCCESS);
+    }
     if is_supervised() {
         return become_shell(&format!("paddle train{}", Extra::parse(&words).text()));
     }
@@ -36,12 +61,20 @@ pub fn start_paddle(args: &[OsString]) -> Result<ExitCode, LaunchError> {
 /// Runs `paddle_k8s <args>`: one role in every pod.
 pub fn k8s(args: &[OsString]) -> Result<ExitCode, LaunchError> {
     let words = text_of(args)?;
+    if asks_for_help(&words) {
+        println!("{K8S_USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let variables = Variables::new(&process_variable);
     let verb = Verb::parse(&words, &variables)?;
     if is_supervised() {
         return become_shell(&verb.bare_command(&variables)?);
     }
     run(verb.assembly(&variables)?)
+}
+
+fn asks_for_help(words: &[String]) -> bool {
+    words.first().is_some_and(|word| word == "--help" || word == "-h")
 }
 
 fn process_variable(name: &str) -> Option<String> {
