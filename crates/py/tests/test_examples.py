@@ -1,11 +1,13 @@
 """The readers of the documents, as the programs in examples/ that jobs run. Programs from 2017 are tested as jobs: e2e/tests/data/legacy.rs."""
 
 import importlib.metadata
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -54,6 +56,37 @@ def test_dist_reader_gives_each_line_to_one_trainer(package):
     run("prepare.py", package)
     printed = [run("train.py", package, TRAINERS="3", TRAINER_ID=str(trainer)) for trainer in range(3)]
     assert shares(printed) == ([16, 17, 17], sum(range(50)))
+
+
+def imikolov_archive(data_home):
+    folder = data_home / "imikolov"
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "simple-examples.tgz", "w:gz") as archive:
+        for part, sentences in (("train", 60), ("valid", 20)):
+            text = b"a b c d\n" * sentences
+            info = tarfile.TarInfo(f"./simple-examples/data/ptb.{part}.txt")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_imikolov_is_prepared_by_the_line_of_the_document(tmp_path, is_there):
+    """As typed: in the repository's root, where `example` is another name of `examples`."""
+    (tmp_path / "example").symlink_to(os.path.realpath(EXAMPLES))
+    if is_there:
+        imikolov_archive(tmp_path / "sets")
+    # No server answers there, so a missing archive cannot be fetched.
+    nowhere = dict.fromkeys(["https_proxy", "HTTPS_PROXY"], "http://127.0.0.1:9")
+    search = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, **nowhere, "PATH": search, "DATA_HOME": str(tmp_path / "sets")}
+    line = ["./example/word2vec/prepare.py"]
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert ("a generated text takes its place" in done.stderr) == (not is_there)
+    train = (tmp_path / "data" / "train.csv").read_text().splitlines()
+    assert all(len(line.split(",")) == 5 for line in train)
+    # `<s> a b c d <e>` has two 5-grams.
+    assert len(train) == (2 * 60 if is_there else 99_996)
 
 
 @pytest.mark.parametrize("package", ["gen_train_list"], indirect=True)
