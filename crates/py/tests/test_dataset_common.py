@@ -181,6 +181,19 @@ def test_a_dumper_is_called_by_position_with_an_open_file(tmp_path):
     assert (tmp_path / "0.txt").read_text() == "[(0, [0.0])]"
 
 
+def test_dumpers_and_loaders_with_the_documents_names_are_called_by_them(tmp_path):
+    def dump(file, *, obj):
+        file.write(repr(obj).encode())
+
+    def load(mode="text", *, f):
+        return [mode, f.read().decode()]
+
+    common.split(samples(1), 5, str(tmp_path / "%d.txt"), dumper=dump)
+    assert (tmp_path / "0.txt").read_text() == "[(0, [0.0])]"
+    reader = common.cluster_files_reader(str(tmp_path / "*.txt"), 1, 0, loader=load)
+    assert list(reader()) == ["text", "[(0, [0.0])]"]
+
+
 def test_a_dumper_that_fails_leaves_no_file(tmp_path):
     with pytest.raises(AttributeError):
         common.split(lambda: iter([lambda: None]), 1, str(tmp_path / "%05d.pickle"))

@@ -1,6 +1,6 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 __all__ = ["DATA_HOME", "cluster_files_reader", "convert", "download", "md5file", "split"]
 
@@ -23,13 +23,13 @@ def split(
     reader: _Samples,
     line_count: int,
     suffix: str = "%05d.pickle",
-    dumper: Callable[[list[Any], BinaryIO], object] = ...,
+    dumper: Callable[..., object] = ...,
 ) -> None: ...
 def cluster_files_reader(
     files_pattern: str,
     trainer_count: int,
     trainer_id: int | None = None,
-    loader: Callable[[BinaryIO], Iterable[Any]] = ...,
+    loader: Callable[..., Iterable[Any]] = ...,
     *,
     train_id: int | None = None,
 ) -> Callable[[], Iterator[Any]]: ...

@@ -7,6 +7,7 @@ sample lands in exactly one file, and no file is seen before it is whole.
 import contextlib
 import glob
 import hashlib
+import inspect
 import itertools
 import os
 import pickle
@@ -68,13 +69,13 @@ def convert(
 def split(reader, line_count, suffix="%05d.pickle", dumper=pickle.dump):
     """Writes the samples of `reader` to files of `line_count` samples, each file one list.
 
-    `suffix` names the files and has one `%05d` for their number; `dumper(list, file)` writes one. Nothing is
-    replaced before all files are written; then those with higher numbers from an earlier split of the same name
+    `suffix` names the files and has one `%05d` for their number; `dumper(obj=list, file=file)` writes one, by
+    position if its parameters have other names. Nothing is replaced before all files are written; then those with higher numbers from an earlier split of the same name
     are removed.
     """
     _positive("line_count", line_count)
     _check_suffix(suffix)
-    dump = checked_dumper(dumper)
+    dump = _by_names(checked_dumper(dumper), "obj", "file")
     drafts = []
     try:
         for samples in _lists(samples_of(reader), line_count):
@@ -92,10 +93,12 @@ def split(reader, line_count, suffix="%05d.pickle", dumper=pickle.dump):
 def cluster_files_reader(files_pattern, trainer_count, trainer_id=None, loader=pickle.load, *, train_id=None):
     """A reader of this trainer's share of the files that `split` wrote.
 
-    Of the files sorted by name, number i belongs to trainer i modulo `trainer_count`. `loader(file)` reads one.
+    Of the files sorted by name, number i belongs to trainer i modulo `trainer_count`. `loader(f=file)` reads one, by
+    position if its parameter has another name.
     """
     trainer_id = _one_of("trainer_id", trainer_id, "train_id", train_id)
     _positive("trainer_count", trainer_count)
+    load = _by_names(loader, "f")
     if not 0 <= trainer_id < trainer_count:
         raise ValueError(f"trainer_id {trainer_id} is not one of {trainer_count} trainers, counted from 0")
 
@@ -105,7 +108,7 @@ def cluster_files_reader(files_pattern, trainer_count, trainer_id=None, loader=p
             raise FileNotFoundError(f"no file matches `{files_pattern}`")
         for name in files[trainer_id::trainer_count]:
             with open(name, "rb") as file:
-                samples = loader(file)
+                samples = load(file)
             yield from samples
 
     return reader
@@ -245,6 +248,17 @@ def _draft(name, samples, dump):
             _unlink(file.name)
             raise
     return file.name
+
+
+def _by_names(function, *names):
+    """`function`, called with arguments of these names if it has them. `marshal` takes arguments by position only."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return function
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = {name for name, parameter in signature.parameters.items() if parameter.kind in by_name}
+    return function if not own.issuperset(names) else lambda *values: function(**dict(zip(names, values)))
 
 
 def _unlink(name):
