@@ -32,7 +32,8 @@ fn drawn(bytes: &str) -> Vec<String> {
                 }
             }
             c => {
-                rows[row].resize(rows[row].len().max(column + 1), ' ');
+                let width = rows[row].len().max(column + 1);
+                rows[row].resize(width, ' ');
                 rows[row][column] = c;
                 column += 1;
             }
