@@ -117,8 +117,7 @@ The job ran 2 parameter servers and 2 trainers from {PACKAGE}. What to type next
   export PATH=\"$PWD/{bin}:$PATH\" PADDLECLOUD_HOME=\"$PWD/{home}\"
   paddlectl logs {JOB}                 what every worker printed
   paddlectl describe {JOB}             what happened, step by step
-  paddlectl cp /pfs/local/home/$USER/fit_a_line/output/pass-00000 .
-                                       the model it learned
+  paddlectl output {JOB}               what it wrote: the model it learned
   paddlectl submit -f -entry 'python3 train.py' -pservers 0 <your folder>
 
 To keep the program: cargo install --path crates/paddlecloud"

@@ -51,6 +51,7 @@ const GROUPS: [Group; 5] = [
         commands: &[
             ("describe", "Show everything about a job."),
             ("jobs", "List running jobs."),
+            ("output", "Download the results of a job."),
             ("prune", "Remove ended jobs from history."),
             ("rerun", "Submit a job again unchanged."),
             ("secret", "Store secrets for jobs."),

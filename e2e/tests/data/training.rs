@@ -63,10 +63,9 @@ fn fit_a_line_trains_and_its_model_predicts() {
     );
     assert!(log.contains("saved output/pass-00001"), "{log}");
 
-    let me = env.paddlectl(&["whoami", "-o", "json"]).ok().json();
-    let model = format!("{}/fit_a_line/output/pass-00001", me["home"].as_str().unwrap());
     let here = env.folder("models");
-    env.paddlectl(&["cp", &model, here.to_str().unwrap()]).ok();
+    env.paddlectl(&["output", "fit-a-line", here.to_str().unwrap()])
+        .ok();
     let predict = root().join("examples/fit_a_line/predict.py");
     let model = here.join("pass-00001");
     let y = python(&[

@@ -18,6 +18,7 @@ mod history;
 mod logs;
 mod manifests;
 mod oidc;
+mod outputs;
 mod packages;
 mod parameter_servers;
 mod postgres;

@@ -26,6 +26,7 @@ mod ls;
 mod mkdir;
 mod mv;
 mod names;
+mod output;
 mod passwd;
 mod pfs;
 mod prune;
@@ -89,6 +90,7 @@ pub enum Command {
     Ls(ls::Args),
     Mkdir(mkdir::Args),
     Mv(mv::Args),
+    Output(output::Args),
     Passwd(passwd::Args),
     Pfs(pfs::Args),
     Prune(prune::Args),
@@ -171,6 +173,7 @@ pub fn run(program: &str, cli: Cli, world: &mut World) -> Result<u8, CliError> {
         Command::Ls(args) => on_runtime(ls::run(&args, context)),
         Command::Mkdir(args) => on_runtime(mkdir::run(&args, context)),
         Command::Mv(args) => on_runtime(mv::run(&args, context)),
+        Command::Output(args) => on_runtime(output::run(&args, context)),
         Command::Passwd(args) => on_runtime(passwd::run(&args, context)),
         Command::Pfs(args) => on_runtime(pfs::run(&args, context)),
         Command::Prune(args) => on_runtime(prune::run(&args, context)),

@@ -30,6 +30,8 @@ pub struct Remote {
     raw: Vec<u8>,
     /// Whether it ends with `/.`, which means the contents of a folder.
     pub is_contents: bool,
+    /// Whether a server named it, so that nothing in it is a wildcard.
+    is_exact: bool,
 }
 
 impl Location {
@@ -106,6 +108,16 @@ impl Remote {
             path,
             raw: raw.to_vec(),
             is_contents: raw.ends_with(b"/.") || raw.ends_with(b"/./"),
+            is_exact: false,
+        })
+    }
+
+    /// The contents of the folder at this path, which may contain `*` and other wildcards.
+    pub fn contents_of(folder: &str) -> Result<Remote, CliError> {
+        let contents = Remote::from_bytes(format!("{folder}/.").as_bytes())?;
+        Ok(Remote {
+            is_exact: true,
+            ..contents
         })
     }
 
@@ -125,12 +137,15 @@ impl Remote {
                 if is_datacenter { name.as_bytes() } else { part }
             })
             .collect();
-        Remote::from_bytes(&parts.join(&b'/'))
+        Ok(Remote {
+            is_exact: self.is_exact,
+            ..Remote::from_bytes(&parts.join(&b'/'))?
+        })
     }
 
     /// Whether it is a pattern.
     pub fn is_pattern(&self) -> bool {
-        is_pattern(self.path.place().path.as_bytes())
+        !self.is_exact && is_pattern(self.path.place().path.as_bytes())
     }
 
     /// The pattern's text; only UTF-8 can be one.
@@ -308,6 +323,20 @@ mod tests {
         assert!(is_contents("/pfs/dc/home/me/a/./"));
         assert!(!is_contents("/pfs/dc/home/me/a/"));
         assert!(!is_contents("/pfs/dc/home/me/a/b."));
+    }
+
+    #[test]
+    fn a_path_that_a_server_named_has_no_wildcards() {
+        let remote = Remote::contents_of("/pfs/dc/home/me/a[1]/output").unwrap();
+        assert_eq!(remote.path.to_string(), "/pfs/dc/home/me/a[1]/output");
+        assert!(remote.is_contents && remote.pattern().is_none());
+        assert!(remote.in_datacenter("cloud").unwrap().pattern().is_none());
+        assert!(
+            parse("/pfs/dc/home/me/a[1]")
+                .as_remote_mut()
+                .unwrap()
+                .is_pattern()
+        );
     }
 
     #[cfg(unix)]

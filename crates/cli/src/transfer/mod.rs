@@ -21,6 +21,7 @@ mod unfinished;
 mod up;
 
 use std::future::Future;
+use std::path::PathBuf;
 
 use paddlecloud_pfs::PfsPath;
 use paddlecloud_pfs::sync::Compare;
@@ -28,7 +29,7 @@ use paddlecloud_transfer::{Download, FileClient, FileService, Outcome, Summary, 
 
 pub use self::across::into_itself;
 use self::filter::Selection;
-use self::location::{Location, settle};
+use self::location::{Location, Remote, settle};
 pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
 pub use self::pipe::print_files;
@@ -54,17 +55,45 @@ pub struct Copy {
 const OWN_LINES: usize = 8;
 
 /// Copies, reports the result and returns the exit code.
-pub async fn copy(mut copy: Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
+pub async fn copy(copy: Copy, args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, CliError> {
     Way::of(&copy)?.must_suit(args)?;
     let selection = args.filter.selection()?;
     let session = context.session().await?;
+    carry_out(copy, &session, args.options(), selection, context.world).await
+}
+
+/// Copies the contents of a folder of the cluster to a local folder of any name, whether that folder exists or not.
+pub async fn fetch_contents(
+    folder: &str,
+    dest: PathBuf,
+    session: &Session,
+    args: &TransferArgs,
+    world: &mut World,
+) -> Result<u8, CliError> {
+    let copy = Copy {
+        sources: vec![Location::Remote(Remote::contents_of(folder)?)],
+        dest: Location::Local(dest),
+        recursive: true,
+        style: Style::Cp,
+    };
+    let selection = args.filter.selection()?;
+    carry_out(copy, session, args.options(), selection, world).await
+}
+
+async fn carry_out(
+    mut copy: Copy,
+    session: &Session,
+    options: TransferOptions,
+    selection: Selection,
+    world: &mut World,
+) -> Result<u8, CliError> {
     let ends = copy.sources.iter_mut().chain([&mut copy.dest]);
-    settle(&session, ends.filter_map(Location::as_remote_mut)).await?;
+    settle(session, ends.filter_map(Location::as_remote_mut)).await?;
     let way = Way::of(&copy)?;
     if let Way::PipeDown(sources) = &way {
-        return print_files(&session, sources, None, context.world).await;
+        return print_files(session, sources, None, world).await;
     }
-    let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
+    let mut transfer = Transfer::new(session, options, selection, world);
     let copied = match &way {
         Way::Up(sources, dest) => transfer.up(sources, dest, &copy).await,
         Way::Down(sources, dest) => transfer.down(sources, dest, &copy).await,

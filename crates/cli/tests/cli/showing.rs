@@ -281,6 +281,14 @@ fn the_log_of_a_job_that_waits_says_what_it_waits_for() {
 }
 
 #[test]
+fn results_of_a_job_that_never_started_are_refused() {
+    let server = server_where_jobs_are("Pending", None);
+    let outcome = Shell::at(&server.endpoint).line("output j");
+    assert_eq!(outcome.code, 1);
+    assert_eq!(outcome.err, "error: j has no output: it has not started\n");
+}
+
+#[test]
 fn an_offset_that_is_too_large_is_refused_with_the_range() {
     let server = crate::scripted::server();
     let outcome = Shell::at(&server.endpoint).line("cat --offset 99999999999999999999 /pfs/dc1/home/me/a");
