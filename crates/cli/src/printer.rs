@@ -229,13 +229,16 @@ impl Printer {
 
     pub fn table(&mut self, table: &Table) -> Result<(), CliError> {
         let widths = self.widths(table);
-        self.row(&table.header, &table.flexible, &widths)?;
+        self.row(&table.header, table, &widths)?;
         self.rows(table, &widths)
     }
 
     /// The column widths: those of the widest cells, unless the terminal is too narrow.
     pub fn widths(&self, table: &Table) -> Vec<usize> {
         let mut widths = table.widths(|cell| one_line::width(&self.shown(cell)));
+        if !self.is_terminal {
+            return widths;
+        }
         for &flexible in &table.flexible {
             let whole = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
             let excess = whole.saturating_sub(self.columns);
@@ -248,17 +251,17 @@ impl Printer {
     /// More rows of a table whose header was already printed.
     pub fn rows(&mut self, table: &Table, widths: &[usize]) -> Result<(), CliError> {
         let mut rows = table.rows.iter();
-        rows.try_for_each(|row| self.row(row, &table.flexible, widths))
+        rows.try_for_each(|row| self.row(row, table, widths))
     }
 
-    fn row(&mut self, cells: &[String], flexible: &[usize], widths: &[usize]) -> Result<(), CliError> {
-        if !self.is_terminal {
+    fn row(&mut self, cells: &[String], table: &Table, widths: &[usize]) -> Result<(), CliError> {
+        if !self.is_terminal && !table.is_for_people {
             return self.line(cells.join("\t"));
         }
         let mut line = String::new();
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
             let cell = self.shown(cell);
-            let cell = match flexible.contains(&at) {
+            let cell = match self.is_terminal && table.flexible.contains(&at) {
                 true => one_line::shortened(&cell, *width),
                 false => cell.into_owned(),
             };
@@ -291,6 +294,8 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// The columns that shrink on a narrow terminal, the first one first.
     flexible: Vec<usize>,
+    /// Its columns are aligned in pipes too.
+    is_for_people: bool,
 }
 
 /// The least width of a column that shrinks.
@@ -302,7 +307,14 @@ impl Table {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
             flexible: Vec::new(),
+            is_for_people: false,
         }
+    }
+
+    /// Aligns the columns in pipes too: for output that only people read.
+    pub fn for_people(mut self) -> Table {
+        self.is_for_people = true;
+        self
     }
 
     /// Lets the column with this header shrink on a narrow terminal, if those named before are as narrow as possible.

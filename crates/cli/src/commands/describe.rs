@@ -68,10 +68,7 @@ fn show(detail: &JobDetail, out: &mut Printer, now: Timestamp) -> Result<(), Cli
     }
     if !detail.workers.is_empty() {
         out.line("")?;
-        match out.is_terminal {
-            true => show_workers(&detail.workers, out, now)?,
-            false => out.table(&job_table::workers(&detail.workers, true))?,
-        }
+        show_workers(&detail.workers, out, now)?;
     }
     if !detail.events.is_empty() {
         out.line("")?;
@@ -84,7 +81,7 @@ fn show(detail: &JobDetail, out: &mut Printer, now: Timestamp) -> Result<(), Cli
 
 /// A table of fixed width, then how workers ended: these are sentences of any length.
 fn show_workers(workers: &[WorkerView], out: &mut Printer, now: Timestamp) -> Result<(), CliError> {
-    out.table(&job_table::worker_details(workers, now))?;
+    out.table(&job_table::worker_details(workers, now).for_people())?;
     for worker in workers {
         if let Some(message) = &worker.message {
             out.line(format!("{}-{}: {message}", worker.role, worker.index))?;

@@ -71,10 +71,14 @@ fn describe_names_the_nodes_of_a_job_on_a_cluster() {
     });
     let mut shell = Shell::at(&server.endpoint);
     let piped = shell.line("describe j").out;
-    assert!(piped.contains("\tMESSAGE\tNODE\n"), "{piped}");
-    assert!(piped.ends_with("\tnode2\n"), "{piped}");
+    assert!(!piped.contains('\t') && !piped.contains("<nil>"), "{piped}");
     shell.is_terminal = true;
-    let shown = shell.line("describe j").out;
+    let shown = shell
+        .line("describe j")
+        .out
+        .replace("\x1b[36m", "")
+        .replace("\x1b[0m", "");
+    assert_eq!(shown, piped);
     assert!(shown.contains("START      NODE   NAME\n"), "{shown}");
     assert!(shown.contains("11:59:51Z  node2  j-trainer-3s4nz\n"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
