@@ -1,13 +1,16 @@
 //! Jobs and workers as tables: for programs the columns of the original documents first, for a terminal what fits.
 
 use jiff::Timestamp;
-use paddlecloud_api::jobs::{JobView, WorkerView};
+use paddlecloud_api::jobs::{JobStatus, JobView, WorkerView};
 
 use crate::printer::Table;
 use crate::time_text::{age, between, rfc3339, short_time};
 
 /// How the submit guide prints zero and unknown values.
 const NIL: &str = "<nil>";
+
+/// A table for a terminal of this width has no more columns than fit.
+pub const USUAL_COLUMNS: usize = 80;
 
 /// How a terminal shows unknown values.
 const NOTHING: &str = "-";
@@ -60,56 +63,122 @@ pub fn job_row(number: usize, job: &JobView, columns: Columns) -> Vec<String> {
     row
 }
 
-/// Unfinished jobs, in 80 columns of a terminal.
-pub fn jobs_at_a_glance() -> Table {
-    Table::new(&["NAME", "STATUS", "ACTIVE", "SUCC", "FAIL", "START", "AGE"]).with_flexible("NAME")
+/// What a terminal shows of jobs.
+#[derive(Debug, Clone, Copy)]
+pub struct Glance {
+    /// The history, which has ids, instead of unfinished jobs.
+    pub all: bool,
+    pub wide: bool,
+    /// With a last column for comments and reasons of failures; without it the table fits in 80 columns.
+    pub notes: bool,
+    pub now: Timestamp,
 }
 
-/// One row of it.
-pub fn glance_row(job: &JobView, now: Timestamp) -> Vec<String> {
-    vec![
-        job.name.clone(),
-        job.status.to_string(),
-        job.active.to_string(),
-        job.succeeded.to_string(),
-        job.failed.to_string(),
-        short(job.started, now),
-        age(between(job.submitted, now)),
-    ]
+impl Glance {
+    /// The table, without rows.
+    pub fn table(self) -> Table {
+        let mut head = match self.all {
+            true => vec!["NAME", "ID", "STATUS", "START", "TOOK", "AGE"],
+            false => vec!["NAME", "STATUS", "ACTIVE", "SUCC", "FAIL", "START", "AGE"],
+        };
+        if self.wide {
+            head.extend(match self.all {
+                true => ["USER", "TRAINERS", "PSERVERS", "SUCC", "FAIL"].as_slice(),
+                false => &["USER", "TRAINERS", "PSERVERS", "ID"],
+            });
+        }
+        if self.notes {
+            head.push("NOTE");
+        }
+        let table = Table::new(&head);
+        match (self.wide, self.notes) {
+            // Whoever asks for more columns wants whole names, even if the lines wrap.
+            (true, _) => table.with_last_filling(),
+            (false, true) => table.with_flexible("NAME").with_last_filling(),
+            (false, false) => table.with_flexible("NAME"),
+        }
+    }
+
+    /// One row of it.
+    pub fn row(self, job: &JobView) -> Vec<String> {
+        let (name, status) = (job.name.clone(), job.status.to_string());
+        let (succeeded, failed) = (job.succeeded.to_string(), job.failed.to_string());
+        let started = short(job.started, self.now);
+        let age = age(between(job.submitted, self.now));
+        let mut row = match self.all {
+            true => vec![name, job.id.clone(), status, started, self.took(job), age],
+            false => vec![
+                name,
+                status,
+                job.active.to_string(),
+                succeeded.clone(),
+                failed.clone(),
+                started,
+                age,
+            ],
+        };
+        if self.wide {
+            let sizes = [job.parallelism.to_string(), job.pservers.to_string()];
+            row.extend([job.user.clone()].into_iter().chain(sizes));
+            match self.all {
+                true => row.extend([succeeded, failed]),
+                false => row.push(job.id.clone()),
+            }
+        }
+        if self.notes {
+            row.push(note(job.status, job.comment.as_deref(), job.message.as_deref()));
+        }
+        row
+    }
+
+    fn took(self, job: &JobView) -> String {
+        let took = job
+            .started
+            .map(|started| age(between(started, job.completed.unwrap_or(self.now))));
+        took.unwrap_or_else(|| NOTHING.to_owned())
+    }
 }
 
-/// Jobs of the history, in 80 columns of a terminal.
-pub fn history() -> Table {
-    Table::new(&["NAME", "ID", "STATUS", "START", "TOOK", "AGE"]).with_flexible("NAME")
+/// The comment on a job, and why it did not succeed.
+fn note(status: JobStatus, comment: Option<&str>, message: Option<&str>) -> String {
+    let has_failed = status.is_final() && status != JobStatus::Succeeded;
+    let reason = message.filter(|_| has_failed);
+    let parts: Vec<&str> = comment.into_iter().chain(reason).collect();
+    parts.join("; ")
 }
 
-/// One row of it.
-pub fn history_row(job: &JobView, now: Timestamp) -> Vec<String> {
-    let took = job
-        .started
-        .map(|started| age(between(started, job.completed.unwrap_or(now))));
-    vec![
-        job.name.clone(),
-        job.id.clone(),
-        job.status.to_string(),
-        short(job.started, now),
-        took.unwrap_or_else(|| NOTHING.to_owned()),
-        age(between(job.submitted, now)),
-    ]
-}
+/// A column of a table of workers.
+type WorkerColumn = (&'static str, fn(&WorkerView, Timestamp) -> Option<String>);
+
+const AGE: WorkerColumn = ("AGE", |worker, now| Some(age(between(worker.started?, now))));
+const NODE: WorkerColumn = ("NODE", |worker, _| worker.node.clone());
+const ADDRESS: WorkerColumn = ("ADDRESS", |worker, _| worker.address.clone());
+const EXIT: WorkerColumn = ("EXIT", |worker, _| worker.exit_code.map(|code| code.to_string()));
+const NAME: WorkerColumn = ("NAME", |worker, _| Some(worker.name.clone()));
+const MESSAGE: WorkerColumn = ("MESSAGE", |worker, _| worker.message.clone());
 
 /// Workers in 80 columns of a terminal.
 pub fn workers_at_a_glance(workers: &[WorkerView], now: Timestamp) -> Table {
-    let age_of = |worker: &WorkerView| worker.started.map(|started| age(between(started, now)));
-    worker_table(workers, now, "AGE", age_of)
+    worker_table(workers, now, &[AGE, NAME]).with_flexible("NAME")
+}
+
+/// The same with more columns.
+pub fn workers_in_full(workers: &[WorkerView], now: Timestamp) -> Table {
+    let columns = match have_nodes(workers) {
+        true => [AGE, ADDRESS, NODE, EXIT, NAME, MESSAGE].as_slice(),
+        false => &[AGE, ADDRESS, EXIT, NAME, MESSAGE],
+    };
+    worker_table(workers, now, columns).with_last_filling()
 }
 
 /// The workers of one job with their nodes, or on one machine with their addresses, in 80 columns of a terminal.
 pub fn worker_details(workers: &[WorkerView], now: Timestamp) -> Table {
-    match have_nodes(workers) {
-        true => worker_table(workers, now, "NODE", |worker| worker.node.clone()),
-        false => worker_table(workers, now, "ADDRESS", |worker| worker.address.clone()),
-    }
+    let place = match have_nodes(workers) {
+        true => NODE,
+        false => ADDRESS,
+    };
+    let table = worker_table(workers, now, &[place, NAME]);
+    table.with_flexible("NAME").with_flexible(place.0)
 }
 
 /// Whether they run on a cluster.
@@ -117,24 +186,24 @@ fn have_nodes(workers: &[WorkerView]) -> bool {
     workers.iter().any(|worker| worker.node.is_some())
 }
 
-/// One row per worker, with one column of the caller's choice. `trainer-0` is what `logs -w` accepts.
-fn worker_table(
-    workers: &[WorkerView],
-    now: Timestamp,
-    column: &str,
-    cell: impl Fn(&WorkerView) -> Option<String>,
-) -> Table {
-    let head = ["WORKER", "STATUS", "ATTEMPT", "START", column, "NAME"];
-    let mut table = Table::new(&head).with_flexible("NAME").with_flexible(column);
+/// One row per worker. `trainer-0` is what `logs -w` accepts.
+fn worker_table(workers: &[WorkerView], now: Timestamp, columns: &[WorkerColumn]) -> Table {
+    let heads = columns.iter().map(|(head, _)| *head);
+    let head: Vec<&str> = ["WORKER", "STATUS", "ATTEMPT", "START"]
+        .into_iter()
+        .chain(heads)
+        .collect();
+    let mut table = Table::new(&head);
     for worker in workers {
-        table.push(vec![
+        let mut row = vec![
             format!("{}-{}", worker.role, worker.index),
             worker.status.clone(),
             worker.attempt.to_string(),
             short(worker.started, now),
-            cell(worker).unwrap_or_else(|| NOTHING.to_owned()),
-            worker.name.clone(),
-        ]);
+        ];
+        let cells = columns.iter().map(|(_, cell)| cell(worker, now));
+        row.extend(cells.map(|cell| cell.unwrap_or_else(|| NOTHING.to_owned())));
+        table.push(row);
     }
     table
 }
@@ -145,7 +214,10 @@ pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
     if wide {
         head.extend(["ID", "STATUS", "PSERVERS", "MESSAGE"]);
     }
-    let mut table = Table::new(&head);
+    let mut table = match wide {
+        true => Table::new(&head).with_last_filling(),
+        false => Table::new(&head),
+    };
     for job in jobs {
         let mut row = vec![
             job.namespace.clone(),
@@ -214,4 +286,30 @@ fn time(time: Option<Timestamp>) -> String {
 
 fn short(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(|| NOTHING.to_owned(), |time| short_time(time, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_the_comment_and_why_the_job_did_not_succeed() {
+        let (comment, failure) = (Some("lr 0.1"), "trainer 0 failed: exit code 1");
+        assert_eq!(
+            note(JobStatus::Failed, comment, Some(failure)),
+            "lr 0.1; trainer 0 failed: exit code 1"
+        );
+        assert_eq!(
+            note(JobStatus::Killed, None, Some("killed on request")),
+            "killed on request"
+        );
+        assert_eq!(
+            note(JobStatus::Succeeded, comment, Some("its trainer succeeded")),
+            "lr 0.1"
+        );
+        assert_eq!(
+            note(JobStatus::Running, None, Some("its trainers are running")),
+            ""
+        );
+    }
 }

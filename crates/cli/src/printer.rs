@@ -239,11 +239,18 @@ impl Printer {
         if !self.is_terminal {
             return widths;
         }
+        let whole = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
+        if let Some(last) = widths.last_mut().filter(|_| table.last_fills) {
+            *last = NARROWEST;
+        }
         for &flexible in &table.flexible {
-            let whole = widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
-            let excess = whole.saturating_sub(self.columns);
+            let excess = whole(&widths).saturating_sub(self.columns);
             let narrowest = NARROWEST.min(widths[flexible]);
             widths[flexible] = widths[flexible].saturating_sub(excess).max(narrowest);
+        }
+        let left = self.columns.saturating_sub(whole(&widths));
+        if let Some(last) = widths.last_mut().filter(|_| table.last_fills) {
+            *last += left;
         }
         widths
     }
@@ -261,7 +268,7 @@ impl Printer {
         let mut line = String::new();
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
             let cell = self.shown(cell);
-            let cell = match self.is_terminal && table.flexible.contains(&at) {
+            let cell = match self.is_terminal && table.may_shorten(at) {
                 true => one_line::shortened(&cell, *width),
                 false => cell.into_owned(),
             };
@@ -294,6 +301,8 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// The columns that shrink on a narrow terminal, the first one first.
     flexible: Vec<usize>,
+    /// The last column takes the rest of the line.
+    last_fills: bool,
     /// Its columns are aligned in pipes too.
     is_for_people: bool,
 }
@@ -307,14 +316,25 @@ impl Table {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
             flexible: Vec::new(),
+            last_fills: false,
             is_for_people: false,
         }
+    }
+
+    /// Gives the last column what the others leave of a terminal's line; longer cells are shortened.
+    pub fn with_last_filling(mut self) -> Table {
+        self.last_fills = true;
+        self
     }
 
     /// Aligns the columns in pipes too: for output that only people read.
     pub fn for_people(mut self) -> Table {
         self.is_for_people = true;
         self
+    }
+
+    fn may_shorten(&self, column: usize) -> bool {
+        self.flexible.contains(&column) || (self.last_fills && column + 1 == self.header.len())
     }
 
     /// Lets the column with this header shrink on a narrow terminal, if those named before are as narrow as possible.
@@ -376,5 +396,62 @@ mod tests {
         assert!(wants_colour(&env(&[("CLICOLOR_FORCE", "1")]), false));
         assert!(!wants_colour(&env(&[("TERM", "dumb")]), true));
         assert!(wants_colour(&env(&[("NO_COLOR", "")]), true));
+    }
+
+    /// What a terminal of this width shows, or a pipe.
+    fn printed(table: &Table, columns: Option<usize>) -> String {
+        let sink = Sink::default();
+        let mut printer = Printer {
+            colour: false,
+            columns: columns.unwrap_or(USUAL_COLUMNS),
+            ..Printer::to(Box::new(sink.clone()), columns.is_some())
+        };
+        printer.table(table).unwrap();
+        printer.flush().unwrap();
+        String::from_utf8(sink.0.borrow().clone()).unwrap()
+    }
+
+    #[derive(Clone, Default)]
+    struct Sink(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+
+    impl Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn jobs() -> Table {
+        let mut table = Table::new(&["NAME", "AGE", "NOTE"])
+            .with_flexible("NAME")
+            .with_last_filling();
+        table.push(vec![
+            "word-embedding".into(),
+            "1s".into(),
+            "trainer 1 failed: exit code 1".into(),
+        ]);
+        table
+    }
+
+    #[test]
+    fn the_last_column_takes_the_rest_of_a_line() {
+        let wide = "NAME            AGE  NOTE\nword-embedding  1s   trainer 1 failed: exit code 1\n";
+        assert_eq!(printed(&jobs(), Some(60)), wide);
+        insta::assert_snapshot!(printed(&jobs(), Some(40)), @r"
+        NAME            AGE  NOTE
+        word-embedding  1s   trainer 1…it code 1
+        ");
+        insta::assert_snapshot!(printed(&jobs(), Some(24)), @r"
+        NAME       AGE  NOTE
+        word…ding  1s   tra…de 1
+        ");
+        assert_eq!(
+            printed(&jobs(), None),
+            "NAME\tAGE\tNOTE\nword-embedding\t1s\ttrainer 1 failed: exit code 1\n"
+        );
+        assert_eq!(printed(&jobs().for_people(), None), wide);
     }
 }

@@ -1,14 +1,13 @@
 //! `get jobs|workers|quota|registry`: lists.
 
 use clap::ValueEnum;
-use jiff::Timestamp;
 use paddlecloud_api::client::JobFilter;
 use paddlecloud_api::jobs::{JobView, QuotaRow};
 use paddlecloud_core::quantity::Bytes;
 
 use super::{Context, done, job_ref};
 use crate::error::CliError;
-use crate::job_table::{self, Columns};
+use crate::job_table::{self, Columns, Glance};
 use crate::printer::{Format, Table};
 use crate::session::Session;
 
@@ -173,22 +172,24 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
 
 /// How jobs are listed.
 enum Layout {
-    /// The columns of the documents and more, for programs and for `-o wide`.
+    /// The columns of the documents and more, for programs.
     Columns(Columns),
-    /// What fits a terminal.
-    Glance { all: bool, now: Timestamp },
+    Terminal(Glance),
 }
 
 impl Layout {
     fn of(args: &Args, context: &Context<'_>) -> Layout {
-        match args.output {
-            Some(Format::Wide) => Layout::Columns(Columns::Wide),
-            _ if context.world.out.is_terminal => Layout::Glance {
+        let wide = args.output == Some(Format::Wide);
+        match context.world.out.terminal_columns() {
+            Some(columns) => Layout::Terminal(Glance {
                 all: args.all,
+                wide,
+                notes: wide || columns > job_table::USUAL_COLUMNS,
                 now: (context.world.now)(),
-            },
-            _ if args.all => Layout::Columns(Columns::History),
-            _ => Layout::Columns(Columns::Plain),
+            }),
+            None if wide => Layout::Columns(Columns::Wide),
+            None if args.all => Layout::Columns(Columns::History),
+            None => Layout::Columns(Columns::Plain),
         }
     }
 
@@ -196,14 +197,12 @@ impl Layout {
     fn table(&self, jobs: &[JobView], first: usize) -> Table {
         let mut table = match self {
             Layout::Columns(columns) => Table::new(&job_table::jobs_head(*columns)),
-            Layout::Glance { all: true, .. } => job_table::history(),
-            Layout::Glance { all: false, .. } => job_table::jobs_at_a_glance(),
+            Layout::Terminal(glance) => glance.table(),
         };
         for (at, job) in jobs.iter().enumerate() {
             table.push(match self {
                 Layout::Columns(columns) => job_table::job_row(first + at, job, *columns),
-                Layout::Glance { all: true, now } => job_table::history_row(job, *now),
-                Layout::Glance { all: false, now } => job_table::glance_row(job, *now),
+                Layout::Terminal(glance) => glance.row(job),
             });
         }
         table
@@ -241,9 +240,11 @@ async fn workers(
     let out = &mut context.world.out;
     if !out.listed(args.output, &workers, |worker| worker.name.clone())? {
         let is_wide = args.output == Some(Format::Wide);
-        let mut table = match out.is_terminal && !is_wide {
-            true => job_table::workers_at_a_glance(&workers, (context.world.now)()),
-            false => job_table::workers(&workers, is_wide),
+        let now = (context.world.now)();
+        let mut table = match (out.is_terminal, is_wide) {
+            (false, _) => job_table::workers(&workers, is_wide),
+            (true, false) => job_table::workers_at_a_glance(&workers, now),
+            (true, true) => job_table::workers_in_full(&workers, now),
         };
         if args.all_users {
             let users = workers

@@ -143,7 +143,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", help_heading = "More options")]
     pub grace: Option<String>,
 
-    /// One line about this run, shown by `describe`
+    /// One line about this run, shown by `describe` and, on a wide terminal, by `get jobs`
     #[arg(long, value_name = "TEXT", help_heading = "More options")]
     pub comment: Option<String>,
 

@@ -46,7 +46,10 @@ fn terminal_output_is_aligned_and_coloured() {
     let shown: Vec<String> = [
         "get jobs",
         "get jobs -a",
+        "get jobs -o wide",
+        "get jobs -a -o wide",
         "get workers x",
+        "get workers x -o wide",
         "jobs",
         "logs",
         "describe last",
