@@ -15,6 +15,9 @@ pub const HEAD: usize = 26;
 /// Most bytes one frame carries.
 pub const MAX_FRAME: usize = 1 << 20;
 
+/// How the launcher's remarks on a worker begin; its other lines are the preamble.
+pub const REMARK: &str = "paddlecloud: ";
+
 /// The origin of a piece of log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

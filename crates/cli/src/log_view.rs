@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use paddlecloud_api::client::LogEvent;
-use paddlecloud_api::logs::LogWorker;
+use paddlecloud_api::logs::{LogWorker, REMARK, Stream};
+use paddlecloud_core::quantity::counted;
 
 use crate::controls::OutputFilter;
 use crate::printer::Paint;
@@ -50,11 +51,13 @@ pub struct LogView {
     is_within_line: bool,
     /// The latest attempt whose bytes were shown.
     attempt: u32,
+    /// The latest attempt whose preamble was shown as one line.
+    introduced: u32,
     /// Of the bytes that another user's only worker writes.
     filter: OutputFilter,
 }
 
-/// A line that has not ended yet.
+/// A line that has not ended yet. Of a progress bar, only its last step.
 struct Partial {
     bytes: Vec<u8>,
     unix_nanos: u64,
@@ -84,6 +87,7 @@ impl LogView {
             partial: HashMap::new(),
             is_within_line: false,
             attempt: 0,
+            introduced: 0,
             filter: OutputFilter::default(),
         }
     }
@@ -115,6 +119,13 @@ impl LogView {
     pub fn show(&mut self, event: &LogEvent, out: &mut Vec<u8>) {
         match event {
             LogEvent::Workers(workers) => self.meet(workers),
+            LogEvent::Data {
+                worker,
+                stream: Stream::Launcher,
+                unix_nanos,
+                bytes,
+                ..
+            } if self.shortens_preambles() => self.launcher(worker, *unix_nanos, bytes, out),
             LogEvent::Data {
                 worker,
                 unix_nanos,
@@ -175,6 +186,43 @@ impl LogView {
     /// Lines must be kept whole if they get a prefix or if several workers share the output.
     fn works_by_line(&self) -> bool {
         self.style.timestamps || self.workers.len() > 1
+    }
+
+    /// Several preambles fill a terminal.
+    fn shortens_preambles(&self) -> bool {
+        self.style.reader != Reader::Raw && !self.style.raw && self.has_several_workers()
+    }
+
+    /// Shows the launcher's remarks, and the preambles of all workers as one line.
+    fn launcher(&mut self, worker: &Arc<LogWorker>, unix_nanos: u64, bytes: &[u8], out: &mut Vec<u8>) {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if line.starts_with(REMARK.as_bytes()) {
+                self.data(worker, unix_nanos, line, out);
+            } else if self.introduced < worker.attempt {
+                self.introduced = worker.attempt;
+                self.end_line(out);
+                out.extend_from_slice(self.introduction(worker.attempt).as_bytes());
+            }
+        }
+    }
+
+    /// `Starting training job: 4 trainers, 2 parameter servers`
+    fn introduction(&self, attempt: u32) -> String {
+        let count = |role: &str| {
+            let starting = self.workers.iter().filter(|worker| worker.attempt == attempt);
+            starting.filter(|worker| worker.role == role).count() as u128
+        };
+        let roles = [("trainer", "trainer"), ("pserver", "parameter server")];
+        let counts: Vec<String> = roles
+            .into_iter()
+            .filter(|(role, _)| count(role) > 0)
+            .map(|(role, what)| counted(count(role), what))
+            .collect();
+        let again = match attempt {
+            1 => "",
+            _ => " again",
+        };
+        format!("Starting training job{again}: {}\n", counts.join(", "))
     }
 
     fn data(&mut self, worker: &Arc<LogWorker>, unix_nanos: u64, bytes: &[u8], out: &mut Vec<u8>) {

@@ -26,7 +26,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The bytes of a single worker are printed unchanged. With several workers, or with times, a progress bar (`\r`) is one
 /// line: on a terminal it is redrawn at the end of the log until it is complete, elsewhere its last step is printed. On a
 /// terminal, several workers and jobs of others are shown without the codes that move the cursor, and with other control
-/// characters escaped; colours stay, and so does everything with `--raw`.
+/// characters escaped; colours stay, and so does everything with `--raw`. Only a count is shown there of the lines with
+/// which the launcher of each worker begins.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A name (its latest run), an id, or `last`; default: the latest job

@@ -1,7 +1,5 @@
 //! What is shown of log events.
 
-use paddlecloud_api::logs::Stream;
-
 use super::*;
 
 fn worker(role: &str, index: u32, attempt: u32) -> Arc<LogWorker> {
@@ -223,6 +221,51 @@ fn control_sequences_reach_only_the_terminal_of_a_jobs_owner_with_one_worker() {
     };
     assert_eq!(among(Reader::Raw), format!("trainer-0 | {unchanged}"));
     assert_eq!(among(Reader::Owner), format!("trainer-0 | {filtered}"));
+}
+
+#[test]
+fn preambles_of_several_workers_are_one_line_on_a_terminal() {
+    let (one, two, server) = (
+        worker("trainer", 0, 1),
+        worker("trainer", 1, 1),
+        worker("pserver", 0, 1),
+    );
+    let again = worker("trainer", 1, 2);
+    let launcher = |worker: &Arc<LogWorker>, text: &str| LogEvent::Data {
+        worker: worker.clone(),
+        stream: Stream::Launcher,
+        offset: 0,
+        unix_nanos: 0,
+        bytes: text.as_bytes().to_vec(),
+    };
+    let lines = "label selector: paddle-job=j, desired: 2\nStarting training job:  /pfs/j\n";
+    let all = vec![one.clone(), two.clone(), server, again.clone()];
+    let events = [
+        LogEvent::Workers(all[..3].to_vec()),
+        launcher(&one, lines),
+        launcher(&two, lines),
+        data(&two, b"trained\n"),
+        launcher(&two, "paddlecloud: killed\n"),
+        LogEvent::Workers(all),
+        launcher(&again, lines),
+    ];
+    let on_terminal = |raw| {
+        let style = Style {
+            reader: Reader::Owner,
+            raw,
+            ..Style::default()
+        };
+        shown(style, &events)
+    };
+    insta::assert_snapshot!(on_terminal(false), @r"
+    Starting training job: 2 trainers, 1 parameter server
+    trainer-1 | trained
+    trainer-1 | paddlecloud: killed
+    Starting training job again: 1 trainer
+    ");
+    let whole = shown(Style::default(), &events);
+    assert_eq!(whole.matches("label selector").count(), 3, "{whole}");
+    assert_eq!(on_terminal(true).matches("label selector").count(), 3);
 }
 
 #[test]

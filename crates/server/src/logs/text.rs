@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use paddlecloud_api::logs::{Frame, LogQuery, LogWorker};
+use paddlecloud_api::logs::{Frame, LogQuery, LogWorker, REMARK};
 use paddlecloud_core::job::{Job, WorkerKey};
 use paddlecloud_core::ports::{AttemptKey, Chunk, LogReader, Piece, Stream};
-use paddlecloud_supervisor::log::REMARK;
 
 use super::{Logs, LogsError};
 
@@ -146,12 +145,12 @@ fn tail(mut reader: Box<dyn LogReader>, lines: usize) -> Vec<String> {
         .map(|line| last_step(line).to_owned())
         .collect()
 }
+
 /// What a reader sees of a line with a progress bar, whose steps end with `\r`.
 fn last_step(line: &str) -> &str {
     let mut steps = line.rsplit('\r');
     steps.find(|step| !step.trim().is_empty()).unwrap_or_default()
 }
-
 
 /// Keeps, of the launcher's own lines, only its remarks on the worker's exit.
 fn without_preamble(chunk: Chunk) -> Vec<u8> {
@@ -235,6 +234,11 @@ mod tests {
             tail(logs.reader(&attempt), 20),
             ["2%", "Traceback", "paddlecloud: no such program"]
         );
+    }
+
+    #[test]
+    fn supervisors_begin_remarks_as_clients_expect() {
+        assert_eq!(paddlecloud_supervisor::log::REMARK, REMARK);
     }
 
     #[test]
