@@ -1,6 +1,10 @@
 //! Logs: every byte of every worker, followed to the end.
 
+use std::io::Read;
+use std::process::Stdio;
+
 use e2e::{PASSWORD, Shared, TestEnvironment};
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn following_ends_with_the_job_and_not_before_its_last_byte() {
@@ -243,4 +247,29 @@ fn ctrl_c_leaves_the_job_running_and_only_wait_reports_it() {
     assert_eq!(env.status("stays"), "Running");
     gate.open();
     env.paddlectl(&["wait", "stays"]).ok();
+}
+
+#[test]
+fn ctrl_c_in_the_log_of_an_ended_job_does_not_say_that_it_continues() {
+    let env = TestEnvironment::new();
+    let package = env.package("job").file("train.sh", "seq 2000000\n");
+    env.submit("talked", &package, &["-entry", "sh train.sh"]);
+    env.paddlectl(&["wait", "talked"]).ok();
+    let mut reading = env
+        .command("paddlectl", &["logs", "talked"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    // It is in the middle of the log, because nobody reads the rest yet.
+    let stdout = reading.stdout.as_mut().expect("stdout is a pipe");
+    stdout.read_exact(&mut [0]).expect("the log is not empty");
+    kill_process(Pid::from_child(&reading), Signal::INT).expect("it runs");
+    let output = reading.wait_with_output().expect("a child can be waited for");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("stopped reading; talked has ended: Succeeded"),
+        "{said}"
+    );
 }

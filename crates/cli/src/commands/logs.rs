@@ -17,6 +17,9 @@ use crate::time_text::parse_since;
 /// How often a follower checks whether its job waits for something else now.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
+/// How long the user waits for the last message after Ctrl-C.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Print logs of the job.
 ///
 /// Prints the logs of all workers, including parameter servers. With several workers each line starts with its worker's
@@ -75,8 +78,8 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     // A name may refer to another run while the log is read.
     let found = session.client.job_get(&job).await?.job;
     let run = Run::of(&found);
-    if run.is_pending {
-        tell_waiting(&session, &run, context).await?;
+    if matches!(found.status, JobStatus::Pending | JobStatus::Starting) {
+        tell_waiting(&session, &run, args.follow, context).await?;
     }
     let query = LogQuery {
         n: args.lines,
@@ -102,22 +105,32 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         Reading::Ended(None) if args.follow => Err(was_removed(&run.name)),
         Reading::Ended(_) => done(),
         Reading::Left => {
-            tell_left(&run.name, context);
+            tell_left(&session, &run, context).await;
             done()
         }
     }
 }
 
-/// A job that waits has no log, or only that of earlier attempts, so the reason is shown.
-async fn tell_waiting(session: &Session, run: &Run, context: &mut Context<'_>) -> Result<(), CliError> {
+/// A job that waits or starts has no log, or only that of earlier attempts, so the reason is shown.
+async fn tell_waiting(
+    session: &Session,
+    run: &Run,
+    is_followed: bool,
+    context: &mut Context<'_>,
+) -> Result<(), CliError> {
     let why = session.client.job_why(&run.id).await?;
-    let state = if run.has_started {
-        "is not running"
-    } else {
-        "has not started"
+    let state = match (why.job.status, run.has_started) {
+        (JobStatus::Pending, false) => "has not started",
+        (JobStatus::Pending, true) => "is not running",
+        (JobStatus::Starting, _) => "is starting",
+        _ => return Ok(()),
     };
-    let note = format!("{} {state}: {}", run.name, why.reason);
-    context.world.err.note(&note);
+    let (name, program) = (&run.name, context.program);
+    context.world.err.note(&format!("{name} {state}: {}", why.reason));
+    if why.job.status == JobStatus::Starting && !is_followed {
+        let hint = format!("`{program} logs -f {name}` waits for its output");
+        context.world.err.hint(&hint);
+    }
     Ok(())
 }
 
@@ -133,6 +146,8 @@ pub struct Run {
     is_pending: bool,
     /// Also true if it was queued again.
     has_started: bool,
+    /// How it had ended when the reading began.
+    end: Option<JobStatus>,
     /// What it waits for, at the last check.
     reason: Option<String>,
 }
@@ -144,6 +159,7 @@ impl Run {
             name: job.name.clone(),
             is_pending: job.status == JobStatus::Pending,
             has_started: job.started.is_some(),
+            end: Some(job.status).filter(|status| status.is_final()),
             reason: job.message.clone(),
         }
     }
@@ -290,10 +306,23 @@ pub fn tell_end(job: &str, end: &LogEnd, context: &mut Context<'_>) -> u8 {
     FAILED
 }
 
-/// Says that only the reading has ended.
-pub fn tell_left(job: &str, context: &mut Context<'_>) {
-    let program = context.program;
-    context.world.err.line(format!(
-        "\ndetached; {job} continues: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
-    ));
+/// Says that only the reading has ended, and not the job, unless it has.
+pub async fn tell_left(session: &Session, run: &Run, context: &mut Context<'_>) {
+    let (job, program) = (&run.name, context.program);
+    context.world.err.line(match ended(session, run).await {
+        Some(end) => format!("\nstopped reading; {job} has ended: {end}"),
+        None => format!(
+            "\ndetached; {job} continues: `{program} logs -f {job}` follows it again, `{program} kill {job}` stops it"
+        ),
+    });
+}
+
+/// How the run has ended, if it is known to have.
+async fn ended(session: &Session, run: &Run) -> Option<JobStatus> {
+    if run.end.is_some() {
+        return run.end;
+    }
+    let job = tokio::time::timeout(PATIENCE, session.client.job_get(&run.id)).await;
+    let status = job.ok()?.ok()?.job.status;
+    status.is_final().then_some(status)
 }

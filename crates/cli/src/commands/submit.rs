@@ -423,7 +423,7 @@ pub async fn follow(
         Reading::Ended(Some(end)) => Ok(logs::tell_end(&run.name, &end, context)),
         Reading::Ended(None) => Err(was_removed(&run.name)),
         Reading::Left => {
-            logs::tell_left(&run.name, context);
+            logs::tell_left(session, &run, context).await;
             done()
         }
     }

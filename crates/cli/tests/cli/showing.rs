@@ -288,6 +288,33 @@ fn the_log_of_a_job_that_waits_says_what_it_waits_for() {
 }
 
 #[test]
+fn the_log_of_a_job_that_starts_says_so() {
+    let server = crate::scripted::server_with(|line| {
+        let mut why = serde_json::json!({ "job": crate::scripted::job("j", "Starting") });
+        why["reason"] = "its workers are starting; trainer 0: pulling its image".into();
+        why["ahead"] = serde_json::json!([]);
+        why["ahead_total"] = 0.into();
+        let detail = serde_json::json!({ "job": why["job"], "workers": [], "events": [] });
+        let reply =
+            |msg: serde_json::Value| (200, serde_json::json!({ "code": 200, "msg": msg }).to_string());
+        match line {
+            "GET /api/v1/jobs/j" => Some(reply(detail)),
+            line if line.ends_with("/why") => Some(reply(why)),
+            _ => None,
+        }
+    });
+    let shell = Shell::at(&server.endpoint);
+    let note = "note: j is starting: its workers are starting; trainer 0: pulling its image\n";
+    let outcome = shell.line("logs j");
+    assert_eq!(outcome.code, 0);
+    assert_eq!(
+        outcome.err,
+        format!("{note}hint: `paddlectl logs -f j` waits for its output\n")
+    );
+    assert!(shell.line("logs -f j").err.starts_with(note));
+}
+
+#[test]
 fn results_of_a_job_that_never_started_are_refused() {
     let server = server_where_jobs_are("Pending", None);
     let outcome = Shell::at(&server.endpoint).line("output j");
