@@ -191,7 +191,7 @@ fn known_signal(signal: i32) -> Option<(&'static str, &'static str)> {
             "SIGFPE",
             "arithmetic error, for example an integer division by zero",
         ),
-        9 => ("SIGKILL", "killed, often because memory ran out"),
+        9 => ("SIGKILL", "killed"),
         11 => ("SIGSEGV", "segmentation fault"),
         13 => ("SIGPIPE", "broken pipe: wrote to a closed connection"),
         14 => ("SIGALRM", "its own alarm went off"),
@@ -260,7 +260,7 @@ mod tests {
         arithmetic error, for example an integer division by zero (signal 8, SIGFPE)
         aborted: the program stopped itself after an error (signal 6, SIGABRT)
         ended by signal 40
-        killed, often because memory ran out (exit 137, SIGKILL)
+        killed (exit 137, SIGKILL)
         segmentation fault (exit 139, SIGSEGV)
         arithmetic error, for example an integer division by zero (exit 136, SIGFPE)
         aborted: the program stopped itself after an error (exit 134, SIGABRT)
