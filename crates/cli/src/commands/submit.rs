@@ -325,10 +325,14 @@ async fn start(
             reply.job.name
         ));
     } else {
+        let verb = match reply.job.status {
+            JobStatus::Pending => "Queueing",
+            _ => "Starting",
+        };
         context
             .world
             .err
-            .line(format!("Starting {} job ... Done", reply.engine));
+            .line(format!("{verb} {} job ... Done", reply.engine));
     }
     Ok(reply)
 }
