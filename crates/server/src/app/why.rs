@@ -177,7 +177,7 @@ fn reason(job: &Job) -> String {
     }
 }
 
-/// What a stopping job waits for.
+/// What a stopping job, or one that returns to the queue, waits for.
 fn waits_for(job: &Job) -> Option<String> {
     let live = |worker: &&Worker| worker.status.is_live();
     let left: Vec<String> = job
@@ -186,19 +186,22 @@ fn waits_for(job: &Job) -> Option<String> {
         .filter(live)
         .map(|worker| worker.key.to_string())
         .collect();
-    let stopping = matches!(job.phase, Phase::Stopping(_)) && !left.is_empty();
-    let named = some_of(&left);
-    stopping.then(|| {
-        let grace = job.spec.grace;
-        format!(
-            "waits for {named} to exit; workers still running after the grace period of {grace:#} are killed"
-        )
-    })
+    let then = match job.phase {
+        _ if left.is_empty() => return None,
+        Phase::Stopping(_) if job.skip_grace => " after being killed without a grace period".to_owned(),
+        Phase::Stopping(_) => format!(
+            "; workers still running after the grace period of {:#} are killed",
+            job.spec.grace
+        ),
+        Phase::Withdrawing => "; then it is in the queue again".to_owned(),
+        _ => return None,
+    };
+    Some(format!("waits for {} to exit{then}", some_of(&left)))
 }
 
 #[cfg(test)]
 mod tests {
-    use paddlecloud_core::job::{News, WorkerKey};
+    use paddlecloud_core::job::{AfterKill, Event, News, WorkerKey};
     use paddlecloud_core::testing::samples;
 
     use super::*;
@@ -227,6 +230,19 @@ mod tests {
         assert_eq!(shown(&job.user, false), named);
         assert_eq!(shown(&other_user, true), named);
         assert_eq!(shown(&other_user, false), None);
+    }
+
+    #[test]
+    fn a_stopping_job_says_what_it_waits_for() {
+        let mut job = samples::running(1, samples::spec("slow", 0, 2));
+        assert_eq!(waits_for(&job), None);
+        job.on_event(Event::KillRequested(AfterKill::KeepInHistory), samples::noon());
+        insta::assert_snapshot!(reason(&job), @"killed on request; waits for trainer 0, trainer 1 to exit; workers still running after the grace period of 30s are killed");
+        job.on_event(Event::SkipGrace, samples::noon());
+        insta::assert_snapshot!(reason(&job), @"killed on request; waits for trainer 0, trainer 1 to exit after being killed without a grace period");
+        let mut job = samples::running(1, samples::spec("borrows", 0, 1));
+        job.phase = Phase::Withdrawing;
+        insta::assert_snapshot!(waits_for(&job).unwrap(), @"waits for trainer 0 to exit; then it is in the queue again");
     }
 
     #[test]
