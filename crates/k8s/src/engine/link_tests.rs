@@ -48,7 +48,7 @@ impl Accounts for NoAccounts {
     }
 }
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings {
         server: "test".into(),
         link: "127.0.0.1:7171".into(),

@@ -13,7 +13,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Quota;
 use tokio::sync::watch;
 
-use super::cluster::{CallError, Whose};
+use super::cluster::{CallError, Cluster, Whose};
 use super::launch::NotCreated;
 use super::made::Turn;
 use super::{Inner, StartError, watching};
@@ -129,19 +129,19 @@ pub async fn find(inner: &Inner, user: &UserName) -> Result<String, NotCreated> 
     if let Some(name) = &known.value {
         return Ok(name.clone());
     }
-    let name = known.make(asked, choose(inner, &usual)).await?;
+    let choosing = choose(&inner.cluster, &inner.settings.server, &usual);
+    let name = known.make(asked, choosing).await?;
     inner.names.set(&usual, &name);
     Ok(name)
 }
 
 /// Once a server has a namespace beside that of another one, it keeps it, even if the usual name becomes free.
-async fn choose(inner: &Inner, usual: &str) -> Result<String, NotCreated> {
-    let server = &inner.settings.server;
+async fn choose(cluster: &Cluster, server: &str, usual: &str) -> Result<String, NotCreated> {
     let beside = names::namespace_beside(usual, server);
-    Ok(match inner.cluster.whose(usual, server).await? {
+    Ok(match cluster.whose(usual, server).await? {
         Whose::Ours | Whose::Unknown => usual.to_owned(),
         Whose::OtherServers => beside,
-        Whose::Nobodys => match inner.cluster.whose(&beside, server).await? {
+        Whose::Nobodys => match cluster.whose(&beside, server).await? {
             Whose::Ours => beside,
             _ => usual.to_owned(),
         },
@@ -221,3 +221,6 @@ impl Inner {
         tenancy::tenant(&self.settings, self.grant.as_ref(), namespace, quota)
     }
 }
+
+#[cfg(test)]
+mod tests;
