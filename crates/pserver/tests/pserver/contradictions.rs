@@ -119,9 +119,10 @@ fn a_refused_step_can_be_repeated_by_restarted_trainers() {
     refused(one.push(&[("w", &[1.0; 70_000])], rate(0.2)).unwrap_err());
     drop((zero, one));
     let mut values = [0.0; 70_000];
+    // Both are there before either pushes: what the other pushed before its restart would contradict the first push.
+    let clients = [0, 1].map(|trainer| job.connect(trainer, 2));
     thread::scope(|scope| {
-        let again = |trainer| {
-            let mut client = job.connect(trainer, 2);
+        let again = |mut client: Client| {
             client.create_dense(dense("small", 1, ADAM), &[0.0]).unwrap();
             client
                 .create_dense(dense("w", 70_000, Rule::Sgd), &[0.0; 70_000])
@@ -129,8 +130,9 @@ fn a_refused_step_can_be_repeated_by_restarted_trainers() {
             client.push(&[("w", &[1.0; 70_000])], rate(0.5)).unwrap();
             client
         };
-        scope.spawn(move || again(1).finish_step(&mut [], None).unwrap());
-        again(0).finish_step(&mut [("w", &mut values)], None).unwrap();
+        let [zero, one] = clients;
+        scope.spawn(move || again(one).finish_step(&mut [], None).unwrap());
+        again(zero).finish_step(&mut [("w", &mut values)], None).unwrap();
     });
     assert!(values.iter().all(|value| *value == -1.0));
 }
