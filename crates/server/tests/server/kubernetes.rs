@@ -364,7 +364,7 @@ fn rendered(settings: &Settings, volume: Volume) -> Vec<serde_json::Value> {
         username: "ada".into(),
         password: "canary".into(),
     };
-    let tenant = tenancy::tenant(&settings, &namespace, &quota);
+    let tenant = tenancy::tenant(&settings, None, &namespace, &quota);
     let pull = render::pull_secret(&settings, &job, &namespace, &login, owner.clone());
     let network = tenancy::run_network(&settings, &job, &namespace, owner.clone());
     let mut objects = vec![
