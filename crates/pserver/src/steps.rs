@@ -4,6 +4,7 @@
 //! parts. A server commits a step when every participant is ready. Therefore two servers are never more than one step
 //! apart, and if one has committed a step, the others hold everything they need to commit it too.
 
+mod barrier;
 mod parts;
 
 use std::fmt;
@@ -312,20 +313,6 @@ impl Steps {
         self.numbered(|member| member.left.is_none()).collect()
     }
 
-    /// Waits until every trainer that has not left has reached this barrier, the n-th within a step, or is ready with the
-    /// step: a trainer that repeats it after a rollback may have passed its barriers before.
-    pub fn barrier(&mut self, sender: Sender, at: (u64, u32)) -> Result<Verdict, Refusal> {
-        let member = self.checked(sender)?;
-        member.barrier = member.barrier.max(at);
-        let all_there = self.members.iter().all(|member| !self.is_before(member, at));
-        Ok(if all_there { Verdict::Accept } else { Verdict::Wait })
-    }
-
-    fn is_before(&self, member: &Member, at: (u64, u32)) -> bool {
-        let is_ready = self.mode == Mode::Sync && member.next > at.0;
-        member.left.is_none() && member.barrier < at && !is_ready
-    }
-
     /// The first finished trainer whose steps would have to be repeated after a rollback: nobody can. `left`: per
     /// trainer, the step before which it left, as of the checkpoint.
     pub fn finished_but_needed(&self, left: &[Option<u64>]) -> Option<u32> {
@@ -381,10 +368,6 @@ impl Steps {
             .collect()
     }
 
-    pub fn awaited_at_barrier(&self, at: (u64, u32)) -> Vec<u32> {
-        self.numbered(|member| self.is_before(member, at)).collect()
-    }
-
     fn numbered(&self, which: impl Fn(&Member) -> bool) -> impl Iterator<Item = u32> {
         let numbers = self.members.iter().enumerate();
         numbers.filter_map(move |(number, member)| which(member).then_some(number as u32))
@@ -433,7 +416,7 @@ impl Steps {
 mod tests {
     use super::*;
 
-    fn by(trainer: u32) -> Sender {
+    pub(super) fn by(trainer: u32) -> Sender {
         Sender {
             trainer,
             attempt: 1,
@@ -441,7 +424,7 @@ mod tests {
         }
     }
 
-    fn joined(mode: Mode, trainers: u32) -> Steps {
+    pub(super) fn joined(mode: Mode, trainers: u32) -> Steps {
         let mut steps = Steps::new(mode, trainers, 1, &[]);
         for trainer in 0..trainers {
             steps.join(trainer, 1).unwrap();
@@ -587,25 +570,5 @@ mod tests {
         // It has ended the steps before, which this server forgot.
         assert_eq!(steps.pull(by(2), 9), Ok(Verdict::Accept));
         assert_eq!(steps.finish(by(2)), Ok(Verdict::Accept));
-    }
-
-    #[test]
-    fn a_barrier_opens_for_all_at_once_and_stays_open() {
-        let mut steps = joined(Mode::Async, 2);
-        assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Wait));
-        assert_eq!(steps.awaited_at_barrier((0, 1)), [1]);
-        assert_eq!(steps.barrier(by(1), (0, 1)), Ok(Verdict::Accept));
-        assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Accept));
-    }
-
-    /// As after a rollback to the step in which it passed the barrier, while another trainer begins anew.
-    #[test]
-    fn a_barrier_does_not_wait_for_a_trainer_that_is_ready_with_its_step() {
-        let mut steps = joined(Mode::Sync, 2);
-        assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Wait));
-        assert_eq!(steps.ready(by(1), 0), Ok(Verdict::Accept));
-        assert_eq!(steps.awaited_at_barrier((0, 1)), []);
-        assert_eq!(steps.barrier(by(0), (0, 1)), Ok(Verdict::Accept));
-        assert_eq!(steps.barrier(by(0), (1, 1)), Ok(Verdict::Wait));
     }
 }

@@ -290,7 +290,7 @@ fn rules(random: &mut Random) -> Vec<Rule> {
             beta1,
             beta2,
             epsilon,
-            of_sparse: random.one_in(2),
+            of_sparse: false,
         },
         Rule::AdamW {
             beta1,
