@@ -47,6 +47,7 @@ def refused_elsewhere() -> list[str]:
         "- parameters that are not float32, not on the CPU, or in a group twice",
         "- weights that the program changes after the first step: `clamp_`, `.data`, `load_state_dict` of the model,",
         "  `max_norm` of an embedding. Each step compares the values with those it fetched, which takes about 4 ms for 100 MB.",
+        "- values that a trainer sets between `DistributedOptimizer` and its first step, if they are not those of trainer 0",
         "- momentum that becomes or stops being 0, and `centered` that changes, after `DistributedOptimizer`",
         "- sparse gradients where PyTorch has none: with other optimizers than SGD and Adagrad, or with `weight_decay`",
         "- a `GradScaler` that is enabled, an optimizer of the program's own class, one that is distributed already, a copy of one",
