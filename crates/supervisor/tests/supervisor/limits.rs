@@ -146,6 +146,7 @@ fn a_fork_bomb_is_gone_soon_after_its_grace_period() {
             plan.limits.cpu_millis = Some(1000);
             plan.limits.processes = Some(MOST_OF_BOMB);
         });
+        let started = Instant::now();
         attempt.start();
         let (mut client, _) = attempt.connect();
         client.until_logged(&attempt, "up\n");
@@ -156,13 +157,15 @@ fn a_fork_bomb_is_gone_soon_after_its_grace_period() {
         while !attempt.cgroups().iter().any(is_full) {
             std::thread::yield_now();
         }
+        // An emulated machine is slow, but exiting takes it less time than forking.
+        let limit = LIMIT.max(started.elapsed());
         let stopped = Instant::now();
         let grace_ms = Some(GRACE.as_millis() as u64);
         client.send(&Command::Stop { grace_ms });
         let exit = attempt.exit();
         let took = stopped.elapsed();
         assert_eq!(exit.ending, Ending::Signal(9), "{attempt:?}");
-        assert!(took < GRACE + LIMIT, "{attempt:?} took {took:?}");
+        assert!(took < GRACE + limit, "{attempt:?} took {took:?}");
         eprintln!("{}: {took:?} with a grace period of {GRACE:?}", mode.name);
         attempt.assert_nothing_left();
     }
