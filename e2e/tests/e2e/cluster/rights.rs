@@ -407,8 +407,10 @@ fn an_upgraded_server_gets_its_rights_and_its_account_no_others() {
     let privileges = "gives containers no privileges";
     let container = "/spec/containers/0/securityContext";
     let capabilities = json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]});
+    // The API server itself refuses a privileged container that must not escalate.
+    let privileged = changed(container, json!({"privileged": true}));
+    account.may_not_create(&privileged, privileges);
     for (field, value) in [
-        ("privileged", json!(true)),
         ("allowPrivilegeEscalation", json!(true)),
         ("capabilities", capabilities),
         ("runAsUser", json!(0)),
