@@ -6,6 +6,7 @@ use paddlecloud_api::jobs::{JobRequest, JobView};
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
+use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::{JobSpec, SpecError};
 use serde_json::Value;
 use tokio::sync::OwnedRwLockReadGuard;
@@ -13,6 +14,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 use super::manifests::refuse_secrets;
 use super::{App, AppError};
 use crate::auth::Caller;
+use crate::config::EngineKind;
 use crate::error_chain::chain_of;
 use crate::homes::StorageError;
 use crate::reconcile::{Acceptance, NewJob, Submitted};
@@ -209,6 +211,7 @@ impl App {
         let checked = self.package_check(&caller.user, &job.spec).await;
         checked.map_err(|error| missing_package_error(&job, error))?;
         let mut spec = JobSpec::clone(&job.spec);
+        self.limit_disk(&mut spec)?;
         spec.name = name.unwrap_or(spec.name);
         let new_job = NewJob {
             user: caller.user.clone(),
@@ -370,6 +373,7 @@ impl App {
         }
         let package = request.package_path(&self.storage.home_name(&caller.user))?;
         let mut spec = request.to_spec(package)?;
+        self.limit_disk(&mut spec)?;
         if let Some(target) = request.resume_ref()? {
             spec.resume = Some(self.resume_find(caller, &target, key).await?);
         }
@@ -387,6 +391,16 @@ impl App {
 }
 
 impl App {
+    /// Gives a job the server's limit of what its workers write to their nodes, or refuses a higher one.
+    fn limit_disk(&self, spec: &mut JobSpec) -> Result<(), SpecError> {
+        let most = match &self.config.engine {
+            EngineKind::Kubernetes(cluster) => cluster.disk,
+            EngineKind::Local => None,
+        };
+        spec.disk = limited_disk(most, spec.disk)?;
+        Ok(())
+    }
+
     /// Refuses an image that the configuration does not allow.
     fn image_check(&self, spec: &JobSpec) -> Result<(), SpecError> {
         let default = self.config.default_image.as_ref();
@@ -401,6 +415,17 @@ impl App {
             }
             _ => Ok(()),
         }
+    }
+}
+
+fn limited_disk(most: Option<Bytes>, asked: Option<Bytes>) -> Result<Option<Bytes>, SpecError> {
+    match (most, asked) {
+        (Some(most), Some(asked)) if asked > most => {
+            let (most, asked) = (most.readable(), asked.readable());
+            let problem = format!("must be at most {most} on this server, not {asked}");
+            Err(SpecError::predicate("disk", problem))
+        }
+        (most, asked) => Ok(asked.or(most)),
     }
 }
 
@@ -421,4 +446,21 @@ fn mark() -> String {
     // Without randomness the name may be taken, which the conductor detects.
     let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
     random.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_disk_limit_holds_for_jobs_without_one() {
+        let (small, large) = (Bytes::mib(300), Bytes::mib(600));
+        assert_eq!(limited_disk(None, None), Ok(None));
+        assert_eq!(limited_disk(None, Some(large)), Ok(Some(large)));
+        assert_eq!(limited_disk(Some(large), None), Ok(Some(large)));
+        assert_eq!(limited_disk(Some(large), Some(small)), Ok(Some(small)));
+        let refused = limited_disk(Some(small), Some(large)).unwrap_err();
+        let expected = "`-disk` must be at most 300 MiB on this server, not 600 MiB";
+        assert_eq!(refused.message("-disk"), expected);
+    }
 }

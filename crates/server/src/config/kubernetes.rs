@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use paddlecloud_core::duration;
+use paddlecloud_core::quantity::Bytes;
+use paddlecloud_core::spec::LEAST_DISK;
 use paddlecloud_k8s::settings::{
     EVERYBODY_ELSE, Limits, Namespaces, Placement, PodSettings, Toleration, Volume,
 };
@@ -32,6 +34,8 @@ pub struct KubernetesConfig {
     pub namespaces: Namespaces,
     /// The ClusterRole that the server binds to its own account in each namespace that it creates.
     pub namespace_role: Option<String>,
+    /// The most that a worker may write to the disk of its node, and what it may if the job does not say.
+    pub disk: Option<Bytes>,
     pub placement: Placement,
     pub limits: Limits,
     /// How long a running job may lack a worker while other jobs need its room; `None`: for ever.
@@ -58,6 +62,7 @@ pub(super) struct KubernetesEntry {
     /// By user; `*` is for all others.
     namespaces: Option<BTreeMap<String, String>>,
     namespace_role: Option<String>,
+    disk: Option<Disk>,
     #[serde(default)]
     placement: PlacementEntry,
     queue: Option<String>,
@@ -112,6 +117,26 @@ impl<'de> Deserialize<'de> for Recovery {
             Ok(_) => Err(D::Error::custom("a limit of zero would end every job")),
             Err(error) => Err(D::Error::custom(format!(
                 "`recovery_limit` is `off` or a time: {error}"
+            ))),
+        }
+    }
+}
+
+/// Room for the launcher at least.
+#[derive(Debug, Clone, Copy)]
+struct Disk(Bytes);
+
+impl<'de> Deserialize<'de> for Disk {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Disk, D::Error> {
+        use serde::de::Error as _;
+        let text = super::file::text(deserializer)?;
+        let disk: Bytes = text.parse().map_err(D::Error::custom)?;
+        match disk >= LEAST_DISK {
+            true => Ok(Disk(disk)),
+            false => Err(D::Error::custom(format!(
+                "a pod needs at least {} for its launcher, not {}",
+                LEAST_DISK.readable(),
+                disk.readable()
             ))),
         }
     }
@@ -180,6 +205,7 @@ impl KubernetesEntry {
             recovery: self.recovery_limit.map_or(Some(RECOVERY_LIMIT), |limit| limit.0),
             namespace_role: namespace_role(self.namespace_role, self.namespaces.is_some(), path)?,
             namespaces: namespaces(self.namespaces, users, path)?,
+            disk: self.disk.map(|disk| disk.0),
             placement,
             sub_path: sub_path(&self.volume.sub_path, path)?,
             kubeconfig: self.kubeconfig.map(|file| base.join(file)),

@@ -333,6 +333,7 @@ fn mistakes_about_a_cluster_are_explained() {
         refused(&format!(
             "{CLUSTER}{link}{volume}  namespace_role: system:admin\n"
         )),
+        refused(&format!("{CLUSTER}{link}{volume}  disk: 10M\n")),
     ];
     insta::assert_snapshot!(texts.join("\n"), @r#"
     /etc/paddlecloud/server.yaml: `engine: kubernetes` needs the section `kubernetes`
@@ -356,5 +357,6 @@ fn mistakes_about_a_cluster_are_explained() {
     /etc/paddlecloud/server.yaml: `kubernetes.namespace_role` is for servers that create namespaces, not for `kubernetes.namespaces`
       hint: leave it out, and bind the role in the given namespaces yourself
     /etc/paddlecloud/server.yaml: `kubernetes.namespace_role` must be the name of a ClusterRole with at most 63 letters, digits, `-`, `.` and `_`, not `system:admin`
+    /etc/paddlecloud/server.yaml:8: a pod needs at least 256 MiB for its launcher, not 9.5 MiB
     "#);
 }
