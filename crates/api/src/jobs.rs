@@ -65,6 +65,9 @@ pub struct SubmitReply {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
     pub manifests: Vec<serde_json::Value>,
+    /// The Python that trainers start by name, if workers are processes of the server's machine and the command shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
 }
 
 /// The status of a job.

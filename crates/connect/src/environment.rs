@@ -51,6 +51,11 @@ impl Environment {
         home.map(PathBuf::from)
     }
 
+    /// The folder of the virtual environment that is active in the shell, of conda too.
+    pub fn python_environment(&self) -> Option<&str> {
+        self.var("VIRTUAL_ENV").or_else(|| self.var("CONDA_PREFIX"))
+    }
+
     /// The part of the shell's environment that is sent to a server on the same machine.
     pub fn shell(&self) -> BTreeMap<String, String> {
         let comes_along = |name: &str| SHELL_ENV.contains(&name) || name.starts_with("LC_");

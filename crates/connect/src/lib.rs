@@ -16,6 +16,7 @@ pub mod package;
 mod private_file;
 mod program;
 mod program_check;
+mod python_note;
 pub mod session;
 mod tokens;
 
@@ -23,4 +24,5 @@ pub use self::environment::Environment;
 pub use self::error::{ConnectError, chain, client_hints};
 pub use self::program::Program;
 pub use self::program_check::check_programs;
+pub use self::python_note::python_note;
 pub use self::session::Session;

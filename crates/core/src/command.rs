@@ -30,6 +30,25 @@ pub fn program_by_name(command: &str) -> Option<&str> {
     (!is_own && command.trim_start().starts_with(first)).then_some(first)
 }
 
+/// The name by which a command starts Python, if it shows one: `python3.11` of `cd src && python3.11 train.py`. Programs that run
+/// Python themselves start `python`.
+pub fn python_by_name(command: &str) -> Option<&str> {
+    match program_by_name(command) {
+        Some("paddle" | "sh" | "bash") => Some("python"),
+        Some(program) => is_python(program).then_some(program),
+        // Either may choose another one.
+        None if command.contains("PATH=") || command.contains("activate") => None,
+        None => command
+            .split(|c: char| !c.is_ascii_alphanumeric() && !['.', '/', '_', '-'].contains(&c))
+            .find(|word| is_python(word)),
+    }
+}
+
+fn is_python(program: &str) -> bool {
+    let version = program.strip_prefix("python");
+    version.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
 fn is_assignment(word: &str) -> bool {
     let name = word.split_once('=').map_or("", |(name, _)| name);
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -56,6 +75,30 @@ mod tests {
             "{ x",
         ] {
             assert_eq!(program_by_name(command), None, "{command}");
+        }
+    }
+
+    #[test]
+    fn python_is_found_by_the_name_that_the_shell_searches() {
+        for (command, name) in [
+            ("python train.py", "python"),
+            ("SEED=1 python3 -u train.py", "python3"),
+            ("cd src && python3.11 train.py", "python3.11"),
+            ("paddle train", "python"),
+            ("bash run.sh", "python"),
+        ] {
+            assert_eq!(python_by_name(command), Some(name), "{command}");
+        }
+        for command in [
+            "/opt/venv/bin/python train.py",
+            "venv/bin/python train.py",
+            "./train",
+            "torchrun train.py",
+            "PATH=/opt/venv/bin:$PATH python train.py",
+            ". /opt/venv/bin/activate && python train.py",
+            "cd python-programs && ./train",
+        ] {
+            assert_eq!(python_by_name(command), None, "{command}");
         }
     }
 

@@ -37,7 +37,7 @@ pub fn to_v1_trainer(args: &[OsString]) -> ExitCode {
             "error: `paddle train` needs the Python package `paddlecloud`, which `{python}` does not have"
         );
         eprintln!(
-            "hint: install `paddlecloud` and `paddlepaddle` for it; on one machine, submit from a virtual environment that has both"
+            "hint: install `paddlecloud` and `paddlepaddle` for it, or run the job with a Python that has both"
         );
         return ExitCode::FAILURE;
     }

@@ -15,6 +15,7 @@ mod examples;
 mod files;
 mod first_job;
 mod history;
+mod interpreters;
 mod logs;
 mod manifests;
 mod oidc;

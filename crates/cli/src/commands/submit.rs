@@ -6,8 +6,8 @@ use paddlecloud_api::client::new_idempotency_key;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{Amount, JobRequest, JobStatus, SubmitReply};
 use paddlecloud_api::logs::LogQuery;
-use paddlecloud_connect::check_programs;
 use paddlecloud_connect::package::Package;
+use paddlecloud_connect::{check_programs, python_note};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::{JobSpec, Resources};
 
@@ -345,6 +345,9 @@ pub async fn announce(
     context: &mut Context<'_>,
 ) -> Result<(), CliError> {
     machine_notes::tell(session, &reply.notes, context).await;
+    if let Some(note) = python_note(reply, context.world.env.python_environment()) {
+        context.world.err.note(&note);
+    }
     let is_made = !reply.id.is_empty();
     if is_made && reply.job.status == JobStatus::Pending {
         tell_reason(session, reply, context).await;

@@ -136,6 +136,8 @@ class Submitted(View):
     engine: str
     notes: list[str]
     manifests: list[dict[str, Any]]
+    python: str | None
+    """The Python that trainers start by name, on the server's own machine."""
 
     @classmethod
     def _read(cls, name: str, value: Any) -> Any:

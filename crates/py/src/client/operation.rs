@@ -7,7 +7,7 @@ use paddlecloud_api::client::{AnyRequest, Client, ClientError, JobFilter, new_id
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, KillOptions, PruneOptions, SubmitReply};
 use paddlecloud_connect::package::{self, Package};
-use paddlecloud_connect::{ConnectError, Environment, Session, check_programs};
+use paddlecloud_connect::{ConnectError, Environment, Session, check_programs, python_note};
 use paddlecloud_transfer::FileService;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -122,6 +122,8 @@ impl Operation {
                 folder,
                 key,
             } => {
+                let active = request.shell_env.get("VIRTUAL_ENV").cloned();
+                let active = active.or_else(|| environment.python_environment().map(str::to_owned));
                 share_shell(&mut request, session, environment);
                 let package = match folder {
                     Some(folder) => Some(collect(folder, &mut request).await?),
@@ -130,6 +132,7 @@ impl Operation {
                 let notes = package.as_ref().map(notes_on).unwrap_or_default();
                 let mut accepted = submit(client, &request, package, &sure(key)).await?;
                 accepted.notes.splice(0..0, notes);
+                accepted.notes.extend(python_note(&accepted, active.as_deref()));
                 reply(&accepted)
             }
             Operation::JobGet { job } => reply(&client.job_get(&job).await?),

@@ -49,6 +49,7 @@ impl App {
             engine: self.config.engine.to_string(),
             notes: pull_secret_note(&new_job.spec).into_iter().collect(),
             manifests,
+            python: None,
         })
     }
 

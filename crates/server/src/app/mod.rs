@@ -15,6 +15,7 @@ mod log_quota;
 mod logs;
 mod machine_cause;
 mod manifests;
+mod missing_module;
 mod packages;
 mod programs;
 mod provider_login;

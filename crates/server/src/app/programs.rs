@@ -1,9 +1,17 @@
-//! Whether the workers' machine has the programs that a job's commands need.
+//! Whether the workers' machine has the programs that a job's commands need, and which Python they start.
 
 use paddlecloud_core::spec::{JobSpec, SpecError};
 
 use super::{App, AppError};
-use crate::programs::{Lookup, look_up};
+use crate::programs::{Lookup, default_path, look_up, python_of};
+
+/// What a submitter is told about the programs that will run.
+#[derive(Default)]
+pub(super) struct FoundPrograms {
+    pub note: Option<String>,
+    /// The Python that trainers start by name.
+    pub python: Option<String>,
+}
 
 impl App {
     /// Refuses a job that this machine cannot run, before any of its files are sent.
@@ -19,7 +27,7 @@ impl App {
                 .with_hint("name the folder that contains your program")
                 .into());
         }
-        match self.programs_look_up(spec).await? {
+        match self.with_programs(spec, look_up).await? {
             Lookup::Missing { program, path } => {
                 let problem = format!("there is no program `{program}` on the machine that runs the workers");
                 let hint =
@@ -30,19 +38,31 @@ impl App {
         }
     }
 
-    /// Notes for the submitter about the programs that will run.
-    pub(super) async fn programs_note(&self, spec: &JobSpec) -> Option<String> {
+    /// The programs that will run; nothing where other machines have them.
+    pub(super) async fn programs_found(&self, spec: &JobSpec) -> FoundPrograms {
         if !self.config.engine.uses_own_machine() {
-            return None;
+            return FoundPrograms::default();
         }
-        let looked_up = self.programs_look_up(spec).await.ok()?;
-        (looked_up == Lookup::PythonIsPython3)
-            .then(|| "the workers' machine has no `python`: `python3` is used under that name".to_owned())
+        let search = |spec: &JobSpec, path: &str| (look_up(spec, path), python_of(spec, path));
+        let Ok((looked_up, python)) = self.with_programs(spec, search).await else {
+            return FoundPrograms::default();
+        };
+        FoundPrograms {
+            note: (looked_up == Lookup::PythonIsPython3).then(|| {
+                "the workers' machine has no `python`: `python3` is used under that name".to_owned()
+            }),
+            python: python.map(|python| python.to_string_lossy().into_owned()),
+        }
     }
 
-    async fn programs_look_up(&self, spec: &JobSpec) -> Result<Lookup, AppError> {
-        let spec = spec.clone();
-        let looked_up = tokio::task::spawn_blocking(move || look_up(&spec)).await;
-        looked_up.map_err(|_| AppError::Internal)
+    /// Searches the `PATH` of a job's workers.
+    pub(super) async fn with_programs<T: Send + 'static>(
+        &self,
+        spec: &JobSpec,
+        search: impl FnOnce(&JobSpec, &str) -> T + Send + 'static,
+    ) -> Result<T, AppError> {
+        let (spec, path) = (spec.clone(), default_path(self.config.python.as_deref()));
+        let searched = tokio::task::spawn_blocking(move || search(&spec, &path)).await;
+        searched.map_err(|_| AppError::Internal)
     }
 }

@@ -37,6 +37,8 @@ pub struct SubmitOutcome {
     pub notes: Vec<String>,
     /// Kubernetes objects that run the job without a server, if a dry run asked for them.
     pub manifests: Vec<Value>,
+    /// The Python that trainers start by name, on the server's own machine.
+    pub python: Option<String>,
 }
 
 /// Where the name of a new job comes from.
@@ -99,14 +101,15 @@ impl App {
         };
         let submitted = self.run_to_completion(caller, account, kept, storing).await?;
         let in_the_way = self.in_the_way(&submitted.job).await;
-        let python = self.programs_note(&submitted.job.spec).await;
+        let programs = self.programs_found(&submitted.job.spec).await;
         let resumed = self
             .resume_note(&caller.user, submitted.job.spec.resume.as_ref())
             .await;
         let mut outcome = self.outcome(submitted);
         outcome
             .notes
-            .extend(resumed.into_iter().chain(in_the_way).chain(python));
+            .extend(resumed.into_iter().chain(in_the_way).chain(programs.note));
+        outcome.python = programs.python;
         Ok(outcome)
     }
 
@@ -241,6 +244,7 @@ impl App {
             engine: self.config.engine.to_string(),
             notes,
             manifests: Vec::new(),
+            python: None,
         }
     }
 
@@ -276,13 +280,15 @@ impl App {
                 .await,
         );
         notes.extend(self.unused(&new_job.spec));
-        notes.extend(self.programs_note(&new_job.spec).await);
+        let programs = self.programs_found(&new_job.spec).await;
+        notes.extend(programs.note);
         Ok(SubmitOutcome {
             id: None,
             job: self.planned_view(&new_job),
             engine: self.config.engine.to_string(),
             notes,
             manifests: Vec::new(),
+            python: programs.python,
         })
     }
 

@@ -88,6 +88,7 @@ impl App {
                 answer.reason.push_str("; ");
                 answer.reason.push_str(&words::recovery(&recovery));
             }
+            self.add_missing_module(&mut answer, &job).await;
             answer.reason.push_str(&self.obstacles(&job));
             return Ok(answer);
         }

@@ -49,6 +49,7 @@ pub fn embedded(data: &Path) -> Config {
         default_image: None,
         allowed_images: None,
         metrics_login: false,
+        python: None,
         logs: LogConfig {
             copy: !is_off(std::env::var_os(LOG_COPY).as_deref()),
             ..LogConfig::default()

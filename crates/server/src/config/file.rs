@@ -20,6 +20,7 @@ use super::backend::StorageEntry;
 use super::kubernetes::KubernetesEntry;
 use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
+use super::workers_python::check_python;
 use super::{
     AllowedImages, Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits,
     Listen, LogConfig, ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User,
@@ -65,6 +66,7 @@ pub(super) struct File {
     allowed_images: Option<AllowedImages>,
     #[serde(default)]
     metrics_login: bool,
+    python: Option<PathBuf>,
     #[serde(default)]
     logs: LogsEntry,
     #[serde(default)]
@@ -415,6 +417,7 @@ impl File {
             default_image: self.default_image,
             allowed_images: check_images(self.allowed_images, &engine, path)?,
             metrics_login: self.metrics_login,
+            python: check_python(self.python, &engine, base, path)?,
             logs: self.logs.check(path)?,
             engine,
             embedded: false,

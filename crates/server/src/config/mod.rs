@@ -16,6 +16,7 @@ mod oidc;
 mod proxies;
 mod system_users;
 mod users;
+mod workers_python;
 
 #[cfg(test)]
 mod tests;
@@ -86,6 +87,8 @@ pub struct Config {
     pub allowed_images: Option<AllowedImages>,
     /// `/metrics` needs a login with the scope `read`.
     pub metrics_login: bool,
+    /// A virtual environment whose programs come first in the workers' `PATH`.
+    pub python: Option<PathBuf>,
     pub logs: LogConfig,
     pub engine: EngineKind,
     pub embedded: bool,

@@ -126,7 +126,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml:3: there is no setting `listn`
       hint: did you mean `listen`?
     /etc/paddlecloud/server.yaml:3: there is no setting `wombat`
-      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, allowed_images, metrics_login, logs, engine, kubernetes
+      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, allowed_images, metrics_login, python, logs, engine, kubernetes
     /etc/paddlecloud/server.yaml:3: `8080x` is not an address to listen on: write `127.0.0.1:8080` or `unix:/path`
     /etc/paddlecloud/server.yaml:3: `unix:relative` must be an absolute path, for example `unix:/run/paddlecloud.sock`
     /etc/paddlecloud/server.yaml:3: `data` is given twice
@@ -205,6 +205,34 @@ fn an_invalid_storage_is_refused_with_a_reason() {
     insta::assert_snapshot!(refused("storage: {kind: s3, url: 's3://b', access_key: x}\n"), @r"
     /etc/paddlecloud/server.yaml: `access_key` and `secret_key_file` belong together
       hint: leave both out to take `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` from the environment
+    ");
+}
+
+#[test]
+fn the_workers_python_is_an_environment_of_this_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server.yaml");
+    let parse = |lines: &str| Config::parse(&format!("{LEAST}{lines}"), &path);
+    std::fs::create_dir_all(folder.path().join("venv/bin")).unwrap();
+    std::fs::write(folder.path().join("venv/bin/python"), "").unwrap();
+    let config = parse("python: venv\n").unwrap();
+    assert_eq!(config.python, Some(folder.path().join("venv")));
+
+    let pods = format!("{CLUSTER}  link: {{listen: 10.0.0.1:7171}}\n  volume: {{claim: pfs}}\n");
+    let refused = |lines: &str| {
+        let error = parse(lines).unwrap_err();
+        let text = format!("{error}; hint: {}", error.hint().unwrap_or("none"));
+        text.replace(&folder.path().display().to_string(), "<folder>")
+    };
+    let texts = [
+        refused("python: nowhere\n"),
+        refused("python: a:b\n"),
+        refused(&format!("python: venv\n{pods}")),
+    ];
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    <folder>/server.yaml: `python`: there is no `<folder>/nowhere/bin/python`; hint: name the folder of a virtual environment: `python3 -m venv FOLDER` makes one
+    <folder>/server.yaml: `python`: `<folder>/a:b` contains a colon, which separates the folders of PATH; hint: none
+    <folder>/server.yaml: `python` has no meaning on Kubernetes; hint: pods use the Python of their image: set `default_image`
     ");
 }
 

@@ -295,6 +295,7 @@ impl From<SubmitOutcome> for SubmitReply {
             engine: outcome.engine,
             notes: outcome.notes,
             manifests: outcome.manifests,
+            python: outcome.python,
         }
     }
 }

@@ -71,6 +71,7 @@ impl Machine {
             boot: BootId::read().unwrap(),
             program: self.program.clone(),
             programs: self.data(),
+            path: "/usr/local/bin:/usr/bin:/bin".to_owned(),
         };
         let logs = SegmentLogs::open(&self.data(), LogLimits::default()).unwrap();
         let secret = Secret::open(&self.data()).unwrap();

@@ -19,7 +19,7 @@ use super::Inner;
 use super::folders::AttemptFolder;
 use super::link::{self, ConnectError};
 use crate::error_chain::chain_of;
-use crate::programs::{self, DEFAULT_PATH};
+use crate::programs;
 
 /// The folder of uploaded packages below a home.
 const PACKAGES: &str = ".paddlecloud/packages";
@@ -254,7 +254,7 @@ fn own_entries(inner: &Inner, job: &Job, position: usize, worker: &Worker) -> BT
         .spec
         .shell_env
         .get("PATH")
-        .map_or(DEFAULT_PATH, String::as_str);
+        .map_or(inner.settings.path.as_str(), String::as_str);
     let placement = job.placement.as_ref();
     let seat = placement.and_then(|placement| placement.workers.get(position));
     let cards: Vec<String> = seat
@@ -504,6 +504,7 @@ mod tests {
             boot: BootId::read().unwrap(),
             program: "/opt/paddlecloud".into(),
             programs: "/opt/bin".into(),
+            path: "/opt/venv/bin:/usr/bin".to_owned(),
         };
         let secret = Secret::open(folder).unwrap();
         LocalEngine::new(settings, storage, logs, secret)
@@ -529,6 +530,18 @@ mod tests {
             assert_eq!(env["CUDA_VISIBLE_DEVICES"], "");
             assert_eq!(env["PATH"], "/opt/bin:/venv/bin");
             assert_eq!(env["POD_IP"], "the user's word", "a job's own variables win");
+        }
+        let job = Arc::new(samples::starting(1, samples::spec("pathless", 1, 0)));
+        for worker in samples::everybody(&job) {
+            let assignment = samples::assignment(&job, worker, 1);
+            let attempt = AttemptFolder::of(folder.path(), &assignment.key());
+            let plan = worker_plan(&engine.inner, &assignment, &attempt).unwrap();
+            let env: BTreeMap<String, String> = plan.env.into_iter().collect();
+            assert!(
+                env["PATH"].starts_with("/opt/bin:/opt/venv/bin:/usr/bin"),
+                "{}",
+                env["PATH"]
+            );
         }
     }
 }

@@ -58,6 +58,8 @@ pub struct LocalSettings {
     pub program: PathBuf,
     /// A folder with `paddle` in it, first in every worker's `PATH`.
     pub programs: PathBuf,
+    /// The rest of `PATH`, unless the job has its own.
+    pub path: String,
 }
 
 /// Runs workers on this machine. Cheap to clone.

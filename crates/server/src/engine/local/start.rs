@@ -11,6 +11,7 @@ use crate::auth::Secret;
 use crate::config::Config;
 use crate::homes::Storage;
 use crate::logs::SegmentLogs;
+use crate::programs::default_path;
 
 /// Programs that workers call by name; all are this executable.
 const WORKERS_PROGRAMS: [&str; 2] = ["paddle", "paddle-data"];
@@ -38,6 +39,7 @@ pub fn start(
         boot: BootId::read()?,
         programs: programs_folder(&config.data, &program)?,
         program,
+        path: default_path(config.python.as_deref()),
     };
     Ok(LocalEngine::new(settings, storage, logs, secret.clone()))
 }
