@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use paddlecloud_api::jobs::{JobStatus, JobView, WorkerView};
 
-use crate::printer::Table;
+use crate::printer::{NARROWEST, Table};
 use crate::time_text::{age, between, rfc3339, short_time};
 
 /// How the submit guide prints zero and unknown values.
@@ -11,6 +11,9 @@ const NIL: &str = "<nil>";
 
 /// A table for a terminal of this width has no more columns than fit.
 pub const USUAL_COLUMNS: usize = 80;
+
+/// A column of sentences is not shorter than this in a wide table, even if the lines wrap.
+const SENTENCE: usize = 40;
 
 /// How a terminal shows unknown values.
 const NOTHING: &str = "-";
@@ -93,8 +96,8 @@ impl Glance {
         let table = Table::new(&head);
         match (self.wide, self.notes) {
             // Whoever asks for more columns wants whole names, even if the lines wrap.
-            (true, _) => table.with_last_filling(),
-            (false, true) => table.with_flexible("NAME").with_last_filling(),
+            (true, _) => table.with_last_filling(SENTENCE),
+            (false, true) => table.with_flexible("NAME").with_last_filling(NARROWEST),
             (false, false) => table.with_flexible("NAME"),
         }
     }
@@ -168,7 +171,7 @@ pub fn workers_in_full(workers: &[WorkerView], now: Timestamp) -> Table {
         true => [AGE, ADDRESS, NODE, EXIT, NAME, MESSAGE].as_slice(),
         false => &[AGE, ADDRESS, EXIT, NAME, MESSAGE],
     };
-    worker_table(workers, now, columns).with_last_filling()
+    worker_table(workers, now, columns).with_last_filling(SENTENCE)
 }
 
 /// The workers of one job with their nodes, or on one machine with their addresses, in 80 columns of a terminal.
@@ -215,7 +218,7 @@ pub fn short_jobs(jobs: &[JobView], now: Timestamp, wide: bool) -> Table {
         head.extend(["ID", "STATUS", "PSERVERS", "MESSAGE"]);
     }
     let mut table = match wide {
-        true => Table::new(&head).with_last_filling(),
+        true => Table::new(&head).with_last_filling(SENTENCE),
         false => Table::new(&head),
     };
     for job in jobs {

@@ -240,8 +240,8 @@ impl Printer {
             return widths;
         }
         let whole = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
-        if let Some(last) = widths.last_mut().filter(|_| table.last_fills) {
-            *last = NARROWEST;
+        if let (Some(last), Some(least)) = (widths.last_mut(), table.last_fills) {
+            *last = least;
         }
         for &flexible in &table.flexible {
             let excess = whole(&widths).saturating_sub(self.columns);
@@ -249,7 +249,7 @@ impl Printer {
             widths[flexible] = widths[flexible].saturating_sub(excess).max(narrowest);
         }
         let left = self.columns.saturating_sub(whole(&widths));
-        if let Some(last) = widths.last_mut().filter(|_| table.last_fills) {
+        if let (Some(last), Some(_)) = (widths.last_mut(), table.last_fills) {
             *last += left;
         }
         widths
@@ -301,14 +301,14 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// The columns that shrink on a narrow terminal, the first one first.
     flexible: Vec<usize>,
-    /// The last column takes the rest of the line.
-    last_fills: bool,
+    /// The last column takes the rest of the line, and at least this width.
+    last_fills: Option<usize>,
     /// Its columns are aligned in pipes too.
     is_for_people: bool,
 }
 
 /// The least width of a column that shrinks.
-const NARROWEST: usize = 8;
+pub const NARROWEST: usize = 8;
 
 impl Table {
     pub fn new(header: &[&str]) -> Table {
@@ -316,14 +316,15 @@ impl Table {
             header: header.iter().map(|&name| name.to_owned()).collect(),
             rows: Vec::new(),
             flexible: Vec::new(),
-            last_fills: false,
+            last_fills: None,
             is_for_people: false,
         }
     }
 
-    /// Gives the last column what the others leave of a terminal's line; longer cells are shortened.
-    pub fn with_last_filling(mut self) -> Table {
-        self.last_fills = true;
+    /// Gives the last column what the others leave of a terminal's line; longer cells are shortened. If that is less than
+    /// `least`, lines wrap.
+    pub fn with_last_filling(mut self, least: usize) -> Table {
+        self.last_fills = Some(least);
         self
     }
 
@@ -334,7 +335,7 @@ impl Table {
     }
 
     fn may_shorten(&self, column: usize) -> bool {
-        self.flexible.contains(&column) || (self.last_fills && column + 1 == self.header.len())
+        self.flexible.contains(&column) || (self.last_fills.is_some() && column + 1 == self.header.len())
     }
 
     /// Lets the column with this header shrink on a narrow terminal, if those named before are as narrow as possible.
@@ -427,7 +428,7 @@ mod tests {
     fn jobs() -> Table {
         let mut table = Table::new(&["NAME", "AGE", "NOTE"])
             .with_flexible("NAME")
-            .with_last_filling();
+            .with_last_filling(NARROWEST);
         table.push(vec![
             "word-embedding".into(),
             "1s".into(),
