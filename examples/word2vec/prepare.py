@@ -3,8 +3,8 @@
 
     ./example/word2vec/prepare.py [FOLDER]    # `train.csv` and `test.csv`; default: data
 
-The archive is the one in DATA_HOME, else it is fetched. Where it cannot be had, a generated text takes its place. Each
-trainer reads its own lines with `dist_reader`, see examples/dist_reader/train.py.
+The archive is the one in DATA_HOME, else it is fetched. If that fails, a generated text takes its place. Each trainer
+reads its own lines with `dist_reader`, see examples/dist_reader/train.py.
 """
 
 import os

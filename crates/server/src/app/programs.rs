@@ -5,7 +5,7 @@ use paddlecloud_core::spec::{JobSpec, SpecError};
 use super::{App, AppError};
 use crate::programs::{Lookup, default_path, look_up, python_of};
 
-/// What a submitter is told about the programs that will run.
+/// What the reply to a submit says about the programs that will run.
 #[derive(Default)]
 pub(super) struct FoundPrograms {
     pub note: Option<String>,
