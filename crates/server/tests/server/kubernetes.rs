@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use paddlecloud_core::job::{Job, WorkerKey};
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_core::ports::{Assignment, AttemptKey, LogStore, Piece, RegistryLogin, RunPreparer};
+use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Placement as Seats, Quota, Seat};
 use paddlecloud_core::spec::SecretRef;
 use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
@@ -339,6 +340,7 @@ fn rendered(settings: &Settings, volume: Volume) -> Vec<serde_json::Value> {
     };
     let mut spec = samples::spec(&format!("My.Job-{}", "x".repeat(55)), 1, 2);
     spec.trainer.gpu = 2;
+    spec.disk = Some(Bytes::mib(300));
     spec.secrets = vec![SecretRef::parse("api-key").unwrap()];
     spec.registry = Some("hub".into());
     let job = samples::starting(7, spec);
@@ -364,12 +366,15 @@ fn rendered(settings: &Settings, volume: Volume) -> Vec<serde_json::Value> {
         username: "ada".into(),
         password: "canary".into(),
     };
-    let tenant = tenancy::tenant(&settings, None, &namespace, &quota);
+    // A role that every cluster has.
+    let grant = tenancy::Grant::new("view", "system:serviceaccount:ada:default");
+    let tenant = tenancy::tenant(&settings, Some(&grant), &namespace, &quota);
     let pull = render::pull_secret(&settings, &job, &namespace, &login, owner.clone());
     let network = tenancy::run_network(&settings, &job, &namespace, owner.clone());
     let mut objects = vec![
         serde_json::to_value(render::owner(&settings, &job, &namespace, &secrets)).unwrap(),
         serde_json::to_value(pull).unwrap(),
+        serde_json::to_value(tenant.binding).unwrap(),
         serde_json::to_value(tenant.quota).unwrap(),
         serde_json::to_value(tenant.limits).unwrap(),
         serde_json::to_value(tenant.network).unwrap(),
