@@ -38,6 +38,9 @@ pub struct LogWorker {
     /// Where its log begins in this stream: a client that loses the connection before the first byte resumes there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<u64>,
+    /// It has no connection to the server now: what it wrote last is not in the log yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_behind: bool,
 }
 
 /// How the job ended; the last frame of a followed log.
@@ -225,6 +228,7 @@ mod tests {
             index: 0,
             attempt: 2,
             from: Some(7),
+            is_behind: true,
         };
         round_trip(Frame::Workers(vec![worker]));
         round_trip(Frame::Data {

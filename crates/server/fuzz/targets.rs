@@ -207,6 +207,7 @@ fn log_stream() -> Vec<Vec<u8>> {
         index: 0,
         attempt: 1,
         from: Some(3),
+        is_behind: false,
     };
     let data = LogFrame::Data {
         worker: 0,

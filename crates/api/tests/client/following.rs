@@ -30,6 +30,7 @@ fn worker(index: u32) -> LogWorker {
         index,
         attempt: 1,
         from: None,
+        is_behind: false,
     }
 }
 

@@ -1,10 +1,12 @@
 //! `logs [job]`: prints the output of the workers, to the current end or continuously.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use paddlecloud_api::client::{Client, LogEvent};
 use paddlecloud_api::jobs::{JobStatus, JobView};
-use paddlecloud_api::logs::{LogEnd, LogQuery};
+use paddlecloud_api::logs::{LogEnd, LogQuery, LogWorker};
+use paddlecloud_core::job::some_of;
 
 use super::get::WorkerRole;
 use super::{Context, done, job_ref, removed, was_removed};
@@ -199,6 +201,7 @@ async fn show(
     context: &mut Context<'_>,
 ) -> Result<Reading, CliError> {
     let mut waiting = Waiting::of(run, &query);
+    let follows = query.follow;
     let mut log = session.client.job_logs(&run.id, query);
     let mut leave = std::pin::pin!(tokio::signal::ctrl_c());
     let mut is_heard = false;
@@ -236,6 +239,11 @@ async fn show(
             LogEvent::End(end) => return Ok(Reading::Ended(end)),
             // A job that was queued again has a log while it waits.
             LogEvent::Data { .. } if !run.has_started => waiting.is_over = true,
+            LogEvent::Workers(workers) if !follows => {
+                if let Some(note) = behind(&run.name, &workers, context.program) {
+                    screen.note(&note, context.world)?;
+                }
+            }
             LogEvent::Gap { worker, from, to } => screen.note(&gap(&worker.name, from, to), context.world)?,
             LogEvent::Lost(_) => {
                 screen.note("the connection to the server was lost; resuming", context.world)?;
@@ -243,6 +251,19 @@ async fn show(
             _ => {}
         }
     }
+}
+
+/// Which workers may have written more than is shown, because they have no connection to the server now.
+fn behind(job: &str, workers: &[Arc<LogWorker>], program: &str) -> Option<String> {
+    let names = workers.iter().filter(|worker| worker.is_behind);
+    let names: Vec<String> = names.map(|worker| worker.name.clone()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "not connected to the server now: {}; what they wrote last is missing here, and `{program} logs -f {job}` shows it \
+             when they are back",
+            some_of(&names)
+        )
+    })
 }
 
 /// Bytes that were rotated away or beyond the owner's quota, or not written because the disk was full.

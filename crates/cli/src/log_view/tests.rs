@@ -9,6 +9,7 @@ fn worker(role: &str, index: u32, attempt: u32) -> Arc<LogWorker> {
         index,
         attempt,
         from: None,
+        is_behind: false,
     })
 }
 

@@ -310,6 +310,7 @@ fn log_frames(follow: bool) -> Vec<u8> {
         index,
         attempt: 1,
         from: None,
+        is_behind: false,
     };
     let data = |worker, offset, bytes: &[u8]| Frame::Data {
         worker,

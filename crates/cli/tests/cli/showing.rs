@@ -323,6 +323,34 @@ fn results_of_a_job_that_never_started_are_refused() {
 }
 
 #[test]
+fn a_log_says_which_workers_are_not_connected_now() {
+    use paddlecloud_api::logs::{Frame, LogWorker};
+    let server = crate::scripted::server_with(|line| {
+        let worker = LogWorker {
+            name: "a-trainer-0".to_owned(),
+            role: "trainer".to_owned(),
+            index: 0,
+            attempt: 1,
+            from: None,
+            is_behind: true,
+        };
+        let mut reply = Vec::new();
+        Frame::Workers(vec![worker]).encode(&mut reply);
+        Frame::End(None).encode(&mut reply);
+        line.contains("/logs")
+            .then(|| (200, String::from_utf8(reply).unwrap()))
+    });
+    let shell = Shell::at(&server.endpoint);
+    assert_eq!(
+        shell.line("logs").err,
+        "note: not connected to the server now: a-trainer-0; what they wrote last is missing here, and `paddlectl logs -f \
+         paddle-cluster-job` shows it when they are back\n"
+    );
+    let followed = shell.line("logs -f").err;
+    assert!(!followed.contains("not connected"), "{followed}");
+}
+
+#[test]
 fn an_offset_that_is_too_large_is_refused_with_the_range() {
     let server = crate::scripted::server();
     let outcome = Shell::at(&server.endpoint).line("cat --offset 99999999999999999999 /pfs/dc1/home/me/a");

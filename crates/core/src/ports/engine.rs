@@ -157,6 +157,12 @@ pub trait Engine: Send + Sync {
         Vec::new()
     }
 
+    /// Live attempts of a job whose output does not arrive now, for example because the server has just restarted: what they
+    /// wrote last is not in their logs yet.
+    fn unlinked(&self, _job: &JobId) -> Vec<AttemptKey> {
+        Vec::new()
+    }
+
     /// Changes when all workers, and files that were written but not synced, may have been lost: runs are then prepared
     /// again. An engine whose nodes are not the server's own machine always returns the same value.
     fn era(&self) -> String {

@@ -341,6 +341,20 @@ async fn logs_can_be_followed_after_a_restart_before_their_launchers_are_back() 
     assert!(server.logs.follow(&attempts[1]).is_none(), "it has ended");
 }
 
+#[tokio::test]
+async fn after_a_restart_a_worker_is_unlinked_until_its_launcher_is_back() {
+    let server = Server::start().await;
+    let attempts = server.launch(2);
+    server.inner.records.note_news(&attempts[0], &News::Started);
+    *server.inner.table() = Table::default();
+    server.inner.take_up_records().await.unwrap();
+    let unlinked = || server.inner.table().unlinked(&attempts[0].job);
+    // The launcher of the other one has never connected: it has no log.
+    assert_eq!(unlinked(), attempts[..1]);
+    let _launcher = server.launcher(&attempts[0], Standing::New).await;
+    assert_eq!(unlinked(), []);
+}
+
 fn output(offset: u64, text: &str) -> Vec<u8> {
     encode_log(&Chunk {
         offset,

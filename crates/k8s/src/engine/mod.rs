@@ -365,6 +365,10 @@ impl Engine for KubernetesEngine {
         obstacles::of_job(&self.inner, job, Timestamp::now())
     }
 
+    fn unlinked(&self, job: &JobId) -> Vec<AttemptKey> {
+        self.inner.table().unlinked(job)
+    }
+
     fn notes(&self) -> Vec<String> {
         let settings = &self.inner.settings;
         let level = settings.volume.security_level();

@@ -220,6 +220,14 @@ impl Table {
             .take_while(move |(key, _)| key.job == *job)
     }
 
+    /// The attempts of a job whose launchers have reported before and are not connected now.
+    pub fn unlinked(&self, job: &JobId) -> Vec<AttemptKey> {
+        let unlinked = self
+            .of_job(job)
+            .filter(|(_, entry)| entry.link.is_none() && !entry.is_awaited() && !entry.news.is_end());
+        unlinked.map(|(key, _)| key.clone()).collect()
+    }
+
     /// The current address of each worker of a job, by name, from its latest attempt.
     pub fn addresses(&self, job: &JobId) -> BTreeMap<String, Ipv4Addr> {
         let mut latest: BTreeMap<&str, (u32, Ipv4Addr)> = BTreeMap::new();

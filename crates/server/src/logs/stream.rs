@@ -182,6 +182,7 @@ impl LogStream {
         }
         self.announced = self.sources.len();
         let job = &self.job;
+        let unlinked = self.logs.jobs.unlinked(&job.id);
         let workers = self.sources.iter().map(|source| {
             let AttemptKey { worker, attempt, .. } = source.attempt;
             LogWorker {
@@ -190,6 +191,7 @@ impl LogStream {
                 index: worker.index,
                 attempt,
                 from: source.first(),
+                is_behind: unlinked.contains(&source.attempt),
             }
         });
         let workers: Vec<LogWorker> = workers.collect();

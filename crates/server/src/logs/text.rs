@@ -175,6 +175,7 @@ mod tests {
             index: 0,
             attempt,
             from: None,
+            is_behind: false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use paddlecloud_core::conductor::{self, Input, Recovery, Refusal, Reply};
 use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
-use paddlecloud_core::ports::JobStore;
+use paddlecloud_core::ports::{AttemptKey, Engine, JobStore};
 use paddlecloud_core::scheduler::{Guarantee, StorageExcess, StorageHold, Why};
 use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -74,11 +74,24 @@ pub struct Jobs {
     ids: Arc<Ids>,
     /// Notes for every submitter about restrictions of this machine.
     notes: Arc<[String]>,
-    obstacles: Arc<Obstacles>,
+    queries: Arc<dyn EngineQueries>,
 }
 
-/// Asks the engine what hinders a job.
-pub(super) type Obstacles = dyn Fn(&JobId) -> Vec<String> + Send + Sync;
+/// What is asked of the engine directly: it changes without the loop.
+pub(super) trait EngineQueries: Send + Sync {
+    fn obstacles(&self, job: &JobId) -> Vec<String>;
+    fn unlinked(&self, job: &JobId) -> Vec<AttemptKey>;
+}
+
+impl<E: Engine> EngineQueries for E {
+    fn obstacles(&self, job: &JobId) -> Vec<String> {
+        Engine::obstacles(self, job)
+    }
+
+    fn unlinked(&self, job: &JobId) -> Vec<AttemptKey> {
+        Engine::unlinked(self, job)
+    }
+}
 
 impl Jobs {
     pub(super) fn new(
@@ -87,7 +100,7 @@ impl Jobs {
         store: Store,
         ids: Ids,
         notes: Vec<String>,
-        obstacles: Arc<Obstacles>,
+        queries: Arc<dyn EngineQueries>,
     ) -> Jobs {
         Jobs {
             messages,
@@ -95,7 +108,7 @@ impl Jobs {
             store,
             ids: Arc::new(ids),
             notes: notes.into(),
-            obstacles,
+            queries,
         }
     }
 
@@ -280,7 +293,12 @@ impl Jobs {
 
     /// What hinders the live workers of a job, one sentence each.
     pub fn obstacles(&self, job: &JobId) -> Vec<String> {
-        (self.obstacles)(job)
+        self.queries.obstacles(job)
+    }
+
+    /// Live attempts of a job whose output does not arrive now.
+    pub fn unlinked(&self, job: &JobId) -> Vec<AttemptKey> {
+        self.queries.unlinked(job)
     }
 
     pub async fn usage(&self, user: &UserName) -> UserUsage {

@@ -205,8 +205,7 @@ where
         clock,
     } = parts;
     let orders = Arc::new(Orders::new(engine.clone(), runs, logs, secrets));
-    let asked = engine.clone();
-    let obstacles = Arc::new(move |job: &JobId| asked.obstacles(job));
+    let queries = Arc::new(engine.clone());
     let (reports, incoming_reports) = mpsc::unbounded_channel();
     let (sender, messages) = mpsc::channel(4 * BATCH);
     let board = Arc::new(Board::default());
@@ -232,7 +231,7 @@ where
     let latest = store.page(&newest).await?.jobs.first().map(|job| job.id.clone());
     drop(tokio::spawn(discard_strays(store.clone(), orders)));
     let ids = Ids::after(latest, clock);
-    let jobs = Jobs::new(sender, board, store, ids, notes, obstacles);
+    let jobs = Jobs::new(sender, board, store, ids, notes, queries);
     let task = tokio::spawn(keeper.run(conductor, wake_at, messages));
     Ok((jobs, Reconciler { task }))
 }
