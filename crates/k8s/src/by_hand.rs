@@ -55,8 +55,11 @@ impl CreateError {
     }
 }
 
-/// Creates objects in a namespace, by default that of the context. Returns the context's name.
-pub async fn create_objects(objects: &[Value], namespace: Option<&str>) -> Result<String, CreateError> {
+/// Creates objects in a namespace, by default that of the context. Returns the names of the context and the namespace.
+pub async fn create_objects(
+    objects: &[Value],
+    namespace: Option<&str>,
+) -> Result<(String, String), CreateError> {
     let kubeconfig = Kubeconfig::read()?;
     let context = kubeconfig
         .current_context
@@ -78,7 +81,7 @@ pub async fn create_objects(objects: &[Value], namespace: Option<&str>) -> Resul
             return Err(error);
         }
     }
-    Ok(context)
+    Ok((context, namespace))
 }
 
 /// An object and the API of its kind.

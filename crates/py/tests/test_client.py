@@ -35,6 +35,12 @@ def up(client, folder, **fields):
     return submitted
 
 
+def test_asking_whether_the_server_is_embedded_starts_none(home, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("PADDLECLOUD_HOME", str(tmp_path))
+    assert paddlecloud.Client().is_embedded
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_a_configuration_the_embedded_server_is_started(client):
     assert client.is_embedded
     assert client.datacenter == "local"

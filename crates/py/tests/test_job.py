@@ -248,7 +248,9 @@ def test_a_job_in_an_image_goes_to_the_cluster_of_the_kubeconfig(home, cluster, 
     import paddle.job as job
 
     job_in_an_image(job, namespace="yanxu").submit()
-    assert "context `minikube`" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "context `minikube`" in said
+    assert "`kubectl logs -n yanxu -l paddle-job=paddle-job`" in said
     assert [path for path, _ in cluster.made] == [
         "/api/v1/namespaces/yanxu/services",
         "/apis/batch/v1/namespaces/yanxu/jobs",

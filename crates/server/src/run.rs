@@ -194,8 +194,8 @@ fn create_objects(namespace: Option<&str>) -> ExitCode {
         Err(error) => return fail(&format!("cannot start: {error}"), None),
     };
     match runtime.block_on(paddlecloud_k8s::create_objects(&objects, namespace)) {
-        Ok(context) => {
-            println!("{context}");
+        Ok((context, namespace)) => {
+            println!("{context}\n{namespace}");
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error.to_string(), error.hint().as_deref()),

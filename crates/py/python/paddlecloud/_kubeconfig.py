@@ -23,8 +23,8 @@ def find() -> str | None:
     return next((path for path in named.split(os.pathsep) if path and os.path.isfile(path)), None)
 
 
-def create(job_name: str, objects: list[dict[str, Any]], namespace: str | None) -> str:
-    """Creates all of the objects or none; returns the name of the kubeconfig's context that was used."""
+def create(job_name: str, objects: list[dict[str, Any]], namespace: str | None) -> tuple[str, str]:
+    """Creates all of the objects or none; returns the kubeconfig's context and the namespace that were used."""
     program = _program.find() or shutil.which("paddlectl")
     if program is None:
         raise program_is_missing(job_name)
@@ -45,7 +45,8 @@ def create(job_name: str, objects: list[dict[str, Any]], namespace: str | None) 
         problem, hints = f"the cluster did not answer within {_LIMIT_SECONDS} s", []
     else:
         if done.returncode == 0:
-            return done.stdout.strip()
+            context, used = done.stdout.splitlines()
+            return context, used
         said = done.stderr.splitlines()
         problem = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), done.stderr.strip())
         hints = [line.removeprefix("hint: ") for line in said if line.startswith("hint: ")]

@@ -97,8 +97,8 @@ class Client(Connected, Calls):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether it is this machine's own server."""
-        return self._native.open()[2]
+        """Whether it is this machine's own server. Asking does not start one."""
+        return self._native.is_embedded()
 
     def job_logs(
         self,

@@ -162,10 +162,10 @@ class PaddleJob:
         objects = planned.manifests
         if self.cephfs_volume is not None:
             objects = _cephfs.add(self.cephfs_volume, objects)
-        context = _kubeconfig.create(self.job_name, objects, self.namespace)
+        context, namespace = _kubeconfig.create(self.job_name, objects, self.namespace)
         note = (
             f"created in the context `{context}` of the kubeconfig `{_kubeconfig.find()}`; "
-            f"`kubectl logs -l paddle-job={self.job_name}` shows its trainers"
+            f"`kubectl logs -n {namespace} -l paddle-job={self.job_name}` shows its trainers"
         )
         print(f"{self.job_name}: {note}", file=sys.stderr)
         return dataclasses.replace(planned, notes=[*planned.notes, note])

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paddlecloud_api::client::Endpoint;
-use paddlecloud_connect::config::{ConfigOverrides, Datacenter};
+use paddlecloud_connect::config::{self, Choice, ConfigOverrides, Datacenter};
 use paddlecloud_connect::session::{self, Host};
-use paddlecloud_connect::{Environment, Program, Session};
+use paddlecloud_connect::{ConnectError, Environment, Program, Session};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tokio::task::AbortHandle;
@@ -113,6 +113,11 @@ impl Connection {
             session.client.endpoint().to_string(),
             session.is_embedded,
         ))
+    }
+
+    /// Whether the server is this machine's own one, as the configuration says. Starts nothing.
+    fn is_embedded(&self, py: Python<'_>) -> PyResult<bool> {
+        self.way().is_embedded().map_err(|failure| failure.into_error(py))
     }
 
     /// Does one operation and returns its reply.
@@ -216,6 +221,17 @@ impl Way {
             }
         };
         Ok(Arc::new(session))
+    }
+
+    fn is_embedded(&self) -> Result<bool, Failure> {
+        match (&self.known, &self.address) {
+            (Some(session), _) => Ok(session.is_embedded),
+            (None, Address::Named(_)) => Ok(false),
+            (None, Address::Configured(overrides)) => {
+                let choice = config::choice(overrides, &self.environment).map_err(ConnectError::from)?;
+                Ok(matches!(choice, Choice::Embedded))
+            }
+        }
     }
 
     fn program(&self) -> Option<Program> {
