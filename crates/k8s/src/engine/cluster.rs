@@ -258,31 +258,39 @@ impl Cluster {
         tokio::time::timeout(CALL_LIMIT, api.get(name)).await.ok()?.ok()
     }
 
-    /// Creates what is missing of a user's namespace and its fences, and updates its quota.
-    pub async fn ensure_tenant(&self, tenant: &Tenant) -> Result<(), CallError> {
-        let api: Api<Namespace> = Api::all(self.client.clone());
-        match self.check_namespace(&tenant.namespace).await {
-            Err(error) if error.is_missing() => {
-                let params = PostParams::default();
-                match self.patiently(|| api.create(&params, &tenant.namespace)).await {
-                    // Created concurrently, or by a first try whose reply was lost.
-                    Err(error) if error.is_there_already() => self.check_namespace(&tenant.namespace).await?,
-                    other => other.map(drop)?,
-                }
-                self.bind(tenant).await?;
-                there_is_fine(self.post(&tenant.quota).await)?;
-            }
-            other => {
-                other?;
-                self.bind(tenant).await?;
-                match self.change_quota(&tenant.quota).await {
-                    Err(error) if error.is_missing() => there_is_fine(self.post(&tenant.quota).await)?,
-                    other => other?,
-                }
+    /// Creates what is missing of a user's namespace and its fences, and updates its quota. `whose` is what the cluster said of the
+    /// namespace before: one that did not exist is created without another question.
+    pub async fn ensure_tenant(&self, tenant: &Tenant, whose: Whose) -> Result<(), CallError> {
+        let is_missing = whose == Whose::Nobodys
+            || match self.check_namespace(&tenant.namespace).await {
+                Err(error) if error.is_missing() => true,
+                other => other.map(|()| false)?,
+            };
+        let is_new = is_missing && self.create_namespace(tenant).await?;
+        self.bind(tenant).await?;
+        if is_new {
+            there_is_fine(self.post(&tenant.quota).await)?;
+        } else {
+            match self.change_quota(&tenant.quota).await {
+                Err(error) if error.is_missing() => there_is_fine(self.post(&tenant.quota).await)?,
+                other => other?,
             }
         }
         there_is_fine(self.post(&tenant.limits).await)?;
         there_is_fine(self.post(&tenant.network).await)
+    }
+
+    /// Returns whether it was created: it may have been created concurrently, or by a first try whose reply was lost.
+    async fn create_namespace(&self, tenant: &Tenant) -> Result<bool, CallError> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let params = PostParams::default();
+        match self.patiently(|| api.create(&params, &tenant.namespace)).await {
+            Err(error) if error.is_there_already() => {
+                self.check_namespace(&tenant.namespace).await?;
+                Ok(false)
+            }
+            other => other.map(|_| true),
+        }
     }
 
     /// Gives this server its rights in a user's namespace, if the namespace exists and is its own.

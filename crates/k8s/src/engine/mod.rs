@@ -134,7 +134,7 @@ pub(crate) struct Inner {
     owners: Mutex<HashMap<JobId, Turn<String>>>,
     /// The namespaces of users, where they differ from what the accounts say, and how they are found.
     names: NamespaceNames,
-    name_turns: Mutex<HashMap<String, Turn<String>>>,
+    name_turns: Mutex<HashMap<String, Turn<tenants::Found>>>,
     /// Namespaces that are ready, with their current quota.
     tenants: Mutex<HashMap<String, Turn<Quota>>>,
     /// Nodes that are blamed for the end of an attempt, by worker.

@@ -126,24 +126,39 @@ pub async fn find(inner: &Inner, user: &UserName) -> Result<String, NotCreated> 
     let asked = Instant::now();
     let turn = inner.name_turn(&usual);
     let mut known = turn.lock().await;
-    if let Some(name) = &known.value {
-        return Ok(name.clone());
+    if let Some(found) = &known.value {
+        return Ok(found.name.clone());
     }
     let choosing = choose(&inner.cluster, &inner.settings.server, &usual);
-    let name = known.make(asked, choosing).await?;
-    inner.names.set(&usual, &name);
-    Ok(name)
+    let found = known.make(asked, choosing).await?;
+    inner.names.set(&usual, &found.name);
+    Ok(found.name)
+}
+
+/// The namespace of a user's jobs, as the cluster described it when it was asked.
+#[derive(Debug, Clone)]
+pub struct Found {
+    name: String,
+    whose: Whose,
 }
 
 /// Once a server has a namespace beside that of another one, it keeps it, even if the usual name becomes free.
-async fn choose(cluster: &Cluster, server: &str, usual: &str) -> Result<String, NotCreated> {
+async fn choose(cluster: &Cluster, server: &str, usual: &str) -> Result<Found, NotCreated> {
     let beside = names::namespace_beside(usual, server);
-    Ok(match cluster.whose(usual, server).await? {
-        Whose::Ours | Whose::Unknown => usual.to_owned(),
-        Whose::OtherServers => beside,
-        Whose::Nobodys => match cluster.whose(&beside, server).await? {
-            Whose::Ours => beside,
-            _ => usual.to_owned(),
+    let whose = cluster.whose(usual, server).await?;
+    let takes_beside = match whose {
+        Whose::Ours | Whose::Unknown => false,
+        Whose::OtherServers => true,
+        Whose::Nobodys => cluster.whose(&beside, server).await? == Whose::Ours,
+    };
+    Ok(match takes_beside {
+        true => Found {
+            name: beside,
+            whose: Whose::Unknown,
+        },
+        false => Found {
+            name: usual.to_owned(),
+            whose,
         },
     })
 }
@@ -163,8 +178,10 @@ pub async fn ensure(inner: &Inner, user: &UserName) -> Result<(), NotCreated> {
         return Ok(());
     }
     let tenant = inner.tenant(&name, &quota);
+    let found = inner.name_turn(&usual).lock().await.value.clone();
     let making = async {
-        let made = inner.cluster.ensure_tenant(&tenant).await;
+        let whose = found.map_or(Whose::Unknown, |found| found.whose);
+        let made = inner.cluster.ensure_tenant(&tenant, whose).await;
         if let Err(CallError::OtherServers(_)) = &made {
             // It was free when the cluster was asked. The next try asks again.
             inner.name_turn(&usual).lock().await.value = None;
@@ -212,7 +229,7 @@ async fn follow(inner: &Inner, namespace: &str, quota: Quota) {
 
 impl Inner {
     /// Lock for finding the namespace that an account calls by this name.
-    fn name_turn(&self, usual: &str) -> Turn<String> {
+    fn name_turn(&self, usual: &str) -> Turn<Found> {
         let mut turns = self.name_turns.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(turns.entry(usual.to_owned()).or_default())
     }

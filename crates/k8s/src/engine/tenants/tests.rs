@@ -52,6 +52,7 @@ impl State {
                     None => (201, object),
                 }
             }
+            "PATCH" => (200, json!({"metadata": {}})),
             _ => (200, object),
         }
     }
@@ -146,7 +147,7 @@ async fn rights_are_bound_before_anything_else_is_made_in_a_namespace() {
     api.calls();
     api.state.lock().unwrap().refusals = 2;
     let cluster = api.cluster();
-    cluster.ensure_tenant(&tenant).await.unwrap();
+    cluster.ensure_tenant(&tenant, Whose::Unknown).await.unwrap();
     let quota = "POST namespaces/ada/resourcequotas";
     let expected = [
         "GET namespaces/ada",
@@ -164,6 +165,28 @@ async fn rights_are_bound_before_anything_else_is_made_in_a_namespace() {
     later.bind_existing(&tenant).await.unwrap();
     let expected = ["GET namespaces/ada", "POST namespaces/ada/rolebindings"];
     assert_eq!(api.calls(), expected, "and one that is there is fine");
+}
+
+#[tokio::test]
+async fn a_namespace_that_did_not_exist_is_created_without_another_question() {
+    let api = Api::start().await;
+    let cluster = api.cluster();
+    let tenant = tenancy::tenant(&settings(), None, "ada", &Quota::default());
+    let found = choose(&cluster, "here", "ada").await.unwrap();
+    assert_eq!(found.whose, Whose::Nobodys);
+    api.calls();
+    cluster.ensure_tenant(&tenant, found.whose).await.unwrap();
+    assert_eq!(api.calls()[0], "POST namespaces");
+    // Somebody else created it meanwhile: it is checked, and its quota is updated.
+    cluster.ensure_tenant(&tenant, found.whose).await.unwrap();
+    let expected = [
+        "POST namespaces",
+        "GET namespaces/ada",
+        "PATCH namespaces/ada/resourcequotas/paddlecloud",
+        "POST namespaces/ada/limitranges",
+        "POST namespaces/ada/networkpolicies",
+    ];
+    assert_eq!(api.calls(), expected);
 }
 
 #[tokio::test]
@@ -198,7 +221,7 @@ async fn rights_are_bound_in_no_namespace_of_others() {
 async fn a_namespace_of_another_server_is_left_alone() {
     let api = Api::start().await;
     let cluster = api.cluster();
-    let chosen = async || choose(&cluster, "here", "ada").await.unwrap();
+    let chosen = async || choose(&cluster, "here", "ada").await.unwrap().name;
     assert_eq!(chosen().await, "ada", "it is free");
     api.has_namespace("ada", None);
     assert_eq!(chosen().await, "ada", "and refused later, with a hint");
