@@ -1,6 +1,17 @@
-//! Parses Kubernetes quantities: `100m`, `0.5`, `64Mi`, `1e9`.
+//! Reads and writes Kubernetes quantities: `100m`, `0.5`, `64Mi`, `1e9`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use paddlecloud_core::quantity::Bytes;
+
+/// An amount in its shortest form. Kubelets repeat it in messages that users read.
+pub fn of_bytes(bytes: Bytes) -> Quantity {
+    let text = bytes.to_string();
+    // The API server spells powers of 1000 differently.
+    Quantity(match text.ends_with('i') {
+        true => text,
+        false => bytes.as_u64().to_string(),
+    })
+}
 
 /// Thousandths, rounded up; an invalid quantity counts as zero.
 pub fn millis(quantity: &Quantity) -> u64 {
@@ -43,6 +54,14 @@ fn value(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_written_as_users_write_them() {
+        for (text, expected) in [("300Mi", "300Mi"), ("2048Ki", "2Mi"), ("5K", "5000"), ("7", "7")] {
+            let written = of_bytes(text.parse().unwrap());
+            assert_eq!(written.0, expected, "{text}");
+        }
+    }
 
     #[test]
     fn every_spelling_of_the_api_server_is_understood() {

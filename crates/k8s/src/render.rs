@@ -22,8 +22,8 @@ use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::Resources;
 use serde_json::json;
 
-use crate::names;
 use crate::settings::Settings;
+use crate::{names, quantity};
 pub(crate) use volumes::tree;
 pub use volumes::{TREE_FOLDER, TREE_MARK};
 
@@ -447,7 +447,7 @@ fn requirements(resources: &Resources, disk: Option<Bytes>) -> ResourceRequireme
     if let Some(disk) = disk {
         // An omitted request would be the limit.
         requests.insert(DISK.to_owned(), Quantity("0".to_owned()));
-        limits.insert(DISK.to_owned(), Quantity(disk.as_u64().to_string()));
+        limits.insert(DISK.to_owned(), quantity::of_bytes(disk));
     }
     ResourceRequirements {
         requests: Some(requests),

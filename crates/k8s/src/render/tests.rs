@@ -214,7 +214,7 @@ fn a_user_has_a_namespace_with_quota_limits_and_network_policy() {
 fn what_a_worker_writes_is_limited_and_not_reserved() {
     let job = job_with(|spec| spec.disk = Some(Bytes::mib(300)));
     let spec = pod(&settings(), &plan(&job, 0, 1, &[])).unwrap().spec.unwrap();
-    let amount = "314572800";
+    let amount = "300Mi";
     for container in spec
         .containers
         .iter()

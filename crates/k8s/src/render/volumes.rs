@@ -4,11 +4,10 @@ use k8s_openapi::api::core::v1::{
     CSIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath, NFSVolumeSource,
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume as PodVolume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{CERTIFICATE, PodPlan, secret_key};
-use crate::names;
 use crate::settings::{Settings, Volume};
+use crate::{names, quantity};
 
 /// Where the launcher and the worker's small files are.
 pub const OWN: &str = "/paddlecloud/own";
@@ -79,7 +78,7 @@ pub fn all(settings: &Settings, plan: &PodPlan) -> Vec<PodVolume> {
     vec![
         PodVolume {
             empty_dir: Some(EmptyDirVolumeSource {
-                size_limit: plan.job.spec.disk.map(|disk| Quantity(disk.as_u64().to_string())),
+                size_limit: plan.job.spec.disk.map(quantity::of_bytes),
                 ..EmptyDirVolumeSource::default()
             }),
             ..named("own")
@@ -92,7 +91,7 @@ pub fn all(settings: &Settings, plan: &PodPlan) -> Vec<PodVolume> {
         PodVolume {
             empty_dir: Some(EmptyDirVolumeSource {
                 medium: Some("Memory".to_owned()),
-                size_limit: Some(Quantity(plan.resources().memory.as_u64().to_string())),
+                size_limit: Some(quantity::of_bytes(plan.resources().memory)),
             }),
             ..named("shm")
         },

@@ -195,12 +195,16 @@ fn the_status_of_the_server_shows_the_resources_of_the_cluster() {
 
 #[test]
 fn a_worker_that_writes_more_than_its_disk_has_failed() {
-    let Some((env, _cluster, server)) = start() else {
+    let Some((env, cluster, server)) = start() else {
         return;
     };
+    // In the usual image of the tests, only root may write to `/tmp`.
+    let image = cluster
+        .runtime_image()
+        .expect("the cluster tests make this image");
     let package = env.package("greedy").file(
         "train.sh",
-        "echo begun\ndd if=/dev/zero of=/tmp/much bs=1M count=600\nsleep 600\n",
+        "echo begun\ndd if=/dev/zero of=/tmp/much bs=1M count=600 && exec sleep 600\n",
     );
     let small = [
         "-entry",
@@ -212,7 +216,8 @@ fn a_worker_that_writes_more_than_its_disk_has_failed() {
         "-pservers",
         "0",
     ];
-    env.submit("greedy", &package, &[&small[..], &["-disk", "300Mi"]].concat());
+    let disk = ["-disk", "300Mi", "-image", &image];
+    env.submit("greedy", &package, &[&small[..], &disk].concat());
     env.wait_for_status("greedy", "Failed");
     let described = env.describe("greedy");
     assert_eq!(described["job"]["disk"], "300Mi");
