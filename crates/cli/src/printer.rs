@@ -185,6 +185,14 @@ impl Printer {
         }
     }
 
+    /// The text as it may be printed in a table, where it must stay on its line.
+    fn cell<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.is_terminal && text.contains(['\n', '\t']) {
+            true => Cow::Owned(controls::escaped_line(text)),
+            false => self.shown(text),
+        }
+    }
+
     /// Bytes that are not changed: contents of files, and logs, which [`crate::log_view`] filters.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), CliError> {
         self.sink.write_all(bytes).map_err(CliError::Stdout)
@@ -235,7 +243,7 @@ impl Printer {
 
     /// The column widths: those of the widest cells, unless the terminal is too narrow.
     pub fn widths(&self, table: &Table) -> Vec<usize> {
-        let mut widths = table.widths(|cell| one_line::width(&self.shown(cell)));
+        let mut widths = table.widths(|cell| one_line::width(&self.cell(cell)));
         if !self.is_terminal {
             return widths;
         }
@@ -267,7 +275,7 @@ impl Printer {
         }
         let mut line = String::new();
         for (at, (cell, width)) in cells.iter().zip(widths).enumerate() {
-            let cell = self.shown(cell);
+            let cell = self.cell(cell);
             let cell = match self.is_terminal && table.may_shorten(at) {
                 true => one_line::shortened(&cell, *width),
                 false => cell.into_owned(),

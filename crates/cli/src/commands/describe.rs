@@ -64,7 +64,7 @@ fn show_objects(
 
 fn show(detail: &JobDetail, out: &mut Printer, now: Timestamp) -> Result<(), CliError> {
     for (name, value) in rows(&detail.job) {
-        out.line(format!("{name:<13}{value}"))?;
+        out.line(format!("{name:<13}{}", indented(&value, 13)))?;
     }
     if !detail.workers.is_empty() {
         out.line("")?;
@@ -73,10 +73,15 @@ fn show(detail: &JobDetail, out: &mut Printer, now: Timestamp) -> Result<(), Cli
     if !detail.events.is_empty() {
         out.line("")?;
         for event in &detail.events {
-            out.line(format!("{}  {}", rfc3339(event.at), event.text))?;
+            out.line(format!("{}  {}", rfc3339(event.at), indented(&event.text, 22)))?;
         }
     }
     Ok(())
+}
+
+/// The text with all lines but the first indented, so that a value of several lines cannot look like further rows.
+fn indented(text: &str, columns: usize) -> String {
+    text.replace('\n', &format!("\n{:columns$}", ""))
 }
 
 /// A table of fixed width, then how workers ended: these are sentences of any length.
@@ -84,6 +89,7 @@ fn show_workers(workers: &[WorkerView], out: &mut Printer, now: Timestamp) -> Re
     out.table(&job_table::worker_details(workers, now).for_people())?;
     for worker in workers {
         if let Some(message) = &worker.message {
+            let message = indented(message, 4);
             out.line(format!("{}-{}: {message}", worker.role, worker.index))?;
         }
     }

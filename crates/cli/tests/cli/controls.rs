@@ -23,7 +23,8 @@ const PARSED: [&str; 14] = [
     "error",
 ];
 
-const LINES: [&str; 24] = [
+/// A line for each command that shows what the server replies.
+const LINES: [&str; 36] = [
     "get jobs",
     "get jobs -a -o wide",
     "get jobs -o name",
@@ -36,18 +37,59 @@ const LINES: [&str; 24] = [
     "jobs",
     "describe last",
     "describe last -o json",
+    "describe last --objects",
     "why paddle-cluster-job",
     "wait paddle-cluster-job",
     "rerun -",
+    "submit -entry true -dry-run /pfs/dc1/home/me/pkg",
+    "kill paddle-cluster-job",
+    "output paddle-cluster-job",
+    "registry -name mine -server s -username u -password p",
+    "delete registry",
+    "server status",
+    "top",
     "logs",
     "logs -f -timestamps",
     "prune --all --dry-run",
     "whoami",
     "secret list",
     "token create ci",
+    "token list",
     "admin user list",
+    "admin user show ann",
+    "admin group list",
+    "admin audit",
     "admin audit --verify",
     "stat /pfs/dc1/home/me/x",
+];
+
+/// The other commands, and why no line is needed.
+const WITHOUT_A_LINE: [(&[&str], &str); 4] = [
+    (
+        &[
+            "check", "cp", "du", "file", "ls", "mkdir", "mv", "pfs", "publish", "rm", "sync",
+        ],
+        "end-to-end tests send names of files with all these characters through them (`files/terminal.rs`)",
+    ),
+    (&["cat"], "prints the bytes of files, as cat(1) does"),
+    (
+        &[
+            "commands",
+            "completion",
+            "config",
+            "data",
+            "doctor",
+            "flags",
+            "help",
+            "pserver",
+            "version",
+        ],
+        "print what is on the caller's own machine",
+    ),
+    (
+        &["cert", "login", "logout", "passwd"],
+        "print only what the caller typed, and errors, which all commands print alike",
+    ),
 ];
 
 /// C0 except the end of a line, DEL, C1, and what changes the direction of text.
@@ -112,6 +154,48 @@ fn no_command_prints_what_controls_a_terminal() {
         }
     }
     assert!(escaped >= 20, "only {escaped} outputs have it escaped");
+}
+
+#[test]
+fn every_command_is_tested_for_what_controls_a_terminal() {
+    let server = server_with(|_| None);
+    let outcome = Shell::at(&server.endpoint).line("commands");
+    let tested = |name: &str| LINES.iter().any(|line| line.split(' ').next() == Some(name));
+    let exempt = |name: &str| WITHOUT_A_LINE.iter().any(|(names, _)| names.contains(&name));
+    let names: Vec<&str> = outcome
+        .out
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() > 30, "{outcome:?}");
+    for name in names {
+        assert!(
+            tested(name) != exempt(name),
+            "`{name}` needs a line, or a reason to have none"
+        );
+    }
+}
+
+#[test]
+fn values_of_several_lines_forge_no_row() {
+    let server = server_with(|line| {
+        let (status, body) = usual(line);
+        let mut value: Value = serde_json::from_slice(&body).ok()?;
+        let job = value.get_mut("msg")?.get_mut("job")?;
+        job["entry"] = "a\nstatus       Succeeded".into();
+        job["comment"] = "b\nname         other".into();
+        Some((status, value.to_string()))
+    });
+    let shell = Shell::at(&server.endpoint);
+    let outcome = shell.line("describe last");
+    let rows = |name: &str| outcome.out.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!((rows("status "), rows("name ")), (1, 1), "{outcome:?}");
+    assert!(
+        outcome
+            .out
+            .contains("entry        a\n             status       Succeeded\n"),
+        "{outcome:?}"
+    );
 }
 
 #[test]

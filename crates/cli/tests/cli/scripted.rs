@@ -259,6 +259,21 @@ pub fn usual(line: &str) -> (u16, Vec<u8>) {
         ("GET", ["admin", "audit", "verify"]) => envelope(serde_json::json!({
             "sound": false, "rows": 3, "problem": "the row is missing"
         })),
+        ("GET", ["admin", "users", _]) => envelope(user()),
+        ("GET", ["admin", "groups"]) => envelope(serde_json::json!([
+            {"name": "vision", "members": ["ann"], "limits": {"cpu": "4"}, "total": {}}
+        ])),
+        ("GET", ["admin", "audit"]) => envelope(serde_json::json!([{
+            "seq": 1, "time": "2026-01-01T11:00:00Z", "actor": "root", "action": "user.create", "subject": "ann",
+            "detail": "group vision", "request": "7f"
+        }])),
+        ("GET", ["tokens"]) => envelope(serde_json::json!([{
+            "id": "5b0a", "name": "ci", "user": "me", "scopes": "read",
+            "created": "2026-01-01T11:00:00Z", "expires": "2026-02-01T11:00:00Z"
+        }])),
+        ("GET", ["pfs", "stat"]) => envelope(serde_json::json!({
+            "path": "/pfs/dc1/home/me/x", "kind": "file", "size": 1, "mtime": 0
+        })),
         ("POST", ["packages"]) => envelope(serde_json::json!({
             "id": "x", "folder": "/pfs/dc1/home/me/.paddlecloud/packages/x", "missing": [], "stored": true
         })),
