@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::testing::samples::{admission, everybody, first, pending, running, seconds, spec, starting};
 
 mod limits;
+mod stored;
 
 const T0: WorkerKey = WorkerKey {
     role: Role::Trainer,
