@@ -9,9 +9,9 @@ use paddlecloud_pfs::pack::{PackLimits, PackParser, PackSink, PackWriter};
 use paddlecloud_pfs::package::Manifest;
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, PfsPath, RelPath, RootError};
 use paddlecloud_server::fuzzing;
-use paddlecloud_supervisor::link::{self, Decoder, FromLauncher, FromServer};
-use paddlecloud_supervisor::log::{Chunk, Stream as LogOrigin};
-use paddlecloud_supervisor::protocol::{self, Command, Report, UnixNanos, WorkerPlan};
+use paddlecloud_worker::link::{self, Decoder, FromLauncher, FromServer};
+use paddlecloud_worker::log::{Chunk, Stream as LogOrigin};
+use paddlecloud_worker::protocol::{self, Command, Report, UnixNanos, WorkerPlan};
 
 /// A parser and inputs that it accepts.
 pub struct Target {

@@ -10,7 +10,7 @@ use paddlecloud_core::job::WorkerKey;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::plan::Role;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::protocol::files;
+use paddlecloud_worker::protocol::files;
 
 /// The folder of all attempts, below the server's data.
 pub const ATTEMPTS: &str = "attempts";

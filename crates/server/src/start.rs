@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_k8s::NamespaceNames;
-use paddlecloud_supervisor::protocol::Isolation;
+use paddlecloud_worker::protocol::Isolation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 

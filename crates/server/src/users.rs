@@ -13,7 +13,7 @@ use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Quota;
 use paddlecloud_pfs::quota::Quota as StorageQuota;
-use paddlecloud_supervisor::protocol::RunAs;
+use paddlecloud_worker::protocol::RunAs;
 use tokio::sync::watch;
 
 pub use record::{Group, ProviderUser, RETIRED, Record, UserCertificate};

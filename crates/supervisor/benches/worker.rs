@@ -11,8 +11,8 @@ mod linux {
     use std::process::{Command as Process, Stdio};
     use std::time::{Duration, Instant};
 
-    use paddlecloud_supervisor::protocol::{Exit, Isolation, Limits, LogLimits, Role, WorkerPlan, files};
     use paddlecloud_supervisor::{connect, probe};
+    use paddlecloud_worker::protocol::{Exit, Isolation, Limits, LogLimits, Role, WorkerPlan, files};
 
     const PROGRAM: &str = env!("CARGO_BIN_EXE_paddlecloud-supervise");
     const STARTS: usize = 50;
@@ -170,7 +170,7 @@ mod linux {
     }
 
     fn now_nanos() -> u64 {
-        paddlecloud_supervisor::protocol::UnixNanos::now().0
+        paddlecloud_worker::protocol::UnixNanos::now().0
     }
 
     fn report(what: &str, mut times: Vec<Duration>) {

@@ -18,7 +18,7 @@
 //! before a trainer's program, readiness by listening ports, the log and the recorded exit are the same code, without
 //! namespaces and control groups. Its tests run in both modes. `core::exit` explains exits in words.
 //!
-//! [`protocol`], [`log`] and [`printed`] are portable; the rest needs Linux.
+//! What the server and a supervisor tell each other is in [`paddlecloud_worker`]. This crate needs Linux.
 
 /// Writes to stderr, the supervisor's own error file. Unlike `eprintln!`, it does not panic if the write fails: the
 /// disk may be full.
@@ -31,10 +31,8 @@ macro_rules! trouble {
 }
 use trouble;
 
-pub mod link;
-pub mod log;
-pub mod printed;
-pub mod protocol;
+#[cfg(doc)]
+use paddlecloud_worker::protocol;
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -42,6 +42,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-supervisor",
             // Only its tests: they use what users use.
             "paddlecloud-transfer",
+            "paddlecloud-worker",
         ],
     ),
     (
@@ -51,6 +52,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-dataprep",
             "paddlecloud-pserver",
             "paddlecloud-supervisor",
+            "paddlecloud-worker",
         ],
     ),
     (
@@ -66,7 +68,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
         ],
     ),
     ("paddlecloud-backends", &["paddlecloud-pfs"]),
-    ("paddlecloud-k8s", &["paddlecloud-core", "paddlecloud-supervisor"]),
+    ("paddlecloud-k8s", &["paddlecloud-core", "paddlecloud-worker"]),
     (
         "paddlecloud-connect",
         &[
@@ -79,17 +81,18 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ("paddlecloud-transfer", &["paddlecloud-api", "paddlecloud-pfs"]),
     ("paddlecloud-dataprep", &["paddlecloud-recordio"]),
     ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
+    ("paddlecloud-supervisor", &["paddlecloud-worker"]),
+    ("paddlecloud-worker", &[]),
     ("paddlecloud-core", &[]),
     ("paddlecloud-pfs", &[]),
     ("paddlecloud-pserver", &[]),
     ("paddlecloud-recordio", &[]),
-    ("paddlecloud-supervisor", &[]),
     ("e2e", &[]),
     ("xtask", &[]),
 ];
 
-/// Crates that stay free of I/O, and what must never reach them, directly or not.
-const PURE: &[&str] = &["paddlecloud-core", "paddlecloud-recordio"];
+/// Crates that need no async runtime, no network and no database, and what must never reach them, directly or not.
+const PURE: &[&str] = &["paddlecloud-core", "paddlecloud-recordio", "paddlecloud-worker"];
 const IMPURE: &[&str] = &["tokio", "reqwest", "axum", "hyper", "kube", "sqlx", "sqlx-core"];
 
 /// Crates that only one of ours may depend on.
@@ -207,7 +210,7 @@ impl Graph {
         {
             for way in self.ways_to_impure(&member.id) {
                 let advice = format!(
-                    "`{}` is free of I/O but pulls in {way}: drop that dependency",
+                    "`{}` must not need a runtime or a client but pulls in {way}: drop that dependency",
                     member.name
                 );
                 findings.push(member.finding("purity", advice));

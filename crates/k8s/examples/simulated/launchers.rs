@@ -13,10 +13,10 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use paddlecloud_k8s::names;
-use paddlecloud_supervisor::link::{
+use paddlecloud_worker::link::{
     ALIVE_EVERY, Decoder, Frame, FromLauncher, FromServer, Hello, SERVER_NAME, Standing, VERSION, encode,
 };
-use paddlecloud_supervisor::protocol::{Command, Ending, Exit, Phase, Report, State, UnixNanos};
+use paddlecloud_worker::protocol::{Command, Ending, Exit, Phase, Report, State, UnixNanos};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

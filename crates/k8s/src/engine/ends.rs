@@ -8,7 +8,7 @@ use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::{News, Role, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::protocol::{self, Ending};
+use paddlecloud_worker::protocol::{self, Ending};
 
 use super::Inner;
 use super::pods::Disruption;

@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use paddlecloud_core::ports::Piece;
 use paddlecloud_core::testing::MemoryLogs;
-use paddlecloud_supervisor::link::{
+use paddlecloud_worker::link::{
     ALIVE_EVERY, Decoder, Frame, FromLauncher, FromServer, Hello, SERVER_NAME, SILENT_AFTER, Standing,
     VERSION, encode, encode_log,
 };
-use paddlecloud_supervisor::log::{Chunk, Stream};
-use paddlecloud_supervisor::protocol::{self, Ending, UnixNanos};
+use paddlecloud_worker::log::{Chunk, Stream};
+use paddlecloud_worker::protocol::{self, Ending, UnixNanos};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

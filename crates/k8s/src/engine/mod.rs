@@ -36,7 +36,7 @@ use paddlecloud_core::ports::{
     Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, LogStore, Report,
 };
 use paddlecloud_core::scheduler::Quota;
-use paddlecloud_supervisor::protocol::{FileError, LogLimits, WorkerPlan};
+use paddlecloud_worker::protocol::{FileError, LogLimits, WorkerPlan};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

@@ -9,8 +9,8 @@ use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::link::FromServer;
-use paddlecloud_supervisor::protocol::Command;
+use paddlecloud_worker::link::FromServer;
+use paddlecloud_worker::protocol::Command;
 
 use super::Inner;
 use super::cluster::CallError;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use paddlecloud_core::job::{News, Role, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::protocol::{FileError, WorkerPlan, files};
+use paddlecloud_worker::protocol::{FileError, WorkerPlan, files};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The folder for the attempts of all jobs, in the data folder.

@@ -12,9 +12,9 @@ use std::time::Duration;
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{self, AttemptKey};
-use paddlecloud_supervisor::log::{LogReader, Piece};
-use paddlecloud_supervisor::printed;
-use paddlecloud_supervisor::protocol::{self, UnixNanos};
+use paddlecloud_worker::log::{LogReader, Piece};
+use paddlecloud_worker::printed;
+use paddlecloud_worker::protocol::{self, UnixNanos};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::Inner;

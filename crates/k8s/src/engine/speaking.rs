@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{self, AttemptKey};
-use paddlecloud_supervisor::link::{FromLauncher, FromServer, Hello, Standing};
-use paddlecloud_supervisor::log::{Chunk, Stream};
-use paddlecloud_supervisor::protocol::{self, Phase, Report, State, UnixNanos};
+use paddlecloud_worker::link::{FromLauncher, FromServer, Hello, Standing};
+use paddlecloud_worker::log::{Chunk, Stream};
+use paddlecloud_worker::protocol::{self, Phase, Report, State, UnixNanos};
 use tokio::sync::mpsc;
 
 use super::Inner;

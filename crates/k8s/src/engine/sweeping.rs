@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::protocol;
+use paddlecloud_worker::protocol;
 
 use super::Inner;
 use super::nodes::Room;

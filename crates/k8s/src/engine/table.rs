@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use paddlecloud_core::job::{News, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::link::FromServer;
-use paddlecloud_supervisor::protocol::{self, Command, WorkerPlan};
+use paddlecloud_worker::link::FromServer;
+use paddlecloud_worker::protocol::{self, Command, WorkerPlan};
 use tokio::sync::mpsc;
 
 use super::obstacles::Refusal;

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use paddlecloud_core::job::{Job, Worker, WorkerKey};
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, PreparedRun, WorkDir};
-use paddlecloud_supervisor::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
+use paddlecloud_worker::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
 
 use super::Inner;
 use super::records::PodRecord;

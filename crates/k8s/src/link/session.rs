@@ -10,11 +10,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_supervisor::link::{
+use paddlecloud_worker::link::{
     ALIVE_EVERY, Decoder, Frame, FrameError, FromLauncher, FromServer, Hello, LONGEST_HELLO, SILENT_AFTER,
     VERSION, encode,
 };
-use paddlecloud_supervisor::log::Chunk;
+use paddlecloud_worker::log::Chunk;
 use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;

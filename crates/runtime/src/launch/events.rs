@@ -1,7 +1,7 @@
 //! All events of the launcher, in one queue: its loop handles one after the other.
 
-use paddlecloud_supervisor::link::{Frame, FromServer};
-use paddlecloud_supervisor::protocol::Report;
+use paddlecloud_worker::link::{Frame, FromServer};
+use paddlecloud_worker::protocol::Report;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;

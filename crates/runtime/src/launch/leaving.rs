@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use paddlecloud_core::exit;
-use paddlecloud_supervisor::log::LogReader;
-use paddlecloud_supervisor::protocol::{Ending, Exit, UnixNanos};
+use paddlecloud_worker::log::LogReader;
+use paddlecloud_worker::protocol::{Ending, Exit, UnixNanos};
 use rustix::process::{Signal, WaitOptions};
 
 /// Where the kubelet reads a container's termination message.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use paddlecloud_supervisor::link::{Decoder, FromLauncher, SERVER_NAME, SILENT_AFTER, encode};
+use paddlecloud_worker::link::{Decoder, FromLauncher, SERVER_NAME, SILENT_AFTER, encode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};

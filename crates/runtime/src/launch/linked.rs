@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use paddlecloud_supervisor::link::{
+use paddlecloud_worker::link::{
     ALIVE_EVERY, Frame, FromLauncher, FromServer, Hello, LOG_BLOCK, LOG_WINDOW, Standing, VERSION, encode_log,
 };
-use paddlecloud_supervisor::log::{LogReader, Piece, remove_before};
-use paddlecloud_supervisor::protocol::{Command, Exit, Report, WorkerPlan};
+use paddlecloud_worker::log::{LogReader, Piece, remove_before};
+use paddlecloud_worker::protocol::{Command, Exit, Report, WorkerPlan};
 use tokio::sync::mpsc;
 
 use super::LaunchError;
@@ -466,7 +466,7 @@ impl Running {
 
     /// Stores the state for a server that connects later.
     fn note(&mut self, report: &Report) {
-        use paddlecloud_supervisor::protocol::Phase;
+        use paddlecloud_worker::protocol::Phase;
         let state = &mut self.supervisor.state;
         match report {
             Report::Started { at } => {

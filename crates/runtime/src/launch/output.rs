@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use paddlecloud_supervisor::log::{LogReader, Piece};
-use paddlecloud_supervisor::printed::Printer;
+use paddlecloud_worker::log::{LogReader, Piece};
+use paddlecloud_worker::printed::Printer;
 
 const BLOCK: usize = 64 << 10;
 

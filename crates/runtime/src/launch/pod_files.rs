@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use paddlecloud_supervisor::hosts_text;
-use paddlecloud_supervisor::protocol::PrivateFile;
+use paddlecloud_worker::protocol::PrivateFile;
 
 pub fn write_all(files: &[PrivateFile]) -> Result<(), String> {
     for file in files {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::spec::shell_quote;
-use paddlecloud_supervisor::protocol::RunAs;
+use paddlecloud_worker::protocol::RunAs;
 
 /// A home that belongs to a system user other than its user's.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Whether a failed worker needed something that this machine does not permit.
 
 use paddlecloud_api::jobs::WhyView;
-use paddlecloud_supervisor::protocol::NO_OWN_VIEW;
+use paddlecloud_worker::protocol::NO_OWN_VIEW;
 
 /// Paths that exist only in a worker's private view of the file system.
 const OF_A_VIEW: [&str; 3] = ["/trainer_id", "/trainer_count", "/pfs/"];

@@ -31,7 +31,7 @@ use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Inventory, Policy};
 use paddlecloud_k8s::settings::{Namespaces, Placement};
-use paddlecloud_supervisor::protocol::LogLimits;
+use paddlecloud_worker::protocol::LogLimits;
 
 pub use backend::Backend;
 pub use embedded::embedded;

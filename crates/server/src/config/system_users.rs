@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 
 use paddlecloud_core::names::UserName;
-use paddlecloud_supervisor::protocol::{Isolation, Namespaces, RunAs};
+use paddlecloud_worker::protocol::{Isolation, Namespaces, RunAs};
 
 use super::{UidRange, User};
 

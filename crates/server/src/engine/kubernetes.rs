@@ -9,7 +9,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::LogStore;
 use paddlecloud_k8s::settings::{PodIdentity, Settings, Volume};
 use paddlecloud_k8s::{Accounts, KubernetesEngine, LinkSettings, Options, Tenancy};
-use paddlecloud_supervisor::link::SERVER_NAME;
+use paddlecloud_worker::link::SERVER_NAME;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

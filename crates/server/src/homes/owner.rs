@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::root::{Durability, Existing};
 use paddlecloud_pfs::{RelPath, Root};
-use paddlecloud_supervisor::protocol::RunAs;
 use paddlecloud_supervisor::{ActingAs, act_as};
+use paddlecloud_worker::protocol::RunAs;
 
 use super::{Storage, StorageError, ours};
 use crate::accounts::{ForeignHome, OWN_FOLDERS, claim_home};

@@ -14,8 +14,8 @@ use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{
     AttemptKey, Chunk, Follower, Gap, LogError, LogMark, LogReader, LogStore, Piece, Stream,
 };
-use paddlecloud_supervisor::log::{self, LogWriter, StoredSegment, delete_segment, stored_segments};
-use paddlecloud_supervisor::protocol::{LogLimits, UnixNanos, files};
+use paddlecloud_worker::log::{self, LogWriter, StoredSegment, delete_segment, stored_segments};
+use paddlecloud_worker::protocol::{LogLimits, UnixNanos, files};
 use tokio::sync::{Notify, watch};
 
 use crate::attempts::{ATTEMPTS, attempt_folder, ignore_not_found, job_folder};

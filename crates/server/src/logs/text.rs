@@ -201,7 +201,7 @@ mod tests {
     fn the_last_lines_have_no_preamble_and_one_step_of_a_bar() {
         use paddlecloud_core::names::JobId;
         use paddlecloud_core::ports::LogStore as _;
-        use paddlecloud_supervisor::protocol::LogLimits;
+        use paddlecloud_worker::protocol::LogLimits;
 
         let folder = tempfile::tempdir().unwrap();
         let limits = LogLimits {
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn supervisors_begin_remarks_as_clients_expect() {
-        assert_eq!(paddlecloud_supervisor::log::REMARK, REMARK);
+        assert_eq!(paddlecloud_worker::log::REMARK, REMARK);
     }
 
     #[test]

@@ -21,8 +21,8 @@ use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings};
 use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;
 use paddlecloud_server::runs::HomeRuns;
-use paddlecloud_supervisor::log::{LogReader, Piece};
-use paddlecloud_supervisor::protocol::{LogLimits, files};
+use paddlecloud_worker::log::{LogReader, Piece};
+use paddlecloud_worker::protocol::{LogLimits, files};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stage::supervisor;

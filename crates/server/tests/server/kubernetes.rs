@@ -23,8 +23,8 @@ use paddlecloud_server::authority::Authority;
 use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;
 use paddlecloud_server::runs::HomeRuns;
-use paddlecloud_supervisor::link::SERVER_NAME;
-use paddlecloud_supervisor::protocol::LogLimits;
+use paddlecloud_worker::link::SERVER_NAME;
+use paddlecloud_worker::protocol::LogLimits;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

@@ -18,7 +18,7 @@ use paddlecloud_server::app::App;
 use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::{Server, StartError};
-use paddlecloud_supervisor::protocol::{Isolation, RunAs};
+use paddlecloud_worker::protocol::{Isolation, RunAs};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString};
 use std::io;
 
-use crate::protocol::RunAs;
+use paddlecloud_worker::protocol::RunAs;
 
 const FIRST_BUFFER: usize = 1024;
 const FIRST_GROUPS: usize = 32;

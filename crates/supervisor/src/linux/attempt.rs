@@ -22,8 +22,8 @@ use super::home::{Home, Recorded, words};
 use super::plain::PlainCopy;
 use super::supervise::{Output, supervise};
 use super::{Refusal as _, Refused, init, is_shortage, tree};
-use crate::log::LogWriter;
-use crate::protocol::{Exit, FileError, NO_ROOM, Report, SECRETS_VARIABLE, WorkerPlan, files};
+use paddlecloud_worker::log::LogWriter;
+use paddlecloud_worker::protocol::{Exit, FileError, NO_ROOM, Report, SECRETS_VARIABLE, WorkerPlan, files};
 
 /// How often to try the lock of an attempt: [`is_alive`] holds it for a moment.
 const LOCK_TRIES: u32 = 20;

@@ -14,7 +14,7 @@ use rustix::process::Pid;
 
 use super::probe::own_group;
 use super::{Refusal as _, Refused};
-use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits};
+use paddlecloud_worker::protocol::{CgroupParent, CgroupVersion, Isolation, Limits};
 
 const PERIOD_US: u64 = 100_000;
 /// The smallest value that the kernel accepts.

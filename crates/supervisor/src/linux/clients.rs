@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use crate::protocol::{Command, Report, decode, encode};
+use paddlecloud_worker::protocol::{Command, Report, decode, encode};
 
 /// A client is disconnected if it sends a longer line or leaves this many bytes unread. After it reconnects, the state
 /// message contains everything.

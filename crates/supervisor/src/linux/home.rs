@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::protocol::{Exit, FileError};
+use paddlecloud_worker::protocol::{Exit, FileError};
 
 const RECORD_PAUSE: Duration = Duration::from_millis(200);
 

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use rustix::process::{Gid, Uid, getgroups};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::protocol::RunAs;
+use paddlecloud_worker::protocol::RunAs;
 
 /// Becomes this user permanently.
 ///

@@ -20,7 +20,7 @@ use super::namespaces::Ids;
 use super::program::Program;
 use super::view::{self, View};
 use super::{Refusal as _, Refused, hosts, tree};
-use crate::protocol::{Ending, Namespaces, WorkerPlan, encode};
+use paddlecloud_worker::protocol::{Ending, Namespaces, WorkerPlan, encode};
 
 /// Bounds the time, not the rounds: among thousands of busy processes, each round waits for its turn.
 const SHELL_LIMIT: Duration = Duration::from_millis(100);

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 use super::sock_diag::{Listener, listeners};
 use super::tree;
-use crate::protocol::Clash;
+use paddlecloud_worker::protocol::Clash;
 
 /// Whether every port has a listener: at the worker's own address, or at all addresses by one of its own processes.
 pub fn all_listen(address: Ipv4Addr, ports: &[u16], init: Pid) -> bool {

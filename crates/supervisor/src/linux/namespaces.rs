@@ -6,7 +6,7 @@ use std::io;
 use rustix::process::Pid;
 
 use super::{Refusal as _, Refused};
-use crate::protocol::Namespaces;
+use paddlecloud_worker::protocol::Namespaces;
 
 pub enum Fork {
     Child,

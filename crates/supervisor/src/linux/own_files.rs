@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::MemfdFlags;
 
 use super::{Refusal as _, Refused};
-use crate::protocol::PrivateFile;
+use paddlecloud_worker::protocol::PrivateFile;
 
 /// The number of the first link. Below the usual limit of 1024 open files, above what programs use.
 const FIRST_NUMBER: RawFd = 900;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, renameat};
 
 use super::identity::act_as;
-use crate::protocol::{RunAs, WorkerPlan};
+use paddlecloud_worker::protocol::{RunAs, WorkerPlan};
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Opening must not block on a pipe or device.

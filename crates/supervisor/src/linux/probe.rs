@@ -12,7 +12,7 @@ use super::namespaces::{self, Fork, Ids};
 use super::own_files;
 use super::view::{self, View};
 use super::{Refusal as _, Refused};
-use crate::protocol::{CgroupParent, CgroupVersion, Isolation, Limits, NO_OWN_VIEW, Namespaces};
+use paddlecloud_worker::protocol::{CgroupParent, CgroupVersion, Isolation, Limits, NO_OWN_VIEW, Namespaces};
 
 const PROBE_MEMORY: u64 = 64 << 20;
 const PROBE_PROCESSES: u64 = 64;

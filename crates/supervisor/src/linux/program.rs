@@ -14,7 +14,7 @@ use rustix::thread::CpuSet;
 use super::identity::become_user;
 use super::own_files::OwnFiles;
 use super::{Refusal as _, Refused};
-use crate::protocol::{MARKER_VARIABLE, RunAs, WorkerPlan};
+use paddlecloud_worker::protocol::{MARKER_VARIABLE, RunAs, WorkerPlan};
 
 /// The exit codes of a shell that cannot find or cannot run a command.
 const NOT_FOUND: i32 = 127;

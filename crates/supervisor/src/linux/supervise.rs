@@ -12,8 +12,10 @@ use super::init::{Note, Order};
 use super::plain::PlainCopy;
 use super::worker::{Worker, read_pipe};
 use super::{Refused, listeners, tree};
-use crate::log::{LogWriter, REMARK, Stream};
-use crate::protocol::{Clash, Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan};
+use paddlecloud_worker::log::{LogWriter, REMARK, Stream};
+use paddlecloud_worker::protocol::{
+    Clash, Command, Ending, Exit, Phase, Report, State, UnixNanos, WorkerPlan,
+};
 
 const READ_BYTES: usize = 256 << 10;
 /// Ports are checked again after an eighth of the time since the start, within these bounds: nobody notices such a delay.

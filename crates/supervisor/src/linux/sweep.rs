@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::cgroup::remove_group;
 use super::{Refusal as _, Refused, is_alive, tree};
-use crate::protocol::files;
+use paddlecloud_worker::protocol::files;
 
 /// Rounds of searching for processes; a tree that forks faster than this cannot be stopped by searching.
 const ROUNDS: usize = 100;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
-use crate::protocol::MARKER_VARIABLE;
+use paddlecloud_worker::protocol::MARKER_VARIABLE;
 
 /// Bounds the time, not the rounds: among thousands of busy processes, each round waits for its turn.
 const FREEZE_LIMIT: Duration = Duration::from_secs(1);

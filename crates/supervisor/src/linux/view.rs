@@ -26,7 +26,7 @@ use rustix::path::Arg;
 
 use super::identity::act_as;
 use super::{Refusal as _, Refused};
-use crate::protocol::{Bind, RunAs};
+use paddlecloud_worker::protocol::{Bind, RunAs};
 
 /// Space for `/train.list` and similar files; larger files belong in the storage.
 const ROOT_SIZE: &str = "64m";

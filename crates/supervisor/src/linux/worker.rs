@@ -14,7 +14,7 @@ use rustix::process::{
 use super::init::{self, Ends, Note, Order};
 use super::namespaces::{self, Fork, Ids};
 use super::{Refusal as _, Refused};
-use crate::protocol::{WorkerPlan, decode};
+use paddlecloud_worker::protocol::{WorkerPlan, decode};
 
 const BIG_PIPE: usize = 1 << 20;
 /// Pipes of one user share 64 MiB; using all of it would leave tiny pipes for the user's other programs.

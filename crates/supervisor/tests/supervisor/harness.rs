@@ -11,12 +11,12 @@ use std::process::Command as Process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use paddlecloud_supervisor::log::{LogReader, Piece};
-use paddlecloud_supervisor::protocol::{
+use paddlecloud_supervisor::{Swept, connect, sweep};
+use paddlecloud_worker::log::{LogReader, Piece};
+use paddlecloud_worker::protocol::{
     Command, Exit, Isolation, Limits, LogLimits, MARKER_VARIABLE, Report, Role, RunAs, State, WorkerPlan,
     decode, encode, files,
 };
-use paddlecloud_supervisor::{Swept, connect, sweep};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 

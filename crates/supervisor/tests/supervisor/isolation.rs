@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use paddlecloud_supervisor::protocol::{Bind, Command, Ending, PrivateFile};
+use paddlecloud_worker::protocol::{Bind, Command, Ending, PrivateFile};
 
 use crate::harness::{Attempt, Mode, is_root, modes, private_modes};
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use paddlecloud_supervisor::protocol::{Command, Ending, Exit, MARKER_VARIABLE, Phase, Report, files};
 use paddlecloud_supervisor::{Swept, is_alive, sweep, take_place};
+use paddlecloud_worker::protocol::{Command, Ending, Exit, MARKER_VARIABLE, Phase, Report, files};
 use rustix::process::{Signal, kill_process};
 
 use crate::harness::{Attempt, handles, modes, wait_gone};

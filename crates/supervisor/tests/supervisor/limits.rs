@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use paddlecloud_supervisor::protocol::{Command, Ending, Isolation};
+use paddlecloud_worker::protocol::{Command, Ending, Isolation};
 
 use crate::harness::{Attempt, Mode, modes};
 
@@ -184,8 +184,8 @@ fn without_groups_the_worker_keeps_to_whole_cores() {
 #[test]
 fn a_failure_to_create_a_group_is_reported() {
     let mut mode = modes().remove(0);
-    let parent = paddlecloud_supervisor::protocol::CgroupParent {
-        version: paddlecloud_supervisor::protocol::CgroupVersion::V1,
+    let parent = paddlecloud_worker::protocol::CgroupParent {
+        version: paddlecloud_worker::protocol::CgroupVersion::V1,
         path: "/no/such/hierarchy".into(),
     };
     mode.isolation = Isolation {

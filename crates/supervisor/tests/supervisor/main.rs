@@ -7,7 +7,6 @@
     reason = "the harness serves tests only, beyond what clippy can see"
 )]
 
-mod bytes;
 mod harness;
 mod isolation;
 mod life;

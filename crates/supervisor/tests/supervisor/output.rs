@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Write as _;
 use std::time::Duration;
 
-use paddlecloud_supervisor::log::{Chunk, Gap, Piece, Stream};
-use paddlecloud_supervisor::protocol::{Command, Ending, LogLimits, Report};
+use paddlecloud_worker::log::{Chunk, Gap, Piece, Stream};
+use paddlecloud_worker::protocol::{Command, Ending, LogLimits, Report};
 
 use crate::harness::{Attempt, handles, is_root, modes, wait_gone};
 
@@ -202,11 +202,11 @@ fn a_full_disk_loses_output_but_never_the_worker() {
     // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
 
-    let exit = paddlecloud_supervisor::protocol::Exit::load(disk.dir())
+    let exit = paddlecloud_worker::protocol::Exit::load(disk.dir())
         .unwrap()
         .unwrap();
     assert_eq!(exit.ending, Ending::Code(0));
-    let mut log = paddlecloud_supervisor::log::LogReader::open(&disk.dir().join("log"));
+    let mut log = paddlecloud_worker::log::LogReader::open(&disk.dir().join("log"));
     let pieces = log.read_at(0, usize::MAX).unwrap();
     let gaps: u64 = pieces
         .iter()
@@ -254,7 +254,7 @@ fn an_exit_is_recorded_on_a_full_disk() {
     worker.iter().for_each(wait_gone);
     // A connection that is not accepted yet when the supervisor exits sees a reset instead of an end.
     let _ = std::io::copy(&mut stream, &mut std::io::sink());
-    let exit = paddlecloud_supervisor::protocol::Exit::load(disk.dir())
+    let exit = paddlecloud_worker::protocol::Exit::load(disk.dir())
         .unwrap()
         .unwrap();
     assert_eq!(exit.ending, Ending::Code(0));

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use paddlecloud_supervisor::protocol::{Command, Ending, MARKER_VARIABLE, Report};
+use paddlecloud_worker::protocol::{Command, Ending, MARKER_VARIABLE, Report};
 
 use crate::harness::{Attempt, Mode, modes};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use paddlecloud_supervisor::protocol::{Bind, Ending, PrivateFile};
+use paddlecloud_worker::protocol::{Bind, Ending, PrivateFile};
 
 use crate::harness::{Attempt, Mode, handles, mapped_modes, wait_gone};
 

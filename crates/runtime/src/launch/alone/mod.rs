@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use paddlecloud_core::plan::Role;
-use paddlecloud_supervisor::protocol::MARKER_VARIABLE;
+use paddlecloud_worker::protocol::MARKER_VARIABLE;
 
 use self::peers::Discovery;
 pub use self::team::Team;

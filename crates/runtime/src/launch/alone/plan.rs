@@ -7,7 +7,7 @@ use paddlecloud_core::names::{DatacenterName, JobName, UserName};
 use paddlecloud_core::plan::{self, Member, PSERVER_PORT, Role, Site};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::JobSpec;
-use paddlecloud_supervisor::protocol::{self, Isolation, Limits, LogLimits, PrivateFile, WorkerPlan};
+use paddlecloud_worker::protocol::{self, Isolation, Limits, LogLimits, PrivateFile, WorkerPlan};
 
 use super::{Assembly, Team};
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use paddlecloud_core::plan::Role;
-use paddlecloud_supervisor::log::LogReader;
-use paddlecloud_supervisor::protocol::{Command, Exit, Report, WorkerPlan};
+use paddlecloud_worker::log::LogReader;
+use paddlecloud_worker::protocol::{Command, Exit, Report, WorkerPlan};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -101,7 +101,7 @@ enum End {
 impl End {
     fn of(exit: Exit) -> End {
         match exit.ending {
-            paddlecloud_supervisor::protocol::Ending::Code(0) if !exit.oom => End::Done,
+            paddlecloud_worker::protocol::Ending::Code(0) if !exit.oom => End::Done,
             _ => End::Failed(exit),
         }
     }

@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::net::UnixListener;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use paddlecloud_supervisor::link::Decoder;
-use paddlecloud_supervisor::log::{LogWriter, Stream};
-use paddlecloud_supervisor::protocol::{Ending, LogLimits, Phase, State, UnixNanos, encode, files};
+use paddlecloud_worker::link::Decoder;
+use paddlecloud_worker::log::{LogWriter, Stream};
+use paddlecloud_worker::protocol::{Ending, LogLimits, Phase, State, UnixNanos, encode, files};
 use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
 use tokio_rustls::TlsConnector;
 

@@ -12,7 +12,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, WorkDir};
 use paddlecloud_core::spec::Resources;
-use paddlecloud_supervisor::protocol::{self, Bind, Limits, PrivateFile, files};
+use paddlecloud_worker::protocol::{self, Bind, Limits, PrivateFile, files};
 use tokio::io::AsyncWriteExt as _;
 
 use super::Inner;
@@ -481,7 +481,7 @@ fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
 #[cfg(test)]
 mod tests {
     use paddlecloud_core::testing::{samples, worker_variables};
-    use paddlecloud_supervisor::protocol::{Isolation, LogLimits};
+    use paddlecloud_worker::protocol::{Isolation, LogLimits};
 
     use super::*;
     use crate::auth::Secret;

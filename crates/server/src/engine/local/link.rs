@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{AttemptKey, LogMark};
-use paddlecloud_supervisor::protocol::{self, Command, Ending, Phase, Report, State, files};
+use paddlecloud_worker::protocol::{self, Command, Ending, Phase, Report, State, files};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};

@@ -24,7 +24,7 @@ use paddlecloud_core::ports::{
     Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, Report,
 };
 use paddlecloud_core::scheduler::Node;
-use paddlecloud_supervisor::protocol::{Command, Isolation, LogLimits};
+use paddlecloud_worker::protocol::{Command, Isolation, LogLimits};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::auth::Secret;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use paddlecloud_supervisor::protocol::Isolation;
+use paddlecloud_worker::protocol::Isolation;
 
 use super::{BootId, LocalEngine, LocalSettings, launch};
 use crate::auth::Secret;

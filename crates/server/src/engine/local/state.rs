@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use paddlecloud_core::job::{Boot, News};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{AttemptKey, EngineError, EngineState, Report};
-use paddlecloud_supervisor::protocol::{Command, Exit, WorkerPlan, files};
+use paddlecloud_worker::protocol::{Command, Exit, WorkerPlan, files};
 
 use super::Inner;
 use super::folders::AttemptFolder;

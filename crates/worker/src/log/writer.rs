@@ -290,7 +290,9 @@ fn remove(dir: &Path, start: u64) {
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            crate::trouble!("cannot remove `{}`: {error}", path.display());
+            let line = format!("cannot remove `{}`: {error}\n", path.display());
+            // Unlike `eprintln!`, this does not panic if the write fails: the disk may be full.
+            let _ = io::stderr().write_all(line.as_bytes());
         }
     }
 }

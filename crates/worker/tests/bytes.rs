@@ -5,9 +5,9 @@
 use std::fs;
 use std::net::Ipv4Addr;
 
-use paddlecloud_supervisor::link::{self, FromLauncher, FromServer, Hello, Standing, VERSION};
-use paddlecloud_supervisor::log::{Chunk, LogWriter, Stream};
-use paddlecloud_supervisor::protocol::{
+use paddlecloud_worker::link::{self, FromLauncher, FromServer, Hello, Standing, VERSION};
+use paddlecloud_worker::log::{Chunk, LogWriter, Stream};
+use paddlecloud_worker::protocol::{
     self, Bind, CgroupParent, CgroupVersion, Clash, Command, Ending, Exit, Isolation, Limits, LogLimits,
     Namespaces, Phase, PrivateFile, Report, Role, RunAs, State, UnixNanos, WorkerPlan, files,
 };
@@ -258,7 +258,7 @@ fn the_exit_is_this_file() {
 }
 
 fn line<T: serde::Serialize>(message: &T) -> String {
-    String::from_utf8(protocol::encode(message)).unwrap()
+    String::from_utf8(protocol::encode(message)).expect("a message is JSON")
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn reports_are_these_lines() {
 
 /// The frame of a message: its length, its kind and its text.
 fn framed(json: &str) -> Vec<u8> {
-    let length = u32::try_from(json.len() + 1).unwrap();
+    let length = u32::try_from(json.len() + 1).expect("a message is short");
     [&length.to_be_bytes()[..], &[0], json.as_bytes()].concat()
 }
 
