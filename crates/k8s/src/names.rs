@@ -137,44 +137,8 @@ pub fn selector(server: &str) -> String {
 
 /// The attempt that a pod's labels name.
 pub fn attempt_of(labels: &BTreeMap<String, String>) -> Option<AttemptKey> {
-    let job: JobId = labels.get(RUN)?.parse().ok()?;
-    let role = match labels.get(ROLE)?.as_str() {
-        "trainer" => Role::Trainer,
-        "pserver" => Role::Pserver,
-        _ => return None,
-    };
-    let index = labels.get(INDEX)?.parse().ok()?;
-    Some(AttemptKey {
-        job,
-        worker: WorkerKey { role, index },
-        attempt: labels.get(ATTEMPT)?.parse().ok()?,
-    })
-}
-
-/// `<job>.<role>-<index>.<attempt>`: how a launcher names its attempt.
-pub fn marker(attempt: &AttemptKey) -> String {
-    let WorkerKey { role, index } = attempt.worker;
-    format!("{}.{role}-{index}.{}", attempt.job, attempt.attempt)
-}
-
-/// Parses a marker.
-pub fn parse_marker(text: &str) -> Option<AttemptKey> {
-    let (job, rest) = text.split_once('.')?;
-    let (worker, attempt) = rest.split_once('.')?;
-    let (role, index) = worker.split_once('-')?;
-    let role = match role {
-        "trainer" => Role::Trainer,
-        "pserver" => Role::Pserver,
-        _ => return None,
-    };
-    Some(AttemptKey {
-        job: job.parse().ok()?,
-        worker: WorkerKey {
-            role,
-            index: index.parse().ok()?,
-        },
-        attempt: attempt.parse().ok()?,
-    })
+    let [job, role, index, attempt] = [RUN, ROLE, INDEX, ATTEMPT].map(|label| labels.get(label));
+    format!("{}.{}-{}.{}", job?, role?, index?, attempt?).parse().ok()
 }
 
 #[cfg(test)]
@@ -261,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_markers_read_back_as_their_attempt() {
+    fn labels_read_back_as_their_attempt() {
         let job = job("my-job");
         let key = AttemptKey {
             job: job.id.clone(),
@@ -269,8 +233,7 @@ mod tests {
             attempt: 3,
         };
         let labels = labels("here", &job, key.worker, key.attempt);
-        assert_eq!(attempt_of(&labels), Some(key.clone()));
-        assert_eq!(parse_marker(&marker(&key)), Some(key));
+        assert_eq!(attempt_of(&labels), Some(key));
         assert_eq!(attempt_of(&BTreeMap::new()), None);
     }
 }

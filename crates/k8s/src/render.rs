@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use paddlecloud_core::job::{Job, Role, Worker};
-use paddlecloud_core::ports::RegistryLogin;
+use paddlecloud_core::ports::{AttemptKey, RegistryLogin};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::Resources;
 use serde_json::json;
@@ -259,11 +259,12 @@ impl PodPlan<'_> {
     }
 
     fn marker(&self) -> String {
-        names::marker(&paddlecloud_core::ports::AttemptKey {
+        let attempt = AttemptKey {
             job: self.job.id.clone(),
             worker: self.worker.key,
             attempt: self.attempt,
-        })
+        };
+        attempt.to_string()
     }
 }
 

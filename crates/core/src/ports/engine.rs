@@ -5,19 +5,11 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::{PreparedRun, SecretEnv};
+use super::{AttemptKey, PreparedRun, SecretEnv};
 use crate::conductor::Addresses;
 use crate::job::{Boot, Job, News, WorkerKey};
 use crate::names::{JobId, NodeName};
 use crate::scheduler::{Node, NodeChange};
-
-/// One attempt of one worker of one job: the subject of every order and report.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AttemptKey {
-    pub job: JobId,
-    pub worker: WorkerKey,
-    pub attempt: u32,
-}
 
 /// A report of the engine about one attempt.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,15 +4,15 @@
 //! Every implementation passes the suite of its port in [`crate::testing`]. This module contains no implementation and
 //! no async runtime: a method that waits returns a plain future.
 
+mod attempt;
 mod engine;
 mod logs;
 mod runs;
 mod secrets;
 mod store;
 
-pub use engine::{
-    Assignment, AttemptKey, Engine, EngineCommand, EngineError, EngineEvent, EngineState, Report,
-};
+pub use attempt::{AttemptKey, NoAttempt};
+pub use engine::{Assignment, Engine, EngineCommand, EngineError, EngineEvent, EngineState, Report};
 pub use logs::{Chunk, Follower, Gap, LogError, LogMark, LogReader, LogStore, Piece, Stream};
 pub use runs::{PrepareError, PreparedRun, RunPreparer, WorkDir};
 pub use secrets::{ImageAccess, NoSecrets, RegistryLogin, SecretEnv, SecretSource};

@@ -106,7 +106,7 @@ impl Identity {
             data[key].0.clone()
         };
         Identity {
-            attempt: names::marker(&attempt),
+            attempt: attempt.to_string(),
             secret: String::from_utf8(value(&key)).expect("a secret is text"),
             certificate: value("ca.crt"),
             address,

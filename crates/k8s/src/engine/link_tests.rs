@@ -21,7 +21,6 @@ use super::sweeping::tests::entry;
 use super::table::Stage;
 use super::*;
 use crate::link::MOST_STRANGERS;
-use crate::names;
 use crate::settings::{Namespaces, Placement, PodIdentity, PodSettings, Volume};
 
 /// Longer than any wait of these tests, in virtual time too.
@@ -220,7 +219,7 @@ impl Server {
     }
 
     fn hello(&self, attempt: &AttemptKey, standing: Standing) -> FromLauncher {
-        let marker = names::marker(attempt);
+        let marker = attempt.to_string();
         FromLauncher::Hello(Hello {
             version: VERSION,
             secret: link::secret(&self.inner.link_key, &marker),

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use paddlecloud_core::job::{News, Role, WorkerKey};
+use paddlecloud_core::job::News;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_worker::protocol::{FileError, WorkerPlan, files};
@@ -67,9 +67,7 @@ impl Records {
     }
 
     fn folder(&self, attempt: &AttemptKey) -> PathBuf {
-        let WorkerKey { role, index } = attempt.worker;
-        let name = format!("{role}-{index}.{}", attempt.attempt);
-        self.attempts.join(attempt.job.as_str()).join(name)
+        self.attempts.join(attempt.job.as_str()).join(attempt.name())
     }
 
     /// Records that an attempt is about to be launched.
@@ -126,7 +124,7 @@ impl Records {
         for (job, folder) in entries(&self.attempts)? {
             let Ok(job) = job.parse::<JobId>() else { continue };
             for (name, folder) in entries(&folder)? {
-                let Some(attempt) = parse(job.clone(), &name) else {
+                let Ok(attempt) = AttemptKey::of_job(&job, &name) else {
                     continue;
                 };
                 if !folder.join(files::PLAN).exists() {
@@ -203,24 +201,6 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, FileError> {
     })
 }
 
-fn parse(job: JobId, name: &str) -> Option<AttemptKey> {
-    let (worker, attempt) = name.rsplit_once('.')?;
-    let (role, index) = worker.split_once('-')?;
-    let role = match role {
-        "trainer" => Role::Trainer,
-        "pserver" => Role::Pserver,
-        _ => return None,
-    };
-    Some(AttemptKey {
-        job,
-        worker: WorkerKey {
-            role,
-            index: index.parse().ok()?,
-        },
-        attempt: attempt.parse().ok()?,
-    })
-}
-
 fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -230,6 +210,8 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_core::job::WorkerKey;
+
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use paddlecloud_core::job::{Job, Worker, WorkerKey};
+use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, PreparedRun, WorkDir};
 use paddlecloud_worker::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
@@ -46,7 +46,7 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<WorkerPlan> {
     let plan = plan::plan_worker(&job.spec, &site, &members, worker.key.role, worker.key.index)?;
     let spool = spool(assignment);
     Some(WorkerPlan {
-        marker: names::marker(&assignment.key()),
+        marker: assignment.key().to_string(),
         worker: plan.name,
         role: match plan.role {
             Role::Pserver => protocol::Role::Pserver,
@@ -107,11 +107,7 @@ pub fn pod_record(inner: &Inner, assignment: &Assignment, worker: &Worker) -> Po
 
 /// Where an attempt's output waits, below the user's home.
 fn spool(assignment: &Assignment) -> String {
-    let WorkerKey { role, index } = assignment.worker;
-    format!(
-        "{}/spool/{role}-{index}.{}",
-        assignment.run.folder, assignment.attempt
-    )
+    format!("{}/spool/{}", assignment.run.folder, assignment.key().name())
 }
 
 /// The node that our scheduler chose for this attempt. A worker whose node is gone, or that was disrupted, goes where

@@ -24,7 +24,6 @@ use tokio_rustls::server::TlsStream;
 
 use super::is_secret;
 use crate::engine::Inner;
-use crate::names;
 
 /// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
@@ -158,7 +157,8 @@ fn check(inner: &Inner, hello: &Hello) -> Result<AttemptKey, &'static str> {
     if hello.version != VERSION {
         return Err("its version differs from the server's");
     }
-    names::parse_marker(&hello.attempt)
+    let attempt = hello.attempt.parse().ok();
+    attempt
         .filter(|attempt| inner.table().contains(attempt))
         .ok_or("the job has ended, or another attempt replaced this one")
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_core::ports::AttemptKey;
 
-use crate::attempts::{attempt_folder, attempt_name};
+use crate::attempts::attempt_folder;
 
 /// The folder of one attempt.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ impl AttemptFolder {
     pub fn of(data: &Path, attempt: &AttemptKey) -> AttemptFolder {
         AttemptFolder {
             path: attempt_folder(data, attempt),
-            marker: format!("{}.{}", attempt.job, attempt_name(attempt)),
+            marker: attempt.to_string(),
         }
     }
 }

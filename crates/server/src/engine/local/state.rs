@@ -89,7 +89,7 @@ fn list(inner: &Inner) -> std::io::Result<Found> {
             let key = attempt
                 .file_name()
                 .to_str()
-                .and_then(|name| attempts::parse_attempt(id.clone(), name));
+                .and_then(|name| AttemptKey::of_job(&id, name).ok());
             if let Some(key) = key.filter(|_| attempt.path().join(files::PLAN).exists()) {
                 found.planned_in_this_boot |= is_of_this_boot(inner, &attempt.path());
                 found.keys.insert(key);
