@@ -11,7 +11,7 @@ use paddlecloud_pfs::{Digest, Entry, Mtime, Node, PfsPath, RelPath, RootError};
 use paddlecloud_server::fuzzing;
 use paddlecloud_worker::link::{self, Decoder, FromLauncher, FromServer};
 use paddlecloud_worker::log::{Chunk, Stream as LogOrigin};
-use paddlecloud_worker::protocol::{self, Command, Report, UnixNanos, WorkerPlan};
+use paddlecloud_worker::protocol::{self, Command, Report, WorkerPlan};
 
 /// A parser and inputs that it accepts.
 pub struct Target {
@@ -171,7 +171,7 @@ fn certificates() -> Vec<Vec<u8>> {
 fn launcher_frames() -> Vec<Vec<u8>> {
     let chunk = Chunk {
         offset: 7,
-        stamp: UnixNanos(1),
+        stamp: 1,
         stream: LogOrigin::Output,
         bytes: b"said\n".to_vec(),
     };

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::log::{Chunk, Stream};
-use crate::protocol::{Command, Exit, Report, State, UnixNanos, WorkerPlan};
+use crate::log::{Chunk, stream_code, stream_of};
+use crate::protocol::{Command, Exit, Report, State, WorkerPlan};
 
 /// Increased when launchers and servers of different versions would misunderstand each other.
 pub const VERSION: u32 = 1;
@@ -150,11 +150,8 @@ pub fn encode<M: Serialize>(message: &M) -> Vec<u8> {
 pub fn encode_log(chunk: &Chunk) -> Vec<u8> {
     let mut head = [0; LOG_HEAD];
     head[..8].copy_from_slice(&chunk.offset.to_be_bytes());
-    head[8..16].copy_from_slice(&chunk.stamp.0.to_be_bytes());
-    head[16] = match chunk.stream {
-        Stream::Launcher => 0,
-        Stream::Output => 1,
-    };
+    head[8..16].copy_from_slice(&chunk.stamp.to_be_bytes());
+    head[16] = stream_code(chunk.stream);
     frame(LOG, &[&head, &chunk.bytes])
 }
 
@@ -244,15 +241,10 @@ fn decode_log(log: &[u8]) -> Option<Chunk> {
     let (offset, rest) = log.split_first_chunk::<8>()?;
     let (stamp, rest) = rest.split_first_chunk::<8>()?;
     let (stream, bytes) = rest.split_first()?;
-    let stream = match stream {
-        0 => Stream::Launcher,
-        1 => Stream::Output,
-        _ => return None,
-    };
     Some(Chunk {
         offset: u64::from_be_bytes(*offset),
-        stamp: UnixNanos(u64::from_be_bytes(*stamp)),
-        stream,
+        stamp: u64::from_be_bytes(*stamp),
+        stream: stream_of(*stream)?,
         bytes: bytes.to_owned(),
     })
 }
@@ -260,11 +252,12 @@ fn decode_log(log: &[u8]) -> Option<Chunk> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Stream;
 
     fn chunk() -> Chunk {
         Chunk {
             offset: 7,
-            stamp: UnixNanos(9),
+            stamp: 9,
             stream: Stream::Output,
             bytes: vec![0, 255, b'\n'],
         }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+pub use paddlecloud_core::plan::Role;
 use serde::{Deserialize, Serialize};
 
 /// If set, the supervisor reads its worker's secret variables from stdin, as a JSON object.
@@ -98,13 +99,6 @@ pub struct WorkerPlan {
 
 fn default_grace_ms() -> u64 {
     30_000
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Trainer,
-    Pserver,
 }
 
 /// A system user with all its groups.

@@ -416,7 +416,7 @@ fn output_is_these_frames() {
     for (stream, origin) in [(Stream::Launcher, 0), (Stream::Output, 1)] {
         let frame = link::encode_log(&Chunk {
             offset: 0x0102,
-            stamp: UnixNanos(0x0304),
+            stamp: 0x0304,
             stream,
             bytes: b"out".to_vec(),
         });

@@ -82,7 +82,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ("paddlecloud-dataprep", &["paddlecloud-recordio"]),
     ("paddlecloud-api", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-supervisor", &["paddlecloud-worker"]),
-    ("paddlecloud-worker", &[]),
+    ("paddlecloud-worker", &["paddlecloud-core"]),
     ("paddlecloud-core", &[]),
     ("paddlecloud-pfs", &[]),
     ("paddlecloud-pserver", &[]),

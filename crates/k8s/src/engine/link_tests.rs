@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use paddlecloud_core::ports::Piece;
+use paddlecloud_core::plan::Role;
+use paddlecloud_core::ports::{Chunk, Piece, Stream};
 use paddlecloud_core::testing::MemoryLogs;
 use paddlecloud_worker::link::{
     ALIVE_EVERY, Decoder, Frame, FromLauncher, FromServer, Hello, SERVER_NAME, SILENT_AFTER, Standing,
     VERSION, encode, encode_log,
 };
-use paddlecloud_worker::log::{Chunk, Stream};
 use paddlecloud_worker::protocol::{self, Ending, UnixNanos};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -67,7 +67,7 @@ fn plan(worker: String, hosts: Vec<(String, Ipv4Addr)>) -> WorkerPlan {
     WorkerPlan {
         marker: "j_1.trainer-0.1".into(),
         worker,
-        role: protocol::Role::Trainer,
+        role: Role::Trainer,
         index: 0,
         command: "true".into(),
         env: Vec::new(),
@@ -357,7 +357,7 @@ async fn after_a_restart_a_worker_is_unlinked_until_its_launcher_is_back() {
 fn output(offset: u64, text: &str) -> Vec<u8> {
     encode_log(&Chunk {
         offset,
-        stamp: UnixNanos(1),
+        stamp: 1,
         stream: Stream::Output,
         bytes: text.into(),
     })

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::News;
-use paddlecloud_core::ports::{self, AttemptKey};
-use paddlecloud_worker::log::{LogReader, Piece};
+use paddlecloud_core::ports::{AttemptKey, Chunk, Piece, Stream};
+use paddlecloud_worker::log::LogReader;
 use paddlecloud_worker::printed;
 use paddlecloud_worker::protocol::{self, UnixNanos};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
@@ -20,7 +20,6 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use super::Inner;
 use super::orders;
 use super::pods::{Disruption, PodEnd};
-use super::speaking::stored;
 
 /// How long the last messages of a launcher may still be in flight.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -206,10 +205,10 @@ fn append_rest(inner: &Inner, attempt: &AttemptKey, printed: &[u8]) -> io::Resul
         .read(0, BEGINNING)
         .map_err(io::Error::other)?;
     for (offset, bytes) in placed(printed, stored.first()) {
-        let chunk = ports::Chunk {
+        let chunk = Chunk {
             offset,
             stamp: UnixNanos::now().0,
-            stream: ports::Stream::Output,
+            stream: Stream::Output,
             bytes,
         };
         inner.logs.append(attempt, &chunk).map_err(io::Error::other)?;
@@ -218,16 +217,16 @@ fn append_rest(inner: &Inner, attempt: &AttemptKey, printed: &[u8]) -> io::Resul
 }
 
 /// The parts of a container's output, with their offsets in the log. A part is left out if nothing says where it belongs.
-fn placed(printed: &[u8], stored: Option<&ports::Piece>) -> Vec<(u64, Vec<u8>)> {
+fn placed(printed: &[u8], stored: Option<&Piece>) -> Vec<(u64, Vec<u8>)> {
     let mut parts = printed::parts(printed);
     if let Some(first) = parts.first_mut().filter(|part| part.offset.is_none()) {
         // A short output says nothing about positions. If it was not rotated, it begins like the log.
         let begins = match stored {
-            Some(ports::Piece::Chunk(chunk)) => {
+            Some(Piece::Chunk(chunk)) => {
                 let common = chunk.bytes.len().min(first.bytes.len());
                 chunk.bytes[..common] == first.bytes[..common]
             }
-            Some(ports::Piece::Gap(_)) => false,
+            Some(Piece::Gap(_)) => false,
             None => true,
         };
         first.offset = begins.then_some(0);
@@ -255,10 +254,7 @@ fn recover(
         next = last.end();
         for piece in pieces {
             if let Piece::Chunk(chunk) = piece {
-                inner
-                    .logs
-                    .append(attempt, &stored(chunk))
-                    .map_err(io::Error::other)?;
+                inner.logs.append(attempt, &chunk).map_err(io::Error::other)?;
             }
         }
     }
@@ -368,11 +364,11 @@ mod tests {
         assert_eq!(verdict(PodFate::NodeLost("n".into()), &stopped), Verdict::Stopped);
     }
 
-    fn stored(text: &str) -> ports::Piece {
-        ports::Piece::Chunk(ports::Chunk {
+    fn stored(text: &str) -> Piece {
+        Piece::Chunk(Chunk {
             offset: 0,
             stamp: 0,
-            stream: ports::Stream::Output,
+            stream: Stream::Output,
             bytes: text.into(),
         })
     }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::News;
-use paddlecloud_core::ports::{self, AttemptKey};
+use paddlecloud_core::ports::{AttemptKey, Chunk};
 use paddlecloud_worker::link::{FromLauncher, FromServer, Hello, Standing};
-use paddlecloud_worker::log::{Chunk, Stream};
 use paddlecloud_worker::protocol::{self, Phase, Report, State, UnixNanos};
 use tokio::sync::mpsc;
 
@@ -163,7 +162,7 @@ impl Inner {
         let mut end = 0;
         for chunk in chunks {
             let whole = chunk.offset.saturating_add(chunk.bytes.len() as u64);
-            let appended = self.logs.append(attempt, &stored(chunk));
+            let appended = self.logs.append(attempt, &chunk);
             end = appended.map_err(io::Error::other)?;
             if end < whole {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -195,19 +194,6 @@ fn skew(theirs: UnixNanos, ours: UnixNanos) -> Option<i64> {
     let seconds = |time: UnixNanos| i64::try_from(time.0 / 1_000_000_000).unwrap_or(i64::MAX);
     let ahead = seconds(theirs) - seconds(ours);
     (ahead.unsigned_abs() >= TOLERATED_SKEW.as_secs()).then_some(ahead)
-}
-
-/// Converts a chunk to the log port's type.
-pub fn stored(chunk: Chunk) -> ports::Chunk {
-    ports::Chunk {
-        offset: chunk.offset,
-        stamp: chunk.stamp.0,
-        stream: match chunk.stream {
-            Stream::Launcher => ports::Stream::Launcher,
-            Stream::Output => ports::Stream::Output,
-        },
-        bytes: chunk.bytes,
-    }
 }
 
 fn news_of_state(state: &State) -> News {

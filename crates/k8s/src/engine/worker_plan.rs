@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use paddlecloud_core::job::{Job, Worker};
-use paddlecloud_core::plan::{self, Member, Role, Site};
+use paddlecloud_core::plan::{self, Member, Site};
 use paddlecloud_core::ports::{Assignment, PreparedRun, WorkDir};
 use paddlecloud_worker::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
 
@@ -48,10 +48,7 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<WorkerPlan> {
     Some(WorkerPlan {
         marker: assignment.key().to_string(),
         worker: plan.name,
-        role: match plan.role {
-            Role::Pserver => protocol::Role::Pserver,
-            Role::Trainer => protocol::Role::Trainer,
-        },
+        role: plan.role,
         index: plan.index,
         command: plan.command,
         env: plan.env.into_iter().chain([run_secret(inner, job)]).collect(),

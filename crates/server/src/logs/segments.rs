@@ -11,9 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_core::names::JobId;
-use paddlecloud_core::ports::{
-    AttemptKey, Chunk, Follower, Gap, LogError, LogMark, LogReader, LogStore, Piece, Stream,
-};
+use paddlecloud_core::ports::{AttemptKey, Chunk, Follower, LogError, LogMark, LogReader, LogStore, Piece};
 use paddlecloud_worker::log::{self, LogWriter, StoredSegment, delete_segment, stored_segments};
 use paddlecloud_worker::protocol::{LogLimits, UnixNanos, files};
 use tokio::sync::{Notify, watch};
@@ -141,8 +139,8 @@ impl LogStore for SegmentLogs {
             let closed = io::Error::other("it is closed");
             return Err(problem("write", attempt, closed));
         };
-        let (stream, stamp) = (stored_stream(chunk.stream), UnixNanos(chunk.stamp));
-        let length = writer.append_at(chunk.offset, stream, &chunk.bytes, stamp);
+        let stamp = UnixNanos(chunk.stamp);
+        let length = writer.append_at(chunk.offset, chunk.stream, &chunk.bytes, stamp);
         growing.mark.send_modify(|mark| mark.length = length);
         Ok(length)
     }
@@ -337,7 +335,7 @@ impl LogReader for SegmentReader {
 
     fn read(&mut self, offset: u64, most: usize) -> Result<Vec<Piece>, LogError> {
         let read = self.reader.read_at(offset, most);
-        Ok(self.converted(read)?.into_iter().map(piece).collect())
+        self.converted(read)
     }
 
     fn seek_time(&self, stamp: u64) -> Result<u64, LogError> {
@@ -346,28 +344,6 @@ impl LogReader for SegmentReader {
 
     fn tail_lines(&self, lines: usize) -> Result<u64, LogError> {
         self.converted(self.reader.tail_lines(lines))
-    }
-}
-
-fn piece(piece: log::Piece) -> Piece {
-    match piece {
-        log::Piece::Gap(log::Gap { from, to }) => Piece::Gap(Gap { from, to }),
-        log::Piece::Chunk(chunk) => Piece::Chunk(Chunk {
-            offset: chunk.offset,
-            stamp: chunk.stamp.0,
-            stream: match chunk.stream {
-                log::Stream::Launcher => Stream::Launcher,
-                log::Stream::Output => Stream::Output,
-            },
-            bytes: chunk.bytes,
-        }),
-    }
-}
-
-fn stored_stream(stream: Stream) -> log::Stream {
-    match stream {
-        Stream::Launcher => log::Stream::Launcher,
-        Stream::Output => log::Stream::Output,
     }
 }
 

@@ -39,7 +39,7 @@ fn standard_output_and_error_come_in_the_order_written() {
             String::from_utf8_lossy(&bytes)
         );
         assert!(chunks.is_sorted_by_key(|chunk| chunk.stamp));
-        assert!(chunks.iter().all(|chunk| chunk.stamp <= exit.finished_at));
+        assert!(chunks.iter().all(|chunk| chunk.stamp <= exit.finished_at.0));
     }
 }
 

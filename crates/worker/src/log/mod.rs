@@ -14,20 +14,11 @@ mod writer;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-pub use reader::{Chunk, Gap, LogError, LogReader, Piece};
+pub use paddlecloud_core::ports::{Chunk, Gap, Piece, Stream};
+pub use reader::{LogError, LogReader};
 pub use writer::{LogWriter, remove_before};
 
 use crate::protocol::UnixNanos;
-
-/// The origin of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stream {
-    /// Written by the supervisor itself: the preamble, or why nothing started.
-    Launcher,
-    /// Written by the worker's processes, to standard output or standard error: one pipe, so that their order is kept.
-    Output,
-}
 
 /// Prefix of the supervisor's remarks on a worker's exit; the preamble does not have it.
 pub const REMARK: &str = "paddlecloud: ";
@@ -48,10 +39,7 @@ impl Entry {
         let mut bytes = [0; Self::SIZE];
         bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.stamp.0.to_le_bytes());
-        bytes[16] = match self.stream {
-            Stream::Launcher => 0,
-            Stream::Output => 1,
-        };
+        bytes[16] = stream_code(self.stream);
         bytes
     }
 
@@ -65,17 +53,34 @@ impl Entry {
     fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let (offset, rest) = bytes.split_first_chunk::<8>()?;
         let (stamp, rest) = rest.split_first_chunk::<8>()?;
-        let stream = match rest[0] {
-            0 => Stream::Launcher,
-            // 2 was standard error, when it had its own pipe.
-            1 | 2 => Stream::Output,
-            _ => return None,
+        // 2 was standard error, when it had its own pipe.
+        let stream = if rest[0] == 2 {
+            Some(Stream::Output)
+        } else {
+            stream_of(rest[0])
         };
         Some(Self {
             offset: u64::from_le_bytes(*offset),
             stamp: UnixNanos(u64::from_le_bytes(*stamp)),
-            stream,
+            stream: stream?,
         })
+    }
+}
+
+/// A stream in an index and in a frame of the link.
+pub(crate) fn stream_code(stream: Stream) -> u8 {
+    match stream {
+        Stream::Launcher => 0,
+        Stream::Output => 1,
+    }
+}
+
+/// `None` for a stream this version does not know.
+pub(crate) fn stream_of(code: u8) -> Option<Stream> {
+    match code {
+        0 => Some(Stream::Launcher),
+        1 => Some(Stream::Output),
+        _ => None,
     }
 }
 

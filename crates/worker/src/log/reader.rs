@@ -4,43 +4,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use super::{Entry, Stream, data_path, index_path, segments};
+use super::{Chunk, Entry, Gap, Piece, Stream, data_path, index_path, segments};
 use crate::protocol::UnixNanos;
 
 const BLOCK: u64 = 64 << 10;
-
-/// A part of the log, in order of offsets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
-    Chunk(Chunk),
-    Gap(Gap),
-}
-
-/// Bytes that arrived together from one stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
-    pub offset: u64,
-    pub stamp: UnixNanos,
-    pub stream: Stream,
-    pub bytes: Vec<u8>,
-}
-
-/// Missing bytes: rotated away, or lost because the disk was full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gap {
-    pub from: u64,
-    pub to: u64,
-}
-
-impl Piece {
-    /// Where the next piece begins.
-    pub fn end(&self) -> u64 {
-        match self {
-            Self::Chunk(chunk) => chunk.offset + chunk.bytes.len() as u64,
-            Self::Gap(gap) => gap.to,
-        }
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the log in `{dir}`")]
@@ -329,7 +296,7 @@ fn chunk(offset: u64, entry: Option<Entry>, bytes: &[u8]) -> Chunk {
     });
     Chunk {
         offset,
-        stamp,
+        stamp: stamp.0,
         stream,
         bytes: bytes.to_vec(),
     }

@@ -26,7 +26,7 @@ fn reader(dir: &Path) -> LogReader {
 fn chunk(offset: u64, stamp: u64, stream: Stream, bytes: &[u8]) -> Piece {
     Piece::Chunk(Chunk {
         offset,
-        stamp: UnixNanos(stamp),
+        stamp,
         stream,
         bytes: bytes.to_vec(),
     })

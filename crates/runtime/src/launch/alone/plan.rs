@@ -78,10 +78,7 @@ pub fn of(assembly: &Assembly, container: &Container, team: &Team, role: Role, c
     WorkerPlan {
         marker: format!("{}.{role}-{}.1", spec.name, team.index),
         worker: planned.name,
-        role: match role {
-            Role::Pserver => protocol::Role::Pserver,
-            Role::Trainer => protocol::Role::Trainer,
-        },
+        role,
         index: team.index,
         command: planned.command,
         env: env.into_iter().collect(),

@@ -361,10 +361,7 @@ fn worker_plan(
     Some(protocol::WorkerPlan {
         marker: folder.marker.clone(),
         worker: plan.name,
-        role: match plan.role {
-            Role::Pserver => protocol::Role::Pserver,
-            Role::Trainer => protocol::Role::Trainer,
-        },
+        role: plan.role,
         index: plan.index,
         command: plan.command,
         env: with_python(inner, job, plan.env).into_iter().collect(),
