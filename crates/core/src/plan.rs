@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::job::Worker;
 use crate::names::{DatacenterName, UserName};
 use crate::spec::{DEFAULT_PS_ENTRY, JobSpec};
 
@@ -57,6 +59,20 @@ pub struct Member {
     pub env: BTreeMap<String, String>,
 }
 
+impl Member {
+    /// A worker of a job, with the variables that its engine adds.
+    pub fn of(worker: &Worker, env: BTreeMap<String, String>) -> Member {
+        Member {
+            role: worker.key.role,
+            index: worker.key.index,
+            name: worker.name.clone(),
+            address: worker.address.clone(),
+            finished: worker.succeeded(),
+            env,
+        }
+    }
+}
+
 /// What is the same for all workers of a run. Paths are as the worker sees them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
@@ -98,6 +114,8 @@ pub struct WorkerPlan {
     pub ports: Vec<u16>,
     /// The preamble that the submit guide shows before the program's own output.
     pub preamble: Vec<String>,
+    /// Time between SIGTERM and SIGKILL.
+    pub grace: SignedDuration,
     /// The path of its log, as in the Kubernetes page.
     pub plain_log: String,
 }
@@ -180,6 +198,7 @@ fn plan_one(spec: &JobSpec, site: &Site, run: &RunAddresses, member: &Member) ->
             Role::Pserver => Vec::new(),
             Role::Trainer => preamble(spec, site, run, index),
         },
+        grace: spec.grace,
         plain_log: format!("{}/node_{index}/{log}", site.output),
     }
 }

@@ -6,5 +6,6 @@
 
 pub mod link;
 pub mod log;
+mod plan;
 pub mod printed;
 pub mod protocol;

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::plan::{self, Member, Site};
 use paddlecloud_core::ports::{Assignment, PreparedRun, WorkDir};
-use paddlecloud_worker::protocol::{self, Isolation, Limits, PrivateFile, WorkerPlan};
+use paddlecloud_worker::protocol::{LogLimits, WorkerPlan};
 
 use super::Inner;
 use super::records::PodRecord;
@@ -33,56 +33,25 @@ pub fn make(inner: &Inner, assignment: &Assignment) -> Option<WorkerPlan> {
     let members: Vec<Member> = job
         .workers
         .iter()
-        .map(|worker| Member {
-            role: worker.key.role,
-            index: worker.key.index,
-            name: worker.name.clone(),
-            address: worker.address.clone(),
-            finished: worker.succeeded(),
-            env: BTreeMap::new(),
-        })
+        .map(|worker| Member::of(worker, BTreeMap::new()))
         .collect();
     let site = view.site(inner, assignment);
-    let plan = plan::plan_worker(&job.spec, &site, &members, worker.key.role, worker.key.index)?;
-    let spool = spool(assignment);
+    let planned = plan::plan_worker(&job.spec, &site, &members, worker.key.role, worker.key.index)?;
+    let plan = WorkerPlan::of(assignment.key().to_string(), planned);
+    let hosts = job
+        .workers
+        .iter()
+        .map(|worker| (worker.name.clone(), Ipv4Addr::UNSPECIFIED));
     Some(WorkerPlan {
-        marker: assignment.key().to_string(),
-        worker: plan.name,
-        role: plan.role,
-        index: plan.index,
-        command: plan.command,
         env: plan.env.into_iter().chain([run_secret(inner, job)]).collect(),
-        workdir: plan.workdir.into(),
-        address: Ipv4Addr::UNSPECIFIED,
-        hosts: job
-            .workers
-            .iter()
-            .map(|worker| (worker.name.clone(), Ipv4Addr::UNSPECIFIED))
-            .collect(),
-        binds: Vec::new(),
-        hidden: Vec::new(),
-        files: plan
-            .files
-            .into_iter()
-            .map(|(path, contents)| PrivateFile {
-                path: path.into(),
-                contents,
-            })
-            .collect(),
-        limits: Limits::default(),
-        wait_for_go: plan.waits_for_all,
-        preamble: plan.preamble,
-        ready_ports: plan.ports,
-        grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
-        log: protocol::LogLimits {
+        hosts: hosts.collect(),
+        log: LogLimits {
             segment_bytes: inner.log_limits.segment_bytes.min(SPOOL_SEGMENT),
             keep_bytes: inner.log_limits.keep_bytes,
         },
-        log_folder: Some(format!("{}/{spool}/log", view.home).into()),
-        plain_log: inner.log_copy.then(|| plan.plain_log.into()),
-        run_as: None,
-        isolation: Isolation::default(),
-        boot_id: String::new(),
+        log_folder: Some(format!("{}/{}/log", view.home, spool(assignment)).into()),
+        plain_log: plan.plain_log.filter(|_| inner.log_copy),
+        ..plan
     })
 }
 

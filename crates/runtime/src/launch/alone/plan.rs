@@ -1,13 +1,13 @@
 //! Plans a worker with `core::plan` from what the launcher has found. Its only I/O is reading the container.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
+use jiff::SignedDuration;
 use paddlecloud_core::names::{DatacenterName, JobName, UserName};
 use paddlecloud_core::plan::{self, Member, PSERVER_PORT, Role, Site};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::JobSpec;
-use paddlecloud_worker::protocol::{self, Isolation, Limits, LogLimits, PrivateFile, WorkerPlan};
+use paddlecloud_worker::protocol::{LogLimits, MARKER_VARIABLE, WorkerPlan};
 
 use super::{Assembly, Team};
 
@@ -67,53 +67,28 @@ pub fn of(assembly: &Assembly, container: &Container, team: &Team, role: Role, c
         })
         .collect();
     let site = site(assembly, container, team);
-    let planned = plan::plan_worker(&spec, &site, &members, role, team.index)
+    let mut planned = plan::plan_worker(&spec, &site, &members, role, team.index)
         .expect("the index was checked against the team");
-    let mut env = planned.env;
+    let env = &mut planned.env;
     env.entry("POD_IP".to_owned())
         .or_insert_with(|| team.own.to_string());
     if container.memory.is_none() && !container.env.contains_key("PADDLE_PS_MEMORY") {
         env.remove("PADDLE_PS_MEMORY");
     }
     WorkerPlan {
-        marker: format!("{}.{role}-{}.1", spec.name, team.index),
-        worker: planned.name,
-        role,
-        index: team.index,
-        command: planned.command,
-        env: env.into_iter().collect(),
-        workdir: planned.workdir.into(),
         address: team.own,
-        hosts: Vec::new(),
-        binds: Vec::new(),
-        hidden: Vec::new(),
-        files: planned.files.into_iter().map(private_file).collect(),
-        limits: Limits::default(),
         wait_for_go: true,
-        preamble: planned.preamble,
         ready_ports: match role {
             Role::Pserver => (0..assembly.ports.count())
                 .map(|number| assembly.ports.first.saturating_add(number))
                 .collect(),
             Role::Trainer => Vec::new(),
         },
-        grace_ms: u64::try_from(assembly.grace.as_millis()).unwrap_or(u64::MAX),
         log: LogLimits {
             segment_bytes: 1 << 20,
             keep_bytes: KEPT_OUTPUT,
         },
-        log_folder: None,
-        plain_log: Some(PathBuf::from(planned.plain_log)),
-        run_as: None,
-        isolation: Isolation::default(),
-        boot_id: String::new(),
-    }
-}
-
-fn private_file((path, contents): (String, String)) -> PrivateFile {
-    PrivateFile {
-        path: path.into(),
-        contents,
+        ..WorkerPlan::of(format!("{}.{role}-{}.1", spec.name, team.index), planned)
     }
 }
 
@@ -122,6 +97,7 @@ fn spec(assembly: &Assembly, container: &Container, role: Role, command: &str) -
     spec.parallelism = assembly.trainers;
     spec.pservers = assembly.pservers;
     spec.ps_ports = assembly.ports.count();
+    spec.grace = SignedDuration::try_from(assembly.grace).unwrap_or(SignedDuration::MAX);
     spec.passes = container.parsed("PADDLE_INIT_NUM_PASSES", "1");
     spec.trainer.gpu = container.parsed("PADDLE_INIT_USE_GPU", "0");
     match role {
@@ -137,7 +113,7 @@ fn spec(assembly: &Assembly, container: &Container, role: Role, command: &str) -
     spec.envs = container.env.clone();
     spec.envs.extend(assembly.env.iter().cloned());
     spec.envs.extend(port_variables(assembly, container));
-    spec.envs.remove(protocol::MARKER_VARIABLE);
+    spec.envs.remove(MARKER_VARIABLE);
     spec
 }
 

@@ -1,7 +1,7 @@
 //! Starts one worker: converts its plan for the supervisor and starts the supervisor.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, WorkDir};
 use paddlecloud_core::spec::Resources;
-use paddlecloud_worker::protocol::{self, Bind, Limits, PrivateFile, files};
+use paddlecloud_worker::protocol::{self, Bind, Limits, files};
 use tokio::io::AsyncWriteExt as _;
 
 use super::Inner;
@@ -232,14 +232,7 @@ fn plan_of(inner: &Inner, job: &Job, site: &Site, worker: WorkerKey) -> Option<p
         .workers
         .iter()
         .enumerate()
-        .map(|(at, worker)| Member {
-            role: worker.key.role,
-            index: worker.key.index,
-            name: worker.name.clone(),
-            address: worker.address.clone(),
-            finished: worker.succeeded(),
-            env: own_entries(inner, job, at, worker),
-        })
+        .map(|(at, worker)| Member::of(worker, own_entries(inner, job, at, worker)))
         .collect();
     plan::plan_worker(&job.spec, site, &members, worker.role, worker.index)
 }
@@ -343,52 +336,34 @@ fn worker_plan(
 ) -> Option<protocol::WorkerPlan> {
     let Assignment { job, run, worker, .. } = assignment;
     let view = View::new(inner, job, run);
-    let plan = plan_of(inner, job, &view.site(inner, job), *worker)?;
-    let resources = match plan.role {
+    let mut planned = plan_of(inner, job, &view.site(inner, job), *worker)?;
+    planned.env = with_python(inner, job, planned.env);
+    let address = planned.address.parse().ok()?;
+    let resources = match planned.role {
         Role::Pserver => &job.spec.pserver,
         Role::Trainer => &job.spec.trainer,
-    };
-    let log = inner.storage.home_path(&job.user).join(run.node(plan.index));
-    let log_name = if plan.role == Role::Pserver {
-        "server.log"
-    } else {
-        "train.log"
     };
     let hosts = job
         .workers
         .iter()
         .filter_map(|worker| Some((worker.name.clone(), worker.address.parse().ok()?)));
+    let plan = protocol::WorkerPlan::of(folder.marker.clone(), planned);
+    let node = inner.storage.home_path(&job.user).join(run.node(plan.index));
+    let log_copy = plan.plain_log.as_deref().and_then(Path::file_name);
     Some(protocol::WorkerPlan {
-        marker: folder.marker.clone(),
-        worker: plan.name,
-        role: plan.role,
-        index: plan.index,
-        command: plan.command,
-        env: with_python(inner, job, plan.env).into_iter().collect(),
-        workdir: plan.workdir.into(),
-        address: plan.address.parse().ok()?,
+        address,
         hosts: hosts.collect(),
         binds: binds(inner, job, run),
         hidden: hidden(inner, job),
-        files: plan
-            .files
-            .into_iter()
-            .map(|(path, contents)| PrivateFile {
-                path: path.into(),
-                contents,
-            })
-            .collect(),
         limits: limits(resources),
-        wait_for_go: plan.waits_for_all,
-        preamble: plan.preamble,
-        ready_ports: plan.ports,
-        grace_ms: u64::try_from(job.spec.grace.as_millis()).unwrap_or(0),
         log: inner.settings.logs,
-        log_folder: None,
-        plain_log: inner.settings.log_copy.then(|| log.join(log_name)),
+        plain_log: log_copy
+            .filter(|_| inner.settings.log_copy)
+            .map(|name| node.join(name)),
         run_as: inner.storage.owner(&job.user).run_as().cloned(),
         isolation: inner.settings.isolation.clone(),
         boot_id: inner.settings.boot.as_str().to_owned(),
+        ..plan
     })
 }
 
