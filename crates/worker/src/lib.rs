@@ -6,6 +6,7 @@
 
 pub mod link;
 pub mod log;
+pub mod news;
 mod plan;
 pub mod printed;
 pub mod protocol;

@@ -1,14 +1,12 @@
-//! Ends of attempts: converts recorded exits into the domain's terms, and fixes the order of steps.
+//! Ends of attempts: what a recorded exit means if the cluster ended the attempt, and the order of steps.
 
 use std::io;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::{News, Role, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_worker::protocol::{self, Ending};
+use paddlecloud_worker::{news, protocol};
 
 use super::Inner;
 use super::pods::Disruption;
@@ -65,7 +63,7 @@ impl Inner {
     pub(super) fn end_as_reported(&self, attempt: &AttemptKey, exit: protocol::Exit) -> News {
         // Recorded beside the program, so it is also known of a pod that was deleted while no server ran.
         let stop_requested = exit.stopped == Some(true);
-        let end = news_of_exit(exit);
+        let end = news::of_exit(exit);
         let disruption = match self.table().get(attempt) {
             Some(entry) if entry.stop.is_some() => None,
             Some(entry) => entry
@@ -122,28 +120,4 @@ impl Inner {
             false => Vec::new(),
         }
     }
-}
-
-/// Converts a recorded exit into the domain's terms.
-fn news_of_exit(exit: protocol::Exit) -> News {
-    let (code, signal) = match exit.ending {
-        Ending::Code(code) => (Some(code), None),
-        Ending::Signal(signal) => (None, Some(signal)),
-        Ending::NeverStarted => (None, None),
-    };
-    let clash = exit.clash.map(|clash| Clash {
-        port: clash.port,
-        by: clash.holder_pid.map(|pid| format!("process {pid}")),
-    });
-    News::Exited(Exit {
-        code,
-        signal,
-        oom: exit.oom,
-        clash,
-        log_end: exit.final_log_offset,
-        message: exit.message.filter(|_| !exit.oom),
-        stopped: exit.stopped,
-        lost_output: exit.dropped_bytes,
-        at: Timestamp::from_nanosecond(exit.finished_at.0.into()).ok(),
-    })
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{AttemptKey, Chunk};
 use paddlecloud_worker::link::{FromLauncher, FromServer, Hello, Standing};
-use paddlecloud_worker::protocol::{self, Phase, Report, State, UnixNanos};
+use paddlecloud_worker::news;
+use paddlecloud_worker::protocol::{self, Report, UnixNanos};
 use tokio::sync::mpsc;
 
 use super::Inner;
@@ -71,7 +72,7 @@ impl Inner {
         message: FromLauncher,
     ) -> io::Result<Option<FromServer>> {
         match message {
-            FromLauncher::Report(Report::State(state)) => self.report(attempt, news_of_state(&state)),
+            FromLauncher::Report(Report::State(state)) => self.report(attempt, news::of_state(&state)),
             FromLauncher::Report(Report::Started { at }) => {
                 self.check_clock(attempt, at);
                 self.report(attempt, News::Started);
@@ -194,14 +195,6 @@ fn skew(theirs: UnixNanos, ours: UnixNanos) -> Option<i64> {
     let seconds = |time: UnixNanos| i64::try_from(time.0 / 1_000_000_000).unwrap_or(i64::MAX);
     let ahead = seconds(theirs) - seconds(ours);
     (ahead.unsigned_abs() >= TOLERATED_SKEW.as_secs()).then_some(ahead)
-}
-
-fn news_of_state(state: &State) -> News {
-    match state.phase {
-        Phase::Waiting => News::Up,
-        _ if state.ready => News::Ready,
-        _ => News::Started,
-    }
 }
 
 #[cfg(test)]

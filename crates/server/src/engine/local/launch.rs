@@ -12,6 +12,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, WorkDir};
 use paddlecloud_core::spec::Resources;
+use paddlecloud_worker::news;
 use paddlecloud_worker::protocol::{self, Bind, Limits, files};
 use tokio::io::AsyncWriteExt as _;
 
@@ -89,7 +90,7 @@ pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
     match start(inner, assignment, &attempt, &folder).await {
         Ok(Some(state)) => {
             inner.report(&attempt, News::Up);
-            inner.report(&attempt, link::news_of_state(&state));
+            inner.report(&attempt, news::of_state(&state));
         }
         Ok(None) => {}
         Err(NotStarted::NoRoom(reason)) => {
@@ -101,7 +102,7 @@ pub async fn launch(inner: &Arc<Inner>, assignment: &Assignment) {
         Err(NotStarted::Failed(reason)) => {
             tracing::warn!(?attempt, %reason, "a worker could not be started");
             let exit = protocol::Exit::load(&folder.path).ok().flatten();
-            let news = exit.map_or_else(|| News::Exited(Exit::unseen(reason)), link::news_of_exit);
+            let news = exit.map_or_else(|| News::Exited(Exit::unseen(reason)), news::of_exit);
             inner.report(&attempt, news);
         }
     }

@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-use paddlecloud_core::exit::{Clash, Exit};
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{AttemptKey, LogMark};
-use paddlecloud_worker::protocol::{self, Command, Ending, Phase, Report, State, files};
+use paddlecloud_worker::news;
+use paddlecloud_worker::protocol::{self, Command, Report, State, files};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -91,7 +90,7 @@ pub async fn connect(
     folder: PathBuf,
 ) -> Result<State, ConnectError> {
     let (state, wire) = introduce(&folder).await?;
-    let (task, orders) = Task::new(inner, attempt, folder, state_mark(&state), news_of_state(&state));
+    let (task, orders) = Task::new(inner, attempt, folder, state_mark(&state), news::of_state(&state));
     tokio::spawn(task.run(Some(wire), orders));
     Ok(state)
 }
@@ -162,53 +161,6 @@ impl Lines {
         }
         let line = std::mem::take(&mut self.line);
         protocol::decode(&line).map(Some).map_err(io::Error::other)
-    }
-}
-
-/// Converts a supervisor's first message to news for the job.
-pub fn news_of_state(state: &State) -> News {
-    match state.phase {
-        Phase::Waiting => News::Up,
-        _ if state.ready => News::Ready,
-        _ => News::Started,
-    }
-}
-
-/// Converts a recorded exit to the domain type.
-pub fn news_of_exit(exit: protocol::Exit) -> News {
-    let (code, signal) = match exit.ending {
-        Ending::Code(code) => (Some(code), None),
-        Ending::Signal(signal) => (None, Some(signal)),
-        Ending::NeverStarted => (None, None),
-    };
-    let clash = exit.clash.map(|clash| Clash {
-        port: clash.port,
-        by: holder(&clash),
-    });
-    News::Exited(Exit {
-        code,
-        signal,
-        oom: exit.oom,
-        clash,
-        log_end: exit.final_log_offset,
-        // Out of memory has its own explanation.
-        message: exit.message.filter(|_| !exit.oom),
-        stopped: exit.stopped,
-        lost_output: exit.dropped_bytes,
-        at: Timestamp::from_nanosecond(exit.finished_at.0.into()).ok(),
-    })
-}
-
-fn holder(clash: &protocol::Clash) -> Option<String> {
-    match (&clash.holder_marker, clash.holder_pid) {
-        (Some(marker), _) => Some(format!(
-            "worker {}",
-            marker
-                .split_once('.')
-                .map_or(marker.as_str(), |(_, worker)| worker)
-        )),
-        (None, Some(pid)) => Some(format!("process {pid}")),
-        (None, None) => None,
     }
 }
 
@@ -285,7 +237,7 @@ impl Task {
                 Ok((state, wire)) => {
                     self.watching = false;
                     self.log.grown(state.log_offset);
-                    self.report(news_of_state(&state));
+                    self.report(news::of_state(&state));
                     return Some(wire);
                 }
                 Err(_) if is_alive(&self.folder).await => tokio::time::sleep(NEXT_TRY).await,

@@ -10,6 +10,7 @@ use futures_util::{StreamExt, stream};
 use paddlecloud_core::job::{Boot, News};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{AttemptKey, EngineError, EngineState, Report};
+use paddlecloud_worker::news;
 use paddlecloud_worker::protocol::{Command, Exit, WorkerPlan, files};
 
 use super::Inner;
@@ -122,7 +123,7 @@ async fn look(inner: &Arc<Inner>, attempt: &AttemptKey) -> Option<News> {
     let life = tokio::task::spawn_blocking(move || judge(&judging, &judged)).await;
     match life.unwrap_or(Life::Over) {
         Life::Lives => match link::connect(inner, attempt, folder.clone()).await {
-            Ok(state) => Some(link::news_of_state(&state)),
+            Ok(state) => Some(news::of_state(&state)),
             // The supervisor may just be exiting, or we may lack file descriptors: the link finds out.
             Err(error) => {
                 link::connect_later(inner, attempt, folder, &error);
@@ -177,7 +178,7 @@ fn judge(inner: &Inner, folder: &Path) -> Life {
 pub async fn end_of(inner: &Inner, attempt: &AttemptKey, folder: &Path) -> News {
     loop {
         match Exit::load(folder) {
-            Ok(Some(exit)) => return link::news_of_exit(exit),
+            Ok(Some(exit)) => return news::of_exit(exit),
             Ok(None) => break,
             // The exit is on disk and can be read once the server has file descriptors again.
             Err(error) if paddlecloud_supervisor::is_shortage(&error) => {
