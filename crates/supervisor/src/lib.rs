@@ -7,8 +7,8 @@
 //! How the server uses it:
 //!
 //! 1. `probe` once, at start; the result goes into every plan, and its `degraded` sentences are shown to the user.
-//! 2. For an attempt: create a folder, [`protocol::WorkerPlan::store`], run `paddlecloud-supervise <folder>` and wait
-//!    for it: 0 means that the supervisor, now detached, accepts connections.
+//! 2. For an attempt: create a folder, [`protocol::WorkerPlan::store`], `start(program, folder)`: when that returns, the
+//!    supervisor is detached and accepts connections.
 //! 3. `connect(folder)`; the first line is a [`protocol::Report::State`]. The exit is [`protocol::Report::Exited`] or,
 //!    if the connection just ends or is reset (the supervisor exited before it accepted), [`protocol::Exit::load`].
 //! 4. No `exit.json` and not `is_alive(folder)`: the attempt was lost; `sweep(marker)`.
@@ -39,6 +39,6 @@ mod linux;
 
 #[cfg(target_os = "linux")]
 pub use linux::{
-    ActingAs, SweepError, Swept, act_as, connect, end_hung, find_account, hosts_text, is_alive, is_shortage,
-    peer_user, probe, run, sweep, take_place,
+    ActingAs, StartError, SweepError, Swept, act_as, connect, end_hung, find_account, hosts_text, is_alive,
+    is_shortage, peer_user, probe, run, start, sweep, take_place,
 };

@@ -1,10 +1,8 @@
 //! Starts the supervisor of this pod's worker, once, and talks to it over its socket.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
-use std::os::unix::process::CommandExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 
 use paddlecloud_worker::protocol::{self, Report, State, WorkerPlan};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -17,6 +15,9 @@ use super::pod_files;
 
 /// Names of the container's secret variables; set by the server, separated by commas.
 const SECRET_NAMES: &str = "PADDLECLOUD_LINK_SECRETS";
+
+/// This program, which is also the supervisor.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// The `PATH` for an image that sets none.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -90,7 +91,8 @@ pub async fn start(
     let (secrets, image) = split_secrets(std::env::vars());
     plan.env = environment(plan.env, image.into_iter(), programs);
     plan.write(folder).map_err(|error| error.to_string())?;
-    run(folder, &secrets)?;
+    paddlecloud_supervisor::start(Path::new(OWN_PROGRAM), folder, &secrets)
+        .map_err(|error| format!("the supervisor {error}"))?;
     SupervisorLink::connect(folder, log, events)
         .await
         .map_err(|error| format!("the supervisor cannot be reached: {error}"))
@@ -140,36 +142,6 @@ async fn hear(mut lines: BufReader<OwnedReadHalf>, events: mpsc::UnboundedSender
         }
     }
     let _ = events.send(LaunchEvent::SupervisorGone);
-}
-
-/// Returns when the supervisor accepts connections. Secrets are passed through a pipe.
-fn run(folder: &Path, secrets: &BTreeMap<String, String>) -> Result<(), String> {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("paddlecloud-supervise").arg(folder).env_clear();
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    if !secrets.is_empty() {
-        command.env(protocol::SECRETS_VARIABLE, "1").stdin(Stdio::piped());
-    }
-    let started =
-        run_with(command, secrets).map_err(|error| format!("the supervisor cannot be started: {error}"))?;
-    if started.status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&started.stderr);
-    let words = words.trim().trim_start_matches("error: ");
-    Err(format!("the supervisor did not start: {words}"))
-}
-
-fn run_with(mut command: Command, secrets: &BTreeMap<String, String>) -> io::Result<Output> {
-    let mut child = command.spawn()?;
-    if let Some(mut pipe) = child.stdin.take() {
-        // Ignore a failure: a supervisor that exited immediately reports why.
-        let _ = pipe.write_all(&serde_json::to_vec(secrets)?);
-    }
-    child.wait_with_output()
 }
 
 #[cfg(test)]

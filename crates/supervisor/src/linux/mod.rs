@@ -17,6 +17,7 @@ mod probe;
 mod program;
 mod shortage;
 mod sock_diag;
+mod start;
 mod supervise;
 mod sweep;
 mod tree;
@@ -30,6 +31,7 @@ pub use identity::{ActingAs, act_as};
 pub use peer::peer_user;
 pub use probe::probe;
 pub use shortage::is_shortage;
+pub use start::{StartError, start};
 pub use sweep::{SweepError, Swept, end_hung, sweep};
 
 use std::io;

@@ -1,8 +1,8 @@
 //! Starts one worker: converts its plan for the supervisor and starts the supervisor.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::plan::{self, Member, Role, Site};
 use paddlecloud_core::ports::{Assignment, AttemptKey, PreparedRun, WorkDir};
 use paddlecloud_core::spec::Resources;
+use paddlecloud_supervisor::StartError;
 use paddlecloud_worker::news;
 use paddlecloud_worker::protocol::{self, Bind, Limits, files};
-use tokio::io::AsyncWriteExt as _;
+use tokio::sync::oneshot;
 
 use super::Inner;
 use super::folders::AttemptFolder;
@@ -123,7 +124,7 @@ async fn start(
     write_plan(plan, folder.path.clone()).await?;
     let mut secrets = assignment.secrets.reveal().clone();
     secrets.insert(RUN_SECRET.to_owned(), inner.secret.of_run(&assignment.job.id));
-    let started = run_supervisor(inner, folder, &secrets).await;
+    let started = run_supervisor(inner, folder, secrets).await;
     let is_alive = || paddlecloud_supervisor::is_alive(&folder.path);
     // A supervisor started by an earlier server may have won the race.
     if started.is_err() && !is_alive() {
@@ -170,51 +171,28 @@ fn not_written(error: &(dyn std::error::Error + 'static)) -> NotStarted {
 async fn run_supervisor(
     inner: &Inner,
     folder: &AttemptFolder,
-    secrets: &BTreeMap<String, String>,
+    secrets: BTreeMap<String, String>,
 ) -> Result<(), NotStarted> {
-    let mut command = tokio::process::Command::new(&inner.settings.program);
-    command
-        .arg0("paddlecloud-supervise")
-        .arg(&folder.path)
-        .env_clear();
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    // Secrets go through a pipe: the plan is a file, and other processes can see arguments and variables.
-    command.env(protocol::SECRETS_VARIABLE, "1");
-    let output = run_with(command, secrets).await.map_err(|error| {
-        let words = format!("its supervisor cannot be started: {error}");
-        match paddlecloud_supervisor::is_shortage(&error) {
+    let (program, folder) = (inner.settings.program.clone(), folder.path.clone());
+    let (done, started) = oneshot::channel();
+    let start = move || drop(done.send(paddlecloud_supervisor::start(&program, &folder, &secrets)));
+    // Requests wait for the runtime's own threads for blocking work, which are few.
+    let thread = std::thread::Builder::new()
+        .name("starter".to_owned())
+        .spawn(start);
+    let started = match thread {
+        Ok(_) => started
+            .await
+            .unwrap_or_else(|error| Err(StartError::Program(io::Error::other(error)))),
+        Err(error) => Err(StartError::Program(error)),
+    };
+    started.map_err(|error| {
+        let words = format!("its supervisor {error}");
+        match error.is_shortage() {
             true => NotStarted::NoRoom(words),
             false => NotStarted::Failed(words),
         }
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let words = format!(
-        "its supervisor did not start: {}",
-        words.trim().trim_start_matches("error: ")
-    );
-    match output.status.code() == Some(protocol::NO_ROOM.into()) {
-        true => Err(NotStarted::NoRoom(words)),
-        false => Err(NotStarted::Failed(words)),
-    }
-}
-
-async fn run_with(
-    mut command: tokio::process::Command,
-    secrets: &BTreeMap<String, String>,
-) -> std::io::Result<std::process::Output> {
-    let mut child = command.spawn()?;
-    if let Some(mut pipe) = child.stdin.take() {
-        let text = serde_json::to_vec(secrets)?;
-        // A supervisor that exits immediately reports why.
-        let _ = pipe.write_all(&text).await;
-    }
-    child.wait_with_output().await
+    })
 }
 
 /// The planned lines that precede a trainer's own output.
