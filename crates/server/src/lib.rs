@@ -5,7 +5,6 @@
 
 pub mod accounts;
 pub mod app;
-pub mod attempts;
 pub mod auth;
 pub mod authority;
 mod backup;

@@ -4,6 +4,7 @@
 //! Values and files. *Not* here: processes, sockets and Kubernetes. Supervisors and launchers of an earlier version
 //! outlive an upgrade of the server, so `tests/bytes.rs` fixes the bytes of everything they exchange.
 
+pub mod attempts;
 pub mod link;
 pub mod log;
 pub mod news;

@@ -31,7 +31,6 @@ const ROWS: &[&[&str]] = &[
     &["rates", "users"],
     &["config"],
     &[
-        "attempts",
         "certificate_request",
         "connections",
         "durable",

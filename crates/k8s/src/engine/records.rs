@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use paddlecloud_core::job::News;
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_worker::attempts::{ATTEMPTS, attempt_folder, ignore_not_found};
 use paddlecloud_worker::protocol::{FileError, WorkerPlan, files};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// The folder for the attempts of all jobs, in the data folder.
-const ATTEMPTS: &str = "attempts";
 const POD: &str = "pod.json";
 const END: &str = "end.json";
 /// The latest news of the attempt; absent at first.
@@ -56,18 +55,19 @@ pub struct Found {
 /// All records of one server.
 #[derive(Debug, Clone)]
 pub struct Records {
-    attempts: PathBuf,
+    data: PathBuf,
 }
 
 impl Records {
     pub fn open(data: &Path) -> io::Result<Records> {
-        let attempts = data.join(ATTEMPTS);
-        fs::create_dir_all(&attempts)?;
-        Ok(Records { attempts })
+        fs::create_dir_all(data.join(ATTEMPTS))?;
+        Ok(Records {
+            data: data.to_owned(),
+        })
     }
 
     fn folder(&self, attempt: &AttemptKey) -> PathBuf {
-        self.attempts.join(attempt.job.as_str()).join(attempt.name())
+        attempt_folder(&self.data, attempt)
     }
 
     /// Records that an attempt is about to be launched.
@@ -113,7 +113,7 @@ impl Records {
     pub fn forget(&self, attempt: &AttemptKey) -> io::Result<()> {
         let folder = self.folder(attempt);
         for name in [NEWS, END, POD, files::PLAN] {
-            absent_is_fine(fs::remove_file(folder.join(name)))?;
+            fs::remove_file(folder.join(name)).or_else(ignore_not_found)?;
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Records {
     /// All attempts that were launched and not cleaned.
     pub fn list(&self) -> Result<Vec<Found>, FileError> {
         let mut found = Vec::new();
-        for (job, folder) in entries(&self.attempts)? {
+        for (job, folder) in entries(&self.data.join(ATTEMPTS))? {
             let Ok(job) = job.parse::<JobId>() else { continue };
             for (name, folder) in entries(&folder)? {
                 let Ok(attempt) = AttemptKey::of_job(&job, &name) else {
@@ -199,13 +199,6 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, FileError> {
         path: folder.to_owned(),
         source,
     })
-}
-
-fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 #[cfg(test)]

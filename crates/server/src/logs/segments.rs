@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{AttemptKey, Chunk, Follower, LogError, LogMark, LogReader, LogStore, Piece};
+use paddlecloud_worker::attempts::{ATTEMPTS, attempt_folder, ignore_not_found, job_folder};
 use paddlecloud_worker::log::{self, LogWriter, StoredSegment, delete_segment, stored_segments};
 use paddlecloud_worker::protocol::{LogLimits, UnixNanos, files};
 use tokio::sync::{Notify, watch};
-
-use crate::attempts::{ATTEMPTS, attempt_folder, ignore_not_found, job_folder};
 
 /// All logs of this server. Cheap to clone.
 #[derive(Clone)]

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
-
-use crate::attempts::ATTEMPTS;
+use paddlecloud_worker::attempts::ATTEMPTS;
 
 /// A database's report of damage, with the path that it lacks.
 #[derive(Debug, thiserror::Error)]

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use paddlecloud_core::ports::AttemptKey;
-
-use crate::attempts::attempt_folder;
+use paddlecloud_worker::attempts::attempt_folder;
 
 /// The folder of one attempt.
 #[derive(Debug, Clone)]

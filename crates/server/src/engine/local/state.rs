@@ -10,13 +10,12 @@ use futures_util::{StreamExt, stream};
 use paddlecloud_core::job::{Boot, News};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{AttemptKey, EngineError, EngineState, Report};
-use paddlecloud_worker::news;
 use paddlecloud_worker::protocol::{Command, Exit, WorkerPlan, files};
+use paddlecloud_worker::{attempts, news};
 
 use super::Inner;
 use super::folders::AttemptFolder;
 use super::link;
-use crate::attempts;
 
 /// Supervisors adopted concurrently.
 const CONCURRENT_ADOPTIONS: usize = 32;

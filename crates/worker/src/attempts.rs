@@ -1,14 +1,15 @@
 //! The folders of attempts: `<data>/attempts/<job>/<role>-<index>.<attempt>/`.
 //!
-//! `logs` stores an attempt's log there, and the engine its other files until the attempt is cleaned. Names only: nothing is
-//! created or removed here.
+//! The log store keeps an attempt's log there, and the engine its other files until the attempt is cleaned. Names only:
+//! nothing is created or removed here.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
-use paddlecloud_worker::protocol::files;
+
+use crate::protocol::files;
 
 /// The folder of all attempts, below the server's data.
 pub const ATTEMPTS: &str = "attempts";
