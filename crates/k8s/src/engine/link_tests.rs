@@ -150,8 +150,10 @@ impl Server {
         let client = kube::Client::try_from(nowhere).unwrap();
         let inner = Arc::new(Inner::open(&options, client, None).unwrap());
         let tasks = Tasks::default();
-        let LinkSettings { listener, tls, .. } = options.link;
-        tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));
+        let LinkSettings {
+            listener, tls, key, ..
+        } = options.link;
+        tasks.spawn(link::listen(listener, tls, key, Arc::clone(&inner)));
         Server {
             folder,
             inner,

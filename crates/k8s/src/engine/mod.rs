@@ -126,7 +126,7 @@ pub(crate) struct Inner {
     records: Records,
     logs: Arc<dyn LogStore>,
     certificate: String,
-    pub(crate) link_key: [u8; 32],
+    link_key: [u8; 32],
     table: Mutex<Table>,
     launches: tokio::sync::Semaphore,
     room: Mutex<Room>,
@@ -156,8 +156,10 @@ impl KubernetesEngine {
         tenants::bind_recorded(&inner).await;
         let tasks = Tasks::default();
         watching::start(&inner, client, &tasks).await?;
-        let LinkSettings { listener, tls, .. } = options.link;
-        tasks.spawn(link::listen(listener, tls, Arc::clone(&inner)));
+        let LinkSettings {
+            listener, tls, key, ..
+        } = options.link;
+        tasks.spawn(link::listen(listener, tls, key, Arc::clone(&inner)));
         tasks.spawn(sweeping::sweep(Arc::clone(&inner)));
         tasks.spawn(tenants::follow_quotas(Arc::clone(&inner)));
         Ok(KubernetesEngine {
@@ -215,7 +217,7 @@ impl Inner {
         })
     }
 
-    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -16,6 +16,7 @@ use super::orders;
 use super::pods::Disruption;
 use super::table::LinkHandle;
 use super::worker_plan::addressed;
+use crate::link::LauncherHandler;
 
 /// A report may take this long to arrive.
 const TOLERATED_SKEW: Duration = Duration::from_secs(30);
@@ -23,9 +24,13 @@ const TOLERATED_SKEW: Duration = Duration::from_secs(30);
 /// Output of this size is a few lines, and writing it takes microseconds.
 const FEW_BYTES: usize = 4 << 10;
 
-impl Inner {
+impl LauncherHandler for Inner {
+    fn knows(&self, attempt: &AttemptKey) -> bool {
+        self.table().contains(attempt)
+    }
+
     /// Accepts the launcher of an attempt and returns the messages for it, in the order in which they are sent.
-    pub(crate) async fn greet(
+    async fn greet(
         self: &Arc<Self>,
         attempt: &AttemptKey,
         number: u64,
@@ -66,7 +71,7 @@ impl Inner {
 
     /// Handles one message and returns the reply, if any. After an error the launcher must report again: it keeps its own
     /// record of the end until this one is stored.
-    pub(crate) async fn heard(
+    async fn heard(
         self: &Arc<Self>,
         attempt: &AttemptKey,
         message: FromLauncher,
@@ -105,6 +110,37 @@ impl Inner {
         Ok(None)
     }
 
+    /// Stores output and returns the new end of the log. After an error the launcher must send from the end of the log
+    /// again: an acknowledgement of later output would cover the part that is missing.
+    async fn store_log(self: &Arc<Self>, attempt: &AttemptKey, chunks: Vec<Chunk>) -> io::Result<u64> {
+        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        if bytes <= FEW_BYTES {
+            // A thread for the disk would delay every line of a follower by two switches.
+            return self.append(attempt, chunks);
+        }
+        let owned = attempt.clone();
+        self.blocking(move |inner| inner.append(&owned, chunks)).await?
+    }
+
+    /// A connection was closed. The attempt continues, unless it was ordered to stop: then its pod is deleted.
+    fn link_closed(self: &Arc<Self>, attempt: &AttemptKey, number: u64) {
+        let mut table = self.table();
+        let Some(entry) = table.get_mut(attempt) else {
+            return;
+        };
+        if entry.link.as_ref().is_none_or(|link| link.number != number) {
+            return;
+        }
+        entry.link = None;
+        entry.silent_since = Some(Instant::now());
+        if let (Some(stop), false) = (entry.stop, entry.news.is_end()) {
+            let (inner, attempt) = (Arc::clone(self), attempt.clone());
+            tokio::spawn(async move { orders::stop(&inner, &attempt, stop.grace).await });
+        }
+    }
+}
+
+impl Inner {
     /// Keeps an exit until the cluster has said why it ends the pod. The sweep records it then, or after a while.
     fn waits_for_reason(&self, attempt: &AttemptKey, exit: &protocol::Exit) -> bool {
         let mut table = self.table();
@@ -143,22 +179,6 @@ impl Inner {
         }
     }
 
-    /// Stores output and returns the new end of the log. After an error the launcher must send from the end of the log
-    /// again: an acknowledgement of later output would cover the part that is missing.
-    pub(crate) async fn store_log(
-        self: &Arc<Self>,
-        attempt: &AttemptKey,
-        chunks: Vec<Chunk>,
-    ) -> io::Result<u64> {
-        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        if bytes <= FEW_BYTES {
-            // A thread for the disk would delay every line of a follower by two switches.
-            return self.append(attempt, chunks);
-        }
-        let owned = attempt.clone();
-        self.blocking(move |inner| inner.append(&owned, chunks)).await?
-    }
-
     fn append(&self, attempt: &AttemptKey, chunks: Vec<Chunk>) -> io::Result<u64> {
         let mut end = 0;
         for chunk in chunks {
@@ -170,23 +190,6 @@ impl Inner {
             }
         }
         Ok(end)
-    }
-
-    /// A connection was closed. The attempt continues, unless it was ordered to stop: then its pod is deleted.
-    pub(crate) fn link_closed(self: &Arc<Self>, attempt: &AttemptKey, number: u64) {
-        let mut table = self.table();
-        let Some(entry) = table.get_mut(attempt) else {
-            return;
-        };
-        if entry.link.as_ref().is_none_or(|link| link.number != number) {
-            return;
-        }
-        entry.link = None;
-        entry.silent_since = Some(Instant::now());
-        if let (Some(stop), false) = (entry.stop, entry.news.is_end()) {
-            let (inner, attempt) = (Arc::clone(self), attempt.clone());
-            tokio::spawn(async move { orders::stop(&inner, &attempt, stop.grace).await });
-        }
     }
 }
 

@@ -1,17 +1,23 @@
 //! The server's end of the links: launchers connect, authenticate as an attempt, and send its log and its exit.
+//!
+//! What a message means for an attempt is the engine's: it implements [`LauncherHandler`].
 
 mod session;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_worker::link::{FromLauncher, FromServer, Hello};
+use paddlecloud_worker::log::Chunk;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-use crate::engine::Inner;
 use session::Introduced;
 
 /// Pause after a connection could not be accepted.
@@ -32,6 +38,43 @@ pub struct LinkSettings {
     pub key: [u8; 32],
 }
 
+/// What an engine does with its launchers.
+///
+/// If a method fails, the link is closed after a moment. The launcher connects again and repeats everything that was not
+/// acknowledged, so every message may come twice.
+pub trait LauncherHandler: Send + Sync + 'static {
+    /// Whether this attempt was launched and not cleaned. A launcher of any other is turned away.
+    fn knows(&self, attempt: &AttemptKey) -> bool;
+
+    /// A launcher has authenticated. Returns the messages for it, in the order in which they are sent. Everything sent to
+    /// `orders` follows; when it is dropped, because a newer link of the attempt has replaced this one, the link is closed.
+    /// `link` is the number of this connection; none has the same.
+    fn greet(
+        self: &Arc<Self>,
+        attempt: &AttemptKey,
+        link: u64,
+        hello: &Hello,
+        orders: mpsc::UnboundedSender<FromServer>,
+    ) -> impl Future<Output = io::Result<Vec<FromServer>>> + Send;
+
+    /// Handles one message and returns the reply, if any.
+    fn heard(
+        self: &Arc<Self>,
+        attempt: &AttemptKey,
+        message: FromLauncher,
+    ) -> impl Future<Output = io::Result<Option<FromServer>>> + Send;
+
+    /// Stores output and returns the new end of the log: nothing before it is sent again.
+    fn store_log(
+        self: &Arc<Self>,
+        attempt: &AttemptKey,
+        chunks: Vec<Chunk>,
+    ) -> impl Future<Output = io::Result<u64>> + Send;
+
+    /// A link was closed, perhaps one that a newer link has replaced. The attempt continues.
+    fn link_closed(self: &Arc<Self>, attempt: &AttemptKey, link: u64);
+}
+
 /// The secret of one attempt.
 pub fn secret(key: &[u8; 32], marker: &str) -> String {
     blake3::keyed_hash(key, marker.as_bytes()).to_hex().to_string()
@@ -42,8 +85,13 @@ fn is_secret(key: &[u8; 32], marker: &str, sent: &str) -> bool {
     blake3::Hash::from_hex(sent).is_ok_and(|sent| sent == blake3::keyed_hash(key, marker.as_bytes()))
 }
 
-/// Accepts connections. Dropping the future closes them.
-pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>, inner: Arc<Inner>) {
+/// Accepts connections. Dropping the future closes them. `key` is that of [`LinkSettings`].
+pub async fn listen(
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    key: [u8; 32],
+    handler: Arc<impl LauncherHandler>,
+) {
     let acceptor = TlsAcceptor::from(tls);
     let mut strangers = Strangers::default();
     let mut sessions = JoinSet::new();
@@ -54,7 +102,7 @@ pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>
             accepted = listener.accept(), if !is_full => match accepted {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    strangers.spawn(session::introduce(stream, acceptor.clone(), Arc::clone(&inner)));
+                    strangers.spawn(session::introduce(stream, acceptor.clone(), key, Arc::clone(&handler)));
                 }
                 // For example out of descriptors: some may be free a moment later.
                 Err(error) => {
@@ -65,7 +113,7 @@ pub(crate) async fn listen(listener: TcpListener, tls: Arc<rustls::ServerConfig>
             () = reach(oldest_leaves) => strangers.drop_oldest(),
             Some(introduced) = strangers.tasks.join_next() => {
                 if let Ok(Some(introduced)) = introduced {
-                    sessions.spawn(session::serve(introduced, Arc::clone(&inner)));
+                    sessions.spawn(session::serve(introduced, Arc::clone(&handler)));
                 }
             }
             Some(_) = sessions.join_next() => {}

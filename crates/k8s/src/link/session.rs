@@ -22,8 +22,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::is_secret;
-use crate::engine::Inner;
+use super::{LauncherHandler, is_secret};
 
 /// Time limit for TLS and the launcher's first message.
 const FIRST_WORDS: Duration = Duration::from_secs(10);
@@ -53,10 +52,15 @@ pub struct Introduced {
 }
 
 /// Waits for a launcher to authenticate, for a short time.
-pub async fn introduce(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inner>) -> Option<Introduced> {
+pub async fn introduce(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    key: [u8; 32],
+    handler: Arc<impl LauncherHandler>,
+) -> Option<Introduced> {
     let introduced = async {
         let (wire, hello) = first_message(stream, acceptor).await?;
-        match check(&inner, &hello) {
+        match check(&*handler, &key, &hello) {
             Ok(attempt) => Ok(Some(Introduced { wire, attempt, hello })),
             Err(reason) => {
                 tracing::warn!(attempt = hello.attempt, reason, "a launcher was rejected");
@@ -75,9 +79,9 @@ pub async fn introduce(stream: TcpStream, acceptor: TlsAcceptor, inner: Arc<Inne
 }
 
 /// Serves one launcher until one side closes the connection.
-pub async fn serve(introduced: Introduced, inner: Arc<Inner>) {
+pub async fn serve<H: LauncherHandler>(introduced: Introduced, handler: Arc<H>) {
     let Introduced { wire, attempt, hello } = introduced;
-    if let Err(error) = Session::run(wire, attempt.clone(), hello, inner).await {
+    if let Err(error) = Session::run(wire, attempt.clone(), hello, handler).await {
         tracing::debug!(?attempt, %error, "a link ended");
     }
 }
@@ -150,8 +154,8 @@ async fn first_message(stream: TcpStream, acceptor: TlsAcceptor) -> Result<(Wire
     }
 }
 
-fn check(inner: &Inner, hello: &Hello) -> Result<AttemptKey, &'static str> {
-    if !is_secret(&inner.link_key, &hello.attempt, &hello.secret) {
+fn check(handler: &impl LauncherHandler, key: &[u8; 32], hello: &Hello) -> Result<AttemptKey, &'static str> {
+    if !is_secret(key, &hello.attempt, &hello.secret) {
         return Err("its secret is wrong");
     }
     if hello.version != VERSION {
@@ -159,24 +163,19 @@ fn check(inner: &Inner, hello: &Hello) -> Result<AttemptKey, &'static str> {
     }
     let attempt = hello.attempt.parse().ok();
     attempt
-        .filter(|attempt| inner.table().contains(attempt))
+        .filter(|attempt| handler.knows(attempt))
         .ok_or("the job has ended, or another attempt replaced this one")
 }
 
-struct Session {
+struct Session<H: LauncherHandler> {
     attempt: AttemptKey,
     number: u64,
-    inner: Arc<Inner>,
+    handler: Arc<H>,
     write: WriteHalf<TlsStream<TcpStream>>,
 }
 
-impl Session {
-    async fn run(
-        wire: Wire,
-        attempt: AttemptKey,
-        hello: Hello,
-        inner: Arc<Inner>,
-    ) -> Result<(), SessionError> {
+impl<H: LauncherHandler> Session<H> {
+    async fn run(wire: Wire, attempt: AttemptKey, hello: Hello, handler: Arc<H>) -> Result<(), SessionError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let Wire { mut read, write } = wire;
         read.decoder.trust();
@@ -185,11 +184,11 @@ impl Session {
         let mut session = Session {
             attempt,
             number,
-            inner: Arc::clone(&inner),
+            handler: Arc::clone(&handler),
             write,
         };
         // Thousands of links are idle, so what they do when they are not is in boxes.
-        let welcome = Box::pin(inner.greet(&session.attempt, number, &hello, outgoing)).await?;
+        let welcome = Box::pin(handler.greet(&session.attempt, number, &hello, outgoing)).await?;
         drop(hello);
         for message in welcome {
             session.send(&message).await?;
@@ -228,7 +227,7 @@ impl Session {
                 Frame::Message(FromLauncher::Gap { .. }) => {}
                 Frame::Message(message) => {
                     self.store(std::mem::take(&mut log)).await?;
-                    let answer = self.inner.heard(&self.attempt, message).await;
+                    let answer = self.handler.heard(&self.attempt, message).await;
                     if let Some(answer) = self.or_pause("an end", answer).await? {
                         self.send(&answer).await?;
                     }
@@ -242,7 +241,7 @@ impl Session {
         if chunks.is_empty() {
             return Ok(());
         }
-        let stored = self.inner.store_log(&self.attempt, chunks).await;
+        let stored = self.handler.store_log(&self.attempt, chunks).await;
         let offset = self.or_pause("output", stored).await?;
         // Followers first.
         tokio::task::yield_now().await;
@@ -259,22 +258,23 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl<H: LauncherHandler> Drop for Session<H> {
     fn drop(&mut self) {
-        self.inner.link_closed(&self.attempt, self.number);
+        self.handler.link_closed(&self.attempt, self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Inner;
 
     #[test]
     fn an_idle_link_needs_little_memory() {
         fn size<F>(_: fn(Introduced, Arc<Inner>) -> F) -> usize {
             size_of::<F>()
         }
-        let size = size(serve);
+        let size = size(serve::<Inner>);
         assert!(size < 2048, "{size} bytes, for each of thousands");
     }
 }
