@@ -1,4 +1,4 @@
-//! The Kubernetes engine: every worker is a pod, linked to the server by the launcher inside it.
+//! The Kubernetes engine: every worker is a pod, linked to the server by the launcher inside it (`crates/link`).
 //!
 //! Kubernetes places and runs pods. The job's state machine decides which workers should run and what their ends mean.
 //! Only this crate uses the Kubernetes client.
@@ -8,7 +8,6 @@
 
 mod by_hand;
 mod engine;
-mod link;
 pub mod manifests;
 pub mod names;
 mod objects;
@@ -18,5 +17,5 @@ pub mod settings;
 
 pub use by_hand::{CreateError, create_objects};
 pub use engine::{ANY_NODE, Accounts, KubernetesEngine, NamespaceNames, Options, StartError, Tenancy};
-pub use link::LinkSettings;
 pub use objects::{ObjectName, objects};
+pub use paddlecloud_link::LinkSettings;

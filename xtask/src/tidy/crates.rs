@@ -68,7 +68,11 @@ const MAY_SEE: &[(&str, &[&str])] = &[
         ],
     ),
     ("paddlecloud-backends", &["paddlecloud-pfs"]),
-    ("paddlecloud-k8s", &["paddlecloud-core", "paddlecloud-worker"]),
+    (
+        "paddlecloud-k8s",
+        &["paddlecloud-core", "paddlecloud-link", "paddlecloud-worker"],
+    ),
+    ("paddlecloud-link", &["paddlecloud-core", "paddlecloud-worker"]),
     (
         "paddlecloud-connect",
         &[

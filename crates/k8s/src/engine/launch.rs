@@ -16,7 +16,6 @@ use super::table::{Attempt, Stage};
 use super::tenants;
 use super::worker_plan::{self, mounts, pinned_node};
 use super::{Inner, Tasks};
-use crate::link;
 use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 
@@ -135,7 +134,7 @@ impl Launch {
         let pod =
             render::pod(&inner.settings, &plan).map_err(|error| NotCreated::Failed(error.to_string()))?;
         if assignment.attempt > 1 {
-            let secret = link::secret(&inner.link_key, &self.key.to_string());
+            let secret = paddlecloud_link::secret(&inner.link_key, &self.key.to_string());
             let secret = render::later_secret(&inner.settings, &plan, &inner.certificate, &secret);
             inner.cluster.create(&secret).await?;
         }
@@ -322,7 +321,7 @@ fn first_secrets(inner: &Inner, job: &Job) -> Vec<String> {
             worker,
             attempt: 1,
         };
-        link::secret(&inner.link_key, &attempt.to_string())
+        paddlecloud_link::secret(&inner.link_key, &attempt.to_string())
     };
     job.workers.iter().map(|worker| secret(worker.key)).collect()
 }

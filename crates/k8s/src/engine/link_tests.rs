@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use paddlecloud_core::plan::Role;
 use paddlecloud_core::ports::{Chunk, Piece, Stream};
 use paddlecloud_core::testing::MemoryLogs;
+use paddlecloud_link::MOST_STRANGERS;
 use paddlecloud_worker::link::{
     ALIVE_EVERY, Decoder, Frame, FromLauncher, FromServer, Hello, SERVER_NAME, SILENT_AFTER, Standing,
     VERSION, encode, encode_log,
@@ -20,7 +21,6 @@ use tokio_rustls::client::TlsStream;
 use super::sweeping::tests::entry;
 use super::table::Stage;
 use super::*;
-use crate::link::MOST_STRANGERS;
 use crate::settings::{Namespaces, Placement, PodIdentity, PodSettings, Volume};
 
 /// Longer than any wait of these tests, in virtual time too.

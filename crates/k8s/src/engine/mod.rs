@@ -36,11 +36,11 @@ use paddlecloud_core::ports::{
     Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, LogStore, Report,
 };
 use paddlecloud_core::scheduler::Quota;
+use paddlecloud_link::{self as link, LinkSettings};
 use paddlecloud_worker::protocol::{FileError, LogLimits, WorkerPlan};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::{self, LinkSettings};
 use crate::render::{self, tenancy::Grant};
 use crate::settings::{Limits, Namespaces, Settings};
 use cluster::Cluster;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{AttemptKey, Chunk};
+use paddlecloud_link::LauncherHandler;
 use paddlecloud_worker::link::{FromLauncher, FromServer, Hello, Standing};
 use paddlecloud_worker::news;
 use paddlecloud_worker::protocol::{self, Report, UnixNanos};
@@ -16,7 +17,6 @@ use super::orders;
 use super::pods::Disruption;
 use super::table::LinkHandle;
 use super::worker_plan::addressed;
-use crate::link::LauncherHandler;
 
 /// A report may take this long to arrive.
 const TOLERATED_SKEW: Duration = Duration::from_secs(30);

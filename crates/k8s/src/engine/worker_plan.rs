@@ -10,8 +10,8 @@ use paddlecloud_worker::protocol::{LogLimits, WorkerPlan};
 
 use super::Inner;
 use super::records::PodRecord;
+use crate::names;
 use crate::render::Mount;
-use crate::{link, names};
 
 /// A pod has all ports to itself, so every run can use the same ones.
 const PORT_BASE: u16 = 10_000;
@@ -89,7 +89,7 @@ pub fn pinned_node<'a>(inner: &Inner, assignment: &'a Assignment) -> Option<&'a 
 
 /// The secret by which trainers and parameter servers of one run authenticate each other.
 fn run_secret(inner: &Inner, job: &Job) -> (String, String) {
-    let secret = link::secret(&inner.link_key, &format!("run {}", job.id));
+    let secret = paddlecloud_link::secret(&inner.link_key, &format!("run {}", job.id));
     ("PADDLE_PS_SECRET".to_owned(), secret)
 }
 

@@ -24,7 +24,7 @@ use session::Introduced;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The maximum number of connections that have not authenticated yet. Each takes a file descriptor and, at most, about 64 KiB.
-pub(crate) const MOST_STRANGERS: usize = 256;
+pub const MOST_STRANGERS: usize = 256;
 /// How long such a connection is kept at least.
 const CHANCE: Duration = Duration::from_secs(1);
 

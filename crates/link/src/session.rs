@@ -263,18 +263,3 @@ impl<H: LauncherHandler> Drop for Session<H> {
         self.handler.link_closed(&self.attempt, self.number);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::Inner;
-
-    #[test]
-    fn an_idle_link_needs_little_memory() {
-        fn size<F>(_: fn(Introduced, Arc<Inner>) -> F) -> usize {
-            size_of::<F>()
-        }
-        let size = size(serve::<Inner>);
-        assert!(size < 2048, "{size} bytes, for each of thousands");
-    }
-}
