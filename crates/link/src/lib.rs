@@ -24,7 +24,7 @@ use session::Introduced;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The maximum number of connections that have not authenticated yet. Each takes a file descriptor and, at most, about 64 KiB.
-pub const MOST_STRANGERS: usize = 256;
+const MOST_STRANGERS: usize = 256;
 /// How long such a connection is kept at least.
 const CHANCE: Duration = Duration::from_secs(1);
 
@@ -164,16 +164,4 @@ impl Strangers {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_opens_one_attempt_only() {
-        let key = [7; 32];
-        let secret = secret(&key, "j_1.trainer-0.1");
-        assert!(is_secret(&key, "j_1.trainer-0.1", &secret));
-        assert!(!is_secret(&key, "j_1.trainer-0.2", &secret));
-        assert!(!is_secret(&[8; 32], "j_1.trainer-0.1", &secret));
-        assert!(!is_secret(&key, "j_1.trainer-0.1", "nonsense"));
-    }
-}
+mod tests;
