@@ -63,8 +63,8 @@ pub enum News {
     Launched,
     /// It has no seat yet; the text says why. The start limit does not run until every worker has one.
     Unseated(String),
-    /// It has a seat; the text says what it waits for there, or is empty.
-    Seated(String),
+    /// It has a seat; the text says what it waits for there, if it does.
+    Seated(#[serde(with = "stored_reason")] Option<String>),
     /// Its supervisor is running.
     Up,
     /// Its program is running.
@@ -90,6 +90,20 @@ impl News {
             self,
             News::Exited(_) | News::Lost(_) | News::NoRoom(_) | News::Disrupted(_)
         )
+    }
+}
+
+/// No reason is stored as an empty text, as servers of earlier versions read and write it.
+mod stored_reason {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(reason: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+        reason.as_deref().unwrap_or_default().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+        let stored = String::deserialize(deserializer)?;
+        Ok((!stored.is_empty()).then_some(stored))
     }
 }
 
@@ -124,4 +138,34 @@ pub enum Action {
     },
     /// Its exit is stored: delete everything about it except the log.
     Clean { worker: WorkerKey, attempt: u32 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_is_stored_as_earlier_versions_read_it() {
+        let exit = Exit::with_code(1);
+        let all = [
+            (News::Launched, r#""launched""#),
+            (News::Unseated("full".into()), r#"{"unseated":"full"}"#),
+            (News::Seated(None), r#"{"seated":""}"#),
+            (News::Seated(Some("why".into())), r#"{"seated":"why"}"#),
+            (News::Up, r#""up""#),
+            (News::Started, r#""started""#),
+            (News::Ready, r#""ready""#),
+            (
+                News::Exited(exit),
+                r#"{"exited":{"code":1,"signal":null,"oom":false,"clash":null,"log_end":0,"message":null,"at":null}}"#,
+            ),
+            (News::Lost("gone".into()), r#"{"lost":"gone"}"#),
+            (News::NoRoom("full".into()), r#"{"no_room":"full"}"#),
+            (News::Disrupted("evicted".into()), r#"{"disrupted":"evicted"}"#),
+        ];
+        for (news, text) in all {
+            assert_eq!(serde_json::to_string(&news).unwrap(), text);
+            assert_eq!(serde_json::from_str::<News>(text).unwrap(), news);
+        }
+    }
 }

@@ -121,8 +121,8 @@ impl Job {
         }
         match news {
             News::Launched => Vec::new(),
-            News::Unseated(why) => self.seat_changed(key, Seating::Unseated, &why, now),
-            News::Seated(why) => self.seat_changed(key, Seating::Seated, &why, now),
+            News::Unseated(why) => self.seat_changed(key, Seating::Unseated, Some(&why), now),
+            News::Seated(why) => self.seat_changed(key, Seating::Seated, why.as_deref(), now),
             News::Up => self.advance(key, WorkerStatus::Up, now),
             News::Started => self.advance(key, WorkerStatus::Running, now),
             News::Ready if key.role == Role::Pserver => self.advance(key, WorkerStatus::Ready, now),

@@ -15,16 +15,16 @@ pub(super) enum Seating {
 }
 
 impl Job {
-    /// A worker got its seat, or still has none; `why` says what it waits for.
+    /// A worker got its seat, or still has none; `why` says what it waits for, if it does.
     pub(super) fn seat_changed(
         &mut self,
         key: WorkerKey,
         seating: Seating,
-        why: &str,
+        why: Option<&str>,
         now: Timestamp,
     ) -> Vec<Action> {
         let unseated = seating == Seating::Unseated;
-        let message = (!why.is_empty()).then(|| format!("{key} waits: {why}"));
+        let message = why.map(|why| format!("{key} waits: {why}"));
         let is_reported = message.as_ref().is_none_or(|message| *message == self.message);
         let Some(worker) = self
             .worker_mut(key)
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(job.deadline(), None);
         job.on_event(Event::Tick, seconds(500));
         assert_eq!(job.phase, Phase::Starting, "no limit passes meanwhile");
-        job.on_event(first(T0, News::Seated(String::new())), seconds(600));
+        job.on_event(first(T0, News::Seated(None)), seconds(600));
         assert_eq!(job.message, "its workers are starting");
         assert_eq!(job.deadline(), Some(seconds(660)));
         job.on_event(Event::Tick, seconds(660));
@@ -156,7 +156,7 @@ mod tests {
     fn a_placed_worker_reports_its_wait_and_the_limit_runs() {
         let mut job = job();
         let why = "its pod does not reach this server";
-        job.on_event(first(T0, News::Seated(why.into())), seconds(20));
+        job.on_event(first(T0, News::Seated(Some(why.into()))), seconds(20));
         assert_eq!(job.message, format!("trainer 0 waits: {why}"));
         assert_eq!(job.deadline(), Some(seconds(61)));
     }

@@ -52,7 +52,7 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
         Some(entry) => {
             let had_no_seat = matches!(entry.news, News::Unseated(_));
             // Only the first: an image that cannot be pulled alternates between two reasons.
-            let trouble_reported = matches!(&entry.news, News::Seated(words) if !words.is_empty());
+            let trouble_reported = matches!(entry.news, News::Seated(Some(_)));
             entry.uid = pod.uid();
             entry.pod.created = true;
             let node = pods::node(pod).map(str::to_owned);
@@ -82,10 +82,10 @@ pub fn own_pod_changed(inner: &Arc<Inner>, attempt: AttemptKey, pod: &Pod) {
                 PodView::Unseated(_) if repeats => None,
                 PodView::Unseated(why) => Some(News::Unseated(why.clone())),
                 PodView::Pending(Some(trouble)) if entry.node.is_some() && !trouble_reported => {
-                    Some(News::Seated(trouble.words.clone()))
+                    Some(News::Seated(Some(trouble.words.clone())))
                 }
                 PodView::Pending(_) | PodView::Running if had_no_seat && entry.node.is_some() => {
-                    Some(News::Seated(String::new()))
+                    Some(News::Seated(None))
                 }
                 _ => None,
             }

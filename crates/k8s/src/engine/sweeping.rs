@@ -192,7 +192,7 @@ async fn act(inner: Arc<Inner>, attempt: AttemptKey, due: Due) {
                 "its pod runs, but has not reached this server at {} (`kubernetes.link.address`)",
                 inner.settings.link
             );
-            inner.report_waiting(&attempt, News::Seated(words));
+            inner.report_waiting(&attempt, News::Seated(Some(words)));
         }
         Due::Ended(exit) => match inner.record_exit(&attempt, *exit).await {
             Ok(answer) => {

@@ -161,7 +161,7 @@ fn a_node_that_is_back_in_time_costs_nobody_his_work() {
     start(&mut conductor, 1);
     conductor.handle([submit(2)], seconds(1));
     assert_eq!(lose_one(&mut conductor, 1, 10).wake_at, Some(seconds(310)));
-    let output = conductor.handle([news(1, 1, 2, News::Seated(String::new()))], seconds(200));
+    let output = conductor.handle([news(1, 1, 2, News::Seated(None))], seconds(200));
     assert_eq!(output.wake_at, conductor.job(&id(1)).unwrap().deadline());
     conductor.handle([news(1, 1, 2, News::Up)], seconds(201));
     assert_eq!(saved(&conductor.handle([Input::Tick], seconds(9000))), []);
