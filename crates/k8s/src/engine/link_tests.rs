@@ -88,10 +88,14 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn start() -> Server {
+        Server::with(settings()).await
+    }
+
+    pub(super) async fn with(settings: Settings) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let logs = MemoryLogs::default();
         let options = Options {
-            settings: settings(),
+            settings,
             kubeconfig: None,
             data: folder.path().join("data"),
             storage: folder.path().join("storage"),

@@ -167,8 +167,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::link_tests::Server;
+    use crate::engine::link_tests::{self, Server};
     use crate::engine::sweeping::tests::entry;
+    use crate::settings::{Placement, Settings};
 
     #[tokio::test]
     async fn what_the_scheduler_said_before_a_node_was_removed_is_not_repeated() {
@@ -201,6 +202,48 @@ mod tests {
         let new = "0/1 nodes are available: 1 Insufficient cpu.";
         own_pod_changed(inner, attempt.clone(), &pod(new));
         assert_eq!(said(), new);
+    }
+
+    /// The node to which the seat of a worker moves when its pod runs on another one than before.
+    async fn moved_to(placement: Placement, affinity: serde_json::Value) -> Option<String> {
+        let settings = Settings {
+            placement,
+            ..link_tests::settings()
+        };
+        let server = Server::with(settings).await;
+        let attempt = server.launch(1).remove(0);
+        let pod = json!({
+            "metadata": {"name": "a-trainer-1"},
+            "spec": {"nodeName": "node3", "containers": [], "affinity": affinity},
+            "status": {"phase": "Running"},
+        });
+        own_pod_changed(&server.inner, attempt, &serde_json::from_value(pod).unwrap());
+        let event = server.inner.incoming.lock().await.try_recv();
+        match event {
+            Ok(EngineEvent::Moved { node, .. }) => Some(node.to_string()),
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_seat_moves_only_if_our_scheduler_counts_nodes_and_did_not_choose_this_one() {
+        let field = json!({"key": "metadata.name", "operator": "In", "values": ["node3"]});
+        let terms = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+        let pin = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+        let none = || json!({});
+        let restarted = moved_to(Placement::Pinned, none()).await;
+        assert_eq!(restarted.as_deref(), Some("node3"));
+        assert_eq!(moved_to(Placement::Pinned, pin).await, None, "the seat is there");
+        let queue = || "q".to_owned();
+        for placement in [
+            Placement::OnDemand,
+            Placement::Kueue { queue: queue() },
+            Placement::Volcano { queue: queue() },
+        ] {
+            // All seats are on the one node that stands for the cluster.
+            assert_eq!(moved_to(placement, none()).await, None);
+        }
     }
 
     #[test]
