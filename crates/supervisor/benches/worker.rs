@@ -12,7 +12,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use paddlecloud_supervisor::{connect, probe};
-    use paddlecloud_worker::protocol::{Exit, Isolation, Limits, LogLimits, Role, WorkerPlan, files};
+    use paddlecloud_worker::protocol::{Exit, Isolation, WorkerPlan, files};
 
     const PROGRAM: &str = env!("CARGO_BIN_EXE_paddlecloud-supervise");
     const STARTS: usize = 50;
@@ -124,35 +124,21 @@ mod linux {
             .unwrap()
             .trim_start_matches('.')
             .to_owned();
-        let plan = WorkerPlan {
-            marker: format!("bench-{name}"),
-            worker: "bench".into(),
-            role: Role::Trainer,
-            index: 0,
-            command: command.into(),
-            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            workdir: "/".into(),
-            address: [127, 76, 0, 1].into(),
-            hosts: Vec::new(),
-            binds: Vec::new(),
-            hidden: Vec::new(),
-            files: Vec::new(),
-            limits: Limits {
-                cpu_millis: Some(4000),
-                memory_bytes: Some(1 << 30),
-                ..Limits::default()
-            },
-            wait_for_go: false,
-            preamble: Vec::new(),
-            ready_ports: Vec::new(),
-            grace_ms: 1000,
-            log: LogLimits::default(),
-            log_folder: None,
-            plain_log: None,
-            run_as: None,
-            isolation: isolation.clone(),
-            boot_id: String::new(),
-        };
+        let plan = serde_json::json!({
+            "marker": format!("bench-{name}"),
+            "worker": "bench",
+            "role": "trainer",
+            "index": 0,
+            "command": command,
+            "env": [["PATH", "/usr/bin:/bin"]],
+            "workdir": "/",
+            "address": "127.76.0.1",
+            "limits": {"cpu_millis": 4000, "memory_bytes": 1 << 30},
+            "grace_ms": 1000,
+            "isolation": isolation,
+            "boot_id": "",
+        });
+        let plan: WorkerPlan = serde_json::from_value(plan).unwrap();
         plan.store(dir.path()).unwrap();
         dir
     }

@@ -14,8 +14,7 @@ use std::time::Duration;
 use paddlecloud_supervisor::{Swept, connect, sweep};
 use paddlecloud_worker::log::{LogReader, Piece};
 use paddlecloud_worker::protocol::{
-    Command, Exit, Isolation, Limits, LogLimits, MARKER_VARIABLE, Report, Role, RunAs, State, WorkerPlan,
-    decode, encode, files,
+    Command, Exit, Isolation, MARKER_VARIABLE, Report, RunAs, State, WorkerPlan, decode, encode, files,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -151,31 +150,21 @@ impl Attempt {
             chown(dir.path(), Some(uid), Some(uid)).unwrap();
         }
         let [a, b] = (count as u16 + 1).to_be_bytes();
-        let plan = WorkerPlan {
-            marker: format!("test-{}-{count}", std::process::id()),
-            worker: format!("job-trainer-{count}"),
-            role: Role::Trainer,
-            index: 0,
-            command: command.into(),
-            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            workdir: "/".into(),
-            address: [127, 77, a, b].into(),
-            hosts: Vec::new(),
-            binds: Vec::new(),
-            hidden: Vec::new(),
-            files: Vec::new(),
-            limits: Limits::default(),
-            wait_for_go: false,
-            preamble: Vec::new(),
-            ready_ports: Vec::new(),
-            grace_ms: 60_000,
-            log: LogLimits::default(),
-            log_folder: None,
-            plain_log: None,
-            run_as: mode.run_as.clone(),
-            isolation: mode.isolation.clone(),
-            boot_id: "boot".into(),
-        };
+        let plan = serde_json::json!({
+            "marker": format!("test-{}-{count}", std::process::id()),
+            "worker": format!("job-trainer-{count}"),
+            "role": "trainer",
+            "index": 0,
+            "command": command,
+            "env": [["PATH", "/usr/bin:/bin"]],
+            "workdir": "/",
+            "address": std::net::Ipv4Addr::new(127, 77, a, b),
+            "grace_ms": 60_000,
+            "run_as": mode.run_as,
+            "isolation": mode.isolation,
+            "boot_id": "boot",
+        });
+        let plan = serde_json::from_value(plan).unwrap();
         Self {
             plan,
             mode: mode.clone(),
