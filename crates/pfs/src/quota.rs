@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::path::Space;
+use crate::relpath::RelPath;
 use crate::root::Usage;
 
 /// Limits of a space; `None` means unlimited.
@@ -74,6 +75,8 @@ pub enum QuotaError {
         used: u64,
         limit: u64,
     },
+    #[error("nothing may be written until the space is measured: the server may not read `{folder}` in {}", .space.in_words())]
+    Unreadable { space: Space, folder: RelPath },
 }
 
 /// Describes what does not fit. Over the limit not even an empty file fits.
@@ -88,6 +91,8 @@ fn refused(asked: &u64, what: &str) -> String {
 struct Account {
     quota: Quota,
     used: Amount,
+    /// A folder whose contents the last measurement could not count.
+    unreadable: Option<RelPath>,
     /// Reserved by running writes.
     reserved: Amount,
     /// Total ever written; shows what a measurement may have missed.
@@ -99,6 +104,17 @@ struct Account {
 impl Account {
     fn counted(&self) -> Amount {
         self.used.plus(self.reserved)
+    }
+
+    /// A space that was not counted completely is treated as one above its limit.
+    fn check(&self, space: &Space, asked: Amount) -> Result<(), QuotaError> {
+        match &self.unreadable {
+            Some(folder) => Err(QuotaError::Unreadable {
+                space: space.clone(),
+                folder: folder.clone(),
+            }),
+            None => check(space, self.quota, self.counted(), asked),
+        }
     }
 }
 
@@ -147,6 +163,11 @@ impl Ledger {
         account.used = used.plus(account.written.minus(since.written));
     }
 
+    /// Records a folder whose contents the measurement could not count, or that there is none.
+    pub fn unreadable(&self, space: &Space, folder: Option<RelPath>) {
+        self.lock().entry(space.clone()).or_default().unreadable = folder;
+    }
+
     /// The limits of a space, and its usage including running writes.
     pub fn report(&self, space: &Space) -> (Quota, Amount) {
         let accounts = self.lock();
@@ -156,10 +177,12 @@ impl Ledger {
             .unwrap_or_default()
     }
 
-    /// Fails if a space is over its limit.
+    /// Fails if a space is over its limit, or was not counted completely.
     pub fn not_over(&self, space: &Space) -> Result<(), QuotaError> {
-        let (quota, used) = self.report(space);
-        check(space, quota, used, Amount::default())
+        match self.lock().get(space) {
+            Some(account) => account.check(space, Amount::default()),
+            None => Ok(()),
+        }
     }
 
     /// Reserves an amount for a write; fails if it does not fit.
@@ -167,7 +190,7 @@ impl Ledger {
         let mut accounts = self.lock();
         let account = accounts.entry(space.clone()).or_default();
         if asked != Amount::default() {
-            check(space, account.quota, account.counted(), asked)?;
+            account.check(space, asked)?;
         }
         Ok(self.begin(account, space, asked))
     }

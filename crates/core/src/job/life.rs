@@ -51,7 +51,7 @@ impl Job {
             Event::Unrecovered(limit) => self.give_way(&words::unrecovered(self, limit), now),
             Event::KillRequested(after) => self.kill(after, words::KILLED, now),
             Event::AccountEnded(end) => self.kill(AfterKill::KeepInHistory, words::account_ended(end), now),
-            Event::StorageExceeded(excess) => self.stop_for_storage(excess, now),
+            Event::StorageExceeded(excess) => self.stop_for_storage(&excess, now),
             Event::SkipGrace => self.skip_grace(now),
             Event::Tick => self.tick(now),
             Event::ClockSet(by) => self.set_clock(by, now),
@@ -374,7 +374,7 @@ impl Job {
     }
 
     /// A job that does not run yet writes nothing: it stays in the queue, where the scheduler holds it.
-    fn stop_for_storage(&mut self, excess: StorageExcess, now: Timestamp) -> Vec<Action> {
+    fn stop_for_storage(&mut self, excess: &StorageExcess, now: Timestamp) -> Vec<Action> {
         match self.phase.wants_workers() {
             true => self.stop_all(Outcome::Failed, words::storage_exceeded(excess), now),
             false => Vec::new(),

@@ -54,8 +54,8 @@ pub(super) fn account_ended(end: AccountEnd) -> &'static str {
 }
 
 /// Why a running job of a user above the storage quota was stopped.
-pub(super) fn storage_exceeded(excess: StorageExcess) -> String {
-    format!("stopped because its owner's files exceed the storage quota: {excess}")
+pub(super) fn storage_exceeded(excess: &StorageExcess) -> String {
+    format!("stopped because its owner's files {excess}")
 }
 
 /// See [`Job::message_in_full`].

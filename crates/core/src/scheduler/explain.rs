@@ -73,7 +73,7 @@ fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
         return Reason::BeyondQuota(limit);
     }
     if let Some(hold) = state.storage() {
-        return Reason::Storage(hold);
+        return Reason::Storage(hold.clone());
     }
     if let Some(own) = state.hold().filter(|hold| *hold < key) {
         return Reason::BehindOwn(id(own));

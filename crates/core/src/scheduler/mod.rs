@@ -202,7 +202,7 @@ impl Scheduler {
     /// Starts none of the user's jobs while there is a hold.
     pub fn hold_for_storage(&mut self, user: &UserName, hold: Option<StorageHold>) {
         let user = self.users.id(user);
-        if self.users.get(user).storage() == hold {
+        if self.users.get(user).storage() == hold.as_ref() {
             return;
         }
         self.users.get_mut(user).set_storage(hold);

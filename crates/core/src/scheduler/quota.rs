@@ -55,33 +55,50 @@ pub struct GroupUsage {
 }
 
 /// Why none of a user's jobs may start, whatever is free. The scheduler knows nothing of files: the server measures them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageHold {
-    /// The user has a limit of storage, and the server has just started and has not compared it yet.
+    /// The user has a limit of storage, and the server has not compared it since its start, or could not do so last time.
     Unmeasured,
     Over(StorageExcess),
 }
 
 /// By how much a user's files exceed their quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageExcess {
-    Bytes { used: u64, limit: u64 },
-    Files { used: u64, limit: u64 },
+    Bytes {
+        used: u64,
+        limit: u64,
+    },
+    Files {
+        used: u64,
+        limit: u64,
+    },
+    /// By an unknown amount: a folder cannot be read.
+    Unreadable {
+        folder: Arc<str>,
+    },
 }
 
+/// What is said of the files.
 impl fmt::Display for StorageExcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StorageExcess::Bytes { used, limit } => {
                 let (shown, most) = (Bytes::new(*used).readable(), Bytes::new(*limit).readable());
+                f.write_str("exceed the storage quota: ")?;
                 match shown == most {
                     true => write!(f, "{used} of {limit} bytes in use"),
                     false => write!(f, "{shown} of {most} in use"),
                 }
             }
             StorageExcess::Files { used, limit } => {
-                write!(f, "{used} of {} in use", counted(u128::from(*limit), "file"))
+                let limit = counted(u128::from(*limit), "file");
+                write!(f, "exceed the storage quota: {used} of {limit} in use")
             }
+            StorageExcess::Unreadable { folder } => write!(
+                f,
+                "cannot be compared with the storage quota: the server may not read `{folder}`"
+            ),
         }
     }
 }

@@ -114,8 +114,8 @@ impl UserState {
         self.share = share;
     }
 
-    pub fn storage(&self) -> Option<StorageHold> {
-        self.storage
+    pub fn storage(&self) -> Option<&StorageHold> {
+        self.storage.as_ref()
     }
 
     pub fn set_storage(&mut self, hold: Option<StorageHold>) {

@@ -63,11 +63,18 @@ impl Root {
 
     fn usage_of(&self, path: &RelPath, meta: &Meta) -> Result<Usage, RootError> {
         if meta.is_dir() {
-            return self.usage_below(path);
+            return Ok(self.count_below(path)?.0);
         }
         let mut usage = Usage::default();
         usage.add(meta);
         Ok(usage)
+    }
+
+    /// A folder, in the staging folder too, whose contents are not counted because it cannot be read. Of one too deep for a path,
+    /// the deepest folder above it that has one. Counts again to find it.
+    pub fn unreadable(&self) -> Option<RelPath> {
+        let tops = [RelPath::root(), STAGING.parse().expect("a plain name")];
+        tops.iter().find_map(|top| self.count_below(top).ok()?.1)
     }
 
     /// The usage of the staging folder, including files that jobs put there.
@@ -83,27 +90,32 @@ impl Root {
         names(&RelPath::root(), &self.fd)
     }
 
-    fn usage_below(&self, folder: &RelPath) -> Result<Usage, RootError> {
+    /// The usage, and the first unreadable folder.
+    fn count_below(&self, folder: &RelPath) -> Result<(Usage, Option<RelPath>), RootError> {
         if !sys::GOES_UP {
-            let mut usage = Usage::default();
+            let (mut usage, mut unreadable) = (Usage::default(), None);
             for entry in self.walk(folder) {
                 match entry {
                     Ok(entry) => usage.add(&entry.meta),
-                    Err(_) => usage.unread += 1,
+                    Err(error) => {
+                        usage.unread += 1;
+                        unreadable = unreadable.or(error.path().cloned());
+                    }
                 }
             }
-            return Ok(usage);
+            return Ok((usage, unreadable));
         }
+        let closed = || Ok((Usage::unread(), Some(folder.clone())));
         let fd = match self.open_dir(folder) {
-            Err(RootError::Denied(_)) => return Ok(Usage::unread()),
+            Err(RootError::Denied(_)) => return closed(),
             other => other?,
         };
         let hidden = folder.is_root().then_some(STAGING.as_bytes());
         let Some(mut count) = Count::begin(folder, fd, hidden) else {
-            return Ok(Usage::unread());
+            return closed();
         };
         while count.step() {}
-        Ok(count.usage)
+        Ok((count.usage, count.unreadable))
     }
 }
 
@@ -121,6 +133,8 @@ struct Level {
 struct Count<'a> {
     shown: &'a RelPath,
     usage: Usage,
+    /// The first unreadable folder.
+    unreadable: Option<RelPath>,
     top: OwnedFd,
     /// The folder of the last level, unless it is the top.
     here: Option<OwnedFd>,
@@ -139,6 +153,7 @@ impl<'a> Count<'a> {
         Some(Self {
             shown,
             usage,
+            unreadable: None,
             top,
             here: None,
             levels: vec![first],
@@ -163,18 +178,27 @@ impl<'a> Count<'a> {
     fn enter(&mut self, name: Vec<u8>) {
         let child = match open_named(self.here.as_ref().unwrap_or(&self.top), &name) {
             Ok(child) => child,
-            Err(errno) => {
-                self.usage.unread += u64::from(errno == Errno::ACCESS);
-                return;
-            }
+            Err(Errno::ACCESS) => return self.unread(&name),
+            Err(_) => return,
         };
-        match look_into(self.shown, &child, name, &mut self.usage) {
+        match look_into(self.shown, &child, name.clone(), &mut self.usage) {
             Some(below) if !below.left.is_empty() => {
                 self.levels.push(below);
                 self.here = Some(child);
             }
             Some(_) => {}
-            None => self.usage.unread += 1,
+            None => self.unread(&name),
+        }
+    }
+
+    fn unread(&mut self, name: &[u8]) {
+        self.usage.unread += 1;
+        if self.unreadable.is_none() {
+            let above = self.levels[1..].iter().map(|level| level.name.as_slice());
+            let path = above.chain([name]).try_fold(self.shown.clone(), |path, name| {
+                path.child(name).map_err(|_| path)
+            });
+            self.unreadable = Some(path.unwrap_or_else(|deepest| deepest));
         }
     }
 
@@ -193,15 +217,21 @@ impl<'a> Count<'a> {
     /// Opens the path again from the top. The remaining contents of a folder that has moved are not counted here.
     fn come_again(&mut self) {
         let mut reached = 1;
+        let mut closed = None;
         for level in &self.levels[1..] {
-            let next = open_folder(self.here.as_ref().unwrap_or(&self.top), &level.name);
-            match next.filter(|next| is_level(next, level)) {
-                Some(next) => self.here = Some(next),
-                None => break,
+            match open_named(self.here.as_ref().unwrap_or(&self.top), &level.name) {
+                Ok(next) if is_level(&next, level) => self.here = Some(next),
+                opened => {
+                    closed = (opened.err() == Some(Errno::ACCESS)).then(|| level.name.clone());
+                    break;
+                }
             }
             reached += 1;
         }
         self.levels.truncate(reached);
+        if let Some(name) = closed {
+            self.unread(&name);
+        }
     }
 }
 
@@ -209,7 +239,12 @@ impl<'a> Count<'a> {
 fn look_into(shown: &RelPath, folder: &OwnedFd, name: Vec<u8>, usage: &mut Usage) -> Option<Level> {
     let device_and_inode = sys::identity(&sys::fstat(folder).ok()?);
     let mut left = Vec::new();
-    for name in names(shown, folder).ok()? {
+    let names = match names(shown, folder) {
+        // It was removed meanwhile.
+        Err(RootError::NotFound(_)) => Vec::new(),
+        found => found.ok()?,
+    };
+    for name in names {
         let Ok(stat) = stat_name(folder, &name) else {
             continue;
         };
@@ -285,6 +320,25 @@ mod tests {
                 (2, 2, 3, 2)
             );
             assert_eq!((closed.files, closed.unread), (0, 1));
+        });
+    }
+
+    #[test]
+    fn an_unreadable_folder_is_named_by_its_path() {
+        as_ordinary_user(|folder, root| {
+            plant(folder, &[("t/a/b/closed/f", "1"), ("t/a/c/f", "1")]);
+            fs::create_dir(folder.join(STAGING)).unwrap();
+            assert_eq!(root.unreadable(), None);
+            for closed in ["t/a/b/closed", STAGING] {
+                let lock = |mode| {
+                    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+                    fs::set_permissions(folder.join(closed), mode).unwrap();
+                };
+                lock(0o000);
+                let found = root.unreadable();
+                lock(0o755);
+                assert_eq!(found, Some(closed.parse().unwrap()));
+            }
         });
     }
 

@@ -171,6 +171,14 @@ impl OpenSpace {
         }
     }
 
+    /// A folder whose contents are not counted because it cannot be read.
+    pub fn unreadable(&self) -> Option<RelPath> {
+        match self {
+            Self::Folder(root) => root.unreadable(),
+            Self::Remote(_) => None,
+        }
+    }
+
     /// Like [`Self::usage`], following a link at the path.
     pub fn usage_behind(&self, path: &RelPath) -> Result<Usage, RootError> {
         match self {

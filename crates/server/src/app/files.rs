@@ -206,7 +206,7 @@ impl App {
         self.in_turn(Class::End, caller, move |files, caller| {
             let _alone = alone;
             let before = thread_time();
-            let excess = files.excess(caller, asked)?.map(excess_of);
+            let excess = files.excess(caller, asked)?.map(|error| excess_of(files, error));
             Ok((excess, thread_time().saturating_sub(before)))
         })
         .await

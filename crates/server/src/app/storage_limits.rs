@@ -1,7 +1,8 @@
 //! Limits of storage and files bind what jobs write: homes are measured while jobs of limited users run.
 //!
 //! While a home exceeds its limit, no job of its owner starts, and the owner's running jobs are stopped one after the other, the
-//! newest first. Between two measurements a job can exceed the limit; only a quota of the file system prevents that.
+//! newest first. An unreadable folder counts as an excess, because its contents are unknown, and a measurement that fails releases
+//! nothing. Between two measurements a job can exceed the limit; only a quota of the file system prevents that.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 use super::{App, AppError};
 use crate::auth::Caller;
 use crate::error_chain::chain_of;
+use crate::files::Files;
 
 /// How often the home of a user with running jobs is measured.
 const EVERY: Duration = Duration::from_secs(10);
@@ -39,6 +41,8 @@ struct Home {
     was_used: bool,
     /// What the scheduler was told.
     hold: Option<StorageHold>,
+    /// The last measurement met an unreadable folder.
+    was_unreadable: bool,
     /// The job that was stopped last.
     stopped: Option<JobId>,
 }
@@ -72,6 +76,14 @@ impl Home {
 
     fn is_over(&self) -> bool {
         matches!(self.hold, Some(StorageHold::Over(_)))
+    }
+
+    /// Notes an excess and returns whether a job is stopped for it. A folder may be unreadable for a moment, so the second
+    /// measurement in a row that meets one decides.
+    fn stops_a_job(&mut self, excess: &StorageExcess) -> bool {
+        let is_unreadable = matches!(excess, StorageExcess::Unreadable { .. });
+        let was_unreadable = std::mem::replace(&mut self.was_unreadable, is_unreadable);
+        !is_unreadable || was_unreadable || self.is_over()
     }
 
     /// Whether it is to be measured now. Notes whether its owner's jobs run.
@@ -112,8 +124,10 @@ fn step(jobs: &[Arc<Job>], stopped: Option<&JobId>, has_grown: bool) -> Step {
     }
 }
 
-fn has_grown(before: Option<StorageHold>, now: StorageExcess) -> bool {
+/// An unknown amount may grow.
+fn has_grown(before: Option<&StorageHold>, now: &StorageExcess) -> bool {
     match (before, now) {
+        (_, StorageExcess::Unreadable { .. }) => true,
         (
             Some(StorageHold::Over(StorageExcess::Bytes { used: before, .. })),
             StorageExcess::Bytes { used, .. },
@@ -126,8 +140,11 @@ fn has_grown(before: Option<StorageHold>, now: StorageExcess) -> bool {
     }
 }
 
-pub(super) fn excess_of(error: QuotaError) -> StorageExcess {
+pub(super) fn excess_of(files: &Files, error: QuotaError) -> StorageExcess {
     match error {
+        QuotaError::Unreadable { space, folder } => StorageExcess::Unreadable {
+            folder: files.shown(&space, &folder).into(),
+        },
         QuotaError::Bytes { used, limit, .. } => StorageExcess::Bytes { used, limit },
         QuotaError::Files { used, limit, .. } => StorageExcess::Files { used, limit },
     }
@@ -160,7 +177,7 @@ impl App {
             let home = watch
                 .homes
                 .entry(caller.user.clone())
-                .or_insert_with(|| Home::new(first_hold, now));
+                .or_insert_with(|| Home::new(first_hold.clone(), now));
             if home.hold.is_some() && self.may_go_on(&caller, home, &jobs) {
                 self.hold(&caller.user, home, None).await;
             }
@@ -225,19 +242,22 @@ impl App {
         home.due = Some(next_due(measured.began, measured.ended, cpu, watched));
         match measured.outcome {
             Ok((None, _)) => {
-                home.stopped = None;
+                (home.stopped, home.was_unreadable) = (None, false);
                 self.hold(user, home, None).await;
             }
             Ok((Some(excess), _)) => {
-                let has_grown = has_grown(home.hold, excess);
-                self.hold(user, home, Some(StorageHold::Over(excess))).await;
-                self.stop_one(&measured.caller, home, excess, has_grown).await;
+                let has_grown = has_grown(home.hold.as_ref(), &excess);
+                let stops = home.stops_a_job(&excess);
+                self.hold(user, home, Some(StorageHold::Over(excess.clone())))
+                    .await;
+                if stops {
+                    self.stop_one(&measured.caller, home, excess, has_grown).await;
+                }
             }
             Err(error) => {
                 tracing::warn!(%user, error = chain_of(&error), "the home cannot be compared with its limits");
-                if !home.is_over() {
-                    self.hold(user, home, None).await;
-                }
+                let hold = home.hold.clone().unwrap_or(StorageHold::Unmeasured);
+                self.hold(user, home, Some(hold)).await;
             }
         }
     }
@@ -269,7 +289,7 @@ impl App {
         if home.hold == hold {
             return;
         }
-        match self.jobs.hold_for_storage(user, hold).await {
+        match self.jobs.hold_for_storage(user, hold.clone()).await {
             Ok(()) => home.hold = hold,
             Err(error) => {
                 tracing::warn!(%user, error = chain_of(&error), "the scheduler cannot be told about the home");
@@ -286,6 +306,12 @@ mod tests {
     use super::*;
 
     const OVER: StorageExcess = StorageExcess::Bytes { used: 11, limit: 10 };
+
+    fn closed() -> StorageExcess {
+        StorageExcess::Unreadable {
+            folder: "/pfs/dc/home/me/closed".into(),
+        }
+    }
 
     fn job(number: u32, phase: Phase) -> Arc<Job> {
         let mut job = samples::running(number, samples::spec("job", 0, 1));
@@ -320,10 +346,22 @@ mod tests {
     fn only_more_of_the_same_counts_as_growth() {
         let more = StorageExcess::Bytes { used: 12, limit: 10 };
         let files = StorageExcess::Files { used: 99, limit: 10 };
-        let before = Some(StorageHold::Over(OVER));
-        assert!(has_grown(before, more));
-        assert!(!has_grown(before, OVER) && !has_grown(before, files));
-        assert!(!has_grown(Some(StorageHold::Unmeasured), more) && !has_grown(None, more));
+        let before = Some(&StorageHold::Over(OVER));
+        assert!(has_grown(before, &more));
+        assert!(!has_grown(before, &OVER) && !has_grown(before, &files));
+        assert!(!has_grown(Some(&StorageHold::Unmeasured), &more) && !has_grown(None, &more));
+        assert!(has_grown(before, &closed()), "nobody knows");
+    }
+
+    #[test]
+    fn an_unreadable_folder_stops_a_job_when_it_is_met_again() {
+        let mut home = Home::new(None, Instant::now());
+        assert!(home.stops_a_job(&OVER));
+        assert!(!home.stops_a_job(&closed()), "for a moment");
+        assert!(home.stops_a_job(&closed()));
+        let mut home = Home::new(None, Instant::now());
+        home.hold = Some(StorageHold::Over(OVER));
+        assert!(home.stops_a_job(&closed()), "it hides what is too much");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::files::StorageView;
 use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::quota::{Amount, Ledger, Measuring, Quota, QuotaError, Reservation};
+use paddlecloud_pfs::root::Usage;
 use paddlecloud_pfs::staging::package_place;
 use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
@@ -124,13 +125,14 @@ impl SpaceUsage {
 
     /// Stores the result of a measurement, unless a later one is known. It counts as current unless it was invalidated after it
     /// began.
-    fn put_in(&self, space: &Space, look: Look, used: Amount) {
+    fn put_in(&self, space: &Space, look: Look, used: Amount, unreadable: Option<RelPath>) {
         let mut looks = self.lock();
         let known = looks.measured.get(space);
         if known.is_some_and(|known| known.began > look.began) {
             return;
         }
         self.ledger.measured(space, look.measuring, used);
+        self.ledger.unreadable(space, unreadable);
         if looks.forgotten(space) == look.forgotten {
             let (began, ended) = (look.began, Instant::now());
             looks.measured.insert(space.clone(), Measured { began, ended });
@@ -230,32 +232,49 @@ impl Files {
 
     /// Measures what a space with a limit holds.
     pub fn measure(&self, space: &Space) -> Result<(), FilesError> {
-        self.find_rooms(space, &self.space(space)?)?;
         let usage = &self.0.usage;
         let look = usage.begin_look(space);
-        let staged = self.staged(space)?.minus(self.0.uploads.rooms.beside(space));
-        // A job can write to staging too: anything beyond the reservations counts as published.
-        let unreserved = usage.ledger.unreserved(space, &look.measuring, staged);
-        let used = self.published(space)?.plus(unreserved);
-        usage.put_in(space, look, used);
+        let (used, unreadable) = match self.count(space, &look) {
+            // A job may deny the server the home itself, or its staging folder.
+            Err(FilesError::Space {
+                source: RootError::Denied(folder),
+                ..
+            }) => (Amount::default(), Some(folder)),
+            counted => counted?,
+        };
+        usage.put_in(space, look, used, unreadable);
         Ok(())
     }
 
-    fn published(&self, space: &Space) -> Result<Amount, FilesError> {
+    /// What a space holds, and a folder whose contents are missing in that.
+    fn count(&self, space: &Space, look: &Look) -> Result<(Amount, Option<RelPath>), FilesError> {
+        let root = self.space(space)?;
+        self.find_rooms(space, &root)?;
+        let staged = self.staged(space)?;
+        let besides = Amount::from(staged).minus(self.0.uploads.rooms.beside(space));
+        // A job can write to staging too: anything beyond the reservations counts as published.
+        let unreserved = self.0.usage.ledger.unreserved(space, &look.measuring, besides);
+        let published = self.published(space)?;
+        let is_complete = staged.unread + published.unread == 0;
+        // One that can be read again by now stands for the whole space.
+        let unreadable = (!is_complete).then(|| root.unreadable().unwrap_or_default());
+        Ok((Amount::from(published).plus(unreserved), unreadable))
+    }
+
+    fn published(&self, space: &Space) -> Result<Usage, FilesError> {
         let place = Place {
             space: space.clone(),
             path: RelPath::root(),
         };
         match self.0.store.usage(&place) {
             // Every user has a home, but a store may not have created it yet.
-            Err(RootError::NotFound(_)) => Ok(Amount::default()),
-            usage => Ok(usage.map_err(FilesError::of_space(space))?.into()),
+            Err(RootError::NotFound(_)) => Ok(Usage::default()),
+            usage => usage.map_err(FilesError::of_space(space)),
         }
     }
 
-    fn staged(&self, space: &Space) -> Result<Amount, FilesError> {
-        let usage = self.0.store.staged(space).map_err(FilesError::of_space(space))?;
-        Ok(usage.into())
+    fn staged(&self, space: &Space) -> Result<Usage, FilesError> {
+        self.0.store.staged(space).map_err(FilesError::of_space(space))
     }
 
     /// The caller's limits and usage, measured no earlier than `asked`.
@@ -275,11 +294,9 @@ impl Files {
             }
             false => {
                 let beside = unfinished.iter().map(|upload| beside(upload.size));
-                let staged = self.staged(&space)?.minus(beside.fold(set_aside, Amount::plus));
-                (
-                    Quota::default(),
-                    self.published(&space)?.plus(set_aside).plus(staged),
-                )
+                let staged = Amount::from(self.staged(&space)?).minus(beside.fold(set_aside, Amount::plus));
+                let published = Amount::from(self.published(&space)?);
+                (Quota::default(), published.plus(set_aside).plus(staged))
             }
         };
         let kept = self.0.store.quota(&space).map_err(FilesError::of_space(&space))?;
@@ -306,6 +323,15 @@ impl Files {
         Ok(usage.ledger.not_over(&space).err())
     }
 
+    /// The full path of a folder in a space.
+    pub fn shown(&self, space: &Space, folder: &RelPath) -> String {
+        let space = self.name_of(space);
+        match folder.is_root() {
+            true => space.to_string(),
+            false => format!("{space}/{folder}"),
+        }
+    }
+
     /// The same as far as it is known: the last measurement, and what was written and removed through the server since.
     pub fn known_excess(&self, caller: &Caller) -> Option<QuotaError> {
         let space = Files::home_of(caller).ok()?;
@@ -325,6 +351,9 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     use super::*;
     use crate::files::testing::{files_of, home, me};
 
@@ -369,6 +398,62 @@ mod tests {
         );
     }
 
+    /// Measures as a server that is not root, for which permissions apply.
+    fn measure_as_ordinary_user(files: &Files, space: &Space) {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if rustix::process::geteuid().is_root() {
+                    let nobody = rustix::process::Uid::from_raw(65534);
+                    // Affects only this thread, as the system call does.
+                    rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+                }
+                files.measure(space).unwrap();
+            });
+        });
+    }
+
+    #[test]
+    fn a_job_cannot_hide_what_it_wrote_in_an_unreadable_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
+        let files = files_of(folder.path(), users);
+        let (space, home) = (Files::home_of(&me()).unwrap(), home(folder.path()));
+        let closed = home.join("output/closed");
+        let staging = home.join(".pfs-staging");
+        std::fs::create_dir_all(&closed).unwrap();
+        std::fs::create_dir_all(&staging).unwrap();
+        std::fs::write(closed.join("big"), [0; 5 << 10]).unwrap();
+        let set_mode = |folder: &Path, mode| {
+            std::fs::set_permissions(folder, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        for (hidden, shown) in [
+            (&closed, "/pfs/dc/home/me/output/closed"),
+            (&staging, "/pfs/dc/home/me/.pfs-staging"),
+            (&home, "/pfs/dc/home/me"),
+        ] {
+            set_mode(hidden, 0o000);
+            measure_as_ordinary_user(&files, &space);
+            match files.known_excess(&me()) {
+                Some(QuotaError::Unreadable { folder, .. }) => {
+                    assert_eq!(files.shown(&space, &folder), shown)
+                }
+                other => panic!("{shown}: {other:?}"),
+            }
+            let written = room(&files, 1).map(drop);
+            assert!(
+                matches!(written, Err(FilesError::Quota(QuotaError::Unreadable { .. }))),
+                "{shown}: {written:?}"
+            );
+            set_mode(hidden, 0o755);
+            measure_as_ordinary_user(&files, &space);
+            let known = files.known_excess(&me());
+            assert!(
+                matches!(known, Some(QuotaError::Bytes { .. })),
+                "{shown}: {known:?}"
+            );
+        }
+    }
+
     /// As if walking the source of a copy had outlasted the measurement.
     #[test]
     fn what_takes_long_measures_just_before_it_asks() {
@@ -395,11 +480,11 @@ mod tests {
         let slow = usage.begin_look(&space);
         std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
         files.home_changed(&me());
-        usage.put_in(&space, early, Amount::default());
+        usage.put_in(&space, early, Amount::default(), None);
         let asked = room(&files, 1).map(drop);
         assert!(matches!(asked, Err(FilesError::Unmeasured(_))), "{asked:?}");
         files.measure(&space).unwrap();
-        usage.put_in(&space, slow, Amount::default());
+        usage.put_in(&space, slow, Amount::default(), None);
         let asked = room(&files, 1).map(drop);
         assert!(matches!(asked, Err(FilesError::Quota(_))), "{asked:?}");
     }

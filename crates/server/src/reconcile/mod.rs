@@ -121,7 +121,7 @@ impl Sharing {
         for input in inputs {
             if let Input::StorageHeld { user, hold } = input {
                 match hold {
-                    Some(hold) => self.held.insert(user.clone(), *hold),
+                    Some(hold) => self.held.insert(user.clone(), hold.clone()),
                     None => self.held.remove(user),
                 };
             }
@@ -135,7 +135,7 @@ impl Sharing {
         }
         scheduler.set_group_quotas(group_quotas(&self.users.all()));
         for (user, hold) in &self.held {
-            scheduler.hold_for_storage(user, Some(*hold));
+            scheduler.hold_for_storage(user, Some(hold.clone()));
         }
         scheduler
     }

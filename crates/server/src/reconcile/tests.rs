@@ -304,9 +304,9 @@ async fn a_job_above_the_storage_quota_is_stopped_on_a_full_disk_and_the_next_st
     stage.wait_until_it_runs(&job).await;
     stage.refused.store(usize::MAX, Ordering::SeqCst);
     let excess = StorageExcess::Bytes { used: 11, limit: 10 };
-    let hold = StorageHold::Over(excess);
+    let hold = StorageHold::Over(excess.clone());
     // The store's refusal is the caller's concern; the scheduler that replaces this one knows of the hold anyway.
-    let _ = stage.jobs.hold_for_storage(&job.user, Some(hold)).await;
+    let _ = stage.jobs.hold_for_storage(&job.user, Some(hold.clone())).await;
     stage.jobs.storage_exceeded(&job.id, excess).await.unwrap();
     stage.wait_until_nothing_runs().await;
 

@@ -27,6 +27,11 @@ fn give_to_nobody(path: &Path) {
 
 /// A server that runs as `nobody`; `None`, with a message, if the test is not root and cannot choose.
 pub fn site(env: &TestEnvironment) -> Option<Site<'_>> {
+    site_of(env, "")
+}
+
+/// The same with further lines about `ada`.
+fn site_of<'a>(env: &'a TestEnvironment, of_ada: &str) -> Option<Site<'a>> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can start a server as another user");
         return None;
@@ -39,7 +44,7 @@ pub fn site(env: &TestEnvironment) -> Option<Site<'_>> {
     let password = server.join("ada");
     fs::write(&password, "").expect("a file in the test's own folder");
     give_to_nobody(&password);
-    Some(Site::with(env, &[("ada", "")], "", AS_NOBODY))
+    Some(Site::with(env, &[("ada", of_ada)], "", AS_NOBODY))
 }
 
 /// Where the files of [`site_with`] are.
@@ -178,6 +183,40 @@ fn a_job_of_a_server_that_is_not_root_works_on_its_users_files() {
         &["cp", arg(&data.join("in")), "/pfs/cloud/home/ada/links/x"],
     )
     .refused(1);
+}
+
+#[test]
+fn a_job_that_hides_files_in_an_unreadable_folder_is_stopped_and_the_folder_is_named() {
+    let env = TestEnvironment::new();
+    let Some(site) = site_of(&env, "  quota: {storage: 4Mi}\n") else {
+        return;
+    };
+    let hide = "cd /pfs/cloud/home/ada && mkdir hidden && head -c 6000000 /dev/zero > hidden/much\n\
+                chmod 000 hidden && exec sleep 600\n";
+    let package = env.package("job").file("train.sh", hide);
+    let submit = |name: &'static str, entry: &'static str| {
+        let words = ["submit", "-jobname", name, "-pservers", "0", "-cpu", "2"];
+        let more = ["-memory", "32Mi", "-entry", entry, package.arg()];
+        site.run("ada", &[&words[..], &more].concat())
+    };
+    submit("hider", "sh train.sh").ok();
+    // The first job holds both cores.
+    submit("next", "true").ok();
+    assert_eq!(site.run("ada", &["wait", "hider"]).code, Some(1));
+    let unknown =
+        "cannot be compared with the storage quota: the server may not read `/pfs/cloud/home/ada/hidden`";
+    site.run("ada", &["why", "hider"])
+        .ok()
+        .prints(&format!("stopped because its owner's files {unknown}"));
+    site.run("ada", &["why", "next"]).ok().prints(&format!(
+        "your files {unknown}; no job starts until it is readable or removed"
+    ));
+    submit("refused", "true")
+        .refused(1)
+        .says("the server may not read `hidden` in the home of ada")
+        .says("paddlectl rm -r");
+    site.run("ada", &["rm", "-r", "/pfs/cloud/home/ada/hidden"]).ok();
+    site.run("ada", &["wait", "next"]).ok();
 }
 
 #[test]

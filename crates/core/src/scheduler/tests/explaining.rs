@@ -117,10 +117,10 @@ fn no_job_of_a_user_above_the_storage_quota_starts_and_the_reason_says_so() {
         limit: 10 << 20,
     });
     scheduler.run([job(1, 8)], 0);
-    scheduler.hold_for_storage(&user("me"), Some(over));
+    scheduler.hold_for_storage(&user("me"), Some(over.clone()));
     let started = scheduler.run([job(2, 1), job(3, 1), job(4, 1).by("eve")], 0);
     assert_eq!(started, [id(4)]);
-    assert_eq!(scheduler.reason(2, 0), Reason::Storage(over));
+    assert_eq!(scheduler.reason(2, 0), Reason::Storage(over.clone()));
     assert_eq!(scheduler.reason(3, 0), Reason::Storage(over));
     let why = scheduler.explain(&id(3), at(0)).unwrap();
     assert_eq!((why.estimate, why.change), (None, None));

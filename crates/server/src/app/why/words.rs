@@ -6,7 +6,7 @@ use paddlecloud_core::conductor::Recovery;
 use paddlecloud_core::duration;
 use paddlecloud_core::job::{Phase, runs_alone};
 use paddlecloud_core::quantity::counted;
-use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, StorageHold, Why};
+use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, StorageExcess, StorageHold, Why};
 
 use super::{Mention, Owner};
 
@@ -108,12 +108,15 @@ fn reason(reason: &Reason<Mention>, owner: Owner) -> String {
             limit.kind.number(limit.used),
             limit.kind.number(limit.asked)
         ),
-        Reason::Storage(StorageHold::Over(excess)) => format!(
-            "{} files exceed the storage quota: {excess}; no job starts until enough is removed",
-            whose(owner)
-        ),
+        Reason::Storage(StorageHold::Over(excess)) => {
+            let end = match excess {
+                StorageExcess::Unreadable { .. } => "it is readable or removed",
+                StorageExcess::Bytes { .. } | StorageExcess::Files { .. } => "enough is removed",
+            };
+            format!("{} files {excess}; no job starts until {end}", whose(owner))
+        }
         Reason::Storage(StorageHold::Unmeasured) => format!(
-            "waits until {} files are compared with the storage quota: the server has just started",
+            "waits until {} files are compared with the storage quota",
             whose(owner)
         ),
         Reason::BehindOwn(job) => format!(
@@ -265,7 +268,7 @@ mod tests {
 
     use paddlecloud_core::job::{Job, Outcome};
     use paddlecloud_core::quantity::{Bytes, Cpu};
-    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage, StorageExcess};
+    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage};
     use paddlecloud_core::testing::samples;
 
     use super::*;
@@ -344,6 +347,9 @@ mod tests {
                 used: 1201,
                 limit: 1000,
             })),
+            Reason::Storage(StorageHold::Over(StorageExcess::Unreadable {
+                folder: "/pfs/dc/home/ann/closed".into(),
+            })),
             Reason::Storage(StorageHold::Unmeasured),
             Reason::NeedsEverything {
                 excess: excess(),
@@ -378,7 +384,8 @@ mod tests {
         behind your job `big (ID)`, which waits for a quota
         your files exceed the storage quota: 209 MiB of 10 MiB in use; no job starts until enough is removed
         your files exceed the storage quota: 1201 of 1000 files in use; no job starts until enough is removed
-        waits until your files are compared with the storage quota: the server has just started
+        your files cannot be compared with the storage quota: the server may not read `/pfs/dc/home/ann/closed`; no job starts until it is readable or removed
+        waits until your files are compared with the storage quota
         waits until nothing else runs: 5 cores requested, 2 in total: it runs alone, other jobs wait; running now: another user's job
         waits for room on single machines: 3 trainers requested, 2 would fit now; held by `big (ID)`
         waits for room on single machines: none has enough for its 1 worker; held by `big (ID)`

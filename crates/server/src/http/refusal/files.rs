@@ -3,6 +3,7 @@
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::pack::PackError;
+use paddlecloud_pfs::quota::QuotaError;
 use paddlecloud_pfs::{AccessError, RootError};
 
 use super::{FREE_SPACE, disk_is_full};
@@ -24,6 +25,9 @@ impl From<FilesError> for ErrorBody {
         let body = ErrorBody::new(name, error.to_string());
         match (error, name) {
             (_, ErrorName::StorageFull) => body.with_hint(FREE_SPACE),
+            (FilesError::Quota(QuotaError::Unreadable { .. }), _) => {
+                body.with_hint("make the folder readable in a job that runs, or remove it with `paddlectl rm -r`")
+            }
             (_, ErrorName::QuotaExceeded) => body.with_hint(
                 "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
             ),
