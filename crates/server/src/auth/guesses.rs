@@ -2,7 +2,8 @@
 //!
 //! Guesses at one user from many addresses are counted too; then one attempt every few seconds is allowed, and the addresses take
 //! turns: each has one place in a line, so that the one that asks most often is not the only one that is served. An address from
-//! which the user has logged in before is exempt, so that others cannot lock the user out.
+//! which the user has logged in before is exempt, and there guesses at other users do not delay this one. Only guesses at this
+//! user from that same address do: who sits there cannot be told apart.
 //!
 //! The tables are bounded: a flood of names and addresses evicts the oldest entries. This module never sees passwords.
 
@@ -93,8 +94,11 @@ pub(super) struct Guesses {
 impl Guesses {
     /// How long the next attempt has to wait; `None` if it may proceed.
     pub fn wait(&self, origin: Origin, user: &str, now: Instant) -> Option<Duration> {
+        let is_known = self.is_known(origin, user);
         let counts = self.counts();
-        let waits = keys(origin, user).into_iter().filter_map(|key| {
+        let keys = keys(origin, user).into_iter();
+        let concerns = |key: &Key| !(is_known && matches!(key, Key::AllUsersAt(_)));
+        let waits = keys.filter(concerns).filter_map(|key| {
             let count = counts.get(&key)?;
             let until = count.latest + key.pause(count.wrong);
             until.checked_duration_since(now).filter(|wait| !wait.is_zero())
@@ -107,7 +111,7 @@ impl Guesses {
             count.wrong >= FREE_FROM_ANYWHERE && now.duration_since(count.latest) <= FORGIVEN
         });
         match guessed {
-            Some(count) if wait.is_none() && !self.is_known(origin, user) => {
+            Some(count) if wait.is_none() && !is_known => {
                 self.wait_for_turn((origin, user_digest), count.latest, now)
             }
             _ => wait,
@@ -259,9 +263,38 @@ mod tests {
         assert!(guesses.wait(here, "bob", now).is_some());
         guesses.right(here, "bob", now);
         assert!(
-            guesses.wait(here, "bob", now).is_some(),
+            guesses.wait(here, "eve", now).is_some(),
             "one right password opens no other account"
         );
+    }
+
+    /// As when a job guesses from the address of its machine, where others log in too.
+    #[test]
+    fn guesses_at_others_do_not_keep_a_user_out_at_a_known_address_and_those_at_the_user_stay_slow() {
+        let (guesses, here, start) = (Guesses::default(), origin("127.0.0.1"), Instant::now());
+        guesses.right(here, "ada", start);
+        let (mut at_ada, mut logins) = (0, 0);
+        for second in 0..600 {
+            let now = start + Duration::from_secs(second);
+            for user in 0..100 {
+                let user = user.to_string();
+                if guesses.wait(here, &user, now).is_none() {
+                    guesses.wrong(here, &user, now);
+                }
+            }
+            if guesses.wait(here, "ada", now).is_none() {
+                logins += 1;
+            }
+        }
+        assert_eq!(logins, 600, "ada is not the one who is guessed at");
+        for second in 600..1200 {
+            let now = start + Duration::from_secs(second);
+            if guesses.wait(here, "ada", now).is_none() {
+                at_ada += 1;
+                guesses.wrong(here, "ada", now);
+            }
+        }
+        assert!(at_ada <= FREE + 16, "{at_ada} guesses in ten minutes");
     }
 
     #[test]
