@@ -83,7 +83,9 @@ fn in_full(image: &str) -> String {
 
 fn pattern_in_full(pattern: &str) -> String {
     let first = pattern.split('/').next().unwrap_or(pattern);
-    let is_any_registry = pattern.starts_with("**") || (pattern.contains('/') && first.contains('*'));
+    // Without a dot or a port, the first part is an organisation of Docker Hub, `*` in it or not.
+    let names_registries = pattern.contains('/') && first.contains('*') && is_registry(first);
+    let is_any_registry = pattern.starts_with("**") || names_registries;
     match is_any_registry {
         true => pattern.to_owned(),
         false => in_full(pattern),
@@ -154,6 +156,10 @@ mod tests {
             ("docker.io/library/python:3.13", "python:3.13"),
             ("docker.io/team/*", "index.docker.io/team/app"),
             ("team/*", "team/app"),
+            ("team*/app", "team2/app"),
+            ("*/app", "team/app"),
+            ("*.example.org/app", "eu.example.org/app"),
+            ("*:5000/app", "eu.example.org:5000/app"),
         ] {
             assert!(allowed(&[pattern], image), "{pattern} {image}");
         }
@@ -163,6 +169,9 @@ mod tests {
             ("team/*", "evil.net/team/app"),
             ("team/**", "team.evil.net/app"),
             ("localhost/*", "localhost.evil.net/app"),
+            ("team*/app", "team.evil.net/app"),
+            ("*/app", "evil.net/app"),
+            ("python**", "python.evil.net/app"),
         ] {
             assert!(!allowed(&[pattern], image), "{pattern} {image}");
         }
