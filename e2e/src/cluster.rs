@@ -144,9 +144,15 @@ impl Cluster {
     pub fn refusal(kubeconfig: &Path, object: &Value) -> Option<String> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         fs::write(file.path(), object.to_string()).expect("a file of our own");
+        let file = file.path().to_str().expect("a plain name");
+        Cluster::refused_words(kubeconfig, &["create", "--dry-run=server", "-f", file])
+    }
+
+    /// What `kubectl` says when the API server refuses a request, or nothing if it answers it.
+    #[track_caller]
+    pub fn refused_words(kubeconfig: &Path, words: &[&str]) -> Option<String> {
         let output = Command::new("kubectl")
-            .args(["create", "--dry-run=server", "-f"])
-            .arg(file.path())
+            .args(words)
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .output()

@@ -285,6 +285,21 @@ impl Account {
         });
     }
 
+    /// Admission never sees these: only roles keep them from the account.
+    #[track_caller]
+    fn may_not_read_secrets(&self, namespace: &str) {
+        for (words, verb) in [
+            (&["get", "secrets", "-n", namespace][..], "list"),
+            (&["get", "secret", "stolen", "-n", namespace], "get"),
+            (&["get", "secrets", "--all-namespaces"], "list"),
+            (&["get", "secrets", "-n", namespace, "--watch-only"], "watch"),
+        ] {
+            let said = Cluster::refused_words(&self.kubeconfig, words).unwrap_or_default();
+            let expected = format!("cannot {verb} resource \"secrets\"");
+            assert!(said.contains(&expected), "{words:?}: {said:?}");
+        }
+    }
+
     fn binding(&self, namespace: &str, role: &str, subject: Value) -> Value {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -375,6 +390,7 @@ fn an_upgraded_server_gets_its_rights_and_its_account_no_others() {
     account.may_not_create(&account.binding(own, &users, other), to_itself);
     account.may_not_create(&account.binding(own, "cluster-admin", account.own()), "forbidden");
     account.may_not_create(&secret(system, "Opaque"), "cannot create resource \"secrets\"");
+    account.may_not_read_secrets(system);
     let token = "kubernetes.io/service-account-token";
     account.may_not_create(&secret(own, token), "creates only Secrets of runs");
     let labels = json!({"cloud.paddlepaddle.org/server": "another"});
