@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use paddlecloud_server::refusals::Limit;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -150,6 +151,7 @@ async fn wait_until_counted(refusals: &paddlecloud_server::refusals::Refusals, l
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    panic!("{limit:?} was not counted within a minute");
 }
 
 #[tokio::test]
@@ -164,13 +166,29 @@ async fn a_head_has_at_most_32_kib() {
     stage.finish().await;
 }
 
+/// The file descriptors of this process and its server, of which an address gets an eighth, at most.
+const DESCRIPTORS: u64 = 8192;
+/// More than the share of an address.
+const FLOOD: usize = 2500;
+
+/// Every server raises its limit to the maximum, so that is what is lowered.
+fn limit_descriptors() {
+    let most = getrlimit(Resource::Nofile).maximum;
+    let most = Some(most.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS)));
+    let limit = Rlimit {
+        current: most,
+        maximum: most,
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
 /// Opens connections without a login from this machine's address, and opens those again that are closed. Bounded like the files
 /// of a process.
 async fn flood(address: String) {
     let mut held = std::collections::VecDeque::new();
     loop {
         held.extend(TcpStream::connect(&address).await);
-        if held.len() > 2500 {
+        if held.len() > FLOOD {
             held.pop_front();
         }
     }
@@ -178,9 +196,12 @@ async fn flood(address: String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_without_a_login_keeps_out_nobody_at_its_address() {
+    limit_descriptors();
     let stage = Stage::new().await;
     let flooding = tokio::spawn(flood(stage.address.clone()));
-    wait_until_counted(&stage.app.metrics.refusals, Limit::Connections).await;
+    let refusals = &stage.app.metrics.refusals;
+    wait_until_counted(refusals, Limit::Connections).await;
+    let before = refusals.of(Limit::Connections);
     let login = Request::new("POST", "/api-token-auth").json(json!({"username": "me", "password": "secret"}));
     for round in 0..40 {
         let reply = login.send(&stage.address).await;
@@ -189,6 +210,10 @@ async fn a_flood_without_a_login_keeps_out_nobody_at_its_address() {
         let as_me = Request::new("GET", "/api/v1/whoami").header("authorization", &token);
         assert_eq!(as_me.send(&stage.address).await.status, 200, "token {round}");
     }
+    assert!(
+        refusals.of(Limit::Connections) > before,
+        "the flood went on all the time"
+    );
     flooding.abort();
     stage.finish().await;
 }
