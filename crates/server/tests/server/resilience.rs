@@ -1,6 +1,7 @@
 //! What users, disks and operators do to a server, which must survive it.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use paddlecloud_core::job::Phase;
 use paddlecloud_server::start::{Server, StartError};
@@ -52,6 +53,55 @@ async fn a_server_whose_disk_is_gone_is_not_ready() {
     std::fs::rename(&away, &storage).unwrap();
     wait_until_status(&stage, 200).await;
     stage.finish().await;
+}
+
+/// The size of a page, and of what the log of writes has before each.
+const PAGE: usize = 4096;
+const BEFORE_PAGE: usize = 24;
+
+/// Overwrites all pages but the first, also those in SQLite's log of writes.
+fn overwrite_pages(data: &Path) {
+    let database = data.join("server.db");
+    let mut pages = std::fs::read(&database).unwrap();
+    pages[PAGE..].fill(0xff);
+    std::fs::write(database, pages).unwrap();
+    let log = data.join("server.db-wal");
+    let mut written = std::fs::read(&log).unwrap_or_default();
+    for frame in written
+        .get_mut(32..)
+        .unwrap_or_default()
+        .chunks_exact_mut(BEFORE_PAGE + PAGE)
+    {
+        if frame[..4] != 1_u32.to_be_bytes() {
+            frame[BEFORE_PAGE..].fill(0xff);
+        }
+    }
+    // Without truncating it: the server has mapped its index.
+    let log = std::fs::OpenOptions::new().write(true).open(log);
+    log.map_or(Ok(()), |mut log| std::io::Write::write_all(&mut log, &written))
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_server_whose_database_is_damaged_is_not_ready() {
+    let stage = Stage::new().await;
+    wait_until_blocker_runs(&stage).await;
+    wait_until_status(&stage, 200).await;
+    stage.end_jobs().await;
+    overwrite_pages(&stage.folder.path().join("data"));
+    // The damage is known once a request has met it.
+    let noticed = async {
+        while stage.get("/readyz").await.status != 503 {
+            drop(stage.get("/api/v1/admin/audit").await);
+            drop(stage.get("/api/v1/tokens").await);
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let noticed = tokio::time::timeout(std::time::Duration::from_secs(60), noticed).await;
+    noticed.expect("the damage is noticed");
+    let text = stage.get("/readyz").await.text();
+    assert!(text.contains("the server's database is damaged"), "{text}");
+    stage.pause().await;
 }
 
 async fn wait_until_status(stage: &Stage, status: u16) {

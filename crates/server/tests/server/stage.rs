@@ -133,8 +133,14 @@ impl Stage {
         self.folder
     }
 
-    /// Ends every job, then the server. Those that wait go first, or they would run.
+    /// Ends every job, then the server.
     pub async fn finish(self) -> tempfile::TempDir {
+        self.end_jobs().await;
+        self.pause().await
+    }
+
+    /// Ends every job. Those that wait go first, or they would run.
+    pub async fn end_jobs(&self) {
         let mut jobs = self.app.jobs.active();
         jobs.sort_by_key(|job| job.spec.name.as_str() == BLOCKER);
         for job in jobs {
@@ -145,7 +151,6 @@ impl Stage {
                 .unwrap();
             self.app.jobs.wait_final(&job.id).await;
         }
-        self.pause().await
     }
 }
 

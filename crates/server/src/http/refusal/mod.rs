@@ -148,10 +148,10 @@ pub(super) fn internal() -> ErrorBody {
     ErrorBody::new(ErrorName::Internal, "internal server error").with_hint("see the server's log")
 }
 
-/// A failure of the store; the log gets the details.
 /// What to do about a damaged database.
 const DAMAGED: &str = "ask an administrator: the server's log names the file and how to recover";
 
+/// A failure of the store; the log gets the details.
 pub(super) fn store_failed(error: StoreError) -> ErrorBody {
     let chain = chain_of(&error);
     if store::is_full(&error) {
