@@ -91,6 +91,8 @@ def neighbours():
 
 
 def heads():
+    """Just below the limit of 32 KiB, and never ended: a longer one is refused at once."""
+
     def make(number):
         one = connect(2 + number % 3)
         one.sendall(head("GET", "/healthz"))
