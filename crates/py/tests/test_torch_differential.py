@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler, swa_utils  # noqa: E402
 from torch_behaviour import METHODS, PROGRAMS, SCHEDULER_METHODS  # noqa: E402
 from torch_page import page  # noqa: E402
 from torch_programs import distributed, plain  # noqa: E402
-from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, Refused, Works, wrapped  # noqa: E402
+from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, NoEffect, Refused, Works, wrapped  # noqa: E402
 
 TOLERANCE = 1e-6
 # A value counts only if it changes the result of the plain program at least so far.
@@ -84,10 +84,14 @@ def test_every_clipping_function_and_argument_has_a_row():
 
 def test_every_method_and_argument_of_optimizers_has_a_row():
     found = methods()
-    known = ("step", "zero_grad", "add_param_group", "load_state_dict")
-    taken = {f"{name}({argument})" for name in known for argument in arguments(found[name])}
-    for name in OPTIMIZERS:
-        taken |= {f"step({argument})" for argument in arguments(getattr(torch.optim, name).step)}
+    # The optimizers differ in what they take.
+    taken = {
+        f"{method}({argument})"
+        for name in OPTIMIZERS
+        for method, made in inspect.getmembers(getattr(torch.optim, name), inspect.isfunction)
+        if not method.startswith("_")
+        for argument in arguments(made)
+    }
     assert (found.keys() | taken) - METHODS.keys() == set()
     assert {name for name in METHODS.keys() - found.keys() - taken if not METHODS[name].only} == set()
 
@@ -159,6 +163,14 @@ def test_two_trainers_and_two_servers_have_the_result_of_one_process(row):
     assert np.isfinite(expected).all()
     for found in distributed(row.program, trainers=2, servers=2):
         assert difference(expected, found) <= TOLERANCE
+
+
+@pytest.mark.parametrize("row", [row for row in rows(NoEffect) if row.values[0].program is not None])
+def test_a_value_without_effect_in_pytorch_has_none(row):
+    expected = plain(row.program)
+    assert difference(expected, plain(row.otherwise)) <= TOLERANCE
+    (found,) = distributed(row.program)
+    assert difference(expected, found) <= TOLERANCE
 
 
 @pytest.mark.parametrize("row", rows(Refused))

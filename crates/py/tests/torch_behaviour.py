@@ -20,6 +20,7 @@ from torch_rows import (
     Works,
     make,
     one_cycle,
+    prints,
     schedule,
     scheduled,
     using,
@@ -97,15 +98,34 @@ def post_hook(run: Run) -> None:
 
 def state_hook(method: str) -> Program:
     """A hook that changes the rate in the saved or loaded state."""
+    return PLAIN.but(begin=lambda run: getattr(run.optimizer, method)(setting_rate), before=save_and_load)
 
-    def begin(run: Run) -> None:
-        def hook(optimizer: Any, *state: Any) -> None:
-            for group in state[0]["param_groups"] if state else optimizer.param_groups:
-                group["lr"] = 0.001
 
-        getattr(run.optimizer, method)(hook)
+def setting_rate(optimizer: Any, *state: Any) -> None:
+    for group in state[0]["param_groups"] if state else optimizer.param_groups:
+        group["lr"] = 0.001
 
-    return PLAIN.but(begin=begin, before=save_and_load)
+
+def raising_rate(optimizer: Any, *state: Any) -> None:
+    for group in state[0]["param_groups"] if state else optimizer.param_groups:
+        group["lr"] *= 10
+
+
+def state_hooks(method: str) -> dict[str, Row]:
+    """The method and its arguments. Of two hooks, the second one acts first with `prepend`."""
+
+    def two(prepend: bool) -> Program:
+        def begin(run: Run) -> None:
+            getattr(run.optimizer, method)(setting_rate)
+            getattr(run.optimizer, method)(raising_rate, prepend=prepend)
+
+        return PLAIN.but(begin=begin, before=save_and_load)
+
+    return {
+        method: Works(state_hook(method), PLAIN, TORCH_2),
+        f"{method}(hook)": Elsewhere(method, TORCH_2),
+        f"{method}(prepend)": Works(two(True), two(False), TORCH_2),
+    }
 
 
 METHODS: dict[str, Row] = {
@@ -125,13 +145,16 @@ METHODS: dict[str, Row] = {
     "load_state_dict": reloading("SGD"),
     "load_state_dict(state_dict)": Elsewhere("load_state_dict"),
     "register_step_pre_hook": Works(PLAIN.but(begin=pre_hook), PLAIN, TORCH_2),
+    "register_step_pre_hook(hook)": Elsewhere("register_step_pre_hook", TORCH_2),
     "register_step_post_hook": Works(PLAIN.but(begin=post_hook), PLAIN, TORCH_2),
-    "register_state_dict_pre_hook": Works(state_hook("register_state_dict_pre_hook"), PLAIN, TORCH_2),
-    "register_state_dict_post_hook": Works(state_hook("register_state_dict_post_hook"), PLAIN, TORCH_2),
-    "register_load_state_dict_pre_hook": Works(state_hook("register_load_state_dict_pre_hook"), PLAIN, TORCH_2),
-    "register_load_state_dict_post_hook": Works(state_hook("register_load_state_dict_post_hook"), PLAIN, TORCH_2),
+    "register_step_post_hook(hook)": Elsewhere("register_step_post_hook", TORCH_2),
+    **state_hooks("register_state_dict_pre_hook"),
+    **state_hooks("register_state_dict_post_hook"),
+    **state_hooks("register_load_state_dict_pre_hook"),
+    **state_hooks("register_load_state_dict_post_hook"),
     "share_memory": Refused(ON_SERVERS, lambda: wrapped("Adagrad").share_memory()),
     "profile_hook_step": NoEffect("it is called by PyTorch", TORCH_2),
+    "profile_hook_step(func)": NoEffect("it is called by PyTorch", TORCH_2),
     "OptimizerPreHook": NoEffect("a type", TORCH_2),
     "OptimizerPostHook": NoEffect("a type", TORCH_2),
 }
@@ -173,7 +196,15 @@ def in_cooldown(run: Run) -> None:
         group["momentum"] = 0.5 if run.scheduler.in_cooldown else 0.9
 
 
+def print_rate(run: Run) -> None:
+    run.scheduler.step()
+    run.scheduler.print_lr(True, 0, 0.5, run.number)
+
+
 GAMMA = {"gamma": 0.9}
+PRINTS = prints(
+    scheduled(schedule("ExponentialLR", gamma=0.9), schedule=print_rate), scheduled(schedule("ExponentialLR", gamma=0.9))
+)
 CALLED = "PyTorch calls it"
 # Of all schedulers; an argument counts for those that have it.
 SCHEDULER_METHODS: dict[str, Row] = {
@@ -187,10 +218,8 @@ SCHEDULER_METHODS: dict[str, Row] = {
         scheduled(one_cycle()).but(schedule=going_back), scheduled(one_cycle())
     ),
     "load_state_dict(state_dict)": Elsewhere("load_state_dict"),
-    **{
-        name: NoEffect("it prints", TORCH_1)
-        for name in ("print_lr", "print_lr(is_verbose)", "print_lr(group)", "print_lr(lr)", "print_lr(epoch)")
-    },
+    "print_lr": PRINTS,
+    **{f"print_lr({argument})": PRINTS for argument in ("is_verbose", "group", "lr", "epoch")},
     "in_cooldown": Works(
         scheduled(schedule("ReduceLROnPlateau", patience=2, cooldown=4)).but(schedule=in_cooldown),
         scheduled(schedule("ReduceLROnPlateau", patience=2, cooldown=4)).but(

@@ -37,10 +37,12 @@ class Refused:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """It does not change a result of PyTorch either."""
+    """It does not change a result of PyTorch either: a program that uses it, and one without it. Some have no value to give."""
 
     reason: str
     only: str = ""
+    program: Program | None = None
+    otherwise: Program | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,22 @@ def wrapped(name: str, **arguments: Any) -> Any:
     return DistributedOptimizer(getattr(torch.optim, name)(parameters, **arguments), ps.connect(stall=0))
 
 
-FASTER = NoEffect("how PyTorch computes its own update, not what")
-FASTER_2 = NoEffect(FASTER.reason, TORCH_2)
+FASTER = "how PyTorch computes its own update, not what"
+IS_TORCH_1 = torch.__version__.startswith("1.")
+
+
+def no_effect(name: str, reason: str, only: str = "", **arguments: Any) -> NoEffect:
+    """The optimizer with the arguments gives the numbers of the one without."""
+    return NoEffect(reason, only, using(name, **arguments), using(name))
+
+
+def faster(name: str) -> NoEffect:
+    return no_effect(name, FASTER, foreach=True)
+
+
+def fused(name: str) -> NoEffect:
+    # Of the older versions, only Adam has it, for graphics cards.
+    return no_effect(name, FASTER, "" if name == "Adam" else TORCH_2, fused=not IS_TORCH_1)
 
 
 def differentiable(name: str, only: str = "") -> Refused:
@@ -117,11 +133,11 @@ def of_adam(name: str) -> dict[str, Row]:
         "eps": value(name, eps=0.1),
         "weight_decay": value(name, weight_decay=0.5),
         "amsgrad": amsgrad(name),
-        "foreach": FASTER,
+        "foreach": faster(name),
         "maximize": value(name, maximize=True),
         "capturable": capturable(name),
         "differentiable": differentiable(name, TORCH_2 if name == "AdamW" else ""),
-        "fused": FASTER_2 if name == "AdamW" else FASTER,
+        "fused": fused(name),
     }
 
 
@@ -133,9 +149,9 @@ OPTIMIZERS: dict[str, dict[str, Row]] = {
         "weight_decay": value("SGD", weight_decay=0.1),
         "nesterov": value("SGD", nesterov=True, beside={"momentum": 0.9}),
         "maximize": value("SGD", maximize=True, beside={"lr": 0.001}),
-        "foreach": FASTER,
+        "foreach": faster("SGD"),
         "differentiable": differentiable("SGD"),
-        "fused": FASTER_2,
+        "fused": fused("SGD"),
     },
     "Adam": {
         **of_adam("Adam"),
@@ -150,10 +166,10 @@ OPTIMIZERS: dict[str, dict[str, Row]] = {
         "weight_decay": value("Adagrad", weight_decay=0.1),
         "initial_accumulator_value": value("Adagrad", initial_accumulator_value=0.5),
         "eps": value("Adagrad", eps=0.1),
-        "foreach": FASTER,
+        "foreach": faster("Adagrad"),
         "maximize": value("Adagrad", maximize=True),
         "differentiable": differentiable("Adagrad", TORCH_2),
-        "fused": FASTER_2,
+        "fused": fused("Adagrad"),
     },
     "RMSprop": {
         "lr": value("RMSprop", lr=0.002),
@@ -163,7 +179,7 @@ OPTIMIZERS: dict[str, dict[str, Row]] = {
         "momentum": value("RMSprop", momentum=0.5),
         "centered": value("RMSprop", centered=True),
         "capturable": capturable("RMSprop", TORCH_2),
-        "foreach": FASTER,
+        "foreach": faster("RMSprop"),
         "maximize": value("RMSprop", maximize=True),
         "differentiable": differentiable("RMSprop"),
     },
@@ -172,7 +188,7 @@ OPTIMIZERS: dict[str, dict[str, Row]] = {
         "rho": value("Adadelta", rho=0.7),
         "eps": value("Adadelta", eps=1e-3),
         "weight_decay": value("Adadelta", weight_decay=0.5),
-        "foreach": FASTER,
+        "foreach": faster("Adadelta"),
         "capturable": capturable("Adadelta", TORCH_2),
         "maximize": value("Adadelta", maximize=True, beside={"lr": 0.1, "eps": 1e-3}),
         "differentiable": differentiable("Adadelta", TORCH_2),
@@ -182,7 +198,7 @@ OPTIMIZERS: dict[str, dict[str, Row]] = {
         "betas": value("Adamax", betas=(0.8, 0.95)),
         "eps": value("Adamax", eps=0.1),
         "weight_decay": value("Adamax", weight_decay=0.5),
-        "foreach": FASTER,
+        "foreach": faster("Adamax"),
         "maximize": value("Adamax", maximize=True),
         "differentiable": differentiable("Adamax", TORCH_2),
         "capturable": capturable("Adamax", TORCH_2),
@@ -218,7 +234,12 @@ def rate(name: str, base: dict[str, Any], otherwise: dict[str, Any] | None = Non
     )
 
 
-PRINTS = NoEffect("it prints", TORCH_1)
+def prints(program: Program, otherwise: Program) -> NoEffect:
+    return NoEffect("it prints", TORCH_1, program, otherwise)
+
+
+def verbose(name: str, base: dict[str, Any]) -> NoEffect:
+    return prints(scheduled(schedule(name, **base, verbose=True)), scheduled(schedule(name, **base)))
 
 
 def resumed(name: str, base: dict[str, Any]) -> dict[str, Row]:
@@ -232,7 +253,7 @@ def resumed(name: str, base: dict[str, Any]) -> dict[str, Row]:
 
         return Program(optimizer, scheduler=schedule(name, **base, last_epoch=last_epoch))
 
-    return {"last_epoch": Works(program(4), program(-1)), "verbose": PRINTS}
+    return {"last_epoch": Works(program(4), program(-1)), "verbose": verbose(name, base)}
 
 
 def half(number: int) -> float:
@@ -285,11 +306,13 @@ def chain(optimizer: Any) -> Any:
     return lr_scheduler.ChainedScheduler([first, lr_scheduler.ExponentialLR(optimizer, gamma=0.9)])
 
 
-def sequence(milestone: int, last_epoch: int = -1) -> Callable[[Any], Any]:
+def sequence(milestone: int, last_epoch: int = -1, **arguments: Any) -> Callable[[Any], Any]:
     def build(optimizer: Any) -> Any:
         first = lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=4)
         second = lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
-        return lr_scheduler.SequentialLR(optimizer, schedulers=[first, second], milestones=[milestone], last_epoch=last_epoch)
+        return lr_scheduler.SequentialLR(
+            optimizer, schedulers=[first, second], milestones=[milestone], last_epoch=last_epoch, **arguments
+        )
 
     return build
 
@@ -353,7 +376,7 @@ SCHEDULERS: dict[str, dict[str, Row]] = {
         "schedulers": Works(scheduled(sequence(5)), scheduled(None)),
         "milestones": Works(scheduled(sequence(9)), scheduled(sequence(5))),
         "last_epoch": Works(scheduled(sequence(9, last_epoch=4)), scheduled(sequence(9))),
-        "verbose": PRINTS,
+        "verbose": prints(scheduled(sequence(9, verbose=True)), scheduled(sequence(9))),
     },
     "ReduceLROnPlateau": {
         "mode": plateau_row(mode="max"),
@@ -364,7 +387,7 @@ SCHEDULERS: dict[str, dict[str, Row]] = {
         "cooldown": plateau_row(cooldown=4),
         "min_lr": plateau_row(min_lr=0.04),
         "eps": plateau_row(eps=0.1),
-        "verbose": PRINTS,
+        "verbose": prints(plateau(verbose=True), plateau()),
     },
     "SWALR": {
         "swa_lr": rate("SWALR", {}, SWA, swa_lr=0.02),
@@ -422,9 +445,30 @@ def norm_rows(name: str, only: str = "") -> dict[str, Row]:
         "parameters": Works(first_only(name, **small), by_norm(name, **small), only),
         "max_norm": Works(by_norm(name, **small), using("SGD", momentum=0.9), only),
         "norm_type": Works(by_norm(name, **small, norm_type=1.0), by_norm(name, **small), only),
-        "error_if_nonfinite": NoEffect("it raises in the program itself"),
-        "foreach": FASTER_2,
+        "error_if_nonfinite": NoEffect(
+            "it raises in the program itself", only, by_norm(name, **small, error_if_nonfinite=True), by_norm(name, **small)
+        ),
+        "foreach": NoEffect(FASTER, TORCH_2, by_norm(name, **small, foreach=True), by_norm(name, **small)),
     }
+
+
+def total_norm(run: Run, **arguments: Any) -> Any:
+    return torch.nn.utils.get_total_norm([tensor.grad for tensor in run.parameters()], **arguments)
+
+
+def measured(**arguments: Any) -> NoEffect:
+    """A program that only asks for the norm."""
+    return NoEffect("it changes nothing", TORCH_2, clipped(lambda run: total_norm(run, **arguments)), using("SGD", momentum=0.9))
+
+
+def with_norm(first: int = 0, max_norm: float = 0.1, times: float = 1.0, **arguments: Any) -> Program:
+    """A program that clips its parameters from the first one on by a norm it has computed itself."""
+
+    def clip(run: Run) -> None:
+        norm = times * total_norm(run)
+        torch.nn.utils.clip_grads_with_norm_(run.parameters()[first:], max_norm, norm, **arguments)
+
+    return clipped(clip)
 
 
 CLIPPING: dict[str, dict[str, Row]] = {
@@ -433,12 +477,23 @@ CLIPPING: dict[str, dict[str, Row]] = {
     "clip_grad_value_": {
         "parameters": Works(first_only("clip_grad_value_", clip_value=0.1), by_norm("clip_grad_value_", clip_value=0.1)),
         "clip_value": Works(by_norm("clip_grad_value_", clip_value=0.1), using("SGD", momentum=0.9)),
-        "foreach": FASTER_2,
+        "foreach": NoEffect(
+            FASTER,
+            TORCH_2,
+            by_norm("clip_grad_value_", clip_value=0.1, foreach=True),
+            by_norm("clip_grad_value_", clip_value=0.1),
+        ),
     },
     "clip_grads_with_norm_": {
-        name: Elsewhere("`clip_grad_norm_` calls it", TORCH_2) for name in ("parameters", "max_norm", "total_norm", "foreach")
+        "parameters": Works(with_norm(first=2), with_norm(), TORCH_2),
+        "max_norm": Works(with_norm(max_norm=0.05), with_norm(), TORCH_2),
+        "total_norm": Works(with_norm(times=0.5), with_norm(), TORCH_2),
+        "foreach": NoEffect(FASTER, TORCH_2, with_norm(foreach=True), with_norm()),
     },
     "get_total_norm": {
-        name: NoEffect("it changes nothing", TORCH_2) for name in ("tensors", "norm_type", "error_if_nonfinite", "foreach")
+        "tensors": measured(),
+        "norm_type": measured(norm_type=1.0),
+        "error_if_nonfinite": measured(error_if_nonfinite=True),
+        "foreach": measured(foreach=True),
     },
 }
