@@ -12,6 +12,7 @@ from torch.optim import lr_scheduler, swa_utils  # noqa: E402
 from torch_behaviour import METHODS, PROGRAMS, SCHEDULER_METHODS  # noqa: E402
 from torch_page import page  # noqa: E402
 from torch_programs import distributed, plain  # noqa: E402
+from torch_refused import REFUSED  # noqa: E402
 from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, NoEffect, Refused, Works, wrapped  # noqa: E402
 
 TOLERANCE = 1e-6
@@ -108,7 +109,7 @@ def exists(kind, name, argument):
         return argument.partition("(")[0] in methods()
     if kind == "method of schedulers":
         return argument in methods_of_schedulers()
-    if kind == "program":
+    if kind in ("program", "refused program"):
         return True
     made = {"optimizer": optimizers, "scheduler": schedulers, "clipping": clippings}[kind]().get(name)
     return made is not None and argument in arguments(made)
@@ -121,6 +122,7 @@ TABLES = {
     "method": {"": METHODS},
     "method of schedulers": {"": SCHEDULER_METHODS},
     "program": {"": PROGRAMS},
+    "refused program": {"": REFUSED},
 }
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from torch_behaviour import METHODS, PROGRAMS, SCHEDULER_METHODS
+from torch_refused import REFUSED
 from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, Elsewhere, NoEffect, Refused, Row, Works
 
 HEAD = """# PyTorch with parameter servers
@@ -42,20 +43,6 @@ def section(title: str, rows: dict[str, Row]) -> list[str]:
     return [f"### {title}", "", *table(rows)]
 
 
-def refused_elsewhere() -> list[str]:
-    return [
-        "- parameters that are not float32, not on the CPU, or in a group twice",
-        "- weights that the program changes after the first step: `clamp_`, `.data`, `load_state_dict` of the model,",
-        "  `max_norm` of an embedding. Each step compares the values with those it fetched, which takes about 4 ms for 100 MB.",
-        "- values that a trainer sets between `DistributedOptimizer` and its first step, if they are not those of trainer 0",
-        "- momentum that becomes or stops being 0, and `centered` that changes, after `DistributedOptimizer`",
-        "- sparse gradients where PyTorch has none: with other optimizers than SGD and Adagrad, or with `weight_decay`",
-        "- a `GradScaler` that is enabled, an optimizer of the program's own class, one that is distributed already, a copy of one",
-        "- `optimizer.state`, which is on the parameter servers: use `state_dict()` and `load_state_dict()`",
-        "",
-    ]
-
-
 def page() -> str:
     lines = [HEAD, "## Optimizers", ""]
     for name, rows in OPTIMIZERS.items():
@@ -64,7 +51,7 @@ def page() -> str:
     lines += [f"{others} and every other optimizer: the parameter servers do not support them; use one of the above.", ""]
     lines += ["### Methods of all of them", "", *table(METHODS)]
     lines += ["## What programs do", "", "These work:", "", *(f"- {name}" for name in PROGRAMS), ""]
-    lines += ["Refused:", "", *refused_elsewhere()]
+    lines += ["Refused. Each step compares the weights with those it fetched:", "", *table(REFUSED)]
     lines += ["## Schedulers", "", "Made before or after `DistributedOptimizer`.", ""]
     for name, rows in SCHEDULERS.items():
         lines += section(name, rows)
