@@ -209,9 +209,32 @@ def freeze(layer, first, last):
     return freezing
 
 
-def clipped(run):
-    backward(run)
-    paddle.nn.utils.clip_grad_norm_(run.model.parameters(), 0.1)
+def clipped(base, name, *arguments, only_first=False, **more):
+    """A program that clips its gradients itself, or those of its first layer."""
+
+    def clip(run):
+        backward(run)
+        layer = run.model[0] if only_first else run.model
+        getattr(paddle.nn.utils, name)(layer.parameters(), *arguments, **more)
+
+    return base.but(backward=clip)
+
+
+def clipping_functions(base):
+    from paddle_table import Nothing, Works
+
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        program = clipped(base, name, 0.01)
+        yield name, Works(program, base)
+        yield f"{name}(parameters)", Works(clipped(base, name, 0.01, only_first=True), program)
+    norm = clipped(base, "clip_grad_norm_", 0.01)
+    yield "clip_grad_norm_(max_norm)", Works(clipped(base, "clip_grad_norm_", 0.1), norm)
+    yield "clip_grad_norm_(norm_type)", Works(clipped(base, "clip_grad_norm_", 0.01, norm_type=1.0), norm)
+    raises = clipped(base, "clip_grad_norm_", 0.01, error_if_nonfinite=True)
+    yield "clip_grad_norm_(error_if_nonfinite)", Nothing("it raises in the program itself", raises, norm)
+    yield "clip_grad_value_(clip_value)", Works(
+        clipped(base, "clip_grad_value_", 0.1), clipped(base, "clip_grad_value_", 0.01)
+    )
 
 
 def hooked(run):
@@ -267,7 +290,7 @@ def programs():
     yield "accumulated gradients", Works(adam.but(backward=several(3)), adam)
     yield "a layer frozen at first", Works(adam.but(backward=freeze(0, 0, 8)), adam)
     yield "a layer frozen later", Works(adam.but(backward=freeze(0, 8, 20)), adam)
-    yield "`clip_grad_norm_` of the program", Works(base.but(backward=clipped), base)
+    yield from clipping_functions(base)
     yield "hooks of parameters", Works(base.but(prepare=hooked), base)
     yield "a shared weight", Works(base.but(model=Shared), base.but(model=Shared, update=lambda run: None))
     batch = base.but(model=normalized, backward=seeded)

@@ -99,6 +99,9 @@ def names_of_parameters():
     for name in public(paddle.nn):
         if name.startswith("ClipGradBy"):
             found |= {name, *arguments(name, getattr(paddle.nn, name))}
+    for name in public(paddle.nn.utils):
+        if name.startswith("clip_"):
+            found |= {name, *arguments(name, getattr(paddle.nn.utils, name))}
     for name in paddle.regularizer.__all__:
         found |= {name, *arguments(name, getattr(paddle.regularizer, name))}
     return found
@@ -133,6 +136,27 @@ def test_it_has_no_effect_in_paddle_either(row):
 @pytest.mark.parametrize("kind", SAME_BITS)
 def test_the_same_arithmetic_gives_the_same_bits(kind):
     assert distributed(BASE[kind]).tobytes() == plain_result(BASE[kind]).tobytes()
+
+
+def of_several():
+    """What works, apart from what the process that averages cannot do. test_ps_paddle has the rest."""
+    names = ("BatchNorm1D and Dropout", ".zero_grad(set_to_none)")  # buffers of each trainer; gradients that are kept
+    return [param for param in of(Works) if not param.id.startswith(("Embedding(sparse=True)", *names))]
+
+
+def clips(program):
+    return any(settings.get("grad_clip") for settings in (program.arguments, *(program.groups or ())))
+
+
+@pytest.mark.parametrize("row", [param for param in of_several() if not clips(param.values[0].program)])
+def test_two_trainers_and_two_servers_have_the_result_of_one_process(row):
+    assert np.abs(together(row.program, Team(2, 2)) - averaged(row.program)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("row", [param for param in of_several() if clips(param.values[0].program)])
+def test_clipping_of_the_mean_is_refused_with_several_trainers(row):
+    with pytest.raises(ValueError, match="needs the mean of the gradients of all 2 trainers"):
+        together(row.program, Team(2, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
