@@ -13,7 +13,8 @@ from torch_behaviour import METHODS, PROGRAMS, SCHEDULER_METHODS  # noqa: E402
 from torch_page import page  # noqa: E402
 from torch_programs import distributed, plain  # noqa: E402
 from torch_refused import REFUSED  # noqa: E402
-from torch_rows import CLIPPING, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS, NoEffect, Refused, Works, wrapped  # noqa: E402
+from torch_rows import CLIPPING, IS_TORCH_1, OPTIMIZERS, OTHER_OPTIMIZERS, SCHEDULERS  # noqa: E402
+from torch_rows import NoEffect, Refused, Works, wrapped  # noqa: E402
 
 TOLERANCE = 1e-6
 # A value counts only if it changes the result of the plain program at least so far.
@@ -198,7 +199,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from torch_programs import distributed, plain
 from torch_rows import OPTIMIZERS, Works
-for name in ("SGD", "Adagrad"):
+for name in sys.argv[2:]:
     for argument, row in OPTIMIZERS[name].items():
         if isinstance(row, Works):
             expected = plain(row.program)
@@ -207,8 +208,12 @@ for name in ("SGD", "Adagrad"):
 
 
 def test_rules_of_the_same_arithmetic_have_the_same_bits(run_python):
-    """PyTorch multiplies and adds with one rounding where the processor can; without that, these are the servers' own operations."""
-    said = run_python(EXACT, str(Path(__file__).resolve().parent), ATEN_CPU_CAPABILITY="default")
+    """PyTorch multiplies and adds with one rounding where the processor can; without that, these are the servers' own operations.
+
+    Not in Adagrad of PyTorch 2: its square roots are not rounded to the nearest number then.
+    """
+    names = ("SGD", "Adagrad") if IS_TORCH_1 else ("SGD",)
+    said = run_python(EXACT, str(Path(__file__).resolve().parent), *names, ATEN_CPU_CAPABILITY="default")
     lines = said.splitlines()
-    assert len(lines) == 12
+    assert len(lines) == sum(isinstance(row, Works) for name in names for row in OPTIMIZERS[name].values())
     assert [line for line in lines if not line.endswith("True")] == []

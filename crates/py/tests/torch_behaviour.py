@@ -226,7 +226,8 @@ SCHEDULER_METHODS: dict[str, Row] = {
             schedule=lambda run: run.scheduler.step(METRICS[run.number])
         ),
     ),
-    **{name: NoEffect(CALLED) for name in ("is_better", "is_better(a)", "is_better(best)", "scale_fn", "scale_fn(x)")},
+    **{name: NoEffect(CALLED, TORCH_1) for name in ("is_better", "is_better(a)", "is_better(best)")},
+    **{name: NoEffect(CALLED) for name in ("scale_fn", "scale_fn(x)")},
     **{name: NoEffect(CALLED, TORCH_2) for name in ("recursive_undo", "recursive_undo(sched)")},
 }
 

@@ -90,7 +90,8 @@ def wrapped(name: str, **arguments: Any) -> Any:
     from paddlecloud import ps
     from paddlecloud.ps.torch import DistributedOptimizer
 
-    parameters = [torch.nn.Parameter(torch.ones(2))]
+    # Muon takes matrices only.
+    parameters = [torch.nn.Parameter(torch.ones(2, 2))]
     arguments = {**USUAL.get(name, {}), **arguments}
     return DistributedOptimizer(getattr(torch.optim, name)(parameters, **arguments), ps.connect(stall=0))
 
@@ -242,7 +243,7 @@ def verbose(name: str, base: dict[str, Any]) -> NoEffect:
     return prints(scheduled(schedule(name, **base, verbose=True)), scheduled(schedule(name, **base)))
 
 
-def resumed(name: str, base: dict[str, Any]) -> dict[str, Row]:
+def resumed(name: str, base: dict[str, Any], **changes: Any) -> dict[str, Row]:
     """The arguments that all schedulers have."""
 
     def program(last_epoch: int) -> Program:
@@ -251,7 +252,7 @@ def resumed(name: str, base: dict[str, Any]) -> dict[str, Row]:
             group.update(base_momentum=0.8, max_momentum=0.95)
             return torch.optim.SGD([group], lr=0.05, momentum=0.9)
 
-        return Program(optimizer, scheduler=schedule(name, **base, last_epoch=last_epoch))
+        return Program(optimizer, scheduler=schedule(name, **base, last_epoch=last_epoch), **changes)
 
     return {"last_epoch": Works(program(4), program(-1)), "verbose": verbose(name, base)}
 
@@ -351,7 +352,8 @@ SCHEDULERS: dict[str, dict[str, Row]] = {
     },
     "ExponentialLR": {
         "gamma": rate("ExponentialLR", {}, {"gamma": 0.95}, gamma=0.8),
-        **resumed("ExponentialLR", {"gamma": 0.9}),
+        # PyTorch 2 reads it only if the program gives the epoch.
+        **resumed("ExponentialLR", {"gamma": 0.9}, schedule=lambda run: run.scheduler.step(run.scheduler.last_epoch + 1)),
     },
     "PolynomialLR": {
         "total_iters": rate("PolynomialLR", {}, total_iters=30),
