@@ -76,7 +76,7 @@ const BENCHES: &[Bench] = &[
 const SCRIPTS: &[(&str, &str, &str)] = &[
     (
         "pserver",
-        "the parameter server compared with PyTorch's RPC, Ray and bare sockets; memory, connections, `ctr`",
+        "the parameter server compared with PyTorch's RPC, Ray and bare sockets; checkpoints, memory, connections, `ctr`",
         "crates/py/bench/pserver.sh",
     ),
     (
