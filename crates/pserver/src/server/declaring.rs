@@ -28,11 +28,11 @@ impl Server {
             Ok(Tensor::Dense(Arc::new(dense)))
         })?;
         let Tensor::Dense(found) = &tensor else {
-            return Err(other(&spec.name, "a sparse table", "a dense tensor"));
+            return Err(self.differs(&tensor, "a sparse table", "a dense tensor"));
         };
         if found.shape != spec.shape {
             let [was, is] = [&found.shape, &spec.shape].map(|shape| format!("shape {shape:?}"));
-            return Err(other(&spec.name, was, is));
+            return Err(self.differs(&tensor, was, is));
         }
         if let Some(constants) = self.constants(&tensor, &found.optimizer(), &spec.optimizer)? {
             found.set_optimizer(constants);
@@ -52,9 +52,11 @@ impl Server {
             Ok(Tensor::Table(Arc::new(table)))
         })?;
         let Tensor::Table(found) = &tensor else {
-            return Err(other(&spec.name, "a dense tensor", "a sparse table"));
+            return Err(self.differs(&tensor, "a dense tensor", "a sparse table"));
         };
-        agree_on_rows(&found.spec, &spec)?;
+        if let Some([was, is]) = different_rows(&found.spec, &spec) {
+            return Err(self.differs(&tensor, was, is));
+        }
         if let Some(constants) = self.constants(&tensor, &found.optimizer(), &spec.optimizer)? {
             found.set_optimizer(constants);
         }
@@ -69,18 +71,38 @@ impl Server {
         found: &Optimizer,
         declared: &Optimizer,
     ) -> Result<Option<Optimizer>, Refused> {
-        let is_first = self.tensors_mut().undeclared.remove(&tensor.place().id);
-        if found == declared {
-            return Ok(None);
+        let id = tensor.place().id;
+        let is_same = found == declared;
+        let mut tensors = self.tensors_mut();
+        let may_change = tensors.undeclared.contains(&id) && declared.continues(found);
+        if !is_same && !may_change {
+            drop(tensors);
+            return Err(self.differs(tensor, found, declared));
         }
-        if !is_first || !declared.continues(found) {
-            return Err(other(tensor.name(), found, declared));
+        tensors.undeclared.remove(&id);
+        drop(tensors);
+        if is_same {
+            return Ok(None);
         }
         if self.config.index == 0 {
             let name = tensor.name();
             println!("`{name}` was trained with {found}; from here on, it is trained with {declared}");
         }
         Ok(Some(declared.clone()))
+    }
+
+    /// Refuses a declaration that does not agree with the tensor that exists: with another trainer's declaration, or with the
+    /// checkpoint of the run that this one continues.
+    fn differs(&self, tensor: &Tensor, was: impl Display, is: impl Display) -> Refused {
+        let name = tensor.name();
+        let message = match self.resumed_as(tensor) {
+            Some(checkpoint) => format!(
+                "`{name}` is declared as {is}, but {checkpoint}, which this run resumes, has it as {was}: resume with the \
+                 same model and the same kinds of optimizers"
+            ),
+            None => format!("`{name}` is declared as {was}; another declaration says {is}"),
+        };
+        refused(Code::Other, message)
     }
 
     /// Returns the tensor with that name; creates it if it does not exist.
@@ -122,22 +144,16 @@ impl Server {
     }
 }
 
-/// Decides whether a declaration agrees with the table that exists, apart from its optimizer.
-fn agree_on_rows(found: &TableSpec, declared: &TableSpec) -> Result<(), Refused> {
+/// What a declaration says otherwise than the table that exists, apart from its optimizer.
+fn different_rows(found: &TableSpec, declared: &TableSpec) -> Option<[String; 2]> {
     let both = [found, declared];
-    let [was, is] = if found.row != declared.row {
-        both.map(|spec| format!("rows of {}", spec.row))
+    if found.row != declared.row {
+        Some(both.map(|spec| format!("rows of {}", spec.row)))
     } else if (found.init, found.seed) != (declared.init, declared.seed) {
-        both.map(|spec| format!("rows from {:?} with seed {}", spec.init, spec.seed))
+        Some(both.map(|spec| format!("rows from {:?} with seed {}", spec.init, spec.seed)))
     } else if found.limits != declared.limits {
-        both.map(|spec| format!("{:?}", spec.limits))
+        Some(both.map(|spec| format!("{:?}", spec.limits)))
     } else {
-        return Ok(());
-    };
-    Err(other(&declared.name, was, is))
-}
-
-fn other(name: &str, was: impl Display, is: impl Display) -> Refused {
-    let message = format!("`{name}` is declared as {was}; another declaration says {is}");
-    refused(Code::Other, message)
+        None
+    }
 }

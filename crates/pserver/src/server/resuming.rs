@@ -66,6 +66,16 @@ impl Server {
         }
     }
 
+    /// The checkpoint of the other run that a tensor comes from, if this run has not declared it yet.
+    pub(super) fn resumed_as(&self, tensor: &Tensor) -> Option<String> {
+        if !self.tensors().undeclared.contains(&tensor.place().id) {
+            return None;
+        }
+        let state = self.state();
+        let folder = &state.session.as_ref()?.resume;
+        Some(format!("the checkpoint of step {} in `{folder}`", state.resumed?))
+    }
+
     /// Refuses the end of the first step of a run that continues another one, if the program does not know a tensor of it.
     pub(super) fn check_declared(&self, state: &State) -> Result<(), Refused> {
         let Some(step) = state.resumed else { return Ok(()) };

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use paddlecloud_pserver::client::{Client, ClientError};
-use paddlecloud_pserver::message::Limits;
+use paddlecloud_pserver::message::{Limits, TableSpec};
 use paddlecloud_pserver::optimizer::{Pace, Rule};
 use paddlecloud_pserver::schedule::Schedule;
 use paddlecloud_pserver::steps::Mode;
@@ -209,8 +209,32 @@ fn a_checkpoint_of_another_model_is_refused() {
         refused(4, &["w"]),
         format!("{at} `b`, which this program does not declare: it is of another model")
     );
-    let shape = refused(5, &["w", "b"]);
-    assert!(shape.contains("`w`"), "{shape}");
+    let folder = other.folder.path().display();
+    assert_eq!(
+        refused(5, &["w", "b"]),
+        format!(
+            "`w` is declared as shape [5], but the checkpoint of step 0 in `{folder}`, which this run resumes, has it as \
+             shape [4]: resume with the same model and the same kinds of optimizers"
+        )
+    );
+}
+
+#[test]
+fn rows_of_another_size_are_refused() {
+    let other = killed(1);
+    let job = continuing(&other, 1, 2);
+    let spec = TableSpec {
+        row: 8,
+        ..table("emb")
+    };
+    let folder = other.folder.path().display();
+    assert_eq!(
+        job.connect(0).create_table(spec).unwrap_err().to_string(),
+        format!(
+            "`emb` is declared as rows of 8, but the checkpoint of step 10 in `{folder}`, which this run resumes, has it as \
+             rows of 3: resume with the same model and the same kinds of optimizers"
+        )
+    );
 }
 
 /// A run that another system starts again under the same name has the same folder.
@@ -327,10 +351,27 @@ fn another_rule_is_refused() {
     let other = killed(1);
     let job = continuing(&other, 1, 2);
     let elements = 2 * 65_536 + 5;
-    let spec = dense("w", elements, Rule::Sgd);
-    let error = job.connect(0).create_dense(spec, &vec![0.0; elements as usize]);
+    let declare = |trainer, rule| {
+        let spec = dense("w", elements, rule);
+        job.connect(trainer)
+            .create_dense(spec, &vec![0.0; elements as usize])
+    };
+    let folder = other.folder.path().display();
+    let adam = "adam(lr=0.10000000149011612, beta1=0.9, beta2=0.999, epsilon=0.00000001)";
+    let sgd = "sgd(lr=0.10000000149011612)";
+    // Both trainers learn it: the first refusal is no declaration.
+    for trainer in [0, 1] {
+        assert_eq!(
+            declare(trainer, Rule::Sgd).unwrap_err().to_string(),
+            format!(
+                "`w` is declared as {sgd}, but the checkpoint of step 10 in `{folder}`, which this run resumes, has it as \
+                 {adam}: resume with the same model and the same kinds of optimizers"
+            )
+        );
+    }
+    declare(0, ADAM).unwrap();
     assert_eq!(
-        error.unwrap_err().to_string(),
-        "`w` is declared as adam(lr=0.10000000149011612, beta1=0.9, beta2=0.999, epsilon=0.00000001); another declaration says sgd(lr=0.10000000149011612)"
+        declare(1, Rule::Sgd).unwrap_err().to_string(),
+        format!("`w` is declared as {adam}; another declaration says {sgd}")
     );
 }
