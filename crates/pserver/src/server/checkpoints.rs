@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::checkpoint::CheckpointError;
+use crate::checkpoint::{self, CheckpointError};
 use crate::message::{Code, Field, Origin, Refused};
 use crate::planted::Planted;
 use crate::steps::Mode;
 use crate::wire::Writer;
 
 use super::trainer_state::TrainerState;
-use super::{Server, State, Tensor, Tensors, refused};
+use super::{Config, Server, State, Tensor, Tensors, refused};
 use header::Header;
 use stored::{Latest, latest, parts};
 use writing::Writing;
@@ -249,6 +249,7 @@ impl Server {
             self.restore(state, None, Some(epoch))?;
             *self.tensors_mut() = Tensors::default();
             state.start_epoch = epoch;
+            self.remove_first_file(state);
             println!("there is no checkpoint: training begins at step 0");
             return Ok(());
         };
@@ -258,6 +259,15 @@ impl Server {
             println!("rolled back to step {step}");
         }
         Ok(())
+    }
+
+    /// Removes this server's file of step 0, which other servers have not completed: beside theirs of the training that begins
+    /// now, it would be a damaged checkpoint.
+    fn remove_first_file(&self, state: &State) {
+        if let Some(folder) = self.folder(state) {
+            let Config { index, servers, .. } = self.config;
+            let _ = std::fs::remove_file(checkpoint::file(&folder, 0, index, servers));
+        }
     }
 
     /// A restarted asynchronous server resumes from its latest checkpoint, in its epoch, without the other servers. If there
@@ -286,7 +296,7 @@ impl Server {
             .collect()
     }
 
-    #[cfg(test)]
+    /// Waits for the checkpoint that is being written, if any.
     pub(super) fn wait_for_writer(&self) {
         self.checkpoints().wait();
     }

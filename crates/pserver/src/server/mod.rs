@@ -326,10 +326,11 @@ impl Server {
         let Some(participants) = state.steps.participants() else {
             return;
         };
-        // The very first state is saved too, so that there is always one to roll back to. Once: while its files are
-        // replaced, there would be none.
+        // The very first state is saved too, so that there is always one to roll back to: it is on disk before the model
+        // changes. Once: while its files are replaced, there would be none.
         if state.steps.step() == 0 && !state.is_loaded {
             self.checkpoint_if_due(state, 0);
+            self.wait_for_writer();
         }
         let mean = state.session.as_ref().is_some_and(|session| session.mean);
         let divisor = mean.then_some(participants.len() as f32);

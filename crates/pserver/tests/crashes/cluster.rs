@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::checkpoint;
 use crate::client::{Client, ClientError, Config, Gradients, Listener};
 use crate::hello::RunSecret;
-use crate::message::Session;
+use crate::message::{Code, Session};
 use crate::planted::Planted;
 use crate::server::{self, Admission, CheckpointState, Listening, Server, listen};
 use crate::steps::Mode;
@@ -63,6 +63,8 @@ pub struct Cluster {
     mean: bool,
     bug: Option<Planted>,
     failure: Failure,
+    /// A server was lost before the first checkpoint was complete: trainers fail, and their next attempts begin again.
+    began_again: AtomicBool,
     pub attempts: Vec<AtomicU32>,
 }
 
@@ -83,6 +85,7 @@ impl Cluster {
             mean: plan.mean,
             bug,
             failure: Failure::default(),
+            began_again: AtomicBool::new(false),
             attempts: (0..plan.trainers).map(|_| AtomicU32::new(1)).collect(),
         };
         for index in 0..servers {
@@ -157,11 +160,14 @@ impl Cluster {
         })
     }
 
-    /// Waits until the run has something to go back to.
-    pub fn wait_for_checkpoint(&self) {
-        while self.complete().is_empty() && self.resume.is_empty() {
-            thread::yield_now();
-        }
+    /// Whether a trainer's next attempt can begin again after this error: its work is lost, but that is only the first step.
+    pub fn may_begin_again(&self, error: &ClientError) -> bool {
+        let is_lost = match error {
+            ClientError::Lost => true,
+            ClientError::Refused(refused) => refused.code == Code::NoCheckpoint,
+            _ => false,
+        };
+        is_lost && self.began_again.load(Ordering::Relaxed)
     }
 
     fn complete(&self) -> Vec<u64> {
@@ -174,6 +180,9 @@ impl Cluster {
         let mut running = self.running();
         for index in servers {
             running[*index as usize].end();
+        }
+        if self.complete().is_empty() && self.resume.is_empty() {
+            self.began_again.store(true, Ordering::Relaxed);
         }
         if is_unwritten {
             self.lose_latest(servers[0]);

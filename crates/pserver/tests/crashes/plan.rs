@@ -113,8 +113,7 @@ impl Plan {
         let mut random = Random(mix(self.seed ^ (run << 32)));
         let first = match (run, self.resume) {
             (1, Some((stop_at, _))) => stop_at,
-            // The checkpoint of step 0 is written when that step has ended.
-            _ => 1,
+            _ => 0,
         };
         let count = 2 + random.below(4);
         let event = |random: &mut Random| Event {

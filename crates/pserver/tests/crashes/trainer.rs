@@ -110,20 +110,32 @@ struct Trainer<'a> {
 
 impl Trainer<'_> {
     fn program(&mut self, stop_at: Option<u64>) -> End {
-        self.declare();
-        self.restore();
+        let error = match self.train(stop_at) {
+            Ok(end) => return end,
+            Err(error) => error,
+        };
+        // A trainer may have ended the first step before the others.
+        if self.client.step() <= 1 && self.cluster.may_begin_again(&error) {
+            return End::Killed;
+        }
+        self.cluster.fail(self.number, &error)
+    }
+
+    fn train(&mut self, stop_at: Option<u64>) -> Result<End, ClientError> {
+        self.declare()?;
+        self.restore()?;
         loop {
             match self.turn(stop_at) {
                 Ok(None) => {}
-                Ok(Some(end)) => return end,
-                Err(error) if error.rolled_back_to().is_some() => self.restore(),
-                Err(error) => self.cluster.fail(self.number, &error),
+                Ok(Some(end)) => return Ok(end),
+                Err(error) if error.rolled_back_to().is_some() => self.restore()?,
+                Err(error) => return Err(error),
             }
         }
     }
 
     /// What the program declares at its start: all tensors that exist at its step.
-    fn declare(&mut self) {
+    fn declare(&mut self) -> Result<(), ClientError> {
         loop {
             let step = self.client.step();
             let plan = self.plan;
@@ -139,9 +151,8 @@ impl Trainer<'_> {
                     .try_for_each(|spec| self.client.create_table(spec))
             });
             match declared {
-                Ok(()) => return,
                 Err(error) if error.rolled_back_to().is_some() => {}
-                Err(error) => self.cluster.fail(self.number, &error),
+                other => return other,
             }
         }
     }
@@ -154,16 +165,16 @@ impl Trainer<'_> {
     }
 
     /// The state at the start of the step, which is the first one if none was kept.
-    fn restore(&mut self) {
+    fn restore(&mut self) -> Result<(), ClientError> {
         loop {
             match self.client.kept() {
                 Ok(kept) => {
                     let first = self.plan.first_state(self.number);
                     self.state = kept.try_into().map_or(first, u64::from_le_bytes);
-                    return;
+                    return Ok(());
                 }
                 Err(error) if error.rolled_back_to().is_some() => {}
-                Err(error) => self.cluster.fail(self.number, &error),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -253,17 +264,12 @@ impl Trainer<'_> {
         let cluster = self.cluster;
         while let Some(what) = self.events.take(step, self.number, phase) {
             match what {
-                What::KillServer { server, is_unwritten } => {
-                    cluster.wait_for_checkpoint();
-                    cluster.kill(&[server], is_unwritten);
-                }
+                What::KillServer { server, is_unwritten } => cluster.kill(&[server], is_unwritten),
                 What::KillAllServers => {
-                    cluster.wait_for_checkpoint();
                     let all: Vec<u32> = (0..cluster.servers()).collect();
                     cluster.kill(&all, false);
                 }
                 What::KillServerAndTrainer { server } => {
-                    cluster.wait_for_checkpoint();
                     cluster.kill(&[server], false);
                     return Some(End::Killed);
                 }

@@ -2,10 +2,12 @@
 
 use paddlecloud_pserver::client::{Client, ClientError};
 use paddlecloud_pserver::message::Limits;
+use paddlecloud_pserver::optimizer::Rule;
+use paddlecloud_pserver::server::CheckpointState;
 use paddlecloud_pserver::steps::Mode;
 
 use crate::restarts::Fragile;
-use crate::training::rate;
+use crate::training::{dense, rate};
 
 /// Ids of rows on both servers.
 const IDS: [u64; 6] = [1, 2, 3, 4, 5, 6];
@@ -31,6 +33,24 @@ fn train_to(client: &mut Client, step: u64) {
     while client.step() < step {
         client.finish_step(&mut [], None).unwrap();
     }
+}
+
+/// A server that is lost at any moment after the first step finds it.
+#[test]
+fn the_state_before_the_first_step_is_on_disk_when_that_step_has_ended() {
+    let job = fragile(2, Mode::Sync, 5);
+    let mut client = job.connect(0);
+    let elements = 4 << 20;
+    client
+        .create_dense(dense("w", elements, Rule::Sgd), &vec![1.0; elements as usize])
+        .unwrap();
+    client.finish_step(&mut [], None).unwrap();
+    let written = paddlecloud_pserver::server::list_checkpoints(job.folder.path()).unwrap();
+    let found: Vec<_> = written.iter().map(|found| (found.step, &found.state)).collect();
+    assert!(
+        matches!(found[..], [(0, CheckpointState::Intact { servers: 2, .. })]),
+        "{found:?}"
+    );
 }
 
 /// The step to which training goes back when the server is lost.
