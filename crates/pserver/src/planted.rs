@@ -12,8 +12,8 @@ pub(crate) enum Planted {
     LastFileCounts,
     /// A trainer that restarts alone gets its state of the latest checkpoint.
     StateOfCheckpoint,
-    /// The rates of pushes count in the first step only.
-    IgnoresLaterRates,
+    /// If trainers push one tensor with different rates, that of the first trainer wins.
+    FirstRateWins,
     /// All runs save their checkpoints in one folder.
     OneFolderForAllRuns,
     /// A full table drops rows as soon as one more is needed.
@@ -35,7 +35,7 @@ impl Planted {
     pub(crate) const ALL: [Planted; 10] = [
         Planted::LastFileCounts,
         Planted::StateOfCheckpoint,
-        Planted::IgnoresLaterRates,
+        Planted::FirstRateWins,
         Planted::OneFolderForAllRuns,
         Planted::EvictsAtOnce,
         Planted::LaterTensorsStay,

@@ -66,12 +66,25 @@ fn disturbed(plan: &Plan, bug: Option<Planted>) -> Model {
     train(plan, &cluster, plan.events(servers, 1), None).expect("it was not stopped")
 }
 
+/// Whether the job is refused, to all of its trainers, if one pushes with another rate than the others.
+fn refuses_contradictions(plan: &Plan, bug: Option<Planted>) -> bool {
+    let Some(plan) = plan.contradicting() else {
+        return true;
+    };
+    let folders = Folders::new();
+    let cluster = Cluster::start(&plan, plan.servers, &folders, "contradicting", bug);
+    train(&plan, &cluster, plan.events(plan.servers, 2), None).is_none()
+}
+
 /// What is wrong with the disturbed job, if anything.
 fn compare(plan: &Plan, bug: Option<Planted>) -> Result<(), String> {
     let expected = undisturbed(plan);
-    let found = catch_unwind(AssertUnwindSafe(|| disturbed(plan, bug)));
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        (disturbed(plan, bug), refuses_contradictions(plan, bug))
+    }));
     match found {
-        Ok(found) => expected.compare(&found),
+        Ok((found, true)) => expected.compare(&found),
+        Ok((_, false)) => Err("trainers with different rates were not refused".to_owned()),
         Err(_) => Err("it failed".to_owned()),
     }
 }

@@ -42,6 +42,14 @@ pub struct TablePlan {
     pub per_step: u64,
 }
 
+/// One trainer pushes its dense gradients, or its rows, with another rate than the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Contradiction {
+    pub trainer: u32,
+    pub step: u64,
+    pub of_rows: bool,
+}
+
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub seed: u64,
@@ -58,6 +66,7 @@ pub struct Plan {
     pub resume: Option<(u64, u32)>,
     /// Another run has used the same folder for checkpoints.
     pub has_earlier: bool,
+    pub contradiction: Option<Contradiction>,
 }
 
 impl Plan {
@@ -97,6 +106,7 @@ impl Plan {
             ends,
             resume,
             has_earlier: random.one_in(3),
+            contradiction: None,
         }
     }
 
@@ -104,6 +114,25 @@ impl Plan {
     pub fn earlier(&self) -> Option<Plan> {
         self.has_earlier.then(|| Plan {
             seed: mix(self.seed),
+            ..self.clone()
+        })
+    }
+
+    /// The same job with trainers that contradict each other; half of those with several trainers have one.
+    pub fn contradicting(&self) -> Option<Plan> {
+        let mut random = Random(mix(self.seed ^ 0xd1ff));
+        if self.trainers == 1 || random.one_in(2) {
+            return None;
+        }
+        // All trainers take part in this step.
+        let step = random.below(self.ends.iter().copied().min()?);
+        let has_dense = self.dense.iter().any(|dense| dense.created <= step);
+        Some(Plan {
+            contradiction: Some(Contradiction {
+                trainer: random.below(u64::from(self.trainers)) as u32,
+                step,
+                of_rows: random.one_in(2) || !has_dense,
+            }),
             ..self.clone()
         })
     }
@@ -122,12 +151,22 @@ impl Plan {
             phase: random.below(4) as u32,
             what: what(random, servers),
         };
-        (0..count).map(|_| event(&mut random)).collect()
+        let events = (0..count).map(|_| event(&mut random));
+        // A trainer that contradicts others ends there; nobody must have to repeat steps with it later.
+        let is_before = |event: &Event| {
+            self.contradiction
+                .is_none_or(|contradiction| event.step + 1 < contradiction.step)
+        };
+        events.filter(is_before).collect()
     }
 
     /// Whether a job can show a planted bug at all.
     pub fn can_show(&self, bug: Planted) -> bool {
-        bug != Planted::OneFolderForAllRuns || self.has_earlier
+        match bug {
+            Planted::OneFolderForAllRuns => self.has_earlier,
+            Planted::FirstRateWins => self.contradicting().is_some(),
+            _ => true,
+        }
     }
 
     /// The number that all of a trainer's batches begin with.

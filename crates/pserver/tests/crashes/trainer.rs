@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::client::{Client, ClientError};
+use crate::message::Code;
 use crate::optimizer::{Optimizer, Pace, Progress};
 use crate::placement::mix;
 
 use super::cluster::Cluster;
 use super::disturbance::{Events, What};
-use super::plan::{DensePlan, Plan, Random, TablePlan};
+use super::plan::{Contradiction, DensePlan, Plan, Random, TablePlan};
 
 /// What a job ends with.
 #[derive(Debug, PartialEq)]
@@ -54,12 +55,14 @@ enum End {
     Done(Box<Model>),
     /// The run was stopped.
     Stopped,
+    /// Its step was refused, because trainers contradict each other.
+    Contradicted,
     Killed,
     /// Killed, but it still ends its step.
     Zombie(Box<Client>, Vec<u8>),
 }
 
-/// Runs attempt after attempt until training is done; `None` if the run was stopped.
+/// Runs attempt after attempt until training is done; `None` if the run was stopped, or trainers contradict each other.
 pub fn run(
     plan: &Plan,
     cluster: &Cluster,
@@ -83,7 +86,7 @@ pub fn run(
         let next = || cluster.attempts[number as usize].fetch_add(1, Ordering::Relaxed);
         match end {
             End::Done(model) => return Some(*model),
-            End::Stopped => return None,
+            End::Stopped | End::Contradicted => return None,
             End::Killed => {
                 next();
             }
@@ -114,6 +117,10 @@ impl Trainer<'_> {
             Ok(end) => return end,
             Err(error) => error,
         };
+        let is_conflict = matches!(&error, ClientError::Refused(refused) if refused.code == Code::Conflict);
+        if is_conflict && self.plan.contradiction.is_some() {
+            return End::Contradicted;
+        }
         // A trainer may have ended the first step before the others.
         if self.client.step() <= 1 && self.cluster.may_begin_again(&error) {
             return End::Killed;
@@ -224,7 +231,7 @@ impl Trainer<'_> {
         }
         for (dense, values) in live.iter().zip(&values) {
             let gradient = gradient(values, &mut random);
-            let pace = pace(dense.has_own_rate, step);
+            let pace = self.pace(dense.has_own_rate, step, false);
             let constants = dense.has_own_constants.then(|| constants(dense, step));
             self.client
                 .push_with(&[(&dense.spec.name, &gradient)], pace, constants)?;
@@ -234,8 +241,8 @@ impl Trainer<'_> {
         }
         for (table, (ids, rows)) in plan.tables.iter().zip(&rows) {
             let gradients = gradient(rows, &mut random);
-            self.client
-                .push_rows(&table.spec.name, ids, &gradients, pace(false, step))?;
+            let pace = self.pace(false, step, true);
+            self.client.push_rows(&table.spec.name, ids, &gradients, pace)?;
         }
         if let Some(end) = self.disturb(step, 3, &random) {
             return Ok(Some(end));
@@ -244,6 +251,24 @@ impl Trainer<'_> {
         self.client
             .finish_step(&mut [], Some(&self.state.to_le_bytes()))?;
         Ok(None)
+    }
+
+    fn pace(&self, has_own_rate: bool, step: u64, of_rows: bool) -> Pace {
+        let is_contradicting = self.plan.contradiction.is_some_and(|contradiction| {
+            contradiction
+                == (Contradiction {
+                    trainer: self.number,
+                    step,
+                    of_rows,
+                })
+        });
+        Pace {
+            rate: match is_contradicting {
+                true => Some(0.5),
+                false => has_own_rate.then(|| 0.05 / (1 + step % 5) as f32),
+            },
+            samples: 1 + step % 3,
+        }
     }
 
     fn lookup(
@@ -346,13 +371,6 @@ fn constants(dense: &DensePlan, step: u64) -> Arc<Optimizer> {
         l2: 0.001 * (step % 4) as f32,
         ..dense.spec.optimizer.clone()
     })
-}
-
-fn pace(has_own_rate: bool, step: u64) -> Pace {
-    Pace {
-        rate: has_own_rate.then(|| 0.05 / (1 + step % 5) as f32),
-        samples: 1 + step % 3,
-    }
 }
 
 fn gradient(values: &[f32], random: &mut Random) -> Vec<f32> {

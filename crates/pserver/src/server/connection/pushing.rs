@@ -19,14 +19,11 @@ impl<S: Read + Write> Connection<S> {
         epoch: u64,
         step: u64,
         part: u32,
-        mut entries: Vec<Entry>,
+        entries: Vec<Entry>,
     ) -> Result<(), Fault> {
         let sender = self.sender(epoch);
         // First: after a rollback its tensors may be gone.
         self.server.state().steps.check(sender)?;
-        if step > 0 && self.server.has_bug(Planted::IgnoresLaterRates) {
-            entries.iter_mut().for_each(|entry| entry.rate = None);
-        }
         let pushed = self.receive(entries)?;
         self.wait_for_initial_values(sender, step, &pushed)?;
         self.count(sender, step, part, pushed)?;
@@ -81,7 +78,9 @@ impl<S: Read + Write> Connection<S> {
             |state| {
                 let verdict = state.steps.push(sender, step, part)?;
                 if verdict == Verdict::Accept {
-                    if let Some(refusal) = contradiction(&state.pending, sender, step, &pushed) {
+                    if !server.has_bug(Planted::FirstRateWins)
+                        && let Some(refusal) = contradiction(&state.pending, sender, step, &pushed)
+                    {
                         state.steps.take_back(sender);
                         state.rejected = Some(refusal.clone());
                         server.changed.notify_all();
