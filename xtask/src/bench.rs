@@ -30,7 +30,7 @@ enum Drives {
 const BENCHES: &[Bench] = &[
     Bench {
         name: "jobs",
-        about: "the released programs: start-up, submits, logs, history; --peers: compared with others",
+        about: "the released programs: start-up, submits, logs, history; --peers, --versus PROGRAM: compared with others",
         package: "e2e",
         example: "bench_jobs",
         drives: Drives::TheProgram,

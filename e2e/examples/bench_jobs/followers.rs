@@ -7,9 +7,9 @@ use std::thread;
 
 use e2e::TestEnvironment;
 
-use crate::process::{megabytes, resident_kib};
+use crate::process::resident_kib;
 use crate::rest;
-use crate::table::Row;
+use crate::table::{Figure, Row, Unit};
 
 const FOLLOWERS: usize = 1000;
 const LINES: usize = 10_000;
@@ -54,12 +54,12 @@ pub fn measure(env: &TestEnvironment) -> Vec<Row> {
     vec![
         Row::new(
             format!("{FOLLOWERS} followers: server's memory"),
-            megabytes(most),
+            [Figure::memory(most)],
             "< 100 MB",
         ),
         Row::new(
             format!("{FOLLOWERS} followers: lines lost"),
-            lost.to_string(),
+            [Figure::new(lost as f64, Unit::Count)],
             "0",
         ),
     ]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use e2e::TestEnvironment;
 
 use crate::process::cost;
-use crate::table::Row;
+use crate::table::{Figure, Row, Unit};
 
 const LINES: usize = 1_000_000;
 const WORKERS: usize = 2;
@@ -28,13 +28,16 @@ pub fn measure(env: &TestEnvironment) -> Vec<Row> {
 
     let megabytes = (LINES * WORKERS * 100) as f64 / 1e6;
     let read = cost(&mut env.command("paddlectl", &["logs", "talk"]));
-    let rate = |seconds: f64| format!("{:.0} MB/s", megabytes / seconds);
+    let rate = |seconds: f64| Figure::new(megabytes / seconds, Unit::MegabytesPerSecond);
     let lines = (LINES * WORKERS) as f64 / read.wall.as_secs_f64() / 1e6;
-    let merged = format!("{}, {lines:.1} M lines/s", rate(read.wall.as_secs_f64()));
+    let merged = [
+        rate(read.wall.as_secs_f64()),
+        Figure::new(lines, Unit::MillionLinesPerSecond),
+    ];
     vec![
         Row::new(
             format!("{megabytes:.0} MB printed by {WORKERS} workers"),
-            rate(written.as_secs_f64()),
+            [rate(written.as_secs_f64())],
             "",
         ),
         Row::new(format!("{megabytes:.0} MB read back, merged"), merged, ""),

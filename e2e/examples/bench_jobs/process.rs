@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::table::Figure;
+
 /// One run of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
@@ -15,10 +17,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    pub fn describe(&self) -> String {
-        let memory = megabytes(u64::try_from(self.peak_kib).unwrap_or(0));
-        let (wall, cpu) = (milliseconds(self.wall), milliseconds(self.cpu));
-        format!("{wall}, cpu {cpu}, {memory}")
+    pub fn figures(&self) -> [Figure; 3] {
+        let memory = u64::try_from(self.peak_kib).unwrap_or(0);
+        [
+            Figure::time(self.wall),
+            Figure::time(self.cpu).labelled("cpu"),
+            Figure::memory(memory),
+        ]
     }
 }
 
@@ -93,17 +98,4 @@ pub fn cpu_used(pid: u32) -> Option<Duration> {
         .filter_map(|field| field.parse::<u64>().ok())
         .sum::<u64>();
     Some(Duration::from_millis(ticks * 10))
-}
-
-pub fn megabytes(kib: u64) -> String {
-    format!("{:.1} MB", kib as f64 / 1024.0)
-}
-
-pub fn milliseconds(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1000.0)
-}
-
-/// A share of one core.
-pub fn percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
 }

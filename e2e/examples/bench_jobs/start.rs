@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use e2e::TestEnvironment;
 
-use crate::process::{cost, cpu_used, median, megabytes, milliseconds, percent, resident_kib};
-use crate::table::{Question, Row, middle};
+use crate::process::{cost, cpu_used, median, resident_kib};
+use crate::table::{Figure, Question, Row, middle};
 
 const RUNS: usize = 41;
 
@@ -14,19 +14,18 @@ const RUNS: usize = 41;
 pub const IDLE: Duration = Duration::from_secs(20);
 
 pub fn measure(env: &TestEnvironment) -> Vec<Row> {
-    let (version, wall) = client(env, &["version"]);
-    let mut rows = vec![version.comparable_to(Question::Command, wall.as_secs_f64())];
+    let mut rows = vec![client(env, &["version"]).comparable_to(Question::Command)];
     env.paddlectl(&["server", "start"]).ok();
-    rows.push(client(env, &["get", "jobs"]).0);
+    rows.push(client(env, &["get", "jobs"]));
     rows.push(first_line(env));
     rows.extend(idle(env));
     rows
 }
 
-fn client(env: &TestEnvironment, args: &[&str]) -> (Row, Duration) {
+fn client(env: &TestEnvironment, args: &[&str]) -> Row {
     let cost = median(RUNS, || cost(&mut env.command("paddlectl", args)));
     let what = format!("paddlectl {}", args.join(" "));
-    (Row::new(what, cost.describe(), "≤ 10 ms, ≤ 15 MB"), cost.wall)
+    Row::new(what, cost.figures(), "≤ 10 ms, ≤ 15 MB")
 }
 
 /// From Enter to the first line of a job's own.
@@ -34,8 +33,8 @@ fn first_line(env: &TestEnvironment) -> Row {
     let package = env.package("hello").file("train.sh", "echo here I am\n");
     let times = (0..11).map(|_| submit_to_first_line(env, package.arg()));
     let time = middle(times.collect());
-    Row::new("submit -f to the first log line", milliseconds(time), "≤ 100 ms")
-        .comparable_to(Question::FirstLine, time.as_secs_f64())
+    let figure = Figure::time(time);
+    Row::new("submit -f to the first log line", [figure], "≤ 100 ms").comparable_to(Question::FirstLine)
 }
 
 fn submit_to_first_line(env: &TestEnvironment, package: &str) -> Duration {
@@ -67,10 +66,9 @@ fn idle(env: &TestEnvironment) -> Vec<Row> {
     // Nothing happens for this long: that is what is measured.
     thread::park_timeout(IDLE);
     let share = (used() - before).as_secs_f64() / IDLE.as_secs_f64();
-    let memory = resident_kib(pid);
+    let memory = Figure::memory(resident_kib(pid));
     vec![
-        Row::new("server idle: memory", megabytes(memory), "≤ 30 MB")
-            .comparable_to(Question::IdleMemory, memory as f64),
-        Row::new("server idle: cpu", percent(share), "~0 %").comparable_to(Question::IdleCpu, share),
+        Row::new("server idle: memory", [memory], "≤ 30 MB").comparable_to(Question::IdleMemory),
+        Row::new("server idle: cpu", [Figure::share(share)], "~0 %").comparable_to(Question::IdleCpu),
     ]
 }

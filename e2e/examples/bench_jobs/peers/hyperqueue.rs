@@ -12,8 +12,7 @@ use serde_json::Value;
 
 use super::Installed;
 use super::sandbox::Sandbox;
-use crate::process::milliseconds;
-use crate::table::{PeerFigure, Question};
+use crate::table::{Figure, PeerFigure, Question, Unit};
 
 const PROGRAM: &str = include_str!("measure_hyperqueue.py");
 const COMPLAINTS: &str = "stderr";
@@ -41,19 +40,18 @@ pub fn queue(peer: &Installed, jobs: usize) -> Result<Vec<PeerFigure>, String> {
         let reply = reply(sandbox, &mut program)?;
         end(program)?;
         let (rate, clients) = (number(&reply, "per_second")?, number(&reply, "clients")?);
-        let text = format!("{rate:.0}/s, not durable, clients: {clients}");
         Ok(vec![PeerFigure::measured(
             Question::Submits,
             &peer.name,
-            text,
-            rate,
+            &format!("not durable, clients: {clients}"),
+            &[Figure::new(rate, Unit::PerSecond)],
         )])
     })
 }
 
 fn first_line(peer: &Installed, remark: &str, seconds: f64) -> PeerFigure {
-    let text = format!("{}, {remark}", milliseconds(Duration::from_secs_f64(seconds)));
-    PeerFigure::measured(Question::FirstLine, &peer.name, text, seconds)
+    let time = Figure::time(Duration::from_secs_f64(seconds));
+    PeerFigure::measured(Question::FirstLine, &peer.name, remark, &[time])
 }
 
 fn run(sandbox: &Sandbox, args: &[&str]) -> Result<Child, String> {

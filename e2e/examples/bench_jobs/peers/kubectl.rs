@@ -19,11 +19,10 @@ pub fn start(peer: &Installed) -> Result<Vec<PeerFigure>, String> {
         cost(&mut command)
     };
     let cost = median(RUNS, run);
-    let wall = cost.wall.as_secs_f64();
     Ok(vec![PeerFigure::measured(
         Question::Command,
         &peer.name,
-        cost.describe(),
-        wall,
+        "",
+        &cost.figures(),
     )])
 }

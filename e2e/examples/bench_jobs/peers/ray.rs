@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Installed;
 use super::sandbox::Sandbox;
-use crate::process::{cost, median, milliseconds};
-use crate::table::{PeerFigure, Question, middle};
+use crate::process::{cost, median};
+use crate::table::{Figure, PeerFigure, Question, middle};
 
 const COMMANDS: usize = 5;
 const JOBS: usize = 3;
@@ -36,8 +36,7 @@ fn command(sandbox: &Sandbox, peer: &Installed) -> PeerFigure {
     // The first run compiles its modules.
     version();
     let cost = median(COMMANDS, version);
-    let wall = cost.wall.as_secs_f64();
-    PeerFigure::measured(Question::Command, &peer.name, cost.describe(), wall)
+    PeerFigure::measured(Question::Command, &peer.name, "", &cost.figures())
 }
 
 /// Returns when Ray says that it has started; its processes continue in the background.
@@ -62,12 +61,11 @@ fn start_head(sandbox: &Sandbox) -> Result<(), String> {
 fn first_line(sandbox: &Sandbox, peer: &Installed) -> Result<PeerFigure, String> {
     let times: Result<Vec<Duration>, String> = (0..JOBS).map(|_| submit_to_first_line(sandbox)).collect();
     let time = middle(times?);
-    let text = milliseconds(time);
     Ok(PeerFigure::measured(
         Question::FirstLine,
         &peer.name,
-        text,
-        time.as_secs_f64(),
+        "",
+        &[Figure::time(time)],
     ))
 }
 

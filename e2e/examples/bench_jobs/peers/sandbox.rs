@@ -18,9 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::Installed;
-use crate::process::{cpu_used, megabytes, percent, proportional_kib};
+use crate::process::{cpu_used, proportional_kib};
 use crate::start::IDLE;
-use crate::table::{PeerFigure, Question};
+use crate::table::{Figure, PeerFigure, Question};
 
 const HOST: &str = "localhost";
 
@@ -140,11 +140,10 @@ pub struct Idle {
 impl Idle {
     /// As figures of a peer, its memory with a remark.
     pub fn figures(&self, peer: &Installed, remark: &str) -> [PeerFigure; 2] {
-        let memory = format!("{}, {remark}", megabytes(self.memory_kib));
-        let cpu = percent(self.cpu_share);
+        let (memory, cpu) = (Figure::memory(self.memory_kib), Figure::share(self.cpu_share));
         [
-            PeerFigure::measured(Question::IdleMemory, &peer.name, memory, self.memory_kib as f64),
-            PeerFigure::measured(Question::IdleCpu, &peer.name, cpu, self.cpu_share),
+            PeerFigure::measured(Question::IdleMemory, &peer.name, remark, &[memory]),
+            PeerFigure::measured(Question::IdleCpu, &peer.name, "", &[cpu]),
         ]
     }
 }
