@@ -31,6 +31,8 @@ pub struct JobFilter {
     pub name: Option<String>,
     /// `next` of the previous page.
     pub after: Option<String>,
+    /// Say why each waiting job waits, in its message.
+    pub reasons: bool,
 }
 
 /// A key that makes repeating a submit harmless: 128 random bits.
@@ -52,7 +54,8 @@ impl Client {
             .maybe("all_users", filter.all_users.then_some("true"))
             .maybe("limit", filter.limit)
             .maybe("name", filter.name.as_deref())
-            .maybe("after", filter.after.as_deref());
+            .maybe("after", filter.after.as_deref())
+            .maybe("reasons", filter.reasons.then_some("true"));
         self.json(&Call::get(target)).await
     }
 

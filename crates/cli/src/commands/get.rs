@@ -126,9 +126,12 @@ fn no_job_here(resource: Resource, job: &str) -> CliError {
 
 async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Result<u8, CliError> {
     let layout = Layout::of(args, context);
+    let is_structured = matches!(args.output, Some(Format::Json | Format::Yaml));
     let mut filter = JobFilter {
         all: args.all,
         all_users: args.all_users,
+        // Other layouts have no column for them.
+        reasons: is_structured || matches!(layout, Layout::Columns(Columns::Wide)),
         ..JobFilter::default()
     };
     let mut left = args.limit.filter(|limit| *limit > 0).unwrap_or(u32::MAX);
@@ -140,7 +143,7 @@ async fn jobs(args: &Args, session: &Session, context: &mut Context<'_>) -> Resu
         let page = session.client.jobs_list(&filter).await?;
         left -= u32::try_from(page.msg.len()).unwrap_or(left).min(left);
         filter.after = page.next;
-        if matches!(args.output, Some(Format::Json | Format::Yaml)) {
+        if is_structured {
             gathered.extend(page.msg);
         } else if args.output == Some(Format::Name) {
             page.msg

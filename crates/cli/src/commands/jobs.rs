@@ -29,6 +29,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let filter = JobFilter {
         all: args.all,
         limit: Some(args.limit),
+        reasons: matches!(args.output, Some(Format::Wide | Format::Json | Format::Yaml)),
         ..JobFilter::default()
     };
     let page = session.client.jobs_list(&filter).await?;

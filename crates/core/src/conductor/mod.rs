@@ -32,7 +32,7 @@ use crate::names::{JobId, JobName, NodeName, UserName};
 use crate::planted::{Planted, bug};
 use crate::ports::{AttemptKey, EngineCommand, Report};
 use crate::scheduler::{
-    Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Request, Scheduler, StorageExcess,
+    Excess, GroupQuota, GroupUsage, Guarantee, NodeChange, Quota, Reasons, Request, Scheduler, StorageExcess,
     StorageHold, TooBig, Usage, Why,
 };
 use crate::spec::JobSpec;
@@ -229,6 +229,11 @@ impl Conductor {
     /// Why a pending job waits.
     pub fn why(&self, id: &JobId, now: Timestamp) -> Option<Why> {
         self.scheduler.explain(id, now)
+    }
+
+    /// Why pending jobs wait.
+    pub fn reasons(&self, ids: &[JobId]) -> Reasons {
+        self.scheduler.reasons(ids)
     }
 
     /// Whether a submit would be accepted now: the name is free, and the job could be admitted at some time.

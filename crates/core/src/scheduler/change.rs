@@ -44,9 +44,14 @@ pub(super) fn smallest(scheduler: &Scheduler, key: Key, now: Timestamp) -> Optio
 }
 
 /// Ends the job that runs alone, if that is enough: beside such a job, no smaller request helps.
-pub(super) fn end_what_runs_alone(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Change> {
+pub(super) fn end_what_runs_alone(
+    scheduler: &Scheduler,
+    key: Key,
+    before: &[(Key, &Waiting)],
+    now: Timestamp,
+) -> Option<Change> {
     let alone = scheduler.alone.as_ref()?;
-    estimate::starts_without(scheduler, &alone.id, key, now).then(|| Change::End(alone.id.clone()))
+    estimate::starts_without(scheduler, &alone.id, key, before, now).then(|| Change::End(alone.id.clone()))
 }
 
 fn fewer_trainers(trial: &Trial, request: &Request) -> Option<Proposal> {

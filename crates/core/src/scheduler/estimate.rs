@@ -22,20 +22,31 @@ use crate::names::JobId;
 /// How many placed workers and ended jobs are simulated before giving up; a few milliseconds.
 const EFFORT: u64 = 10_000;
 
-pub(super) fn estimate(scheduler: &Scheduler, key: Key, now: Timestamp) -> Option<Timestamp> {
-    Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key)
+/// `before` has the jobs ahead, in their order, here and below.
+pub(super) fn estimate(
+    scheduler: &Scheduler,
+    key: Key,
+    before: &[(Key, &Waiting)],
+    now: Timestamp,
+) -> Option<Timestamp> {
+    Play::new(scheduler, scheduler.queue.get(key).user, now).turn_of(key, before)
 }
 
 /// Whether a job would start immediately if the job that runs alone ended.
-pub(super) fn starts_without(scheduler: &Scheduler, alone: &JobId, key: Key, now: Timestamp) -> bool {
+pub(super) fn starts_without(
+    scheduler: &Scheduler,
+    alone: &JobId,
+    key: Key,
+    before: &[(Key, &Waiting)],
+    now: Timestamp,
+) -> bool {
     // Jobs ahead may be the first to use the quota that the ended job releases.
-    let is_held = |(key, ahead): (Key, &Waiting)| scheduler.users.get(ahead.user).holds(key);
-    let before = scheduler.queue.before(key, &scheduler.users);
-    if before.into_iter().any(is_held) {
+    let is_held = |(key, ahead): &(Key, &Waiting)| scheduler.users.get(ahead.user).holds(*key);
+    if before.iter().any(is_held) {
         return false;
     }
     let play = Play::without(scheduler, alone, scheduler.queue.get(key).user, now);
-    play.turn_of(key) == Some(now)
+    play.turn_of(key, before) == Some(now)
 }
 
 /// Whether a job ahead delays others. A job that waits for a quota, or forever, does not.
@@ -115,11 +126,11 @@ impl<'a> Play<'a, Box<dyn Iterator<Item = (Timestamp, &'a Run)> + 'a>> {
 
 impl<'a, Ends: Iterator<Item = (Timestamp, &'a Run)>> Play<'a, Ends> {
     /// Simulates until the job starts, after those ahead of it.
-    fn turn_of(mut self, key: Key) -> Option<Timestamp> {
+    fn turn_of(mut self, key: Key, before: &[(Key, &Waiting)]) -> Option<Timestamp> {
         let scheduler = self.scheduler;
-        for (key, ahead) in scheduler.queue.before(key, &scheduler.users) {
+        for (key, ahead) in before {
             self.spend(1)?;
-            if counts(scheduler, key, ahead) {
+            if counts(scheduler, *key, ahead) {
                 self.start(ahead)?;
             }
         }

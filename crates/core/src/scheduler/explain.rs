@@ -1,8 +1,9 @@
 //! Finds out why a job waits.
 //!
-//! Read-only; costs at most a walk over the jobs ahead and the running jobs. `server::app::why` writes the sentences.
+//! Read-only; costs at most a sort of the queue and a walk over the running jobs. `server::app::why` writes the sentences.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 
@@ -10,7 +11,7 @@ use super::excess::{Excess, ResourceKind, Shortage};
 use super::queue::{Fit, Key, Waiting};
 use super::room::{Load, Shape};
 use super::running::Run;
-use super::why::{Holders, Outside, Reason, Why};
+use super::why::{Holders, Outside, Reason, Reasons, Why};
 use super::{Scheduler, change, estimate, placing, too_big};
 use crate::names::JobId;
 
@@ -22,26 +23,21 @@ const NAMED_HOLDERS: usize = 3;
 pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Option<Why> {
     let key = scheduler.queue.key(id)?;
     let waiting = scheduler.queue.get(key);
-    let reason = reason(scheduler, key, waiting);
-    let ahead = Ahead::of(scheduler, key, waiting, waits_for_quota(&reason));
-    let reason = match reason {
-        Reason::Kept { job, .. } => Reason::Kept {
-            job,
-            ahead: ahead.total,
-            higher: ahead.higher,
-        },
-        other => other,
-    };
+    let before = scheduler.queue.before(key, &scheduler.users);
+    let mut reason = reason(scheduler, key, waiting, || lack_of_room(scheduler, waiting));
+    let only_own = waits_for_quota(&reason);
+    let ahead = Ahead::of(&before, key, |other| !only_own || other.user == waiting.user);
+    reason.count_ahead(|| (ahead.total, ahead.higher));
     let is_unknown = matches!(
         reason,
         Reason::TooBig(_) | Reason::BeyondQuota(_) | Reason::Storage(_)
     );
     let estimate = match is_unknown {
         true => None,
-        false => estimate::estimate(scheduler, key, now),
+        false => estimate::estimate(scheduler, key, &before, now),
     };
     let change = match reason {
-        Reason::Alone { .. } => change::end_what_runs_alone(scheduler, key, now),
+        Reason::Alone { .. } => change::end_what_runs_alone(scheduler, key, &before, now),
         _ => change::smallest(scheduler, key, now),
     };
     Some(Why {
@@ -54,6 +50,29 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
     })
 }
 
+/// The reasons of [`explain`] for several jobs: sorts the queue at most once, and searches for room once for equal jobs of a user.
+pub(super) fn reasons(scheduler: &Scheduler, ids: &[JobId]) -> Reasons {
+    let (mut lacks, mut order) = (HashMap::new(), None);
+    let reason_of = |id: &JobId| {
+        let key = scheduler.queue.key(id)?;
+        let waiting = scheduler.queue.get(key);
+        let lack = || {
+            let known = lacks.entry((waiting.group, waiting.user));
+            known.or_insert_with(|| lack_of_room(scheduler, waiting)).clone()
+        };
+        let mut reason = reason(scheduler, key, waiting, lack);
+        reason.count_ahead(|| {
+            let order = order.get_or_insert_with(|| scheduler.queue.order(&scheduler.users));
+            order.ahead_of(scheduler.users.get(waiting.user).rank(key))
+        });
+        Some(reason)
+    };
+    Reasons {
+        of: ids.iter().map(reason_of).collect(),
+        closed_nodes: scheduler.closed_nodes,
+    }
+}
+
 /// Whether a job waits for a quota. Then only jobs of that user are ahead of it.
 fn waits_for_quota(reason: &Reason) -> bool {
     matches!(
@@ -62,7 +81,13 @@ fn waits_for_quota(reason: &Reason) -> bool {
     )
 }
 
-fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
+/// The reason without the number of jobs ahead; `lack` is called only if nothing else blocks the job.
+fn reason(
+    scheduler: &Scheduler,
+    key: Key,
+    waiting: &Waiting,
+    lack: impl FnOnce() -> Option<Reason>,
+) -> Reason {
     let group = scheduler.queue.group(waiting.group);
     let state = scheduler.users.get(waiting.user);
     let id = |key: Key| scheduler.queue.get(key).request.id.clone();
@@ -88,14 +113,8 @@ fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
             ends_by: scheduler.running.end(&alone.id),
         };
     }
-    if group.fit == Fit::Alone && !scheduler.running.is_empty() {
-        return Reason::NeedsEverything {
-            excess: Excess::together(&group.shape, scheduler.cluster.idle()),
-            held_by: holders(scheduler, waiting, ResourceKind::Cpu),
-        };
-    }
-    if group.fit == Fit::WithOthers && placing::place(scheduler.cluster.free(), &group.shape).is_none() {
-        return no_room(scheduler, waiting, &group.shape);
+    if let Some(lack) = lack() {
+        return lack;
     }
     let stuck = scheduler.stuck().map(|(stuck, _)| stuck);
     match stuck.filter(|stuck| scheduler.is_before(*stuck, key)) {
@@ -106,6 +125,20 @@ fn reason(scheduler: &Scheduler, key: Key, waiting: &Waiting) -> Reason {
         },
         None => Reason::NextRound,
     }
+}
+
+/// Why the free room is not enough for a job; the same for all jobs of its user in its group.
+fn lack_of_room(scheduler: &Scheduler, waiting: &Waiting) -> Option<Reason> {
+    let group = scheduler.queue.group(waiting.group);
+    if group.fit == Fit::Alone && !scheduler.running.is_empty() {
+        return Some(Reason::NeedsEverything {
+            excess: Excess::together(&group.shape, scheduler.cluster.idle()),
+            held_by: holders(scheduler, waiting, ResourceKind::Cpu),
+        });
+    }
+    let lacks =
+        group.fit == Fit::WithOthers && placing::place(scheduler.cluster.free(), &group.shape).is_none();
+    lacks.then(|| no_room(scheduler, waiting, &group.shape))
 }
 
 /// Too little room is free in total, or it is free where no whole worker fits.
@@ -150,19 +183,26 @@ fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Hold
     let known = scheduler.running.known().map(|(_, run)| run);
     let runs = known.chain(scheduler.running.unknown());
     let mut runs: Vec<&Run> = runs.filter(|run| held(run) > 0).collect();
-    runs.sort_by_key(|run| (run.user != waiting.user, Reverse(held(run)), run.id.clone()));
+    let total = runs.len();
+    let order = |left: &&Run, right: &&Run| -> Ordering {
+        let coarse = |run: &Run| (run.user != waiting.user, Reverse(held(run)));
+        coarse(left)
+            .cmp(&coarse(right))
+            .then_with(|| left.id.cmp(&right.id))
+    };
+    if total > NAMED_HOLDERS {
+        runs.select_nth_unstable_by(NAMED_HOLDERS, order);
+        runs.truncate(NAMED_HOLDERS);
+    }
+    runs.sort_unstable_by(order);
     let outside = part_of(&scheduler.cluster.taken(), kind);
     Holders {
         outside: (outside > 0).then_some(Outside {
             kind,
             amount: outside,
         }),
-        total: runs.len(),
-        jobs: runs
-            .iter()
-            .take(NAMED_HOLDERS)
-            .map(|run| run.id.clone())
-            .collect(),
+        total,
+        jobs: runs.iter().map(|run| run.id.clone()).collect(),
     }
 }
 
@@ -175,16 +215,14 @@ struct Ahead {
 }
 
 impl Ahead {
-    fn of(scheduler: &Scheduler, key: Key, waiting: &Waiting, only_own: bool) -> Ahead {
+    /// Counts those of the jobs before this one that matter to it.
+    fn of(before: &[(Key, &Waiting)], key: Key, matters: impl Fn(&Waiting) -> bool) -> Ahead {
         let mut ahead = Ahead {
             named: Vec::new(),
             total: 0,
             higher: 0,
         };
-        for (other, job) in scheduler.queue.before(key, &scheduler.users) {
-            if only_own && job.user != waiting.user {
-                continue;
-            }
+        for (other, job) in before.iter().filter(|(_, job)| matters(job)) {
             ahead.total += 1;
             ahead.higher += usize::from(other.priority < key.priority);
             if ahead.named.len() < NAMED_AHEAD {

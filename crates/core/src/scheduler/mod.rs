@@ -43,7 +43,7 @@ pub use quota::{
 };
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
-pub use why::{Change, Holders, Outside, Reason, Why};
+pub use why::{Change, Holders, Outside, Reason, Reasons, Why};
 
 use crate::names::{JobId, UserName};
 use crate::quantity::{Bytes, Cpu};
@@ -57,8 +57,8 @@ use users::{UserId, UserStates};
 
 /// The queue, the nodes and the running jobs.
 ///
-/// The cost of every call except [`Scheduler::explain`], [`Scheduler::change_node`] and those that set quotas grows at
-/// most logarithmically with the queue: see `docs/design/0009-scheduler.md`.
+/// The cost of every call except [`Scheduler::explain`], [`Scheduler::reasons`], [`Scheduler::change_node`] and those that set
+/// quotas grows at most logarithmically with the queue: see `docs/design/0009-scheduler.md`.
 #[derive(Debug, Clone)]
 pub struct Scheduler {
     policy: Policy,
@@ -189,6 +189,11 @@ impl Scheduler {
     /// Why a queued job does not run; `None` for a job that is not queued. Call after [`Scheduler::decide`].
     pub fn explain(&self, id: &JobId, now: Timestamp) -> Option<Why> {
         explain::explain(self, id, now)
+    }
+
+    /// The reasons of [`Scheduler::explain`] for several jobs, at little more than the cost of one.
+    pub fn reasons(&self, ids: &[JobId]) -> Reasons {
+        explain::reasons(self, ids)
     }
 
     pub fn set_quota(&mut self, user: UserName, quota: Quota) {

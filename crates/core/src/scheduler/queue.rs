@@ -71,6 +71,20 @@ impl Rank {
     }
 }
 
+/// The ranks of all waiting jobs, sorted.
+pub(super) struct QueueOrder(Vec<Rank>);
+
+impl QueueOrder {
+    /// How many jobs are ahead of a rank, and how many of them have a higher priority.
+    pub fn ahead_of(&self, rank: Rank) -> (usize, usize) {
+        let QueueOrder(ranks) = self;
+        (
+            ranks.partition_point(|other| *other < rank),
+            ranks.partition_point(|other| other.priority < rank.priority),
+        )
+    }
+}
+
 /// Identifies a group while it has jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct JobGroupId(usize);
@@ -194,6 +208,14 @@ impl Queue {
             .into_iter()
             .map(|(rank, waiting)| (rank.key(), waiting))
             .collect()
+    }
+
+    /// The current queue order.
+    pub fn order(&self, users: &UserStates) -> QueueOrder {
+        let rank = |(key, waiting): (&Key, &Waiting)| users.get(waiting.user).rank(*key);
+        let mut ranks: Vec<Rank> = self.waiting.iter().map(rank).collect();
+        ranks.sort_unstable();
+        QueueOrder(ranks)
     }
 
     /// Adds a job; `fit` is called only for a new group.

@@ -74,6 +74,15 @@ pub enum Reason<J = JobId> {
     NextRound,
 }
 
+/// Why several jobs do not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reasons {
+    /// One for each job; `None` for a job that is not queued.
+    pub of: Vec<Option<Reason>>,
+    /// As in [`Why`].
+    pub closed_nodes: usize,
+}
+
 /// The running jobs that hold what a job waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holders<J = JobId> {
@@ -123,7 +132,15 @@ impl<J> Why<J> {
 }
 
 impl<J> Reason<J> {
-    fn map_jobs<K>(self, map: &impl Fn(J) -> K) -> Reason<K> {
+    /// Sets how many jobs are ahead, and how many of them have a higher priority, if the reason says so.
+    pub(super) fn count_ahead(&mut self, count: impl FnOnce() -> (usize, usize)) {
+        if let Reason::Kept { ahead, higher, .. } = self {
+            (*ahead, *higher) = count();
+        }
+    }
+
+    /// Replaces every job reference by what `map` returns for it.
+    pub fn map_jobs<K>(self, map: &impl Fn(J) -> K) -> Reason<K> {
         match self {
             Reason::Alone { job, excess, ends_by } => Reason::Alone {
                 job: map(job),

@@ -72,13 +72,22 @@ class Operations:
         limit: int | None = None,
         after: str | None = None,
         all_users: bool = False,
+        reasons: bool = False,
     ) -> Operation[views.JobPage]:
         """Lists pending and running jobs, newest first; with `all` also those that have ended.
 
+        With `reasons`, the `message` of each waiting job says why it waits.
         `all_users`, here and below, is for administrators: the server records it in its audit log.
         """
         return operation(
-            "jobs_list", views.JobPage.of, all=bool(all), name=name, limit=limit, after=after, all_users=bool(all_users)
+            "jobs_list",
+            views.JobPage.of,
+            all=bool(all),
+            name=name,
+            limit=limit,
+            after=after,
+            all_users=bool(all_users),
+            reasons=bool(reasons),
         )
 
     def job_submit(

@@ -26,6 +26,8 @@ pub enum Operation {
         after: Option<String>,
         #[serde(default)]
         all_users: bool,
+        #[serde(default)]
+        reasons: bool,
     },
     JobSubmit {
         request: Box<JobRequest>,
@@ -107,6 +109,7 @@ impl Operation {
                 name,
                 after,
                 all_users,
+                reasons,
             } => {
                 let filter = JobFilter {
                     all,
@@ -114,6 +117,7 @@ impl Operation {
                     name,
                     after,
                     all_users,
+                    reasons,
                 };
                 reply(&client.jobs_list(&filter).await?)
             }

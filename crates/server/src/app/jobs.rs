@@ -18,9 +18,6 @@ const PAGE: usize = 100;
 /// Largest page size.
 const MOST: usize = 1000;
 
-/// Number of waiting jobs at the top of a list that are explained; each explanation is a small search.
-const MOST_EXPLAINED: usize = 10;
-
 /// Which jobs a list shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListQuery {
@@ -31,6 +28,8 @@ pub struct ListQuery {
     pub name: Option<JobName>,
     pub after: Option<JobId>,
     pub limit: Option<usize>,
+    /// Say why each waiting job waits.
+    pub reasons: bool,
 }
 
 /// One page of a list.
@@ -69,10 +68,9 @@ impl App {
             false => self.unfinished(caller, query, limit),
         };
         let mut views: Vec<JobView> = jobs.iter().map(|job| self.job_view(job)).collect();
-        // The further pages of a long list are not explained: nobody reads them, and each search holds up submits.
-        let explained = if query.after.is_none() { MOST_EXPLAINED } else { 0 };
-        for (view, job) in views.iter_mut().zip(&jobs).take(explained) {
-            self.add_waiting_reason(caller, view, job).await;
+        if query.reasons {
+            let shown = views.iter_mut().zip(jobs.iter().map(Arc::as_ref));
+            self.add_waiting_reasons(caller, shown.collect()).await;
         }
         let next = jobs.last().filter(|_| more).map(|job| job.id.clone());
         Ok(JobList { jobs: views, next })
@@ -86,7 +84,8 @@ impl App {
 
     async fn job_detail_with_reason(&self, caller: &Caller, job: &Job) -> JobDetail {
         let mut detail = self.job_detail(job);
-        self.add_waiting_reason(caller, &mut detail.job, job).await;
+        self.add_waiting_reasons(caller, vec![(&mut detail.job, job)])
+            .await;
         let obstacles = self.obstacles(job);
         if let Some(message) = &mut detail.job.message {
             message.push_str(&obstacles);

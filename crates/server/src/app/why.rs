@@ -18,6 +18,9 @@ use crate::auth::{Action, Caller};
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;
 
+/// Most jobs whose reasons are found without taking a submit in between.
+const EXPLAINED_AT_ONCE: usize = 100;
+
 /// Another job, as one reader may see it.
 #[derive(Debug, Clone)]
 enum Mention {
@@ -98,7 +101,10 @@ impl App {
         };
         if let Some(why) = self.jobs.explain(&job.id).await {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            answer.reason = with_history(&job, words::waiting(&why, Owner::of(&job, &caller.user)));
+            answer.reason = with_history(
+                &job,
+                words::waiting(&why.reason, why.closed_nodes, Owner::of(&job, &caller.user)),
+            );
             answer.ahead = why.ahead.iter().filter_map(words::known).collect();
             answer.ahead_total = why.ahead_total;
             answer.estimate = why.estimate;
@@ -111,19 +117,25 @@ impl App {
         Ok(answer)
     }
 
-    /// Adds the scheduler's reason to the view of a waiting job. It names only jobs that the job's owner may see.
-    pub(super) async fn add_waiting_reason(&self, caller: &Caller, view: &mut JobView, job: &Job) {
-        if job.phase != Phase::Pending {
-            return;
-        }
-        let reader = Reader {
-            user: &job.user,
-            sees_all: false,
-        };
-        if let Some(why) = self.jobs.explain(&job.id).await {
-            let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
-            let reason = words::waiting(&why, Owner::of(job, &caller.user));
-            view.message = Some(with_history(job, reason));
+    /// Adds the scheduler's reasons to the views of waiting jobs. They name only jobs that the job's owner may see.
+    pub(super) async fn add_waiting_reasons(&self, caller: &Caller, mut shown: Vec<(&mut JobView, &Job)>) {
+        shown.retain(|(_, job)| job.phase == Phase::Pending);
+        for shown in shown.chunks_mut(EXPLAINED_AT_ONCE) {
+            let jobs = shown.iter().map(|(_, job)| job.id.clone()).collect();
+            let Some(reasons) = self.jobs.reasons(jobs).await else {
+                return;
+            };
+            for ((view, job), reason) in shown.iter_mut().zip(reasons.of) {
+                let Some(reason) = reason else { continue };
+                let reader = Reader {
+                    user: &job.user,
+                    sees_all: false,
+                };
+                let reason = reason.map_jobs(&|id| reader.mention(self.jobs.get(&id)));
+                let owner = Owner::of(job, &caller.user);
+                let reason = words::waiting(&reason, reasons.closed_nodes, owner);
+                view.message = Some(with_history(job, reason));
+            }
         }
     }
 

@@ -45,6 +45,9 @@ pub(super) struct ListParams {
     #[serde(deserialize_with = "bounded::<1, 1000, _, _>")]
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+    /// Add to the message of each waiting job why it waits.
+    #[serde(deserialize_with = "flag")]
+    reasons: bool,
 }
 
 impl ListParams {
@@ -58,6 +61,7 @@ impl ListParams {
             name: name.map_err(|error| wrong(format!("`name`: {error}")))?,
             after: after.map_err(|error| wrong(format!("`after`: {error}")))?,
             limit: self.limit,
+            reasons: self.reasons,
         })
     }
 }

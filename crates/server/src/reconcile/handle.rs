@@ -6,7 +6,7 @@ use paddlecloud_core::conductor::{self, Input, Recovery, Refusal, Reply};
 use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::{AttemptKey, Engine, JobStore};
-use paddlecloud_core::scheduler::{Guarantee, StorageExcess, StorageHold, Why};
+use paddlecloud_core::scheduler::{Guarantee, Reasons, StorageExcess, StorageHold, Why};
 use paddlecloud_core::spec::JobSpec;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -279,6 +279,13 @@ impl Jobs {
             .await
             .ok()?;
         reply.await.ok()?
+    }
+
+    /// The same for several jobs, without anything but the reasons.
+    pub async fn reasons(&self, jobs: Vec<JobId>) -> Option<Reasons> {
+        let (answer, reply) = oneshot::channel();
+        self.messages.send(Message::Reasons(jobs, answer)).await.ok()?;
+        reply.await.ok()
     }
 
     /// What happens to a running job that lacks a worker.

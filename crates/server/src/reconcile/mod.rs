@@ -26,8 +26,8 @@ use paddlecloud_core::ports::{
     RunPreparer, SecretSource, StoreError,
 };
 use paddlecloud_core::scheduler::{
-    Excess, GroupQuota, GroupUsage, Guarantee, Inventory, Node, Policy, Quota, Scheduler, StorageHold, Usage,
-    Why,
+    Excess, GroupQuota, GroupUsage, Guarantee, Inventory, Node, Policy, Quota, Reasons, Scheduler,
+    StorageHold, Usage, Why,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -64,6 +64,7 @@ type Answer = oneshot::Sender<Result<Done, Undone>>;
 enum Message {
     Do(Input, Answer),
     Explain(JobId, oneshot::Sender<Option<Why>>),
+    Reasons(Vec<JobId>, oneshot::Sender<Reasons>),
     Recovery(JobId, oneshot::Sender<Option<Recovery>>),
     Usage(UserName, oneshot::Sender<UserUsage>),
     Capacity(oneshot::Sender<Guarantee>),
@@ -484,6 +485,7 @@ fn sort_messages(
             Message::Explain(job, answer) => {
                 let _ = answer.send(conductor.why(&job, watch.now()));
             }
+            Message::Reasons(jobs, answer) => drop(answer.send(conductor.reasons(&jobs))),
             Message::Recovery(job, answer) => drop(answer.send(conductor.recovery(&job))),
             Message::Usage(user, answer) => {
                 let _ = answer.send(UserUsage {

@@ -217,7 +217,7 @@ async fn members_of_a_group_share_its_total_and_learn_nothing_else_of_each_other
     let theirs = "the total of 2 cores of the user's group `vision`: 2 in use, 1 requested";
     let why = stage.get("/api/v1/jobs/bob%2Fown/why").await.json();
     assert_eq!(why["msg"]["reason"], theirs);
-    let all = stage.get("/api/v1/jobs?all_users=true").await.json();
+    let all = stage.get("/api/v1/jobs?all_users=true&reasons=true").await.json();
     assert_eq!(all["msg"][0]["message"], theirs, "{all}");
     let rows = get(&stage, "/api/v1/quota", &login).await.json();
     let is_shared = |row: &&Value| row["group"] == "vision";

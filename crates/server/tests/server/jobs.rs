@@ -10,7 +10,7 @@ use paddlecloud_api::logs::{Frame, LogQuery};
 use paddlecloud_core::names::JobId;
 use paddlecloud_server::auth::Caller;
 use paddlecloud_server::queue::Class;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -235,6 +235,26 @@ async fn a_waiting_job_says_why() {
     stage.submit("a").await;
     let why = stage.get("/api/v1/jobs/a/why").await.json();
     assert!(why["msg"]["reason"].as_str().unwrap().contains("cores"), "{why}");
+    stage.finish().await;
+}
+
+#[tokio::test]
+async fn a_list_says_why_jobs_wait_only_on_request_and_then_on_every_page() {
+    let stage = Stage::new().await;
+    let (first, second) = (stage.submit("a").await, stage.submit("b").await);
+    let plain = stage.get("/api/v1/jobs").await.json();
+    let messages = |list: &Value| -> Vec<Value> {
+        let jobs = list["msg"].as_array().unwrap().iter();
+        jobs.map(|job| job["message"].clone()).collect()
+    };
+    assert_eq!(messages(&plain), [Value::Null, Value::Null]);
+    for (query, id) in [("", &second), (&*format!("&after={second}"), &first)] {
+        let page = format!("/api/v1/jobs?limit=1&reasons=true{query}");
+        let page = stage.get(&page).await.json();
+        let why = stage.get(&format!("/api/v1/jobs/{id}/why")).await.json();
+        assert_eq!(messages(&page), [why["msg"]["reason"].clone()]);
+        assert!(why["msg"]["reason"].is_string(), "{why}");
+    }
     stage.finish().await;
 }
 

@@ -128,6 +128,9 @@ impl Scheduler {
     }
 
     pub fn reason(&self, job: u64, second: i64) -> Reason {
-        self.explain(&id(job), at(second)).unwrap().reason
+        let reason = self.explain(&id(job), at(second)).unwrap().reason;
+        let several = self.reasons(&[id(job), id(job)]).of;
+        assert_eq!(several, [Some(reason.clone()), Some(reason.clone())]);
+        reason
     }
 }

@@ -6,7 +6,7 @@ use paddlecloud_core::conductor::Recovery;
 use paddlecloud_core::duration;
 use paddlecloud_core::job::{Phase, runs_alone};
 use paddlecloud_core::quantity::counted;
-use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, StorageExcess, StorageHold, Why};
+use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, StorageExcess, StorageHold};
 
 use super::{Mention, Owner};
 
@@ -66,15 +66,15 @@ fn quota(limit: &ExceededLimit, owner: Owner) -> String {
 }
 
 /// One line on why a job waits, with the nodes that could otherwise help.
-pub(super) fn waiting(why: &Why<Mention>, owner: Owner) -> String {
-    let mut text = reason(&why.reason, owner);
+pub(super) fn waiting(waits_for: &Reason<Mention>, closed_nodes: usize, owner: Owner) -> String {
+    let mut text = reason(waits_for, owner);
     let lacks_room = matches!(
-        why.reason,
+        waits_for,
         Reason::TooBig(_) | Reason::Room { .. } | Reason::Scattered { .. }
     );
-    if lacks_room && why.closed_nodes > 0 {
-        let is = if why.closed_nodes == 1 { "is" } else { "are" };
-        let nodes = counted(why.closed_nodes as u128, "node");
+    if lacks_room && closed_nodes > 0 {
+        let is = if closed_nodes == 1 { "is" } else { "are" };
+        let nodes = counted(closed_nodes as u128, "node");
         text.push_str(&format!(
             "; {nodes} of the cluster {is} cordoned, tainted or not ready"
         ));
@@ -437,17 +437,7 @@ mod tests {
 
     #[test]
     fn unusable_nodes_are_counted_when_resources_are_lacking() {
-        let with = |reason, closed_nodes| {
-            let why = Why {
-                reason,
-                ahead: Vec::new(),
-                ahead_total: 0,
-                estimate: None,
-                change: None,
-                closed_nodes,
-            };
-            waiting(&why, Owner::Reader)
-        };
+        let with = |reason: Reason<Mention>, closed_nodes| waiting(&reason, closed_nodes, Owner::Reader);
         let none = || Reason::TooBig(Excess::OneWorker(short(ResourceKind::Cpu, 1000, 0)));
         let shown = [
             with(none(), 0),
