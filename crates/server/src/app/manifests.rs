@@ -36,9 +36,6 @@ impl App {
         mut new_job: NewJob,
         name: NameOrigin,
     ) -> Result<SubmitOutcome, AppError> {
-        if new_job.spec.snapshot.is_none() {
-            self.package_check(&new_job.user, &new_job.spec).await?;
-        }
         if name == NameOrigin::Generated {
             new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
         }

@@ -13,6 +13,7 @@ mod info;
 mod jobs;
 mod log_quota;
 mod logs;
+mod look;
 mod machine_cause;
 mod manifests;
 mod missing_module;

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
-use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
-use paddlecloud_pfs::{Digest, Node, RootError};
+use paddlecloud_pfs::{Digest, Node, Root, RootError};
 
 use super::{App, AppError};
 use crate::auth::Caller;
 use crate::files::{Files, time_of};
 use crate::homes::{Storage, StorageError};
+use crate::packages::check_upload;
 use crate::queue::{Class, Turn};
 
 /// How long an announcement waits for files that are being uploaded into the package. Clients wait longer.
@@ -115,44 +115,29 @@ impl App {
             }
         }
     }
+}
 
-    /// Resolves a path to an uploaded package's latest run to that package, as it was uploaded.
-    pub(super) async fn package_resolve(&self, user: &UserName, spec: &mut JobSpec) -> Result<(), AppError> {
-        let (None, Some(path)) = (&spec.snapshot, spec.package.clone()) else {
-            return Ok(());
-        };
-        let owner = user.clone();
-        let run = self
-            .with_files(move |storage| storage.run_behind(&owner, &path))
-            .await?;
-        if let Some(run) = run {
-            let job = self.store.get(&run).await?;
-            spec.snapshot = job.and_then(|job| job.spec.snapshot.clone());
+/// Checks that a job's package exists and that the user may run it. Blocks.
+pub(super) fn check_package(storage: &Storage, user: &UserName, spec: &JobSpec) -> Result<(), AppError> {
+    match (&spec.snapshot, &spec.package) {
+        (Some(snapshot), Some(package)) => {
+            check_uploaded(storage, &*storage.home(user)?, user, (snapshot, package))
         }
-        Ok(())
+        (None, Some(package)) => Ok(storage.check_folder(user, package).map(drop)?),
+        (_, None) => Ok(()),
     }
+}
 
-    /// Checks that a job's package exists and that the user may run it.
-    pub(super) async fn package_check(&self, user: &UserName, spec: &JobSpec) -> Result<(), AppError> {
-        let user = user.clone();
-        match (&spec.snapshot, &spec.package) {
-            (Some(snapshot), Some(package)) => {
-                let id = package_id(snapshot)?;
-                let name = package.rsplit('/').next().unwrap_or_default().to_owned();
-                self.with_files(move |storage| {
-                    storage.upload_name(&user, &name)?;
-                    storage.check_upload(&user, id)
-                })
-                .await
-            }
-            (None, Some(package)) => {
-                let package = package.clone();
-                self.with_files(move |storage| storage.check_folder(&user, &package).map(drop))
-                    .await
-            }
-            (_, None) => Ok(()),
-        }
-    }
+/// The same for an uploaded package and the path under which it will appear.
+pub(super) fn check_uploaded(
+    storage: &Storage,
+    home: &Root,
+    user: &UserName,
+    (snapshot, package): (&str, &str),
+) -> Result<(), AppError> {
+    let id = package_id(snapshot)?;
+    storage.upload_name(user, package.rsplit('/').next().unwrap_or_default())?;
+    Ok(check_upload(home, id)?)
 }
 
 /// Completes a package with what the server has, and returns what is missing. What it will add must fit into the home: the

@@ -14,10 +14,11 @@ pub(super) struct FoundPrograms {
 }
 
 impl App {
-    /// Refuses a job that this machine cannot run, before any of its files are sent.
-    pub(super) async fn programs_check(&self, spec: &JobSpec) -> Result<(), AppError> {
+    /// The programs that will run; nothing where other machines have them. Refuses a job that this machine cannot run, before any
+    /// of its files are sent. Blocks.
+    pub(super) fn programs_look_up(&self, spec: &JobSpec) -> Result<FoundPrograms, AppError> {
         if !self.config.engine.uses_own_machine() {
-            return Ok(());
+            return Ok(FoundPrograms::default());
         }
         if spec.package.is_none() {
             let problem =
@@ -27,32 +28,24 @@ impl App {
                 .with_hint("name the folder that contains your program")
                 .into());
         }
-        match self.with_programs(spec, look_up).await? {
+        let path = default_path(self.config.python.as_deref());
+        let note = match look_up(spec, &path) {
             Lookup::Missing { program, path } => {
                 let problem = format!("there is no program `{program}` on the machine that runs the workers");
                 let hint =
                     format!("searched in PATH ({path}); write `./{program}` if it is part of the package");
-                Err(SpecError::sentence("entry", problem).with_hint(hint).into())
+                return Err(SpecError::sentence("entry", problem).with_hint(hint).into());
             }
-            Lookup::Found | Lookup::PythonIsPython3 => Ok(()),
-        }
-    }
-
-    /// The programs that will run; nothing where other machines have them.
-    pub(super) async fn programs_found(&self, spec: &JobSpec) -> FoundPrograms {
-        if !self.config.engine.uses_own_machine() {
-            return FoundPrograms::default();
-        }
-        let search = |spec: &JobSpec, path: &str| (look_up(spec, path), python_of(spec, path));
-        let Ok((looked_up, python)) = self.with_programs(spec, search).await else {
-            return FoundPrograms::default();
+            Lookup::PythonIsPython3 => {
+                Some("the workers' machine has no `python`: `python3` is used under that name".to_owned())
+            }
+            Lookup::Found => None,
         };
-        FoundPrograms {
-            note: (looked_up == Lookup::PythonIsPython3).then(|| {
-                "the workers' machine has no `python`: `python3` is used under that name".to_owned()
-            }),
+        let python = python_of(spec, &path);
+        Ok(FoundPrograms {
+            note,
             python: python.map(|python| python.to_string_lossy().into_owned()),
-        }
+        })
     }
 
     /// Searches the `PATH` of a job's workers.

@@ -8,14 +8,18 @@ use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::{JobSpec, SpecError};
+use paddlecloud_pfs::RelPath;
 use serde_json::Value;
 use tokio::sync::OwnedRwLockReadGuard;
+use tokio::task::spawn_blocking;
 
+use super::look::{FoundPackage, Purpose};
 use super::manifests::refuse_secrets;
+use super::packages::check_package;
+use super::programs::FoundPrograms;
 use super::{App, AppError};
 use crate::auth::Caller;
 use crate::config::EngineKind;
-use crate::error_chain::chain_of;
 use crate::homes::StorageError;
 use crate::reconcile::{Acceptance, NewJob, Submitted};
 use crate::users::Origin;
@@ -79,19 +83,25 @@ impl App {
             self.file_check_room(caller).await?;
         }
         let spec = self.spec_of(caller, request, key.as_ref()).await?;
+        let kept = self.keep_packages(&caller.user).await;
+        let (spec, look) = self
+            .look_at_files(&caller.user, spec, Purpose::of_dry_run(dry_run))
+            .await?;
         let new_job = NewJob {
             user: caller.user.clone(),
             spec,
             key,
         };
         if print {
+            look.package?;
             return self.print(new_job, name).await;
         }
+        let programs = look.programs?;
         if dry_run {
-            return self.plan(new_job, name).await;
+            look.package?;
+            return self.plan(new_job, name, programs).await;
         }
-        let kept = self.keep_packages(&caller.user).await;
-        self.package_check_last(&new_job, name).await?;
+        let package = self.package_or_refusal(&new_job, name, look.package).await?;
         let app = Arc::clone(self);
         let storing = async move {
             match name == NameOrigin::Request || app.was_submitted(&new_job).await? {
@@ -100,8 +110,8 @@ impl App {
             }
         };
         let submitted = self.run_to_completion(caller, account, kept, storing).await?;
-        let in_the_way = self.in_the_way(&submitted.job).await;
-        let programs = self.programs_found(&submitted.job.spec).await;
+        let in_the_way = package.in_the_way.as_ref();
+        let in_the_way = in_the_way.map(|place| self.in_the_way_note(&submitted.job, place));
         let resumed = self
             .resume_note(&caller.user, submitted.job.spec.resume.as_ref())
             .await;
@@ -172,19 +182,12 @@ impl App {
         drop(self.submitting.write().await);
     }
 
-    /// A note if the user's home already has an entry with the name of the package. The job is accepted anyway.
-    async fn in_the_way(&self, job: &Arc<Job>) -> Option<String> {
-        let asked = Arc::clone(job);
-        let found = self.with_files(move |storage| storage.in_the_way(&asked)).await;
-        let place = found
-            .inspect_err(|error| tracing::warn!(error = chain_of(error), "a home cannot be looked at"))
-            .ok()
-            .flatten()?;
+    fn in_the_way_note(&self, job: &Job, place: &RelPath) -> String {
         let home = self.storage.home_name(&job.user);
         let output = self.storage.output_name(job).unwrap_or_default();
-        Some(format!(
+        format!(
             "`{home}/{place}` already exists and its files are left unchanged: the job uses only the submitted files, and its output is in {output}"
-        ))
+        )
     }
 
     /// Submits a job of the history again, with its files, under the same name or another one.
@@ -211,7 +214,9 @@ impl App {
         self.secrets_check(&caller.user, &job.spec).await?;
         self.resume_check(&job).await?;
         let kept = self.keep_packages(&caller.user).await;
-        let checked = self.package_check(&caller.user, &job.spec).await;
+        let (user, asked, storage) = (caller.user.clone(), Arc::clone(&job), self.storage.clone());
+        let checked = spawn_blocking(move || check_package(&storage, &user, &asked.spec)).await;
+        let checked = checked.map_err(|_| AppError::Internal)?;
         checked.map_err(|error| missing_package_error(&job, error))?;
         let mut spec = JobSpec::clone(&job.spec);
         self.limit_disk(&mut spec)?;
@@ -269,18 +274,18 @@ impl App {
     }
 
     /// A dry run: what a submit would do.
-    async fn plan(&self, new_job: NewJob, name: NameOrigin) -> Result<SubmitOutcome, AppError> {
-        // A dry run uploads nothing, so an upload that it names need not exist.
-        if new_job.spec.snapshot.is_none() {
-            self.package_check(&new_job.user, &new_job.spec).await?;
-        }
+    async fn plan(
+        &self,
+        new_job: NewJob,
+        name: NameOrigin,
+        programs: FoundPrograms,
+    ) -> Result<SubmitOutcome, AppError> {
         let (new_job, mut notes) = self.would_accept(new_job, name).await?;
         notes.extend(
             self.resume_note(&new_job.user, new_job.spec.resume.as_ref())
                 .await,
         );
         notes.extend(self.unused(&new_job.spec));
-        let programs = self.programs_found(&new_job.spec).await;
         notes.extend(programs.note);
         Ok(SubmitOutcome {
             id: None,
@@ -293,14 +298,18 @@ impl App {
     }
 
     /// Reports a missing package only if nothing else is wrong, because uploading it may take long.
-    async fn package_check_last(&self, new_job: &NewJob, name: NameOrigin) -> Result<(), AppError> {
-        let checked = self.package_check(&new_job.user, &new_job.spec).await;
-        match checked {
+    async fn package_or_refusal(
+        &self,
+        new_job: &NewJob,
+        name: NameOrigin,
+        found: Result<FoundPackage, AppError>,
+    ) -> Result<FoundPackage, AppError> {
+        match found {
             Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => {
                 self.would_accept(new_job.clone(), name).await?;
                 Err(missing)
             }
-            checked => checked,
+            found => found,
         }
     }
 
@@ -389,9 +398,7 @@ impl App {
         } else {
             self.image_check(&spec)?;
             self.secrets_check(&caller.user, &spec).await?;
-            self.programs_check(&spec).await?;
         }
-        self.package_resolve(&caller.user, &mut spec).await?;
         Ok(spec)
     }
 }

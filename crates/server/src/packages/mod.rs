@@ -24,23 +24,22 @@ pub use receive::{Announced, Completed, MOST_LIST, SHORT_LIST};
 /// The longest manifest that is read from a home: a job of the owner may have put any file there.
 const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;
 
-impl Storage {
-    /// Checks that an uploaded package can run: a file named `output` would block the folder of results.
-    pub fn check_upload(&self, user: &UserName, id: PackageId) -> Result<(), StorageError> {
-        let home = self.home(user)?;
-        let manifest = match read_list(&home, &list_path(id)) {
-            Err(StorageError::Storage(error)) if error.is_not_found() => {
-                return Err(StorageError::NotUploaded(id.to_string()));
-            }
-            other => other?,
-        };
-        let output = manifest.get(&"output".parse().expect("a plain name"));
-        match output.map(|entry| &entry.node) {
-            None | Some(Node::Dir) => Ok(()),
-            Some(_) => Err(StorageError::OutputIsAFile),
+/// Checks that an uploaded package can run: a file named `output` would block the folder of results.
+pub fn check_upload(home: &Root, id: PackageId) -> Result<(), StorageError> {
+    let manifest = match read_list(home, &list_path(id)) {
+        Err(StorageError::Storage(error)) if error.is_not_found() => {
+            return Err(StorageError::NotUploaded(id.to_string()));
         }
+        other => other?,
+    };
+    let output = manifest.get(&"output".parse().expect("a plain name"));
+    match output.map(|entry| &entry.node) {
+        None | Some(Node::Dir) => Ok(()),
+        Some(_) => Err(StorageError::OutputIsAFile),
     }
+}
 
+impl Storage {
     /// Checks the folder name under which an upload will appear and returns its full path.
     pub fn upload_name(&self, user: &UserName, name: &str) -> Result<String, StorageError> {
         let bad = || StorageError::BadName(name.to_owned());

@@ -19,6 +19,7 @@ use std::sync::PoisonError;
 
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobId, UserName};
+use paddlecloud_core::spec::JobSpec;
 use paddlecloud_pfs::content::hash_file;
 use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::root::Kind;
@@ -127,7 +128,7 @@ impl Storage {
         };
         copy_package(home, id, workdir)?;
         home.make_dirs(&run.output)?;
-        let shown = self.shown_at(job)?;
+        let shown = self.shown_at(&job.user, &job.spec)?;
         let key = latest_key(&shown);
         point(
             home,
@@ -178,55 +179,57 @@ impl Storage {
     }
 
     /// The path below the home at which an uploaded package appears.
-    fn shown_at(&self, job: &Job) -> Result<RelPath, StorageError> {
-        let package = job.spec.package.as_deref().unwrap_or_default();
-        match self.place(&job.user, package)? {
+    fn shown_at(&self, user: &UserName, spec: &JobSpec) -> Result<RelPath, StorageError> {
+        let package = spec.package.as_deref().unwrap_or_default();
+        match self.place(user, package)? {
             PackageLocation::Home(below) if !below.is_root() => Ok(below),
             _ => Err(StorageError::BadName(package.to_owned())),
         }
     }
 
     /// The path at which an uploaded package appears, and the link that the server makes there.
-    fn shown_link(&self, job: &Job) -> Option<(RelPath, String)> {
-        job.spec.snapshot.as_ref()?;
-        let shown = self.shown_at(job).ok()?;
+    fn shown_link(&self, user: &UserName, spec: &JobSpec) -> Option<(RelPath, String)> {
+        spec.snapshot.as_ref()?;
+        let shown = self.shown_at(user, spec).ok()?;
         let link = format!("{OURS}/latest/{}", latest_key(&shown));
         Some((shown, link))
     }
 
     /// The path at which an uploaded package appears, unless the user's own file has that name.
     pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
-        let (shown, link) = self.shown_link(job)?;
+        let (shown, link) = self.shown_link(&job.user, &job.spec)?;
         let found = link_target(&*self.home(&job.user).ok()?, &shown)?;
         (found == link).then_some(shown)
     }
 
     /// The path at which an uploaded package would appear, if the user's own file has that name.
-    pub fn in_the_way(&self, job: &Job) -> Result<Option<RelPath>, StorageError> {
-        let Some((shown, link)) = self.shown_link(job) else {
+    pub fn in_the_way(
+        &self,
+        home: &Root,
+        user: &UserName,
+        spec: &JobSpec,
+    ) -> Result<Option<RelPath>, StorageError> {
+        let Some((shown, link)) = self.shown_link(user, spec) else {
             return Ok(None);
         };
-        let home = self.home(&job.user)?;
-        let is_ours = || link_target(&home, &shown).is_some_and(|found| found == link);
+        let is_ours = || link_target(home, &shown).is_some_and(|found| found == link);
         Ok((home.exists(&shown)? && !is_ours()).then_some(shown))
     }
 
     /// The run that an uploaded package's path points to, if the path is a link of the server.
     pub fn run_behind(&self, user: &UserName, path: &str) -> Result<Option<JobId>, StorageError> {
-        let PackageLocation::Home(below) = self.place(user, path)? else {
-            return Ok(None);
-        };
-        let home = self.home(user)?;
-        let Some(key) = link_target(&home, &below)
-            .and_then(|target| Some(target.strip_prefix(OURS)?.strip_prefix("/latest/")?.to_owned()))
-        else {
-            return Ok(None);
-        };
-        let Ok(latest) = format!("{OURS}/latest/{key}").parse() else {
-            return Ok(None);
-        };
-        Ok(linked_run(&home, &latest))
+        match self.place(user, path)? {
+            PackageLocation::Home(below) => Ok(run_at(&*self.home(user)?, &below)),
+            PackageLocation::Public(_) => Ok(None),
+        }
     }
+}
+
+/// The run that a path in the home points to, if it is a link of the server.
+pub fn run_at(home: &Root, below: &RelPath) -> Option<JobId> {
+    let target = link_target(home, below)?;
+    let key = target.strip_prefix(OURS)?.strip_prefix("/latest/")?;
+    linked_run(home, &format!("{OURS}/latest/{key}").parse().ok()?)
 }
 
 /// The names in a run's folder beside the one named after its job.
@@ -482,7 +485,10 @@ mod tests {
             .unwrap();
         for number in 2..4 {
             let job = fixture.job(number, Some(fixture.snapshot("one")));
-            let in_the_way = fixture.storage.in_the_way(&job).unwrap();
+            let in_the_way = {
+                let home = fixture.storage.home(&job.user).unwrap();
+                fixture.storage.in_the_way(&home, &job.user, &job.spec).unwrap()
+            };
             assert_eq!(in_the_way, Some("job_word_emb".parse().unwrap()));
             let folders = fixture.storage.prepare_run(&job, "boot").unwrap();
             let workdir = fixture.workdir(&folders);
