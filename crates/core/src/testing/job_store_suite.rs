@@ -19,6 +19,7 @@ pub async fn job_store_suite<S: JobStore>(make: impl AsyncFn() -> S) {
     gives_back_every_field(&make().await).await;
     replaces_and_removes(&make().await).await;
     applies_a_whole_batch(&make().await).await;
+    applies_a_batch_in_its_order(&make().await).await;
     loads_active_jobs_in_submit_order(&make().await).await;
     finds_the_latest_run(&make().await).await;
     finds_finished_jobs_by_key(&make().await).await;
@@ -66,6 +67,28 @@ async fn applies_a_whole_batch<S: JobStore>(store: &S) {
     store.save(&[]).await.expect("nothing can be saved");
     let all = store.page(&request(100)).await.expect("pages can be read");
     assert_eq!(numbers(&all), (2..40).rev().map(id).collect::<Vec<_>>());
+}
+
+/// A batch may be long, and write the same job several times.
+async fn applies_a_batch_in_its_order<S: JobStore>(store: &S) {
+    let mut changed = pending(5, spec("a", 0, 1));
+    let mut batch: Vec<Write> = (1..150)
+        .map(|number| save_of(&pending(number, spec("a", 0, 1))))
+        .collect();
+    for second in 1..4 {
+        changed.on_event(Event::KillRequested(AfterKill::KeepInHistory), seconds(second));
+        changed.message = format!("write {second}");
+        batch.insert(10 * second as usize, save_of(&changed));
+    }
+    batch.insert(100, Write::Remove(id(7)));
+    batch.push(Write::Remove(id(8)));
+    batch.push(save_of(&pending(8, spec("again", 0, 1))));
+    store.save(&batch).await.expect("a batch can be saved");
+    assert_eq!(get(store, &changed.id).await, Some(changed));
+    assert_eq!(get(store, &id(7)).await, None);
+    assert_eq!(get(store, &id(8)).await, Some(pending(8, spec("again", 0, 1))));
+    let all = store.page(&request(200)).await.expect("pages can be read");
+    assert_eq!(all.jobs.len(), 148);
 }
 
 async fn loads_active_jobs_in_submit_order<S: JobStore>(store: &S) {

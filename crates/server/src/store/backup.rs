@@ -433,7 +433,7 @@ async fn settle_jobs(
         job.finished_at = Some(job.changed_at);
         job.message = format!("the database was restored from a backup of {time:.0}; its end is not known");
         if let Ok(row) = JobRow::new(&job) {
-            row.save(change).await?;
+            JobRow::save(&[&row], change).await?;
         }
     }
     Ok(())

@@ -1,21 +1,25 @@
 //! Jobs as rows, and queries on them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use paddlecloud_core::conductor::Write;
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, UserName};
 use paddlecloud_core::ports::{JobStore, Page, PageRequest, StoreError};
-use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, Row as _};
+use sqlx::any::{AnyArguments, AnyRow};
+use sqlx::query::Query;
+use sqlx::{Any, AnyConnection, Row as _};
 
 use super::writer::Row;
 use super::{Store, read_failed};
 
 /// Sorts after every id, because ids begin with `j_`.
 const AFTER_EVERY_ID: &str = "k";
+
+/// Most jobs that one statement saves.
+const MOST_SAVED: usize = 64;
 
 /// A job as stored in the table.
 #[derive(Debug)]
@@ -51,27 +55,35 @@ impl JobRow {
         })
     }
 
-    pub(super) async fn save(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
-        sqlx::query(
-            "INSERT INTO jobs (id, owner, name, status, is_final, idem_key, snapshot, place, submitted, finished, document) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
-             ON CONFLICT (id) DO UPDATE SET status = excluded.status, is_final = excluded.is_final, \
-             finished = excluded.finished, document = excluded.document",
-        )
-        .bind(&self.id)
-        .bind(&self.owner)
-        .bind(&self.name)
-        .bind(&self.status)
-        .bind(self.is_final)
-        .bind(self.key.as_deref())
-        .bind(self.snapshot.as_deref())
-        .bind(self.place)
-        .bind(self.submitted)
-        .bind(self.finished)
-        .bind(&self.document)
-        .execute(connection)
-        .await?;
+    /// Saves jobs in this order, many with each statement.
+    pub(super) async fn save(jobs: &[&JobRow], connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+        let mut left = jobs;
+        while !left.is_empty() {
+            let power = distinct(left).ilog2();
+            let (saved, later) = left.split_at(1 << power);
+            let statement = SAVE[power as usize].as_str();
+            let query = saved
+                .iter()
+                .fold(sqlx::query(statement), |query, job| job.bind_to(query));
+            query.execute(&mut *connection).await?;
+            left = later;
+        }
         Ok(())
+    }
+
+    fn bind_to<'q>(&'q self, query: Query<'q, Any, AnyArguments>) -> Query<'q, Any, AnyArguments> {
+        query
+            .bind(&self.id)
+            .bind(&self.owner)
+            .bind(&self.name)
+            .bind(&self.status)
+            .bind(self.is_final)
+            .bind(self.key.as_deref())
+            .bind(self.snapshot.as_deref())
+            .bind(self.place)
+            .bind(self.submitted)
+            .bind(self.finished)
+            .bind(&self.document)
     }
 
     /// Changes the owner, which [`JobRow::save`] never does.
@@ -92,6 +104,37 @@ impl JobRow {
             .await?;
         Ok(())
     }
+}
+
+/// The statements that save 1, 2, 4, … jobs: few enough that the database prepares each once.
+static SAVE: LazyLock<Vec<String>> =
+    LazyLock::new(|| (0..=MOST_SAVED.ilog2()).map(|power| save(1 << power)).collect());
+
+fn save(jobs: usize) -> String {
+    const COLUMNS: usize = 11;
+    let row = |row: usize| {
+        let values: Vec<String> = (1..=COLUMNS)
+            .map(|column| format!("${}", row * COLUMNS + column))
+            .collect();
+        format!("({})", values.join(", "))
+    };
+    let rows: Vec<String> = (0..jobs).map(row).collect();
+    format!(
+        "INSERT INTO jobs (id, owner, name, status, is_final, idem_key, snapshot, place, submitted, finished, document) \
+         VALUES {} \
+         ON CONFLICT (id) DO UPDATE SET status = excluded.status, is_final = excluded.is_final, \
+         finished = excluded.finished, document = excluded.document",
+        rows.join(", ")
+    )
+}
+
+/// How many of the first jobs one statement can save: PostgreSQL refuses one that changes a row twice.
+fn distinct(jobs: &[&JobRow]) -> usize {
+    let mut seen = HashSet::new();
+    jobs.iter()
+        .take(MOST_SAVED)
+        .take_while(|job| seen.insert(&job.id))
+        .count()
 }
 
 impl JobStore for Store {

@@ -51,6 +51,16 @@ pub(super) enum Row {
     Audit(AuditRow),
 }
 
+impl Row {
+    /// The job to save.
+    fn job(&self) -> Option<&JobRow> {
+        match self {
+            Row::SaveJob(job) => Some(job),
+            _ => None,
+        }
+    }
+}
+
 /// Rows that are written together or not at all.
 struct Batch {
     rows: Vec<Row>,
@@ -257,9 +267,11 @@ impl Task {
         };
         let mut change = connection.begin().await?;
         let mut audited = 0;
-        for row in rows {
-            match row {
-                Row::SaveJob(job) => job.save(&mut change).await?,
+        for rows in rows.chunk_by(|one, next| one.job().is_some() && next.job().is_some()) {
+            let jobs: Vec<&JobRow> = rows.iter().filter_map(|row| row.job()).collect();
+            JobRow::save(&jobs, &mut change).await?;
+            match rows[0] {
+                Row::SaveJob(_) => {}
                 Row::RemoveJob(id) => {
                     usage::keep_use(id, &mut change).await?;
                     JobRow::remove(id, &mut change).await?;
