@@ -1,6 +1,6 @@
 //! `cargo xtask bench k8s`: the Kubernetes engine compared with `kubectl` on a real cluster, whose pods run on this machine.
 //!
-//! `many` simulates its nodes with kwok. Contenders take turns, so that a busy minute affects all of them. It asserts nothing about speed: figures belong to
+//! `many` and `single` simulate their nodes with kwok. Contenders take turns, so that a busy minute affects all of them. It asserts nothing about speed: figures belong to
 //! a machine.
 #![cfg(target_os = "linux")]
 
@@ -27,10 +27,11 @@ const GROUPS: &[(&str, Group)] = &[
     ("lag", |cluster, args| lag::measure(cluster, args.rounds)),
     ("flood", |cluster, _| flood::measure(cluster)),
     ("many", |cluster, args| many::measure(cluster, args.jobs)),
+    ("single", |cluster, _| many::measure_single(cluster)),
 ];
 
 const HELP: &str = "\
-Usage: cargo xtask bench k8s [--rounds N] [--jobs N] [start|calls|lag|flood|many]...
+Usage: cargo xtask bench k8s [--rounds N] [--jobs N] [start|calls|lag|flood|many|single]...
 
   --rounds N   how many rounds of each contender (default 9)
   --jobs N     how many jobs of five pods on simulated nodes (default 2000)

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::figures::Row;
 use crate::gang::copied;
 use crate::rest::{Connection, token};
-use crate::site::{PODS, Site};
+use crate::site::{PODS, PSERVERS, Site, TRAINERS};
 
 /// Requests at once, of ours to the server and of the bare client to the API server.
 const CLIENTS: usize = 16;
@@ -24,6 +24,10 @@ const CLIENTS: usize = 16;
 const OURS: &str = "cloud.paddlepaddle.org/server!=bench";
 const BARE: &str = "cloud.paddlepaddle.org/server=bench";
 const NODES: usize = 100;
+/// Trainers and parameter servers of a job.
+const GANG: [usize; 2] = [TRAINERS, PSERVERS];
+/// Jobs of one pod.
+const SINGLE: usize = 300;
 const LABEL: &str = "bench.paddlecloud.test/simulated";
 /// What happens to nodes and pods, in files of kwok: nodes are ready, pods run at once and go when they are deleted.
 const STAGES: [&str; 4] = [
@@ -36,6 +40,25 @@ const STAGES: [&str; 4] = [
 const LONG: Duration = Duration::from_secs(1200);
 
 pub fn measure(cluster: &Cluster, jobs: usize) -> Vec<Row> {
+    on_simulated_nodes(cluster, |site| {
+        let bench = Bench { cluster, site, jobs };
+        bench.rows()
+    })
+}
+
+/// How fast jobs of one pod are bound. kube-scheduler binds them, as fast as its `clientConnection` lets it.
+pub fn measure_single(cluster: &Cluster) -> Vec<Row> {
+    on_simulated_nodes(cluster, |site| {
+        let bench = Bench {
+            cluster,
+            site,
+            jobs: SINGLE,
+        };
+        bench.single()
+    })
+}
+
+fn on_simulated_nodes(cluster: &Cluster, rows: impl Fn(&Site) -> Vec<Row>) -> Vec<Row> {
     let Ok(kwok) = std::env::var("PADDLECLOUD_BENCH_KWOK") else {
         return Vec::new();
     };
@@ -43,12 +66,7 @@ pub fn measure(cluster: &Cluster, jobs: usize) -> Vec<Row> {
     let settings =
         format!("  node_selector: {{\"{LABEL}\": \"yes\"}}\n  tolerations: [{{key: \"{LABEL}\"}}]\n");
     let site = Site::start_with(cluster, None, &settings);
-    let bench = Bench {
-        cluster,
-        site: &site,
-        jobs,
-    };
-    bench.rows()
+    rows(&site)
 }
 
 struct Bench<'a> {
@@ -72,7 +90,7 @@ impl Bench<'_> {
         // One job more, which made the namespace and brought the package.
         let mut observer = self.observe(OURS, pods + PODS);
         let started = Instant::now();
-        self.submit_all();
+        self.submit_all(GANG);
         observer.wait_for("running");
         let ours = pods as f64 / started.elapsed().as_secs_f64();
         let created = self.memory("VmRSS:");
@@ -114,6 +132,25 @@ impl Bench<'_> {
         ]
     }
 
+    fn single(&self) -> Vec<Row> {
+        let package = self.site.env.package("many").file("train.sh", "true\n");
+        let first = self.site.submit("many", package.arg(), ["1", "0"]);
+        self.site.env.paddlectl(&first).ok();
+        self.observe(OURS, 1).wait_for("running");
+        let mut observer = self.observe(OURS, self.jobs + 1);
+        let started = Instant::now();
+        self.submit_all([1, 0]);
+        observer.wait_for("running");
+        let took = started.elapsed().as_secs_f64();
+        let rate = format!("{:.1} pods/s, all run after {took:.1} s", self.jobs as f64 / took);
+        let what = format!("{} jobs of one pod, simulated nodes", self.jobs);
+        vec![Row::new(
+            what,
+            rate,
+            "≥ 150 pods/s with kube-scheduler's qps raised",
+        )]
+    }
+
     /// The pods of the first job, for the bare client.
     fn template(&self) -> std::path::PathBuf {
         let pods = self.cluster.objects("pods", self.site.namespace());
@@ -127,7 +164,7 @@ impl Bench<'_> {
         file
     }
 
-    fn submit_all(&self) {
+    fn submit_all(&self, [trainers, pservers]: [usize; 2]) {
         let described = self.site.env.describe("many");
         let package = described["job"]["job_package"]
             .as_str()
@@ -143,7 +180,7 @@ impl Bench<'_> {
                     return;
                 }
                 let body = json!({"name": format!("many-{index}"), "job_package": package, "entry": "sh train.sh",
-                    "parallelism": 3, "pservers": 2, "cpu": "200m", "pscpu": "200m", "memory": "64Mi",
+                    "parallelism": trainers, "pservers": pservers, "cpu": "200m", "pscpu": "200m", "memory": "64Mi",
                     "psmemory": "64Mi"});
                 connection.ask("POST", "/api/v1/jobs", &body);
             }

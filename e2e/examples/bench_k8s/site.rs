@@ -40,8 +40,18 @@ impl Site {
 
     /// The arguments of `paddlectl` that submit a gang of this name; `package` is its folder.
     pub fn submit_gang<'a>(&self, name: &'a str, package: &'a str) -> Vec<&'a str> {
+        self.submit(name, package, ["3", "2"])
+    }
+
+    /// The same for other numbers of trainers and parameter servers.
+    pub fn submit<'a>(
+        &self,
+        name: &'a str,
+        package: &'a str,
+        [trainers, pservers]: [&'a str; 2],
+    ) -> Vec<&'a str> {
         let mut args = vec!["submit", "-jobname", name, "-entry", "sh train.sh"];
-        args.extend(["-parallelism", "3", "-pservers", "2"]);
+        args.extend(["-parallelism", trainers, "-pservers", pservers]);
         args.extend([
             "-cpu",
             "200m",

@@ -49,7 +49,7 @@ pub fn run(workspace: &Workspace, args: &[String]) -> Result<()> {
                 .env("PADDLECLOUD_BENCH_KWOK", kwok)
                 .env("PADDLECLOUD_BENCH_KWOK_MODULE", module);
         }
-        Err(error) => eprintln!("`many` is skipped: kwok cannot be built: {error:#}"),
+        Err(error) => eprintln!("`many` and `single` are skipped: kwok cannot be built: {error:#}"),
     }
     step::run(&mut bench)
 }
