@@ -138,6 +138,7 @@ fn scheduler() -> Scheduler {
         memory: Bytes::mib(1024 * CORES),
         gpus: 0,
         taken: Default::default(),
+        traits: Default::default(),
     };
     Scheduler::new(Inventory { nodes: vec![node] }, Policy::default())
 }

@@ -1,22 +1,27 @@
 //! How many decisions the scheduler makes per second, and how that depends on the length of the queue.
 //!
-//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard|quotas [JOBS]]`
+//! `cargo run --release -p paddlecloud-core --example bench_scheduler [uniform|mixed|hard|quotas|labels [JOBS]]`
 //!
 //! Times are processor time, not wall time, if the system reports it: other work on the machine does not count.
 //!
 //! 10,000 nodes, a queue of 1,000, 10,000 and 100,000 jobs that is kept at its length: a running job ends, a new one is
 //! submitted, the scheduler decides. The cluster is full all the time, so every decision competes with the whole queue.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{Inventory, Node, Policy, Quota, Request, Scheduler};
+use paddlecloud_core::scheduler::{
+    Inventory, Node, NodeTraits, Policy, Quota, Request, Requirement, Scheduler,
+};
 use paddlecloud_core::spec::Resources;
 
 const NODES: usize = 10_000;
 const QUEUES: [usize; 3] = [1_000, 10_000, 100_000];
+const RACKS: u64 = 20;
 const MEASURED: Duration = Duration::from_secs(3);
 
 fn main() {
@@ -28,6 +33,7 @@ fn main() {
         Workload::Mixed,
         Workload::Hard,
         Workload::Quotas,
+        Workload::Labels,
     ] {
         if !workload.describe().starts_with(&filter) {
             continue;
@@ -50,6 +56,7 @@ enum Workload {
     Mixed,
     Hard,
     Quotas,
+    Labels,
 }
 
 impl Workload {
@@ -64,6 +71,9 @@ impl Workload {
             }
             Workload::Quotas => {
                 "quotas: as hard, and every user may use 2,000 cores, of 3,200 that would be an even share"
+            }
+            Workload::Labels => {
+                "labels: as mixed, and half of the jobs require one of 20 racks, a GPU type of 4, or both"
             }
         }
     }
@@ -87,13 +97,30 @@ impl Workload {
                 _ => [None, Some(1), Some(8), Some(48)][random.below(4) as usize]
                     .map(SignedDuration::from_hours),
             },
+            required: self.required(random),
         }
+    }
+
+    fn required(self, random: &mut Random) -> Requirement {
+        let mut required = Requirement::default();
+        if !matches!(self, Workload::Labels) {
+            return required;
+        }
+        let choice = random.below(6);
+        if choice < 2 {
+            let rack = ("rack".to_owned(), random.below(RACKS).to_string());
+            required.labels.extend([rack]);
+        }
+        if choice == 1 || choice == 2 {
+            required.gpu_type = Some(gpu_type(random.below(4)));
+        }
+        required
     }
 
     /// How many cores a user may use.
     fn quota(self, user: u64) -> Option<u64> {
         match self {
-            Workload::Mixed | Workload::Hard if user.is_multiple_of(2) => Some(8_000),
+            Workload::Mixed | Workload::Hard | Workload::Labels if user.is_multiple_of(2) => Some(8_000),
             Workload::Quotas => Some(2_000),
             _ => None,
         }
@@ -115,13 +142,31 @@ impl Workload {
                     ),
                 ]
             }
-            Workload::Mixed if shape < 6 => vec![(1 + shape as u32, worker(4, 16, 1 + shape as u32 % 4))],
-            Workload::Mixed => vec![
+            Workload::Mixed | Workload::Labels if shape < 6 => {
+                vec![(1 + shape as u32, worker(4, 16, 1 + shape as u32 % 4))]
+            }
+            Workload::Mixed | Workload::Labels => vec![
                 servers,
                 (1 << (shape % 6), worker(1 << (shape / 6), 2 << (shape / 6), 0)),
             ],
         }
     }
+}
+
+fn traits(node: u64) -> NodeTraits {
+    NodeTraits {
+        labels: [("rack".to_owned(), (node / 4 % RACKS).to_string())].into(),
+        gpu_types: match node % 4 {
+            0 => [gpu_type(node / 4 / RACKS % 4)].into(),
+            _ => Default::default(),
+        },
+        ..NodeTraits::default()
+    }
+}
+
+fn gpu_type(number: u64) -> GpuType {
+    let name = ["a100", "h100", "t4", "v100"][number as usize];
+    name.parse().expect("a plain word is a GPU type")
 }
 
 fn worker(cores: u64, gib: u64, gpu: u32) -> Resources {
@@ -157,6 +202,7 @@ impl Bench {
             memory: Bytes::new(256 << 30),
             gpus: if index % 4 == 0 { 8 } else { 0 },
             taken: Default::default(),
+            traits: Arc::new(traits(index as u64)),
         });
         let mut scheduler = Scheduler::new(
             Inventory {

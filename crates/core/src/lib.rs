@@ -8,6 +8,7 @@ pub mod command;
 pub mod conductor;
 pub mod duration;
 pub mod exit;
+pub mod gpu;
 pub mod job;
 pub mod names;
 pub mod plan;

@@ -20,6 +20,7 @@ fn node(name: &str, cores: u64) -> Node {
         memory: Bytes::mib(1 << 20),
         gpus: 0,
         taken: Default::default(),
+        traits: Default::default(),
     }
 }
 

@@ -193,7 +193,7 @@ impl<'a> Trial<'a> {
 
     /// Whether the changed request would start in the next round of decisions.
     fn starts(&self, changed: &Request) -> bool {
-        let shape = Shape::of(changed);
+        let shape = self.scheduler.cluster.shape(changed);
         self.scheduler.alone.is_none()
             && self.quota_lets(RequestSum::of(&shape))
             && self.scheduler.fit(&shape) == Fit::WithOthers

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::eligible::{Eligible, Matches, NodeTraits, Nodes, WorkerRequirement};
 use super::placing::Share;
 use super::request::{Inventory, Node, NodeChange, Placement, Request, Seat};
-use super::room::{Load, Room, Shape};
+use super::room::{Load, Need, Room, Shape};
 use super::tree::RoomTree;
 use crate::names::NodeName;
 
@@ -20,6 +21,7 @@ pub(super) struct Cluster {
     idle: RoomTree,
     /// What would be free if only jobs without a maximum runtime ran.
     lasting: RoomTree,
+    matches: Matches,
 }
 
 #[derive(Debug, Clone)]
@@ -117,6 +119,10 @@ fn taken(node: &Node) -> Load {
     }
 }
 
+fn traits(machines: &[Machine]) -> impl ExactSizeIterator<Item = &NodeTraits> + Clone {
+    machines.iter().map(|machine| &*machine.node.traits)
+}
+
 impl Cluster {
     pub fn new(inventory: Inventory) -> Cluster {
         let mut machines: Vec<Machine> = inventory.nodes.into_iter().map(Machine::new).collect();
@@ -133,12 +139,50 @@ impl Cluster {
             .collect();
         let free = RoomTree::new(&free);
         Cluster {
+            matches: Matches::new(traits(&machines)),
             machines,
             places,
             lasting: free.clone(),
             free,
             idle: RoomTree::new(&idle),
         }
+    }
+
+    /// What a request asks for, with the nodes that it may use.
+    pub fn shape(&self, request: &Request) -> Shape {
+        Shape::of(request, |uses_gpus| {
+            self.eligible(WorkerRequirement::of(&request.required, uses_gpus))
+        })
+    }
+
+    /// The same shape after a change of nodes.
+    pub fn renewed(&self, shape: &Shape) -> Shape {
+        let mut shape = shape.clone();
+        for part in &mut shape.parts {
+            let required = match &part.eligible.required {
+                Some(required) => WorkerRequirement::clone(required),
+                None => WorkerRequirement::of(&Default::default(), part.need.gpu > 0),
+            };
+            part.eligible = self.eligible(required);
+        }
+        shape
+    }
+
+    fn eligible(&self, required: WorkerRequirement) -> Eligible {
+        self.matches.find(required, traits(&self.machines))
+    }
+
+    /// Keeps the nodes that match a waiting job for other jobs.
+    pub fn remember(&mut self, shape: &Shape) {
+        shape
+            .parts
+            .iter()
+            .for_each(|part| self.matches.remember(&part.eligible));
+    }
+
+    /// What every node has.
+    pub fn traits(&self) -> impl ExactSizeIterator<Item = &NodeTraits> + Clone {
+        traits(&self.machines)
     }
 
     /// What is free now.
@@ -172,10 +216,12 @@ impl Cluster {
         machine.room_left(&used)
     }
 
-    /// What other workloads hold on all nodes together.
-    pub fn taken(&self) -> Load {
+    /// What other workloads hold on these nodes together.
+    pub fn taken(&self, nodes: &Nodes) -> Load {
         let mut all = Load::default();
-        self.machines.iter().for_each(|machine| all.add(&machine.taken));
+        let here = self.machines.iter().enumerate();
+        here.filter(|(node, _)| nodes.has(*node))
+            .for_each(|(_, machine)| all.add(&machine.taken));
         all
     }
 
@@ -203,7 +249,7 @@ impl Cluster {
         for (index, part) in shape.parts.iter().enumerate() {
             let one = Load::of(&part.need, 1);
             for _ in 0..part.count {
-                let node = self.least_loaded(&used, &part.need)?;
+                let node = self.least_loaded(&used, part.each())?;
                 used[node].add(&one);
                 shares.push(Share {
                     part: index,
@@ -215,9 +261,11 @@ impl Cluster {
         Some(shares)
     }
 
-    fn least_loaded(&self, used: &[Load], need: &Room) -> Option<usize> {
+    fn least_loaded(&self, used: &[Load], need: Need) -> Option<usize> {
         let nodes = self.machines.iter().zip(used).enumerate();
-        let with_cards = nodes.filter(|(_, (machine, used))| machine.capacity.minus(used).gpu >= need.gpu);
+        let matching = nodes.filter(|(node, _)| need.nodes.is_none_or(|nodes| nodes.has(*node)));
+        let with_cards =
+            matching.filter(|(_, (machine, used))| machine.capacity.minus(used).gpu >= need.room.gpu);
         let by_load = with_cards.min_by_key(|(_, (machine, used))| {
             used.cpu * 1_000_000 / u128::from(machine.capacity.cpu.max(1))
         });
@@ -234,7 +282,7 @@ impl Cluster {
             is_endless: request.max_runtime.is_none(),
         };
         for share in shares {
-            let part = shape.parts[share.part];
+            let part = &shape.parts[share.part];
             let seats = &mut by_role[part.role];
             seats.reserve(share.count as usize);
             for _ in 0..share.count {
@@ -342,11 +390,15 @@ impl Cluster {
         }
         let before = std::mem::replace(&mut machine.capacity, capacity(&node));
         machine.taken = taken(&node);
+        let has_traits = machine.node.traits == node.traits;
         machine.node = node;
         let now = machine.capacity;
         self.idle.set(place, now);
         self.refresh(place);
-        match before == now {
+        if !has_traits {
+            self.matches = Matches::new(traits(&self.machines));
+        }
+        match before == now && has_traits {
             true => Difference::Free,
             false => Difference::Capacity,
         }

@@ -6,9 +6,10 @@ use std::cmp::min;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::eligible::{Eligible, Nodes};
 use super::queue::{JobGroup, JobGroupId, Rank};
 use super::reservation::Reservation;
-use super::room::{Load, Part, Room};
+use super::room::{Load, Need, Part, Room};
 use super::running::after;
 use super::summary_tree::{Code, Summary};
 use super::tree::RoomTree;
@@ -21,6 +22,7 @@ pub(super) struct Demand {
     runtime: SignedDuration,
     /// One worker of the largest part, and the number of such workers.
     worker: Room,
+    nodes: Nodes,
     count: u32,
     /// The most of each resource that one worker of any part needs.
     widest: Room,
@@ -35,6 +37,7 @@ impl Demand {
             first,
             runtime: group.max_runtime.unwrap_or(SignedDuration::MAX),
             worker: main.need,
+            nodes: main.eligible.nodes,
             count: main.count,
             widest: parts.fold(Room::default(), |most, part| most.highest(&part.need)),
             total: narrow(&group.shape.total),
@@ -50,13 +53,14 @@ impl Demand {
     /// The same without a reservation.
     pub fn first_in(&self, from: usize, tree: &RoomTree) -> Option<usize> {
         let may_fit = tree.total().holds(&Load::of(&self.total, 1)) && tree.most().holds(&self.widest);
-        may_fit.then(|| tree.first_of(from, &self.worker, self.count))?
+        may_fit.then(|| tree.first_of(from, Need::new(&self.worker, &self.nodes), self.count))?
     }
 
     /// Whether both demands get the same answer about room.
     pub fn asks_the_same(&self, other: &Demand) -> bool {
         (self.runtime, self.worker, self.count) == (other.runtime, other.worker, other.count)
             && (self.widest, self.total) == (other.widest, other.total)
+            && self.nodes == other.nodes
     }
 }
 
@@ -66,6 +70,7 @@ impl Summary for Demand {
             first: min(self.first, other.first),
             runtime: min(self.runtime, other.runtime),
             worker: self.worker.lowest(&other.worker),
+            nodes: self.nodes.common(&other.nodes),
             count: min(self.count, other.count),
             widest: self.widest.lowest(&other.widest),
             total: self.total.lowest(&other.total),
@@ -99,7 +104,8 @@ impl<'a> BackfillRoom<'a> {
     }
 }
 
-/// Similar groups get similar codes, so that groups below one fork of the index have similar demands.
+/// Similar groups get similar codes, so that groups below one fork of the index have similar demands. Groups with the same
+/// requirement are below one fork: a bound for several requirements knows nothing of nodes.
 pub(super) fn code(group: &JobGroup, id: JobGroupId) -> Code {
     let main = main_part(group);
     let seconds = group.max_runtime.map_or(u64::MAX, |limit| {
@@ -112,7 +118,8 @@ pub(super) fn code(group: &JobGroup, id: JobGroupId) -> Code {
         level(main.need.gpu),
         level(seconds),
     ];
-    [interleave(near), id.number(), 0]
+    let place = main.eligible.code() << (5 * LEVEL_BITS);
+    [place | interleave(near), id.number(), 0]
 }
 
 /// The part with the largest total.
@@ -125,8 +132,9 @@ fn main_part(group: &JobGroup) -> Part {
         role: 0,
         count: 0,
         need: Room::default(),
+        eligible: Eligible::default(),
     };
-    group.shape.parts.iter().max_by_key(sum).copied().unwrap_or(empty)
+    group.shape.parts.iter().max_by_key(sum).cloned().unwrap_or(empty)
 }
 
 /// Clamps sums that are too large: a smaller bound is still a lower bound.

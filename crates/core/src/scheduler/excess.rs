@@ -4,8 +4,9 @@
 
 use std::fmt;
 
-use super::room::{Load, Shape};
-use super::tree::RoomTree;
+use super::cluster::Cluster;
+use super::room::{Load, Part, Shape};
+use super::unmatched::{Matching, Unmatched};
 use crate::quantity::{bare_cores, counted, readable_bytes, readable_cores};
 
 /// A resource of a machine.
@@ -75,31 +76,84 @@ pub enum Excess {
     OneWorker(Shortage),
     /// Neither of these, but its workers do not all fit.
     OneByOne,
+    /// No machine matches what some of its workers require.
+    NoNode(Unmatched),
+    /// The same for the machines that match what some of its workers require.
+    Among { excess: Box<Excess>, matching: Matching },
 }
 
 impl Excess {
     /// How a shape exceeds all nodes together, or else the largest node.
-    pub(super) fn together(shape: &Shape, idle: &RoomTree) -> Excess {
-        let short = Shortage::all(&shape.total, idle.total());
-        match short.is_empty() {
-            true => larger_than_any(shape, idle).unwrap_or(Excess::OneByOne),
-            false => Excess::Together(short),
+    pub(super) fn together(shape: &Shape, cluster: &Cluster) -> Excess {
+        let short = Shortage::all(&shape.total, cluster.idle().total());
+        match (no_node(shape, cluster), short.is_empty()) {
+            (Some(excess), _) => excess,
+            (None, true) => larger_than_any(shape, cluster)
+                .or_else(|| more_than_match(shape, cluster))
+                .unwrap_or(Excess::OneByOne),
+            (None, false) => Excess::Together(short),
         }
     }
 
     /// The same, but checks the largest node first.
-    pub(super) fn one_by_one(shape: &Shape, idle: &RoomTree) -> Excess {
-        larger_than_any(shape, idle).unwrap_or_else(|| Excess::together(shape, idle))
+    pub(super) fn one_by_one(shape: &Shape, cluster: &Cluster) -> Excess {
+        no_node(shape, cluster)
+            .or_else(|| larger_than_any(shape, cluster))
+            .unwrap_or_else(|| Excess::together(shape, cluster))
+    }
+
+    /// The excess without the machines that were considered.
+    pub fn on_its_own(&self) -> &Excess {
+        match self {
+            Excess::Among { excess, .. } => excess.on_its_own(),
+            excess => excess,
+        }
+    }
+
+    /// Names the machines that were considered, if workers require certain ones.
+    fn among(self, part: &Part, cluster: &Cluster) -> Excess {
+        match Matching::of(part, cluster) {
+            None => self,
+            Some(matching) => Excess::Among {
+                excess: Box::new(self),
+                matching,
+            },
+        }
     }
 }
 
-fn larger_than_any(shape: &Shape, idle: &RoomTree) -> Option<Excess> {
-    let most = Load::of(idle.most(), 1);
-    let mut short = shape
-        .parts
-        .iter()
-        .flat_map(|part| Shortage::all(&Load::of(&part.need, 1), &most));
-    short.next().map(Excess::OneWorker)
+fn no_node(shape: &Shape, cluster: &Cluster) -> Option<Excess> {
+    let mut parts = shape.parts.iter();
+    parts
+        .find_map(|part| Unmatched::of(part, cluster))
+        .map(Excess::NoNode)
+}
+
+fn larger_than_any(shape: &Shape, cluster: &Cluster) -> Option<Excess> {
+    shape.parts.iter().find_map(|part| {
+        let idle = cluster.idle();
+        let most = match part.eligible.nodes.set() {
+            None => *idle.most(),
+            Some(_) => idle.most_of(&part.eligible.nodes),
+        };
+        let need = Load::of(&part.need, 1);
+        let short = Shortage::all(&need, &Load::of(&most, 1)).into_iter().next()?;
+        let needs_type = part.eligible.required.is_none() && short.kind == ResourceKind::Gpu;
+        Some(match needs_type && idle.most().gpu >= part.need.gpu {
+            true => Excess::NoNode(Unmatched::untyped(cluster)),
+            false => Excess::OneWorker(short).among(part, cluster),
+        })
+    })
+}
+
+/// How some workers together exceed the machines that match.
+fn more_than_match(shape: &Shape, cluster: &Cluster) -> Option<Excess> {
+    let limited = |part: &&Part| part.eligible.nodes.set().is_some();
+    shape.parts.iter().filter(limited).find_map(|part| {
+        let there = cluster.idle().total_of(&part.eligible.nodes);
+        let short = Shortage::all(&Load::of(&part.need, part.count), &there);
+        (!short.is_empty()).then(|| Excess::Together(short).among(part, cluster))
+    })
 }
 
 impl fmt::Display for Excess {
@@ -122,6 +176,8 @@ impl fmt::Display for Excess {
                 )
             }
             Excess::OneByOne => f.write_str("the workers do not fit onto the individual machines"),
+            Excess::NoNode(unmatched) => unmatched.fmt(f),
+            Excess::Among { excess, matching } => write!(f, "{excess}; {matching}"),
         }
     }
 }

@@ -7,10 +7,12 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
+use super::eligible::Nodes;
 use super::excess::{Excess, ResourceKind, Shortage};
 use super::queue::{Fit, Key, Waiting};
 use super::room::{Load, Shape};
 use super::running::Run;
+use super::unmatched::Matching;
 use super::why::{Holders, Outside, Reason, Reasons, Why};
 use super::{Scheduler, change, estimate, placing, too_big};
 use crate::names::JobId;
@@ -47,6 +49,7 @@ pub(super) fn explain(scheduler: &Scheduler, id: &JobId, now: Timestamp) -> Opti
         estimate,
         change,
         closed_nodes: scheduler.closed_nodes,
+        matching: matching(scheduler, waiting),
     })
 }
 
@@ -65,7 +68,7 @@ pub(super) fn reasons(scheduler: &Scheduler, ids: &[JobId]) -> Reasons {
             let order = order.get_or_insert_with(|| scheduler.queue.order(&scheduler.users));
             order.ahead_of(scheduler.users.get(waiting.user).rank(key))
         });
-        Some(reason)
+        Some((reason, matching(scheduler, waiting)))
     };
     Reasons {
         of: ids.iter().map(reason_of).collect(),
@@ -132,8 +135,8 @@ fn lack_of_room(scheduler: &Scheduler, waiting: &Waiting) -> Option<Reason> {
     let group = scheduler.queue.group(waiting.group);
     if group.fit == Fit::Alone && !scheduler.running.is_empty() {
         return Some(Reason::NeedsEverything {
-            excess: Excess::together(&group.shape, scheduler.cluster.idle()),
-            held_by: holders(scheduler, waiting, ResourceKind::Cpu),
+            excess: Excess::together(&group.shape, &scheduler.cluster),
+            held_by: holders(scheduler, waiting, ResourceKind::Cpu, &Nodes::default()),
         });
     }
     let lacks =
@@ -144,25 +147,56 @@ fn lack_of_room(scheduler: &Scheduler, waiting: &Waiting) -> Option<Reason> {
 /// Too little room is free in total, or it is free where no whole worker fits.
 fn no_room(scheduler: &Scheduler, waiting: &Waiting, shape: &Shape) -> Reason {
     let (free, idle) = (scheduler.cluster.free(), scheduler.cluster.idle());
-    if let Some(short) = Shortage::all(&shape.total, free.total()).into_iter().next() {
-        let all = idle.total();
+    let on_some_nodes = shape.parts.iter().find_map(|part| {
+        let nodes = &part.eligible.nodes;
+        let free = nodes.set().map(|_| free.total_of(nodes))?;
+        let short = Shortage::all(&Load::of(&part.need, part.count), &free);
+        Some((short.into_iter().next()?, idle.total_of(nodes), nodes.clone()))
+    });
+    let on_all_nodes = || {
+        let short = Shortage::all(&shape.total, free.total()).into_iter().next()?;
+        Some((short, *idle.total(), Nodes::default()))
+    };
+    if let Some((short, all, nodes)) = on_some_nodes.or_else(on_all_nodes) {
         return Reason::Room {
             short,
-            of: part_of(all, short.kind),
-            held_by: holders(scheduler, waiting, short.kind),
+            of: part_of(&all, short.kind),
+            held_by: holders(scheduler, waiting, short.kind, &nodes),
         };
     }
     let trainers = waiting.request.trainers();
     let fitting = placing::largest_below(u64::from(trainers), |fewer| {
         let smaller = too_big::with_trainers(&waiting.request, fewer);
-        placing::place(free, &Shape::of(&smaller)).is_some()
+        placing::place(free, &scheduler.cluster.shape(&smaller)).is_some()
     });
     Reason::Scattered {
         trainers,
         workers: shape.workers(),
         fitting: fitting.and_then(|count| u32::try_from(count).ok()),
-        held_by: holders(scheduler, waiting, ResourceKind::Cpu),
+        held_by: holders(
+            scheduler,
+            waiting,
+            ResourceKind::Cpu,
+            &trainers_nodes(waiting, shape),
+        ),
     }
+}
+
+/// The nodes that the job's trainers may use.
+fn trainers_nodes(waiting: &Waiting, shape: &Shape) -> Nodes {
+    let last = waiting.request.roles.len() - 1;
+    let trainers = shape.parts.iter().find(|part| part.role == last);
+    trainers
+        .map(|part| part.eligible.nodes.clone())
+        .unwrap_or_default()
+}
+
+/// How many nodes match what the trainers require, or else another role.
+fn matching(scheduler: &Scheduler, waiting: &Waiting) -> Option<Matching> {
+    let shape = &scheduler.queue.group(waiting.group).shape;
+    let parts = shape.parts.iter().filter(|part| part.eligible.required.is_some());
+    let part = parts.max_by_key(|part| part.role)?;
+    Matching::of(part, &scheduler.cluster)
 }
 
 fn part_of(load: &Load, kind: ResourceKind) -> u128 {
@@ -173,12 +207,20 @@ fn part_of(load: &Load, kind: ResourceKind) -> u128 {
     }
 }
 
-/// The running jobs that hold a resource: those of the same user first, then those that hold most.
-fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Holders {
-    let held = |run: &Run| match kind {
+/// The running jobs that hold a resource of these nodes: those of the same user first, then those that hold most.
+fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind, nodes: &Nodes) -> Holders {
+    let everywhere = |run: &Run| match kind {
         ResourceKind::Cpu => run.asked.cpu,
         ResourceKind::Memory => run.asked.memory,
         ResourceKind::Gpu => run.asked.gpu,
+    };
+    let held = |run: &Run| match nodes.set() {
+        None => everywhere(run),
+        Some(set) => {
+            let loads = run.holding.loads.iter();
+            let here = loads.filter(|(node, _)| set.has(*node));
+            here.map(|(_, load)| part_of(load, kind)).sum()
+        }
     };
     let known = scheduler.running.known().map(|(_, run)| run);
     let runs = known.chain(scheduler.running.unknown());
@@ -195,7 +237,7 @@ fn holders(scheduler: &Scheduler, waiting: &Waiting, kind: ResourceKind) -> Hold
         runs.truncate(NAMED_HOLDERS);
     }
     runs.sort_unstable_by(order);
-    let outside = part_of(&scheduler.cluster.taken(), kind);
+    let outside = part_of(&scheduler.cluster.taken(nodes), kind);
     Holders {
         outside: (outside > 0).then_some(Outside {
             kind,

@@ -103,8 +103,8 @@ impl Future {
             return;
         };
         for (node, load) in loads {
-            let now = cluster.free().get(*node).times(&part.need, u32::MAX);
-            let before = before(*node, load).times(&part.need, u32::MAX);
+            let now = part.each().times(*node, &cluster.free().get(*node), u32::MAX);
+            let before = part.each().times(*node, &before(*node, load), u32::MAX);
             self.fitting_now = self.fitting_now + u64::from(now) - u64::from(before);
         }
     }
@@ -200,7 +200,7 @@ impl Future {
         if let Some(goal) = &self.goal {
             let parts = goal.shape.parts.iter();
             self.fitting = parts
-                .map(|part| self.tree.count(&part.need, part.count))
+                .map(|part| self.tree.count(part.each(), part.count))
                 .collect();
         }
     }
@@ -224,12 +224,12 @@ impl Future {
 
     /// How many workers of the first part would no longer fit if this job still ran.
     fn loss(&self, cluster: &Cluster, shape: &Shape, run: &Run) -> u64 {
-        let need = &shape.parts[0].need;
+        let need = shape.parts[0].each();
         let lost = run.holding.loads.iter().map(|(node, load)| {
             let mut gone = self.gone[node];
             gone.remove(load);
-            let with = cluster.room_without(*node, &gone).times(need, u32::MAX);
-            u64::from(self.tree.get(*node).times(need, u32::MAX) - with)
+            let with = need.times(*node, &cluster.room_without(*node, &gone), u32::MAX);
+            u64::from(need.times(*node, &self.tree.get(*node), u32::MAX) - with)
         });
         lost.sum()
     }
@@ -268,8 +268,8 @@ impl Future {
             let parts = self.goal.iter().flat_map(|goal| &goal.shape.parts);
             for (fitting, part) in self.fitting.iter_mut().zip(parts) {
                 let (now, then) = (
-                    room.times(&part.need, u32::MAX),
-                    before.times(&part.need, u32::MAX),
+                    part.each().times(*node, &room, u32::MAX),
+                    part.each().times(*node, &before, u32::MAX),
                 );
                 *fitting = (*fitting + u64::from(now)).saturating_sub(u64::from(then));
             }
@@ -279,7 +279,7 @@ impl Future {
 
 /// By end, if the job can start once every job with a maximum runtime has ended.
 fn best_order(cluster: &Cluster, shape: &Shape) -> Order {
-    let fits = |part: &super::room::Part| cluster.lasting().has(&part.need, part.count);
+    let fits = |part: &super::room::Part| cluster.lasting().has(part.each(), part.count);
     match shape.parts.iter().all(fits) {
         true => Order::ByEnd,
         false => Order::ByStart,

@@ -13,6 +13,7 @@ mod change;
 mod cluster;
 mod decide;
 mod demand;
+mod eligible;
 mod estimate;
 mod excess;
 mod explain;
@@ -32,17 +33,20 @@ mod summary_tree;
 mod tests;
 mod too_big;
 mod tree;
+mod unmatched;
 mod users;
 mod why;
 
 use jiff::{SignedDuration, Timestamp};
 
+pub use eligible::{Admits, NodeTraits, Requirement};
 pub use excess::{Excess, ResourceKind, Shortage};
 pub use quota::{
     ExceededLimit, GroupQuota, GroupUsage, Guarantee, LimitKind, Quota, StorageExcess, StorageHold, Usage,
 };
 pub use request::{Admission, Inventory, Node, NodeChange, Placement, Policy, Request, Seat, Taken};
 pub use too_big::{Largest, TooBig, TooMuch};
+pub use unmatched::{Matching, Unmatched};
 pub use why::{Change, Holders, Outside, Reason, Reasons, Why};
 
 use crate::names::{JobId, UserName};
@@ -126,7 +130,7 @@ impl Scheduler {
 
     /// By how much a job exceeds the machines, if it would run alone because of that.
     pub fn would_run_alone(&self, request: &Request) -> Option<Excess> {
-        let shape = Shape::of(request);
+        let shape = self.cluster.shape(request);
         (self.fit(&shape) == Fit::Alone).then(|| self.excess(&shape))
     }
 
@@ -137,9 +141,11 @@ impl Scheduler {
         }
         self.withdraw(&request.id);
         let user = self.users.id(&request.user);
+        let shape = self.cluster.shape(&request);
+        self.cluster.remember(&shape);
         let (cluster, policy) = (&self.cluster, self.policy);
         self.queue
-            .insert(request, (user, since), &mut self.users, |shape| {
+            .insert((request, shape), (user, since), &mut self.users, |shape| {
                 fit(cluster, policy, shape)
             });
     }
@@ -155,7 +161,7 @@ impl Scheduler {
     pub fn occupy(&mut self, request: Request, placement: Placement, started: Timestamp) {
         self.withdraw(&request.id);
         self.end(&request.id);
-        let shape = Shape::of(&request);
+        let shape = self.cluster.shape(&request);
         if self.fit(&shape) == Fit::Alone {
             self.alone = Some(Alone {
                 id: request.id.clone(),
@@ -263,8 +269,13 @@ impl Scheduler {
         }
         self.spare = Spare::new(&self.cluster);
         if difference == Difference::Capacity {
-            let (cluster, policy) = (&self.cluster, self.policy);
-            self.queue.refit(|shape| fit(cluster, policy, shape));
+            let (cluster, policy) = (&mut self.cluster, self.policy);
+            self.queue.refit(|shape| {
+                let shape = cluster.renewed(shape);
+                cluster.remember(&shape);
+                let fit = fit(cluster, policy, &shape);
+                (shape, fit)
+            });
             self.users.all().for_each(|user| self.reshare(user));
         }
     }
@@ -275,7 +286,7 @@ impl Scheduler {
 
     /// How a shape exceeds all nodes together.
     fn excess(&self, shape: &Shape) -> Excess {
-        Excess::together(shape, self.cluster.idle())
+        Excess::together(shape, &self.cluster)
     }
 
     /// The job that has the reservation, if it is still queued.

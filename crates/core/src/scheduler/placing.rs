@@ -34,12 +34,12 @@ pub(super) fn may_fit(tree: &RoomTree, shape: &Shape) -> bool {
 }
 
 fn place_part(tree: &RoomTree, shape: &Shape, index: usize, shares: &mut Vec<Share>) -> bool {
-    let part = shape.parts[index];
+    let part = &shape.parts[index];
     let earlier = Taken::new(shape, shares);
     let mut left = part.count;
     let mut from = 0;
     while left > 0 {
-        let Some(node) = tree.next_fit(from, &part.need) else {
+        let Some(node) = tree.next_fit(from, part.each()) else {
             return false;
         };
         let count = earlier.room(node, tree).times(&part.need, left);

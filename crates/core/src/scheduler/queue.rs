@@ -221,7 +221,7 @@ impl Queue {
     /// Adds a job; `fit` is called only for a new group.
     pub fn insert(
         &mut self,
-        request: Request,
+        (request, shape): (Request, Shape),
         (user, since): (UserId, Timestamp),
         users: &mut UserStates,
         fit: impl FnOnce(&Shape) -> Fit,
@@ -232,7 +232,7 @@ impl Queue {
             order: request.order,
             serial: self.serial,
         };
-        let group = self.group_of(&request, fit);
+        let group = self.group_of((Arc::new(shape), request.max_runtime), fit);
         let before = self.open_line(group, user, users).jobs.first().copied();
         self.line_mut(group, user).jobs.insert(key);
         users.get_mut(user).waiting += 1;
@@ -247,8 +247,7 @@ impl Queue {
         self.line_changed(group, user, before, users);
     }
 
-    fn group_of(&mut self, request: &Request, fit: impl FnOnce(&Shape) -> Fit) -> JobGroupId {
-        let kind = (Arc::new(Shape::of(request)), request.max_runtime);
+    fn group_of(&mut self, kind: Kind, fit: impl FnOnce(&Shape) -> Fit) -> JobGroupId {
         if let Some(id) = self.kinds.get(&kind) {
             return *id;
         }
@@ -465,12 +464,13 @@ impl Queue {
     }
 
     /// Reclassifies all groups after a change of nodes.
-    pub fn refit(&mut self, fit: impl Fn(&Shape) -> Fit) {
+    pub fn refit(&mut self, mut fit: impl FnMut(&Shape) -> (Shape, Fit)) {
         for id in self.kinds.values().copied().collect::<Vec<_>>() {
             let listed = self.group_mut(id).listed.take();
             self.list(id, listed, None);
             let group = self.group_mut(id);
-            group.fit = fit(&group.shape);
+            let (shape, fit) = fit(&group.shape);
+            (group.shape, group.fit) = (Arc::new(shape), fit);
             self.relist(id);
         }
     }

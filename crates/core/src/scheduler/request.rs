@@ -2,9 +2,12 @@
 //!
 //! Plain values; no decisions are made here.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use super::eligible::{NodeTraits, Requirement};
 use super::excess::Excess;
 use crate::names::{JobId, NodeName, UserName};
 use crate::quantity::{Bytes, Cpu};
@@ -23,6 +26,8 @@ pub struct Request {
     pub roles: Vec<(u32, Resources)>,
     /// The job is ended at the latest this long after its start.
     pub max_runtime: Option<SignedDuration>,
+    /// What the nodes of its workers must have.
+    pub required: Requirement,
 }
 
 impl Request {
@@ -39,6 +44,7 @@ impl Request {
                 .chain([(spec.parallelism, spec.trainer)])
                 .collect(),
             max_runtime: spec.max_runtime,
+            required: Requirement::default(),
         }
     }
 
@@ -58,6 +64,8 @@ pub struct Node {
     /// What other workloads use. Jobs wait for it; they are not refused because of it.
     #[serde(default)]
     pub taken: Taken,
+    #[serde(default)]
+    pub traits: Arc<NodeTraits>,
 }
 
 /// The amounts that other workloads use on a node.

@@ -75,7 +75,7 @@ impl ReservedNodes {
         changed.dedup();
         changed.retain(|node| *node <= last);
         for node in &changed {
-            self.set(*node, future.get(*node).times(&part.need, part.count));
+            self.set(*node, part.each().times(*node, &future.get(*node), part.count));
         }
         let mut workers = self
             .nodes
@@ -115,7 +115,7 @@ impl ReservedNodes {
     ) {
         let mut from = last + 1;
         while *workers < u64::from(part.count)
-            && let Some(node) = future.next_fit(from, &part.need)
+            && let Some(node) = future.next_fit(from, part.each())
         {
             let here = future.get(node).times(&part.need, part.count);
             self.nodes.push(Reserved::new(node, here));
@@ -173,8 +173,9 @@ mod tests {
             changes in proptest::collection::vec((0usize..12, 0u64..9), 0..6),
             (cpu, count) in (1u64..4, 1u32..12),
         ) {
-            let part = Part { role: 0, count, need: Room { cpu, memory: 1, gpu: 0 } };
-            let shape = Shape { parts: vec![part], total: Load::of(&part.need, count), trainers: count };
+            let need = Room { cpu, memory: 1, gpu: 0 };
+            let part = Part { role: 0, count, need, eligible: Default::default() };
+            let shape = Shape { parts: vec![part.clone()], total: Load::of(&part.need, count), trainers: count };
             let mut future = RoomTree::new(&before.iter().map(|cpu| room(*cpu)).collect::<Vec<_>>());
             let mut amended = ReservedNodes::default();
             amended.choose(&future, &shape);

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::eligible::{Eligible, NodeSet, Nodes};
 use super::request::Request;
 use crate::spec::Resources;
 
@@ -101,13 +102,44 @@ impl Load {
     }
 }
 
+/// What one worker needs, and where it may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Need<'a> {
+    pub room: &'a Room,
+    /// `None`: on every node.
+    pub nodes: Option<&'a NodeSet>,
+}
+
+impl<'a> Need<'a> {
+    pub fn new(room: &'a Room, nodes: &'a Nodes) -> Need<'a> {
+        let nodes = nodes.set();
+        Need { room, nodes }
+    }
+
+    /// How many such workers fit into this room of a node, at most `most`.
+    pub fn times(&self, node: usize, room: &Room, most: u32) -> u32 {
+        match self.nodes.is_none_or(|nodes| nodes.has(node)) {
+            true => room.times(self.room, most),
+            false => 0,
+        }
+    }
+}
+
 /// Identical workers of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     /// Index into the request's roles.
     pub role: usize,
     pub count: u32,
     pub need: Room,
+    pub eligible: Eligible,
+}
+
+impl Part {
+    /// One worker.
+    pub fn each(&self) -> Need<'_> {
+        Need::new(&self.need, &self.eligible.nodes)
+    }
 }
 
 /// What matters for placing a job. Jobs of one shape fit or fail together.
@@ -121,7 +153,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub fn of(request: &Request) -> Shape {
+    /// `eligible` finds the nodes for workers that use GPUs, and for those that do not.
+    pub fn of(request: &Request, eligible: impl Fn(bool) -> Eligible) -> Shape {
         let mut parts: Vec<Part> = request
             .roles
             .iter()
@@ -131,6 +164,7 @@ impl Shape {
                 role,
                 count: *count,
                 need: Room::from(each),
+                eligible: eligible(each.gpu > 0),
             })
             .collect();
         parts.sort_by_key(|part| Reverse(part.need));

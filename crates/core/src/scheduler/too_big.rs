@@ -88,7 +88,7 @@ pub(super) fn check(scheduler: &Scheduler, request: &Request) -> Result<(), TooB
 }
 
 fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
-    let shape = Shape::of(request);
+    let shape = scheduler.cluster.shape(request);
     let state = scheduler.users.find(&request.user);
     if let Some(limit) = state.and_then(|state| state.never_allows(RequestSum::of(&shape))) {
         return Some(TooMuch::Quota(limit));
@@ -101,7 +101,7 @@ fn problem(scheduler: &Scheduler, request: &Request) -> Option<TooMuch> {
 
 /// How a shape exceeds the largest node, or all nodes together.
 pub(super) fn never_fits(scheduler: &Scheduler, shape: &Shape) -> Excess {
-    Excess::one_by_one(shape, scheduler.cluster.idle())
+    Excess::one_by_one(shape, &scheduler.cluster)
 }
 
 fn largest(scheduler: &Scheduler, request: &Request) -> Option<Largest> {

@@ -3,7 +3,8 @@
 //! A segment tree over the nodes: every inner node stores the most of each resource that a node below it offers. It
 //! does not know which jobs use a node.
 
-use super::room::{Load, Room};
+use super::eligible::Nodes;
+use super::room::{Load, Need, Room};
 
 /// The room of every node, searchable from left to right.
 #[derive(Debug, Clone, Default)]
@@ -53,17 +54,18 @@ impl Offer {
 
 /// A need, prepared for the search.
 struct NodeQuery<'a> {
-    need: &'a Room,
+    need: Need<'a>,
     /// The index of the nearest ratio.
     nearest: usize,
     together: u64,
 }
 
 impl NodeQuery<'_> {
-    fn new(need: &Room) -> NodeQuery<'_> {
-        let ratio = need
+    fn new(need: Need<'_>) -> NodeQuery<'_> {
+        let room = need.room;
+        let ratio = room
             .memory
-            .checked_div(need.cpu)
+            .checked_div(room.cpu)
             .unwrap_or(u64::MAX)
             .max(1)
             .ilog2();
@@ -72,12 +74,14 @@ impl NodeQuery<'_> {
         NodeQuery {
             need,
             nearest,
-            together: together(need, RATIOS[nearest]),
+            together: together(room, RATIOS[nearest]),
         }
     }
 
-    fn may_be_in(&self, offer: &Offer) -> bool {
-        offer.together[self.nearest] >= self.together && offer.room.holds(self.need)
+    fn may_be_in(&self, part: usize, offer: &Offer) -> bool {
+        offer.together[self.nearest] >= self.together
+            && offer.room.holds(self.need.room)
+            && self.need.nodes.is_none_or(|nodes| nodes.has_part(part))
     }
 }
 
@@ -132,44 +136,64 @@ impl RoomTree {
         &self.offers[1].room
     }
 
+    /// The room of these nodes together.
+    pub fn total_of(&self, nodes: &Nodes) -> Load {
+        let mut total = Load::default();
+        self.rooms_of(nodes)
+            .for_each(|room| total.add(&Load::of(&room, 1)));
+        total
+    }
+
+    /// The most of each resource that any of these nodes offers.
+    pub fn most_of(&self, nodes: &Nodes) -> Room {
+        self.rooms_of(nodes)
+            .fold(Room::default(), |most, room| most.highest(&room))
+    }
+
+    fn rooms_of(&self, nodes: &Nodes) -> impl Iterator<Item = Room> {
+        (0..self.nodes)
+            .filter(|node| nodes.has(*node))
+            .map(|node| self.get(node))
+    }
+
     /// Whether this many workers with this need fit.
-    pub fn has(&self, need: &Room, count: u32) -> bool {
+    pub fn has(&self, need: Need, count: u32) -> bool {
         self.count(need, count) >= u64::from(count)
     }
 
     /// How many workers with this need fit; stops counting at `enough`.
-    pub fn count(&self, need: &Room, enough: u32) -> u64 {
+    pub fn count(&self, need: Need, enough: u32) -> u64 {
         self.count_from(0, need, enough)
     }
 
     /// The first node at or after `from` with room, if this many workers fit from there on.
-    pub fn first_of(&self, from: usize, need: &Room, count: u32) -> Option<usize> {
+    pub fn first_of(&self, from: usize, need: Need, count: u32) -> Option<usize> {
         let first = self.next_fit(from, need)?;
-        let left = count - self.get(first).times(need, count);
+        let left = count - self.get(first).times(need.room, count);
         let is_enough = left == 0 || self.count_from(first + 1, need, left) >= u64::from(left);
         is_enough.then_some(first)
     }
 
-    fn count_from(&self, mut from: usize, need: &Room, enough: u32) -> u64 {
+    fn count_from(&self, mut from: usize, need: Need, enough: u32) -> u64 {
         let mut count = 0;
         while count < u64::from(enough)
             && let Some(node) = self.next_fit(from, need)
         {
-            count += u64::from(self.get(node).times(need, u32::MAX));
+            count += u64::from(self.get(node).times(need.room, u32::MAX));
             from = node + 1;
         }
         count
     }
 
     /// The first node at or after `from` with at least this room.
-    pub fn next_fit(&self, from: usize, need: &Room) -> Option<usize> {
+    pub fn next_fit(&self, from: usize, need: Need) -> Option<usize> {
         if from >= self.nodes {
             return None;
         }
         let query = NodeQuery::new(need);
         let mut at = self.width + from;
         loop {
-            if query.may_be_in(&self.offers[at]) {
+            if query.may_be_in(at, &self.offers[at]) {
                 if at >= self.width {
                     return Some(at - self.width).filter(|node| *node < self.nodes);
                 }
@@ -198,7 +222,7 @@ mod tests {
     #[test]
     fn a_tree_without_nodes_finds_nothing() {
         let tree = RoomTree::new(&[]);
-        assert_eq!(tree.next_fit(0, &room(0, 0)), None);
+        assert_eq!(tree.next_fit(0, Need::new(&room(0, 0), &Nodes::default())), None);
         assert_eq!(*tree.most(), Room::default());
     }
 
@@ -219,15 +243,17 @@ mod tests {
                 }
             }
             let need = room(need.0, need.1);
+            let everywhere = Nodes::default();
+            let asked = Need::new(&need, &everywhere);
             let expected = (from..plain.len()).find(|node| plain[*node].holds(&need));
-            proptest::prop_assert_eq!(tree.next_fit(from, &need), expected);
+            proptest::prop_assert_eq!(tree.next_fit(from, asked), expected);
             for count in 0..5 {
                 let fitting: u32 = plain.iter().map(|room| room.times(&need, count)).sum();
-                proptest::prop_assert_eq!(tree.has(&need, count), fitting >= count);
+                proptest::prop_assert_eq!(tree.has(asked, count), fitting >= count);
                 let later = &plain[from.min(plain.len())..];
                 let fitting: u32 = later.iter().map(|room| room.times(&need, count)).sum();
-                let expected = tree.next_fit(from, &need).filter(|_| fitting >= count);
-                proptest::prop_assert_eq!(tree.first_of(from, &need, count), expected);
+                let expected = tree.next_fit(from, asked).filter(|_| fitting >= count);
+                proptest::prop_assert_eq!(tree.first_of(from, asked, count), expected);
             }
             let total = plain.iter().map(|room| u128::from(room.cpu)).sum::<u128>();
             proptest::prop_assert_eq!(tree.total().cpu, total);

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::excess::{Excess, ResourceKind, Shortage};
 use super::quota::{ExceededLimit, StorageHold};
+use super::unmatched::Matching;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 
@@ -24,6 +25,8 @@ pub struct Why<J = JobId> {
     pub change: Option<Change<J>>,
     /// How many nodes the engine may not use now; the scheduler itself does not know them.
     pub closed_nodes: usize,
+    /// How many nodes match what it requires; `None` if it requires nothing.
+    pub matching: Option<Matching>,
 }
 
 /// What blocks a job.
@@ -77,8 +80,8 @@ pub enum Reason<J = JobId> {
 /// Why several jobs do not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reasons {
-    /// One for each job; `None` for a job that is not queued.
-    pub of: Vec<Option<Reason>>,
+    /// One for each job, with the nodes that match what it requires; `None` for a job that is not queued.
+    pub of: Vec<Option<(Reason, Option<Matching>)>>,
     /// As in [`Why`].
     pub closed_nodes: usize,
 }
@@ -127,6 +130,7 @@ impl<J> Why<J> {
             estimate: self.estimate,
             change: self.change.map(|change| change.map_jobs(&map)),
             closed_nodes: self.closed_nodes,
+            matching: self.matching,
         }
     }
 }

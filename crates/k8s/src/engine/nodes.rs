@@ -181,6 +181,7 @@ impl Room {
                 memory: Bytes::new(taken.memory),
                 gpus: u32::try_from(taken.gpus).unwrap_or(u32::MAX),
             },
+            traits: Default::default(),
         })
     }
 

@@ -103,7 +103,12 @@ impl App {
             let why = why.map_jobs(|id| reader.mention(self.jobs.get(&id)));
             answer.reason = with_history(
                 &job,
-                words::waiting(&why.reason, why.closed_nodes, Owner::of(&job, &caller.user)),
+                words::waiting(
+                    &why.reason,
+                    why.matching.as_ref(),
+                    why.closed_nodes,
+                    Owner::of(&job, &caller.user),
+                ),
             );
             answer.ahead = why.ahead.iter().filter_map(words::known).collect();
             answer.ahead_total = why.ahead_total;
@@ -126,14 +131,14 @@ impl App {
                 return;
             };
             for ((view, job), reason) in shown.iter_mut().zip(reasons.of) {
-                let Some(reason) = reason else { continue };
+                let Some((reason, matching)) = reason else { continue };
                 let reader = Reader {
                     user: &job.user,
                     sees_all: false,
                 };
                 let reason = reason.map_jobs(&|id| reader.mention(self.jobs.get(&id)));
                 let owner = Owner::of(job, &caller.user);
-                let reason = words::waiting(&reason, reasons.closed_nodes, owner);
+                let reason = words::waiting(&reason, matching.as_ref(), reasons.closed_nodes, owner);
                 view.message = Some(with_history(job, reason));
             }
         }

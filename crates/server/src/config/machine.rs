@@ -14,6 +14,7 @@ pub(super) fn inventory() -> Inventory {
             memory: memory(),
             gpus: gpus(Path::new("/dev")),
             taken: Default::default(),
+            traits: Default::default(),
         }],
     }
 }

@@ -85,6 +85,7 @@ impl Stage {
             memory: Bytes::new(1 << 40),
             gpus: 0,
             taken: Default::default(),
+            traits: Default::default(),
         };
         let engine = PretendMachine::default().with_nodes(vec![node]).engine();
         let keeps = Refusing {

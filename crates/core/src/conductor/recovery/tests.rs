@@ -21,6 +21,7 @@ fn conductor(cores: u64, limit: Option<SignedDuration>) -> Conductor {
         memory: Bytes::mib(1 << 20),
         gpus: 0,
         taken: Default::default(),
+        traits: Default::default(),
     };
     let policy = Policy {
         recovery: limit,

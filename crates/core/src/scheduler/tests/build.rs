@@ -4,7 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::names::{JobId, UserName};
 use crate::quantity::{Bytes, Cpu};
-use crate::scheduler::{Inventory, Node, Policy, Reason, Request, Scheduler, Taken};
+use crate::scheduler::{
+    Admits, Inventory, Node, NodeTraits, Policy, Reason, Request, Requirement, Scheduler, Taken,
+};
 use crate::spec::Resources;
 
 pub const GI: u64 = 1 << 30;
@@ -36,6 +38,7 @@ pub fn node(name: &str, cores: u64, gib: u64, gpus: u32) -> Node {
         memory: Bytes::new(gib * GI),
         gpus,
         taken: Taken::default(),
+        traits: Default::default(),
     }
 }
 
@@ -82,6 +85,47 @@ pub fn job(number: u64, trainers: u32) -> Request {
         order: number,
         roles: vec![(trainers, size(1, 1, 0))],
         max_runtime: None,
+        required: Requirement::default(),
+    }
+}
+
+/// What a job requires, in short: `pool=a` is a label, `t4` a GPU type.
+pub fn required(words: &[&str]) -> Requirement {
+    let mut required = Requirement::default();
+    for word in words {
+        match word.split_once('=') {
+            Some((key, value)) => drop(required.labels.insert(key.to_owned(), value.to_owned())),
+            None => required.gpu_type = Some(word.parse().unwrap()),
+        }
+    }
+    required
+}
+
+impl Node {
+    /// The same node with these labels, and GPUs of these types.
+    pub fn having(self, words: &[&str]) -> Node {
+        let mut traits = NodeTraits::default();
+        for word in words {
+            match word.split_once('=') {
+                Some((key, value)) => drop(traits.labels.insert(key.to_owned(), value.to_owned())),
+                None => drop(traits.gpu_types.insert(word.parse().unwrap())),
+            }
+        }
+        Node {
+            traits: traits.into(),
+            ..self
+        }
+    }
+
+    pub fn admitting(self, admits: Admits) -> Node {
+        let traits = NodeTraits {
+            admits,
+            ..NodeTraits::clone(&self.traits)
+        };
+        Node {
+            traits: traits.into(),
+            ..self
+        }
     }
 }
 
@@ -103,6 +147,11 @@ impl Request {
 
     pub fn with_servers(mut self, count: u32, each: Resources) -> Request {
         self.roles.insert(0, (count, each));
+        self
+    }
+
+    pub fn on(mut self, words: &[&str]) -> Request {
+        self.required = required(words);
         self
     }
 
@@ -128,9 +177,9 @@ impl Scheduler {
     }
 
     pub fn reason(&self, job: u64, second: i64) -> Reason {
-        let reason = self.explain(&id(job), at(second)).unwrap().reason;
-        let several = self.reasons(&[id(job), id(job)]).of;
-        assert_eq!(several, [Some(reason.clone()), Some(reason.clone())]);
-        reason
+        let why = self.explain(&id(job), at(second)).unwrap();
+        let listed = Some((why.reason.clone(), why.matching));
+        assert_eq!(self.reasons(&[id(job), id(job)]).of, [listed.clone(), listed]);
+        why.reason
     }
 }

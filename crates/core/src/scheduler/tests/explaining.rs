@@ -4,8 +4,8 @@ use super::build::*;
 use crate::names::JobId;
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{
-    Change, ExceededLimit, Excess, GroupQuota, Holders, Inventory, LimitKind, Node, Outside, Quota, Reason,
-    ResourceKind, Scheduler, Shortage, StorageExcess, StorageHold, Taken,
+    Admits, Change, ExceededLimit, Excess, GroupQuota, Holders, Inventory, LimitKind, Node, NodeChange,
+    Outside, Quota, Reason, Request, ResourceKind, Scheduler, Shortage, StorageExcess, StorageHold, Taken,
 };
 
 fn short(kind: ResourceKind, asked: u128, there: u128) -> Shortage {
@@ -414,4 +414,90 @@ fn a_job_without_cards_is_not_blamed_for_missing_ones() {
         held_by: held_by(&[2]),
     };
     assert_eq!(scheduler.reason(3, 0), missing);
+}
+
+/// Two nodes of eight cores and two cards each, one with labels and a type.
+fn labelled() -> Scheduler {
+    let train = node("n0", 8, 16, 2).having(&["pool=train", "t4"]);
+    let other = node("n1", 8, 16, 2).having(&["pool=other"]);
+    strict(Inventory {
+        nodes: vec![train, other],
+    })
+}
+
+#[test]
+fn what_no_node_has_is_refused_with_what_there_is() {
+    let scheduler = labelled();
+    let refused = |words: &[&str]| {
+        let request = job(1, 1).of_size(size(1, 1, 1)).on(words);
+        scheduler.check_fits_ever(&request).unwrap_err().to_string()
+    };
+    insta::assert_snapshot!(refused(&["a100"]), @"no node has GPUs of type `a100`; there are `t4` (1 node)");
+    insta::assert_snapshot!(refused(&["pool=big"]), @"no node has the label `pool=big`; `pool` is `other` (1 node), `train` (1 node)");
+    insta::assert_snapshot!(refused(&["zone=x"]), @"no node has the label `zone=x`; the labels are `pool` (2 nodes)");
+    insta::assert_snapshot!(refused(&["t4", "pool=other"]), @"no node has GPUs of type `t4` and the label `pool=other` together");
+    let bare = strict(nodes(&[8]));
+    let missing = |request: Request| bare.check_fits_ever(&request).unwrap_err().to_string();
+    insta::assert_snapshot!(missing(job(1, 1).on(&["zone=x"])), @"no node has the label `zone=x`; no node has labels");
+    let typed = job(1, 1).of_size(size(1, 1, 1)).on(&["t4"]);
+    insta::assert_snapshot!(missing(typed), @"no node has GPUs of type `t4`; the type of no node's GPUs is known");
+}
+
+#[test]
+fn a_job_larger_than_the_matching_nodes_is_refused_with_their_number() {
+    let scheduler = labelled();
+    let refused = |request: Request| scheduler.check_fits_ever(&request).unwrap_err().to_string();
+    let cards = job(1, 1).of_size(size(1, 1, 3)).on(&["t4"]);
+    insta::assert_snapshot!(refused(cards), @"3 GPUs requested for one worker, 2 on the largest machine; 1 of 2 nodes has GPUs of type `t4`");
+    let trainers = job(1, 9).on(&["pool=train"]);
+    insta::assert_snapshot!(refused(trainers), @"9 cores requested, 8 in total; 1 of 2 nodes has the label `pool=train`; at most 8 trainers of 1 core and 1 GiB fit");
+}
+
+#[test]
+fn a_reserved_node_is_refused_to_jobs_without_its_type() {
+    let reserved = node("n1", 8, 16, 2).having(&["t4"]).admitting(Admits::OnlyByType);
+    let scheduler = strict(Inventory {
+        nodes: vec![node("n0", 4, 8, 0), reserved],
+    });
+    let gpu = job(1, 1).of_size(size(1, 1, 1));
+    assert_eq!(scheduler.check_fits_ever(&gpu.clone().on(&["t4"])), Ok(()));
+    let refused = scheduler.check_fits_ever(&gpu).unwrap_err().to_string();
+    insta::assert_snapshot!(refused, @"the nodes with GPUs are for jobs that name a type: `t4` (1 node)");
+    let cores = scheduler
+        .check_fits_ever(&job(2, 1).of_size(size(8, 1, 0)))
+        .unwrap_err();
+    insta::assert_snapshot!(cores, @"8 cores requested for one worker, 4 on the largest machine");
+}
+
+#[test]
+fn a_reason_counts_the_matching_nodes_and_what_is_free_there() {
+    let mut scheduler = labelled();
+    let typed = |number| job(number, 1).of_size(size(1, 1, 2)).on(&["t4"]);
+    let started = scheduler.run([typed(1), job(2, 1).of_size(size(1, 1, 1)), typed(3)], 0);
+    assert_eq!(started, [id(1), id(2)]);
+    let why = scheduler.explain(&id(3), at(0)).unwrap();
+    let missing = Reason::Room {
+        short: short(ResourceKind::Gpu, 2, 0),
+        of: 2,
+        held_by: held_by(&[1]),
+    };
+    assert_eq!(
+        why.reason, missing,
+        "the card of the other node is of another type"
+    );
+    insta::assert_snapshot!(why.matching.unwrap(), @"1 of 2 nodes has GPUs of type `t4`");
+}
+
+#[test]
+fn a_job_starts_when_its_label_appears() {
+    let mut scheduler = labelled();
+    scheduler.set_closed_nodes(1);
+    assert!(scheduler.run([job(1, 1).on(&["pool=big"])], 0).is_empty());
+    assert!(matches!(
+        scheduler.reason(1, 0),
+        Reason::TooBig(Excess::NoNode(_))
+    ));
+    let relabelled = node("n1", 8, 16, 2).having(&["pool=big"]);
+    scheduler.change_node(NodeChange::Set(relabelled));
+    assert_eq!(scheduler.run([job(2, 1).on(&["pool=big"])], 1), [id(1), id(2)]);
 }

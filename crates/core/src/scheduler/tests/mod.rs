@@ -3,6 +3,7 @@
 mod build;
 mod examples;
 mod explaining;
+mod labelled;
 mod properties;
 mod reclaiming;
 mod reference;

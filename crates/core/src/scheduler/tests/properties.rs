@@ -10,14 +10,14 @@ use super::reference::{Reference, Run, asked, needs};
 use crate::names::{JobId, NodeName, UserName};
 use crate::quantity::{Bytes, Cpu};
 use crate::scheduler::{
-    Admission, Change, GroupQuota, Inventory, Policy, Quota, Request, Scheduler, StorageExcess, StorageHold,
-    Usage,
+    Admission, Admits, Change, GroupQuota, Inventory, NodeChange, Policy, Quota, Request, Requirement,
+    Scheduler, StorageExcess, StorageHold, Usage,
 };
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Submit(Request),
     /// The running job with this index in the order of starts ends.
     End(usize),
@@ -28,6 +28,8 @@ enum Step {
     SetGroupQuotas(Vec<GroupQuota>),
     /// The user's files exceed their quota, or no longer do.
     SetStorage(usize, bool),
+    /// The node with this index gets other labels and types.
+    Relabel(usize, Vec<&'static str>, Admits),
 }
 
 fn resources() -> impl Strategy<Value = crate::spec::Resources> {
@@ -51,6 +53,7 @@ fn request(roles: usize) -> impl Strategy<Value = Request> {
             order: 0,
             roles,
             max_runtime: runtime.map(SignedDuration::from_secs),
+            required: Requirement::default(),
         })
 }
 
@@ -81,7 +84,7 @@ fn group_quotas() -> impl Strategy<Value = Vec<GroupQuota>> {
     prop::collection::vec(group, 0..3)
 }
 
-fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
+pub(super) fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => request(roles).prop_map(Step::Submit),
         5 => (0usize..8).prop_map(Step::End),
@@ -94,7 +97,7 @@ fn steps(roles: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-fn inventory() -> impl Strategy<Value = Inventory> {
+pub(super) fn inventory() -> impl Strategy<Value = Inventory> {
     let node_size = (1u64..9, 1u64..12, prop_oneof![2 => Just(0u32), 1 => 1u32..4]);
     prop::collection::vec(node_size, 1..5).prop_map(|sizes| Inventory {
         nodes: sizes
@@ -106,7 +109,7 @@ fn inventory() -> impl Strategy<Value = Inventory> {
 }
 
 /// The scheduler and the reference side by side.
-struct Pair {
+pub(super) struct Pair {
     scheduler: Scheduler,
     reference: Reference,
     inventory: Inventory,
@@ -116,7 +119,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(inventory: Inventory, oversubscribe_alone: bool) -> Pair {
+    pub(super) fn new(inventory: Inventory, oversubscribe_alone: bool) -> Pair {
         let make = if oversubscribe_alone { embedded } else { strict };
         Pair {
             scheduler: make(inventory.clone()),
@@ -129,7 +132,7 @@ impl Pair {
     }
 
     /// With fair shares between users.
-    fn fair(inventory: Inventory) -> Pair {
+    pub(super) fn fair(inventory: Inventory) -> Pair {
         let mut pair = Pair::new(inventory.clone(), false);
         let policy = Policy {
             fair_share: true,
@@ -140,7 +143,7 @@ impl Pair {
         pair
     }
 
-    fn apply(&mut self, step: Step) {
+    pub(super) fn apply(&mut self, step: Step) {
         match step {
             Step::Submit(request) => self.submit(request),
             Step::End(index) => self.end(index),
@@ -161,6 +164,14 @@ impl Pair {
                 self.reference.group_quotas = quotas;
             }
             Step::SetStorage(index, is_over) => self.set_storage(&user(USERS[index]), is_over),
+            Step::Relabel(index, words, admits) => {
+                if let Some(node) = self.inventory.nodes.get(index) {
+                    let node = node.clone().having(&words).admitting(admits);
+                    self.inventory.nodes[index] = node.clone();
+                    self.reference.traits[index] = node.traits.clone();
+                    self.scheduler.change_node(NodeChange::Set(node));
+                }
+            }
         }
     }
 
@@ -205,7 +216,7 @@ impl Pair {
     }
 
     /// Lets the scheduler and the reference decide, and compares them.
-    fn decide_both(&mut self) -> Result<(), TestCaseError> {
+    pub(super) fn decide_both(&mut self) -> Result<(), TestCaseError> {
         let admitted = self.decide();
         let ours: Vec<_> = admitted
             .iter()
@@ -217,7 +228,7 @@ impl Pair {
     }
 
     /// Lets only the scheduler decide; the reference checks and records each start.
-    fn decide_checked(&mut self) -> Result<(), TestCaseError> {
+    pub(super) fn decide_checked(&mut self) -> Result<(), TestCaseError> {
         for admission in self.decide() {
             let nodes = nodes_of(&admission);
             let waiting = self.reference.waiting.iter();
@@ -243,6 +254,10 @@ impl Pair {
         prop_assert_eq!(nodes.len(), needs.len());
         let mut free = self.reference.free_with(&self.reference.running);
         for (need, node) in needs.iter().zip(nodes) {
+            prop_assert!(
+                self.reference.admits(*node, request, need),
+                "node {node} does not match {request:?}"
+            );
             for kind in 0..3 {
                 let left = free[*node][kind].checked_sub(need[kind]);
                 prop_assert!(left.is_some(), "{request:?} exceeds node {node}");
@@ -299,8 +314,24 @@ impl Pair {
         Ok(())
     }
 
+    /// The job with the reservation could start when it was promised.
+    pub(super) fn check_kept_promise(&mut self) -> Result<(), TestCaseError> {
+        let Some(promise) = self.reference.promise.take() else {
+            return Ok(());
+        };
+        let left = self.reference.running.iter().filter(|run| {
+            let end = run.request.max_runtime.map(|limit| run.started + limit);
+            let over = end.zip(promise.start).is_some_and(|(end, start)| end < start);
+            !over && !promise.gone.contains(&run.request.id)
+        });
+        let free = self.reference.free_with(left);
+        let fits = self.reference.place(&free, &promise.request).is_some();
+        prop_assert!(fits, "{:?} cannot start as promised", promise.request);
+        Ok(())
+    }
+
     /// Applies each proposed change separately and checks that the job starts.
-    fn try_proposals(&self) -> Result<(), TestCaseError> {
+    pub(super) fn try_proposals(&self) -> Result<(), TestCaseError> {
         let now = at(self.second);
         for request in &self.reference.waiting {
             let Some(change) = self.scheduler.explain(&request.id, now).unwrap().change else {
@@ -322,7 +353,7 @@ impl Pair {
     }
 
     /// Ends jobs until the queue is empty. A job that cannot start alone within its quota stays.
-    fn drain(&mut self) -> Result<(), TestCaseError> {
+    pub(super) fn drain(&mut self) -> Result<(), TestCaseError> {
         for name in USERS.map(user) {
             self.set_storage(&name, false);
         }
@@ -431,17 +462,7 @@ proptest! {
         for step in steps {
             pair.apply(step);
             pair.decide_both()?;
-            let Some(promise) = pair.reference.promise.take() else {
-                continue;
-            };
-            let left = pair.reference.running.iter().filter(|run| {
-                let end = run.request.max_runtime.map(|limit| run.started + limit);
-                let over = end.zip(promise.start).is_some_and(|(end, start)| end < start);
-                !over && !promise.gone.contains(&run.request.id)
-            });
-            let free = pair.reference.free_with(left);
-            let fits = pair.reference.place(&free, &promise.request).is_some();
-            prop_assert!(fits, "{:?} cannot start as promised", promise.request);
+            pair.check_kept_promise()?;
         }
     }
 
@@ -487,7 +508,7 @@ proptest! {
 }
 
 /// Nodes and jobs large enough that a long queue builds up behind reservations.
-fn large() -> impl Strategy<Value = (Inventory, Vec<Step>, Vec<Step>)> {
+pub(super) fn large() -> impl Strategy<Value = (Inventory, Vec<Step>, Vec<Step>)> {
     let nodes = prop::collection::vec((8u64..33, 8u64..65, 0u32..5), 4..10);
     let inventory = nodes.prop_map(|nodes| Inventory {
         nodes: (0..)

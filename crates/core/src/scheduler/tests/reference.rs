@@ -4,11 +4,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::names::{JobId, UserName};
-use crate::scheduler::{GroupQuota, Inventory, Quota, Request};
+use crate::scheduler::{Admits, GroupQuota, Inventory, NodeTraits, Quota, Request};
 
 /// Free room of a node: cpu, memory, cards.
 pub type Free = [u64; 3];
@@ -24,6 +25,8 @@ pub struct Run {
 #[derive(Debug, Clone)]
 pub struct Reference {
     pub nodes: Vec<Free>,
+    /// What each node has, and whom it admits.
+    pub traits: Vec<Arc<NodeTraits>>,
     pub waiting: Vec<Request>,
     /// In the order of their starts.
     pub running: Vec<Run>,
@@ -104,6 +107,7 @@ impl Reference {
         };
         Reference {
             nodes: inventory.nodes.iter().map(room).collect(),
+            traits: inventory.nodes.iter().map(|node| node.traits.clone()).collect(),
             waiting: Vec::new(),
             running: Vec::new(),
             quotas: HashMap::new(),
@@ -135,10 +139,30 @@ impl Reference {
         let mut nodes = vec![0; needs.len()];
         for worker in workers {
             let need = &needs[worker];
-            nodes[worker] = order.iter().copied().find(|node| holds(&free[*node], need))?;
+            let suits = |node: &usize| holds(&free[*node], need) && self.admits(*node, request, need);
+            nodes[worker] = order.iter().copied().find(suits)?;
             (0..3).for_each(|kind| free[nodes[worker]][kind] -= need[kind]);
         }
         Some(nodes)
+    }
+
+    /// Whether a worker with this need may use the node: it has all labels, and its GPUs are of the type.
+    pub fn admits(&self, node: usize, request: &Request, need: &Free) -> bool {
+        let traits = &self.traits[node];
+        let has_label = |(key, value): (&String, &String)| traits.labels.get(key) == Some(value);
+        let has_labels = request.required.labels.iter().all(has_label);
+        let is_typed = need[2] > 0 && request.required.gpu_type.is_some();
+        let is_open = match traits.admits {
+            Admits::Anything => return true,
+            _ if is_typed => {
+                let asked = request.required.gpu_type.as_ref().unwrap();
+                traits.gpu_types.contains(asked)
+            }
+            Admits::Everyone => true,
+            Admits::GpusOnlyByType => need[2] == 0,
+            Admits::OnlyByType => false,
+        };
+        is_open && has_labels
     }
 
     pub fn fits_idle(&self, request: &Request) -> bool {
@@ -147,6 +171,12 @@ impl Reference {
 
     fn runs_alone(&self, request: &Request) -> bool {
         self.oversubscribe_alone && !self.fits_idle(request)
+    }
+
+    /// Whether it could start if nothing else ran.
+    fn can_start(&self, request: &Request) -> bool {
+        let matches = |need: &Free| (0..self.nodes.len()).any(|node| self.admits(node, request, need));
+        self.fits_idle(request) || self.oversubscribe_alone && needs(request).iter().all(matches)
     }
 
     pub fn used(&self, user: &UserName) -> [u64; 5] {
@@ -253,8 +283,7 @@ impl Reference {
         }
         for request in self.waiting.clone() {
             let is_kept = kept.as_ref().is_some_and(|kept| kept.request.id == request.id);
-            let can_ever = self.fits_idle(&request) || self.oversubscribe_alone;
-            if is_kept || !can_ever || !self.quota_lets(&request) {
+            if is_kept || !self.can_start(&request) || !self.quota_lets(&request) {
                 continue;
             }
             let nodes = match kept {

@@ -212,6 +212,7 @@ impl World {
             memory: Bytes::mib(4096),
             gpus: 2,
             taken: Default::default(),
+            traits: Default::default(),
         };
         let inventory = Inventory {
             nodes: (0..nodes).map(node).collect(),

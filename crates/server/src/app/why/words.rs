@@ -6,7 +6,9 @@ use paddlecloud_core::conductor::Recovery;
 use paddlecloud_core::duration;
 use paddlecloud_core::job::{Phase, runs_alone};
 use paddlecloud_core::quantity::counted;
-use paddlecloud_core::scheduler::{Change, ExceededLimit, Holders, Reason, StorageExcess, StorageHold};
+use paddlecloud_core::scheduler::{
+    Change, ExceededLimit, Holders, Matching, Reason, StorageExcess, StorageHold,
+};
 
 use super::{Mention, Owner};
 
@@ -66,8 +68,17 @@ fn quota(limit: &ExceededLimit, owner: Owner) -> String {
 }
 
 /// One line on why a job waits, with the nodes that could otherwise help.
-pub(super) fn waiting(waits_for: &Reason<Mention>, closed_nodes: usize, owner: Owner) -> String {
+pub(super) fn waiting(
+    waits_for: &Reason<Mention>,
+    matching: Option<&Matching>,
+    closed_nodes: usize,
+    owner: Owner,
+) -> String {
     let mut text = reason(waits_for, owner);
+    let has_counted = matches!(waits_for, Reason::TooBig(_));
+    if let Some(matching) = matching.filter(|_| !has_counted) {
+        text.push_str(&format!("; {matching}"));
+    }
     let lacks_room = matches!(
         waits_for,
         Reason::TooBig(_) | Reason::Room { .. } | Reason::Scattered { .. }
@@ -268,7 +279,7 @@ mod tests {
 
     use paddlecloud_core::job::{Job, Outcome};
     use paddlecloud_core::quantity::{Bytes, Cpu};
-    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, ResourceKind, Shortage};
+    use paddlecloud_core::scheduler::{Excess, LimitKind, Outside, Requirement, ResourceKind, Shortage};
     use paddlecloud_core::testing::samples;
 
     use super::*;
@@ -436,8 +447,32 @@ mod tests {
     }
 
     #[test]
+    fn matching_nodes_are_counted_unless_the_reason_does() {
+        let matching = Matching {
+            required: Requirement {
+                gpu_type: Some("a100".parse().unwrap()),
+                ..Requirement::default()
+            },
+            nodes: 2,
+            of: 5,
+        };
+        let with = |reason| waiting(&reason, Some(&matching), 1, Owner::Reader);
+        let small = Excess::OneWorker(short(ResourceKind::Cpu, 1000, 0));
+        let among = Excess::Among {
+            excess: Box::new(small),
+            matching: matching.clone(),
+        };
+        let shown = [with(cores(holders(Vec::new(), 0))), with(Reason::TooBig(among))];
+        insta::assert_snapshot!(shown.join("\n"), @r"
+        waits for 3 cores: 4 requested, 1 of 8 free; 2 of 5 nodes have GPUs of type `a100`; 1 node of the cluster is cordoned, tainted or not ready
+        cannot start on these machines: 1 core requested for one worker, 0 on the largest machine; 2 of 5 nodes have GPUs of type `a100`; 1 node of the cluster is cordoned, tainted or not ready
+        ");
+    }
+
+    #[test]
     fn unusable_nodes_are_counted_when_resources_are_lacking() {
-        let with = |reason: Reason<Mention>, closed_nodes| waiting(&reason, closed_nodes, Owner::Reader);
+        let with =
+            |reason: Reason<Mention>, closed_nodes| waiting(&reason, None, closed_nodes, Owner::Reader);
         let none = || Reason::TooBig(Excess::OneWorker(short(ResourceKind::Cpu, 1000, 0)));
         let shown = [
             with(none(), 0),

@@ -2,7 +2,7 @@
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::conductor::Refusal;
-use paddlecloud_core::scheduler::{Excess, LimitKind, ResourceKind, TooMuch};
+use paddlecloud_core::scheduler::{Excess, LimitKind, ResourceKind, TooMuch, Unmatched};
 
 use super::{disk_is_full, internal, store_failed};
 use crate::app::{NoCheckpoints, ResumeRefusal};
@@ -33,6 +33,9 @@ fn undone_body(undone: Undone) -> ErrorBody {
         }
         Undone::Refused(Refusal::TooBig(big)) => {
             let body = ErrorBody::new(ErrorName::TooBig, problem);
+            if let TooMuch::Machines(Excess::NoNode(Unmatched::Untyped { .. })) = &big.problem {
+                return body.with_hint("name one with `-gpu-type`");
+            }
             match big.largest {
                 // The message names the number of trainers that fits.
                 Some(_) => body,
@@ -60,9 +63,12 @@ fn undone_body(undone: Undone) -> ErrorBody {
 /// The flags of `submit` that make a request smaller which does not fit even with one trainer; `None` if none helps.
 fn flags(problem: &TooMuch) -> Option<&'static str> {
     let kind = match problem {
-        TooMuch::Machines(Excess::OneWorker(short)) => short.kind,
-        TooMuch::Machines(Excess::Together(short)) => short.first()?.kind,
-        TooMuch::Machines(Excess::OneByOne) => return Some("`-cpu`, `-memory`, `-gpu` or `-pservers`"),
+        TooMuch::Machines(excess) => match excess.on_its_own() {
+            Excess::OneWorker(short) => short.kind,
+            Excess::Together(short) => short.first()?.kind,
+            Excess::NoNode(_) | Excess::Among { .. } => return None,
+            Excess::OneByOne => return Some("`-cpu`, `-memory`, `-gpu` or `-pservers`"),
+        },
         TooMuch::Quota(limit) => match limit.kind {
             LimitKind::Resource(kind) => kind,
             LimitKind::Trainers | LimitKind::Jobs => return None,
