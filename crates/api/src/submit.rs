@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use jiff::{SignedDuration, Timestamp};
 use paddlecloud_core::duration;
+use paddlecloud_core::gpu::{GpuType, NotAGpuType};
 use paddlecloud_core::names::{DatacenterName, JobName, JobRef, MAX_JOB_NAME, NameError, UserName};
 use paddlecloud_core::plan::is_own_pserver;
 use paddlecloud_core::quantity::{Bytes, Cpu};
@@ -39,6 +40,12 @@ pub struct JobRequest {
     pub cpu: Option<Amount>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<i64>,
+    /// The type of the trainers' GPUs, such as `a100`; `gpu` is then 1 if omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
+    /// Labels that the nodes of all workers have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Amount>,
     /// Omitted: as many as trainers; 0: none.
@@ -111,6 +118,10 @@ pub struct JobView {
     /// A number for whole cores, otherwise a text such as `500m`.
     pub cpu: Amount,
     pub gpu: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
     pub memory: String,
     pub pservers: u32,
     pub pscpu: Amount,
@@ -170,6 +181,12 @@ impl JobRequest {
             &spec::PARALLELISM,
             defaults.parallelism,
         )?;
+        let gpu_type = self.gpu_type()?;
+        let some_gpu = if gpu_type.is_some() {
+            1
+        } else {
+            defaults.trainer.gpu
+        };
         let ps_entry = self.psentry.clone().unwrap_or(defaults.ps_entry);
         let ps_ports = match is_own_pserver(&ps_entry) {
             true => defaults.ps_ports,
@@ -183,7 +200,7 @@ impl JobRequest {
             trainer: Resources {
                 cpu: amount("cpu", self.cpu.as_ref(), defaults.trainer.cpu)?,
                 memory: amount("memory", self.memory.as_ref(), defaults.trainer.memory)?,
-                gpu: count("gpu", self.gpu, &spec::GPU, defaults.trainer.gpu)?,
+                gpu: count("gpu", self.gpu, &spec::GPU, some_gpu)?,
             },
             pservers: count("pservers", self.pservers, &spec::PSERVERS, parallelism)?,
             pserver: Resources {
@@ -191,6 +208,8 @@ impl JobRequest {
                 memory: amount("psmemory", self.psmemory.as_ref(), defaults.pserver.memory)?,
                 gpu: 0,
             },
+            gpu_type,
+            node_labels: self.node_labels.clone(),
             disk: match &self.disk {
                 Some(disk) => Some(amount("disk", Some(disk), Bytes::mib(0))?),
                 None => None,
@@ -225,6 +244,13 @@ impl JobRequest {
     pub fn resume_ref(&self) -> Result<Option<JobRef>, SpecError> {
         let parsed = self.resume.as_deref().map(str::parse).transpose();
         parsed.map_err(|error: NameError| SpecError::remark("resume", error.to_string()))
+    }
+
+    fn gpu_type(&self) -> Result<Option<GpuType>, SpecError> {
+        let parsed = given(self.gpu_type.as_deref())
+            .map(|name| name.parse())
+            .transpose();
+        parsed.map_err(|error: NotAGpuType| SpecError::remark("gpu_type", error.to_string()))
     }
 
     fn check_resume(&self, spec: &JobSpec) -> Result<(), SpecError> {
@@ -293,6 +319,8 @@ impl JobView {
             parallelism: spec.parallelism,
             cpu: cores(spec.trainer.cpu),
             gpu: spec.trainer.gpu,
+            gpu_type: spec.gpu_type.as_ref().map(GpuType::to_string),
+            node_labels: spec.node_labels.clone(),
             memory: spec.trainer.memory.to_string(),
             pservers: spec.pservers,
             pscpu: cores(spec.pserver.cpu),
@@ -428,6 +456,31 @@ mod tests {
         let error = spec.expect_err("must be refused");
         let hint = error.hint.iter().map(|hint| format!("\n  hint: {hint}"));
         error.to_string() + &hint.collect::<String>()
+    }
+
+    #[test]
+    fn a_type_of_gpus_means_one_gpu_unless_more_are_requested() {
+        let typed = |gpu| JobRequest {
+            gpu,
+            gpu_type: Some("NVIDIA A100".into()),
+            ..request()
+        };
+        let spec = spec_of(&typed(None)).unwrap();
+        assert_eq!((spec.trainer.gpu, spec.gpu_type.unwrap().as_str()), (1, "a100"));
+        assert_eq!(spec_of(&typed(Some(4))).unwrap().trainer.gpu, 4);
+        insta::assert_snapshot!(refused(|request| *request = typed(Some(0))), @r"
+        `gpu_type` names GPUs of type `a100`, and the trainers have none
+          hint: ask for some with `-gpu`
+        ");
+        insta::assert_snapshot!(
+            refused(|request| request.gpu_type = Some("-".into())),
+            @"`gpu_type`: `-` is not the name of a GPU type: at most 63 characters, with a letter or digit"
+        );
+        let labels = [("a b".to_owned(), "x".to_owned())];
+        insta::assert_snapshot!(
+            refused(|request| request.node_labels = labels.into()),
+            @"`node_labels`: `a b` cannot be the name of a node's label"
+        );
     }
 
     #[test]

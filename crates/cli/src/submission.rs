@@ -93,20 +93,37 @@ pub fn entry(args: &Args) -> Option<String> {
     Some(words.join(" "))
 }
 
-pub fn envs(pairs: &[String]) -> Result<BTreeMap<String, String>, CliError> {
-    let mut envs = BTreeMap::new();
-    for pair in pairs {
+pub fn envs(given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+    pairs(given, "for example `-env LEARNING_RATE=0.1`")
+}
+
+pub fn node_labels(given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+    let example = "for example `-node-label pool=train`";
+    let labels = pairs(given, example)?;
+    match labels.len() < given.len() {
+        true => {
+            Err(CliError::usage("`-node-label` names one label twice")
+                .with_hint("a node has one value of each"))
+        }
+        false => Ok(labels),
+    }
+}
+
+/// Texts of the form `NAME=VALUE`.
+fn pairs(given: &[String], example: &str) -> Result<BTreeMap<String, String>, CliError> {
+    let mut pairs = BTreeMap::new();
+    for pair in given {
         let (name, value) = pair.split_once('=').ok_or_else(|| {
             CliError::usage(format!("`{}` is not of the form NAME=VALUE", pair.escape_debug()))
-                .with_hint("for example `-env LEARNING_RATE=0.1`")
+                .with_hint(example)
         })?;
         if name.is_empty() {
             let problem = format!("`{}` has no name before the `=`", pair.escape_debug());
-            return Err(CliError::usage(problem).with_hint("for example `-env LEARNING_RATE=0.1`"));
+            return Err(CliError::usage(problem).with_hint(example));
         }
-        envs.insert(name.to_owned(), value.to_owned());
+        pairs.insert(name.to_owned(), value.to_owned());
     }
-    Ok(envs)
+    Ok(pairs)
 }
 
 fn folder_name(source: &PackageSource) -> String {
@@ -142,6 +159,7 @@ fn flag_of(field: &str) -> Option<String> {
     match field {
         "name" => Some("-jobname".to_owned()),
         "envs" => Some("-env".to_owned()),
+        "node_labels" => Some("-node-label".to_owned()),
         "secrets" => Some("-secret".to_owned()),
         "job_package" | "package_id" | "package_name" | "shell_env" | "datacenter" => None,
         field => Some(format!("-{}", field.replace('_', "-"))),

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::command::plain_words;
+use crate::gpu::GpuType;
 use crate::names::JobName;
 use crate::quantity::{Bytes, Cpu, counted};
 use crate::resumed::ResumedRun;
@@ -27,6 +28,10 @@ pub const MAX_WORD: usize = 64 << 10;
 pub const MAX_ENVS: usize = 512 << 10;
 /// Maximum characters of a comment, which is one line.
 const MAX_COMMENT: usize = 200;
+/// Maximum labels that a job requires of nodes.
+const MAX_LABELS: usize = 16;
+/// Maximum characters of a label's value, and of its name without the domain.
+const MAX_LABEL: usize = 63;
 /// Less memory than this is not enough for a shell.
 const LEAST_MEMORY: Bytes = Bytes::mib(1);
 /// A pod that may write less has no room for its launcher.
@@ -107,6 +112,12 @@ pub struct JobSpec {
     pub trainer: Resources,
     pub pservers: u32,
     pub pserver: Resources,
+    /// The type of the trainers' GPUs; the server's table says which nodes have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<GpuType>,
+    /// Labels that the nodes of all workers have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
     /// The most that each worker may write to the disk of its node; `None`: no limit. Kubernetes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Bytes>,
@@ -231,6 +242,8 @@ impl JobSpec {
             trainer: Resources::default(),
             pservers: 1,
             pserver: Resources::default(),
+            gpu_type: None,
+            node_labels: BTreeMap::new(),
             disk: None,
             entry: DEFAULT_ENTRY.to_owned(),
             ps_entry: DEFAULT_PS_ENTRY.to_owned(),
@@ -267,6 +280,11 @@ impl JobSpec {
         }
         enough_memory("memory", self.trainer.memory)?;
         enough_memory("psmemory", self.pserver.memory)?;
+        if let Some(name) = self.gpu_type.as_ref().filter(|_| self.trainer.gpu == 0) {
+            let problem = format!("names GPUs of type `{name}`, and the trainers have none");
+            return Err(SpecError::predicate("gpu_type", problem).with_hint("ask for some with `-gpu`"));
+        }
+        check_labels(&self.node_labels).map_err(|problem| SpecError::remark("node_labels", problem))?;
         if let Some(disk) = self.disk.filter(|disk| *disk < LEAST_DISK) {
             let problem = format!(
                 "must be at least {}, not {}",
@@ -461,6 +479,52 @@ fn enough_memory(field: &'static str, memory: Bytes) -> Result<(), SpecError> {
     );
     Err(SpecError::remark(field, problem)
         .with_hint("a number without a unit is bytes: write for example `512Mi` or `1Gi`"))
+}
+
+/// Checks labels by the rules of Kubernetes, which hold on one machine too. Returns the problem.
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
+    if labels.len() > MAX_LABELS {
+        return Err(format!("{} labels are more than {MAX_LABELS}", labels.len()));
+    }
+    let wrong = |what: &str, word: &str| {
+        let shown: String = word.chars().take(MAX_LABEL).collect();
+        Err(format!(
+            "`{}` cannot be the {what} of a node's label",
+            shown.escape_debug()
+        ))
+    };
+    for (key, value) in labels {
+        if !is_label_key(key) {
+            return wrong("name", key);
+        }
+        if !value.is_empty() && !is_label_word(value) {
+            return wrong("value", value);
+        }
+    }
+    Ok(())
+}
+
+/// `pool`, or `example.com/pool`.
+pub fn is_label_key(key: &str) -> bool {
+    let is_domain = |prefix: &str| {
+        let parts = prefix.split('.').all(|part| !part.is_empty());
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        parts && prefix.len() <= 253 && prefix.chars().all(allowed)
+    };
+    match key.split_once('/') {
+        None => is_label_word(key),
+        Some((prefix, name)) => is_domain(prefix) && is_label_word(name),
+    }
+}
+
+/// Letters, digits, `-`, `_` and `.`, at most 63, with a letter or digit at both ends.
+fn is_label_word(word: &str) -> bool {
+    let is_end = |end: Option<char>| end.is_some_and(|c| c.is_ascii_alphanumeric());
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    word.len() <= MAX_LABEL
+        && word.chars().all(allowed)
+        && is_end(word.chars().next())
+        && is_end(word.chars().last())
 }
 
 fn check_envs(field: &'static str, envs: &BTreeMap<String, String>) -> Result<(), SpecError> {

@@ -78,6 +78,22 @@ def test_keywords_that_contradict_each_other_are_refused():
         job.PaddleJob(**named, cephfs_volume="172.19.32.166:6789")
 
 
+def test_a_type_of_gpus_is_refused_where_there_is_none(home, package):  # noqa: F811
+    import paddle.job as job
+
+    named = {"job_name": "which", "entry_point": "true"}
+    assert job.PaddleJob(**named, gpu_type="a100").gpu_nums == 1
+    assert job.PaddleJob(**named, gpu_type="a100", gpu_nums=2).gpu_nums == 2
+    folder = package("print('never')")
+    for asked in [{"gpu_type": "pretend-1"}, {"node_labels": {"pool": "pretend"}}]:
+        paddle_job = job.PaddleJob(**named, trainer_package_path=folder, **SMALL, **asked)
+        with pytest.raises(errors.PaddleCloudError) as found:
+            paddle_job.submit()
+        assert "pretend" in found.value.message and "no node" in found.value.message
+    with pytest.raises(errors.PaddleCloudError, match="the trainers have none"):
+        job.PaddleJob(**named, trainer_package_path=folder, **SMALL, gpu_type="a100", use_gpu=False).submit()
+
+
 def test_a_job_is_submitted_followed_and_waited_for(home, package):  # noqa: F811
     import paddle.job as job
 

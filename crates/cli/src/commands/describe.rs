@@ -97,11 +97,13 @@ fn show_workers(workers: &[WorkerView], out: &mut Printer, now: Timestamp) -> Re
 }
 
 fn rows(job: &JobView) -> Vec<(&'static str, String)> {
-    let gpus = if job.gpu > 0 {
-        format!(", {} gpu", job.gpu)
-    } else {
-        String::new()
+    let gpus = match (&job.gpu_type, job.gpu) {
+        (_, 0) => String::new(),
+        (None, count) => format!(", {count} gpu"),
+        (Some(name), count) => format!(", {count} gpu ({name})"),
     };
+    let labels = job.node_labels.iter();
+    let labels: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();
     let servers = match job.pservers {
         0 => "0".to_owned(),
         count => format!("{count} × {} cpu, {}", job.pscpu, job.psmemory),
@@ -123,6 +125,7 @@ fn rows(job: &JobView) -> Vec<(&'static str, String)> {
         ),
         ("pservers", servers),
     ]);
+    rows.extend((!labels.is_empty()).then(|| ("node labels", labels.join(", "))));
     rows.extend(job.disk.clone().map(|disk| ("disk", format!("{disk} each"))));
     rows.extend([("entry", job.entry.clone())]);
     if job.pservers > 0 {

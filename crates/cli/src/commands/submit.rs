@@ -8,6 +8,7 @@ use paddlecloud_api::jobs::{Amount, JobRequest, JobStatus, SubmitReply};
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_connect::package::Package;
 use paddlecloud_connect::{check_programs, python_note};
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::{JobSpec, Resources};
 
@@ -48,6 +49,14 @@ pub struct Args {
     /// GPUs of each trainer [default: 0]
     #[arg(long, value_name = "NUMBER", value_parser = whole_number)]
     pub gpu: Option<i64>,
+
+    /// Type of the trainers' GPUs: `a100`; -gpu is then 1 by default
+    #[arg(long, value_name = "TYPE", help_heading = "More options")]
+    pub gpu_type: Option<String>,
+
+    /// Label that the nodes of all workers have; repeatable
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "More options")]
+    pub node_label: Vec<String>,
 
     /// Memory of each trainer: a number and Ki, Mi, Gi, Ti, Pi, Ei (or K, M, G, T, P, E) [default: 1Gi]
     #[arg(long, short = 'm', value_name = "MEMORY")]
@@ -184,6 +193,8 @@ impl Args {
             parallelism: self.parallelism,
             cpu: self.cpu.map(|cpu| Amount::Text(cpu.to_string())),
             gpu: self.gpu,
+            gpu_type: self.gpu_type.clone(),
+            node_labels: submission::node_labels(&self.node_label)?,
             memory: self.memory.map(|memory| Amount::Text(memory.to_string())),
             pservers: self.pservers,
             pscpu: self.pscpu.map(|cpu| Amount::Text(cpu.to_string())),
@@ -267,13 +278,13 @@ fn tell_plan(spec: &JobSpec, named: bool, context: &mut Context<'_>) {
         count => format!(
             "{} ({})",
             counted(count, "parameter server"),
-            each(spec.pservers, spec.pserver)
+            each(spec.pservers, spec.pserver, None)
         ),
     };
     context.world.err.line(format!(
         "{name}{} ({}), {servers}",
         counted(spec.parallelism, "trainer"),
-        each(spec.parallelism, spec.trainer)
+        each(spec.parallelism, spec.trainer, spec.gpu_type.as_ref())
     ));
     context
         .world
@@ -289,10 +300,11 @@ fn counted(count: u32, what: &str) -> String {
     }
 }
 
-fn each(count: u32, resources: Resources) -> String {
-    let gpu = match resources.gpu {
-        0 => String::new(),
-        count => format!(", {count} gpu"),
+fn each(count: u32, resources: Resources, gpu_type: Option<&GpuType>) -> String {
+    let gpu = match (resources.gpu, gpu_type) {
+        (0, _) => String::new(),
+        (count, None) => format!(", {count} gpu"),
+        (count, Some(name)) => format!(", {count} gpu ({name})"),
     };
     let each = if count == 1 { "" } else { " each" };
     format!("{} cpu, {}{gpu}{each}", resources.cpu, resources.memory)

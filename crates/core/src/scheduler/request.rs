@@ -44,7 +44,10 @@ impl Request {
                 .chain([(spec.parallelism, spec.trainer)])
                 .collect(),
             max_runtime: spec.max_runtime,
-            required: Requirement::default(),
+            required: Requirement {
+                labels: spec.node_labels.clone(),
+                gpu_type: spec.gpu_type.clone(),
+            },
         }
     }
 

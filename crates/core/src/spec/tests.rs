@@ -119,3 +119,47 @@ fn a_configuration_that_python_starts_is_v1() {
         assert_eq!(spec.version(), version, "{entry}");
     }
 }
+
+#[test]
+fn a_job_that_names_no_nodes_is_stored_as_before() {
+    let stored = serde_json::to_value(spec()).unwrap();
+    assert!(stored.get("gpu_type").is_none() && stored.get("node_labels").is_none());
+    assert_eq!(serde_json::from_value::<JobSpec>(stored).unwrap(), spec());
+    let mut named = spec();
+    named.gpu_type = Some("a100".parse().unwrap());
+    named.node_labels = BTreeMap::from([("pool".to_owned(), "train".to_owned())]);
+    let stored = serde_json::to_value(&named).unwrap();
+    assert_eq!(serde_json::from_value::<JobSpec>(stored).unwrap(), named);
+}
+
+#[test]
+fn labels_follow_the_rules_of_kubernetes() {
+    let labels = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter();
+        check_labels(
+            &pairs
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+        )
+    };
+    for (key, value) in [
+        ("pool", "train"),
+        ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB"),
+        ("topology.kubernetes.io/zone", ""),
+    ] {
+        assert_eq!(labels(&[(key, value)]), Ok(()), "{key}");
+    }
+    let long = "a".repeat(64);
+    for (key, value) in [
+        ("", "x"),
+        ("a b", "x"),
+        ("/a", "x"),
+        ("a/", "x"),
+        ("A.com/a", "x"),
+        ("a", "-x"),
+        ("a", "x y"),
+        ("a", &long),
+    ] {
+        assert!(labels(&[(key, value)]).is_err(), "{key}={value}");
+    }
+}

@@ -98,7 +98,7 @@ class PaddleJob:
         self.runtime_image = runtime_image
         self.memory = memory
         self.cpu_nums = _one_of("cpu_nums", cpu_nums, "cpu_num", cpu_num, default=1)
-        self.gpu_nums = _cards(gpu_nums, use_gpu)
+        self.gpu_nums = _cards(gpu_nums, use_gpu, default=int("gpu_type" in fields))
         self.pservers = pservers
         self.trainers = trainers
         self.trainer_package_path = trainer_package_path
@@ -289,11 +289,11 @@ def _one_of(name: str, value: Any, other_name: str, other: Any, *, default: Any)
     return default if found is None else found
 
 
-def _cards(gpu_nums: int | None, use_gpu: bool | None) -> int:
+def _cards(gpu_nums: int | None, use_gpu: bool | None, default: int = 0) -> int:
     if use_gpu is False and gpu_nums:
         raise ValueError(f"`use_gpu=False` and `gpu_nums={gpu_nums}` contradict each other")
     if gpu_nums is None:
-        return 1 if use_gpu else 0
+        return default if use_gpu is None else int(use_gpu)
     if use_gpu and gpu_nums == 0:
         raise ValueError("`use_gpu=True` and `gpu_nums=0` contradict each other")
     return gpu_nums
