@@ -10,6 +10,7 @@ mod by_hand;
 mod engine;
 pub mod manifests;
 pub mod names;
+mod node_choice;
 mod objects;
 mod quantity;
 pub mod render;

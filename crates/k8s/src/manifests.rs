@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use paddlecloud_core::duration;
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::job::Role;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
@@ -13,6 +14,7 @@ use paddlecloud_core::spec::{JobSpec, Resources};
 use serde_json::{Map, Value, json};
 
 use crate::names;
+use crate::node_choice::GPU;
 use crate::render::{DISK, tree};
 use crate::settings::{PodIdentity, PodSettings, Volume};
 
@@ -52,6 +54,8 @@ pub enum PrintError {
     NoVolume(String),
     #[error("the job names no image, and the server has no `default_image`")]
     NoImage,
+    #[error("`gpu_types` of this server does not say which labels nodes with GPUs of type `{0}` have")]
+    GpuType(GpuType),
 }
 
 impl PrintError {
@@ -65,6 +69,9 @@ impl PrintError {
                 "put the package into the image and leave it out here, or ask a server with `engine: kubernetes`"
             }
             PrintError::NoImage => "name one with `-image`",
+            PrintError::GpuType(_) => {
+                "name the label instead, for example `-node-label nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB`"
+            }
         }
     }
 }
@@ -119,6 +126,9 @@ impl<'a> Printing<'a> {
     ) -> Result<Printing<'a>, PrintError> {
         if spec.snapshot.is_some() {
             return Err(PrintError::Upload);
+        }
+        if let Some(name) = settings.pods.type_by_vendor(spec, &spec.trainer) {
+            return Err(PrintError::GpuType(name.clone()));
         }
         if let (Some(package), None) = (&spec.package, &settings.volume) {
             return Err(PrintError::NoVolume(package.clone()));
@@ -187,7 +197,9 @@ impl<'a> Printing<'a> {
     fn pod(&self, role: Role) -> Value {
         let pods = &self.settings.pods;
         let secrets = (self.spec.registry.as_ref()).map(|name| json!([{"name": name}]));
-        let tolerations = (!pods.tolerations.is_empty()).then(|| self.tolerations());
+        let tolerations = self.tolerations(role);
+        let tolerations = (!tolerations.is_empty()).then_some(tolerations);
+        let labels = pods.labels_for(self.spec, self.resources(role));
         object([
             ("automountServiceAccountToken", json!(false)),
             ("containers", json!([self.container(role)])),
@@ -197,7 +209,7 @@ impl<'a> Printing<'a> {
                 "initContainers",
                 json!(self.launcher(role).map(|launcher| [launcher])),
             ),
-            ("nodeSelector", non_empty(&pods.node_selector)),
+            ("nodeSelector", non_empty(&labels)),
             ("priorityClassName", json!(pods.priority_class)),
             // A restarted container keeps its pod's address, which its peers know.
             (
@@ -219,8 +231,12 @@ impl<'a> Printing<'a> {
         ])
     }
 
-    fn tolerations(&self) -> Vec<Value> {
-        let each = self.settings.pods.tolerations.iter().map(|toleration| {
+    fn tolerations(&self, role: Role) -> Vec<Value> {
+        let tolerations = self
+            .settings
+            .pods
+            .tolerations_for(self.spec, self.resources(role));
+        let each = tolerations.iter().map(|toleration| {
             object([
                 ("key", json!(toleration.key)),
                 (
@@ -257,7 +273,7 @@ impl<'a> Printing<'a> {
             ("name", json!("launcher")),
             ("image", json!(image)),
             ("command", json!(["/paddle", "launch", "--install", OWN])),
-            ("resources", requirements(&resources, self.spec.disk)),
+            ("resources", requirements(&resources, GPU, self.spec.disk)),
             ("securityContext", self.security()),
             ("volumeMounts", json!([{"name": "own", "mountPath": OWN}])),
         ]))
@@ -269,11 +285,17 @@ impl<'a> Printing<'a> {
             ("image", json!(self.image)),
             ("command", json!(self.command(role))),
             ("env", json!(self.environment(role))),
-            ("resources", requirements(self.resources(role), self.spec.disk)),
+            ("resources", self.requirements(role)),
             ("securityContext", self.security()),
             ("volumeMounts", json!(self.mounts())),
             ("workingDir", json!(self.spec.package)),
         ])
+    }
+
+    fn requirements(&self, role: Role) -> Value {
+        let resources = self.resources(role);
+        let gpu = self.settings.pods.resource_for(self.spec, resources);
+        requirements(resources, gpu, self.spec.disk)
     }
 
     fn command(&self, role: Role) -> Vec<String> {
@@ -402,12 +424,12 @@ impl<'a> Printing<'a> {
 }
 
 /// Requests equal limits: a worker gets exactly the resources it was promised. Nothing is reserved on the node's disk.
-fn requirements(resources: &Resources, disk: Option<Bytes>) -> Value {
-    let gpu = (resources.gpu > 0).then(|| resources.gpu.to_string());
+fn requirements(resources: &Resources, gpu: &str, disk: Option<Bytes>) -> Value {
+    let cards = (resources.gpu > 0).then(|| resources.gpu.to_string());
     let amounts = object([
         ("cpu", json!(format!("{}m", resources.cpu.as_millis()))),
         ("memory", json!(resources.memory.as_u64().to_string())),
-        ("nvidia.com/gpu", json!(gpu)),
+        (gpu, json!(cards)),
     ]);
     let (mut requests, mut limits) = (amounts.clone(), amounts);
     if let Some(disk) = disk {
@@ -487,6 +509,27 @@ mod tests {
         let mut spec = spec("my-job");
         spec.snapshot = Some("abc".into());
         assert_eq!(print(&settings(), &spec), Err(PrintError::Upload));
+    }
+
+    #[test]
+    fn a_type_of_gpus_is_printed_as_the_configuration_defines_it() {
+        let mut spec = spec("my-job");
+        spec.trainer.gpu = 1;
+        spec.gpu_type = Some("a100".parse().unwrap());
+        let refused = print(&settings(), &spec).unwrap_err();
+        insta::assert_snapshot!(refused, @"`gpu_types` of this server does not say which labels nodes with GPUs of type `a100` have");
+        let mut settings = settings();
+        settings.pods.gpu_types = crate::settings::tests::a100();
+        let objects = print(&settings, &spec).unwrap();
+        let pod = |job: usize| objects[job]["spec"]["template"]["spec"].clone();
+        let trainer = pod(2);
+        assert_eq!(trainer["nodeSelector"], json!({"pool": "a100"}));
+        assert_eq!(trainer["tolerations"][0]["key"], "dedicated");
+        assert_eq!(
+            trainer["containers"][0]["resources"]["limits"]["example.com/gpu"],
+            "1"
+        );
+        assert!(pod(1)["nodeSelector"].is_null(), "parameter servers use no GPUs");
     }
 
     #[test]

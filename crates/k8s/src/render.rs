@@ -22,6 +22,7 @@ use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::Resources;
 use serde_json::json;
 
+use crate::node_choice::{GPU, LabelValues};
 use crate::settings::Settings;
 use crate::{names, quantity};
 pub(crate) use volumes::tree;
@@ -62,6 +63,8 @@ pub struct PodPlan<'a> {
     pub node: Option<&'a str>,
     /// Nodes that are blamed for the end of earlier attempts.
     pub avoid: &'a [String],
+    /// Labels of which its node must have one, if it is not pinned: models of GPUs.
+    pub any_of: &'a [LabelValues],
     pub mounts: &'a [Mount],
     /// Ask the registry for the image even on a node that has it: not every user may have access to it.
     pub always_pull: bool,
@@ -213,7 +216,7 @@ pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
                 }]
             }),
             init_containers: Some(vec![launcher_container(settings, plan)]),
-            node_selector: non_empty(&settings.pods.node_selector),
+            node_selector: non_empty(&settings.pods.labels_for(&plan.job.spec, plan.resources())),
             priority_class_name: settings.pods.priority_class.clone(),
             restart_policy: Some("Never".to_owned()),
             scheduler_name: gang.scheduler,
@@ -228,7 +231,7 @@ pub fn pod(settings: &Settings, plan: &PodPlan) -> Result<Pod, NoImage> {
                 ..PodSecurityContext::default()
             }),
             termination_grace_period_seconds: Some(TERMINATION_GRACE),
-            tolerations: tolerations(settings),
+            tolerations: tolerations(settings, plan),
             volumes: Some(volumes::all(settings, plan)),
             ..PodSpec::default()
         }),
@@ -284,17 +287,27 @@ fn affinity(plan: &PodPlan) -> Option<Affinity> {
         Some(node) => vec![by_name("In", node)],
         None => plan.avoid.iter().map(|node| by_name("NotIn", node)).collect(),
     };
-    if fields.is_empty() {
-        return None;
-    }
-    let term = NodeSelectorTerm {
-        match_fields: Some(fields),
-        ..NodeSelectorTerm::default()
+    let by_label = |(key, values): &LabelValues| NodeSelectorRequirement {
+        key: key.clone(),
+        operator: "In".to_owned(),
+        values: Some(values.clone()),
     };
+    let term = |label: Option<&LabelValues>| NodeSelectorTerm {
+        match_fields: (!fields.is_empty()).then(|| fields.clone()),
+        match_expressions: label.map(|label| vec![by_label(label)]),
+    };
+    let labels = plan.any_of.iter().filter(|_| plan.node.is_none());
+    let mut terms: Vec<NodeSelectorTerm> = labels.map(|label| term(Some(label))).collect();
+    if terms.is_empty() {
+        if fields.is_empty() {
+            return None;
+        }
+        terms.push(term(None));
+    }
     Some(Affinity {
         node_affinity: Some(NodeAffinity {
             required_during_scheduling_ignored_during_execution: Some(NodeSelector {
-                node_selector_terms: vec![term],
+                node_selector_terms: terms,
             }),
             ..NodeAffinity::default()
         }),
@@ -315,9 +328,10 @@ pub fn is_pinned(pod: &Pod) -> bool {
     fields.any(|field| field.operator == "In")
 }
 
-fn tolerations(settings: &Settings) -> Option<Vec<Toleration>> {
-    let each = settings.pods.tolerations.iter().map(|toleration| Toleration {
-        key: toleration.key.clone(),
+fn tolerations(settings: &Settings, plan: &PodPlan) -> Option<Vec<Toleration>> {
+    let tolerations = settings.pods.tolerations_for(&plan.job.spec, plan.resources());
+    let each = tolerations.into_iter().map(|toleration| Toleration {
+        key: toleration.key,
         operator: Some(
             if toleration.value.is_some() {
                 "Equal"
@@ -326,8 +340,8 @@ fn tolerations(settings: &Settings) -> Option<Vec<Toleration>> {
             }
             .to_owned(),
         ),
-        value: toleration.value.clone(),
-        effect: toleration.effect.clone(),
+        value: toleration.value,
+        effect: toleration.effect,
         toleration_seconds: None,
     });
     let all: Vec<Toleration> = each.collect();
@@ -345,7 +359,7 @@ fn launcher_container(settings: &Settings, plan: &PodPlan) -> Container {
         image: Some(settings.launcher_image.clone()),
         command: Some(words(&["/paddle", "launch", "--install", volumes::OWN])),
         env: Some(vec![variable("PADDLECLOUD_TREE_MARK", &settings.server)]),
-        resources: Some(requirements(&resources, plan.job.spec.disk)),
+        resources: Some(requirements(&resources, GPU, plan.job.spec.disk)),
         security_context: Some(security()),
         volume_mounts: Some(volumes::launcher_mounts(settings)),
         ..Container::default()
@@ -359,7 +373,11 @@ fn worker_container(settings: &Settings, plan: &PodPlan, image: &str) -> Contain
         command: Some(words(&["/paddlecloud/own/bin/paddle", "launch"])),
         env: Some(worker_variables(settings, plan)),
         image_pull_policy: plan.always_pull.then(|| "Always".to_owned()),
-        resources: Some(requirements(plan.resources(), plan.job.spec.disk)),
+        resources: Some(requirements(
+            plan.resources(),
+            settings.pods.resource_for(&plan.job.spec, plan.resources()),
+            plan.job.spec.disk,
+        )),
         security_context: Some(security()),
         volume_mounts: Some(volumes::worker_mounts(settings, plan)),
         ..Container::default()
@@ -430,7 +448,7 @@ fn pod_address() -> EnvVar {
 
 /// Requests equal limits: a worker gets exactly the resources it was promised. Only a limit is set for what it writes to
 /// its node's disk: nothing is reserved there.
-fn requirements(resources: &Resources, disk: Option<Bytes>) -> ResourceRequirements {
+fn requirements(resources: &Resources, gpu: &str, disk: Option<Bytes>) -> ResourceRequirements {
     let mut amounts = BTreeMap::from([
         (
             "cpu".to_owned(),
@@ -442,7 +460,7 @@ fn requirements(resources: &Resources, disk: Option<Bytes>) -> ResourceRequireme
         ),
     ]);
     if resources.gpu > 0 {
-        amounts.insert("nvidia.com/gpu".to_owned(), Quantity(resources.gpu.to_string()));
+        amounts.insert(gpu.to_owned(), Quantity(resources.gpu.to_string()));
     }
     let (mut requests, mut limits) = (amounts.clone(), amounts);
     if let Some(disk) = disk {

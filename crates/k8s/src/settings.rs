@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::names::UserName;
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +171,20 @@ pub struct PodSettings {
     pub tolerations: Vec<Toleration>,
     pub priority_class: Option<String>,
     pub annotations: BTreeMap<String, String>,
+    /// What the names in `-gpu-type` mean.
+    pub gpu_types: BTreeMap<GpuType, GpuTypeSettings>,
+}
+
+/// A type of GPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuTypeSettings {
+    /// Labels of the nodes that have it. None: those whose vendor's label names such a model.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of these nodes that its pods tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// The resource that its pods request; `None`: the usual one.
+    pub resource: Option<String>,
 }
 
 /// A taint that pods tolerate.
@@ -182,4 +197,23 @@ pub struct Toleration {
     pub value: Option<String>,
     /// Absent: every effect.
     pub effect: Option<String>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A table with one type, which has a label, a taint and a resource of its own.
+    pub fn a100() -> BTreeMap<GpuType, GpuTypeSettings> {
+        let a100 = GpuTypeSettings {
+            labels: BTreeMap::from([("pool".to_owned(), "a100".to_owned())]),
+            tolerations: vec![Toleration {
+                key: Some("dedicated".into()),
+                value: None,
+                effect: Some("NoSchedule".into()),
+            }],
+            resource: Some("example.com/gpu".into()),
+        };
+        BTreeMap::from([("a100".parse().unwrap(), a100)])
+    }
 }

@@ -271,7 +271,7 @@ impl Cluster {
         if is_new {
             there_is_fine(self.post(&tenant.quota).await)?;
         } else {
-            match self.change_quota(&tenant.quota).await {
+            match self.change_quota(tenant).await {
                 Err(error) if error.is_missing() => there_is_fine(self.post(&tenant.quota).await)?,
                 other => other?,
             }
@@ -344,7 +344,7 @@ impl Cluster {
         let changed = match self.check_namespace(&tenant.namespace).await {
             Ok(()) => {
                 self.bind(tenant).await?;
-                self.change_quota(&tenant.quota).await
+                self.change_quota(tenant).await
             }
             Err(error) => Err(error),
         };
@@ -382,13 +382,17 @@ impl Cluster {
         })
     }
 
-    async fn change_quota(&self, quota: &ResourceQuota) -> Result<(), CallError> {
+    async fn change_quota(&self, tenant: &Tenant) -> Result<(), CallError> {
+        let quota = &tenant.quota;
         let namespace = quota.namespace().unwrap_or_default();
         let api: Api<ResourceQuota> = Api::namespaced(self.client.clone(), &namespace);
         let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
         // A merge patch keeps limits that it does not name, so set removed limits to null.
         let mut limits = json!({"requests.cpu": null, "limits.cpu": null, "requests.memory": null,
-            "limits.memory": null, "requests.nvidia.com/gpu": null});
+            "limits.memory": null});
+        for name in &tenant.gpu_limits {
+            limits[name] = json!(null);
+        }
         for (name, amount) in hard.unwrap_or_default() {
             limits[name] = amount.0.into();
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use paddlecloud_core::exit::Exit;
-use paddlecloud_core::job::{Job, News};
+use paddlecloud_core::job::{Job, News, Role, Worker};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{Assignment, AttemptKey};
 
@@ -16,6 +16,7 @@ use super::table::{Attempt, Stage};
 use super::tenants;
 use super::worker_plan::{self, mounts, pinned_node};
 use super::{Inner, Tasks};
+use crate::node_choice::LabelValues;
 use crate::render::{self, PodPlan, RunSecrets, gang, tenancy};
 use crate::settings::Namespaces;
 
@@ -120,6 +121,7 @@ impl Launch {
         let worker = job.worker(assignment.worker).ok_or_else(no_worker)?;
         let mounts = mounts(inner, assignment);
         let avoid = inner.blamed(&job.id, assignment.worker);
+        let any_of = models(inner, job, worker);
         let plan = PodPlan {
             job,
             namespace: &namespace,
@@ -127,6 +129,7 @@ impl Launch {
             attempt: assignment.attempt,
             node: pinned_node(inner, assignment),
             avoid: &avoid,
+            any_of: &any_of,
             mounts: &mounts,
             always_pull: job.spec.registry.is_some() || assignment.secrets.image().is_private,
             owner: render::owner_reference(job, &owner),
@@ -268,6 +271,16 @@ impl From<CallError> for NotCreated {
 
 fn no_worker() -> NotCreated {
     NotCreated::Failed("the job has no such worker".into())
+}
+
+/// The labels of which the worker's node must have one, if the vendors' labels tell which nodes suit its job.
+fn models(inner: &Inner, job: &Job, worker: &Worker) -> Vec<LabelValues> {
+    let each = match worker.key.role {
+        Role::Pserver => &job.spec.pserver,
+        Role::Trainer => &job.spec.trainer,
+    };
+    let asked = inner.settings.pods.type_by_vendor(&job.spec, each);
+    asked.map_or_else(Vec::new, |asked| inner.room().products(asked))
 }
 
 async fn make_owner(inner: &Inner, assignment: &Assignment, namespace: &str) -> Result<String, NotCreated> {

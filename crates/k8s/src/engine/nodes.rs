@@ -1,21 +1,22 @@
 //! The cluster's room as our scheduler counts it: allocatable resources minus requests of foreign pods. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, ResourceRequirements, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{self, NodeChange, Taken};
+use paddlecloud_core::scheduler::{self, Admits, NodeChange, NodeTraits, Taken};
 
+use crate::node_choice::{GPU, LabelValues, Products};
 use crate::quantity::{millis, units};
 use crate::settings::{PodSettings, Toleration};
-
-const GPU: &str = "nvidia.com/gpu";
 
 /// Stands for all nodes when the cluster places pods.
 pub const ANY_NODE: &str = "cluster";
 /// More than any cluster has, and small enough that sums do not overflow.
-const BOUNDLESS: Amount = Amount {
+const BOUNDLESS: Offer = Offer {
     cpu: 100_000_000,
     memory: 1 << 50,
     gpus: 4096,
@@ -33,20 +34,35 @@ pub struct Room {
     kubelets: BTreeMap<String, bool>,
     /// The cluster places pods, so room is not counted.
     boundless: bool,
+    /// The models of GPUs in the cluster.
+    products: Products,
     /// By the pod's uid: its node and its requests.
     foreign: HashMap<String, (String, Amount)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Capacity {
-    amount: Amount,
+    offer: Offer,
+    /// The resource that its GPUs are.
+    resource: String,
+    traits: Arc<NodeTraits>,
 }
 
+/// What a node has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Amount {
+struct Offer {
     cpu: u64,
     memory: u64,
     gpus: u64,
+}
+
+/// What a pod requests.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Amount {
+    cpu: u64,
+    memory: u64,
+    /// By resource.
+    gpus: BTreeMap<String, u64>,
 }
 
 impl Room {
@@ -61,7 +77,7 @@ impl Room {
     pub fn boundless() -> Room {
         Room {
             boundless: true,
-            nodes: BTreeMap::from([(ANY_NODE.to_owned(), Capacity { amount: BOUNDLESS })]),
+            nodes: BTreeMap::from([(ANY_NODE.to_owned(), Capacity::boundless())]),
             ..Room::default()
         }
     }
@@ -78,20 +94,28 @@ impl Room {
         if self.boundless {
             return None;
         }
+        self.products
+            .add(node.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()));
         self.closed.remove(&name);
-        if self.is_selected(node) && !self.is_open(node) && !is_control_plane(node) {
-            self.closed.insert(name.clone());
-        }
-        match self.is_selected(node) && self.is_open(node) {
-            false => self.take_out(&name),
-            true => {
-                let capacity = Capacity {
-                    amount: allocatable(node),
-                };
-                let before = self.nodes.insert(name.clone(), capacity);
-                (before != Some(capacity)).then(|| self.changed(&name))?
+        let is_selected = self.is_selected(node);
+        match self.open(node).filter(|_| is_selected) {
+            None => {
+                if is_selected && !is_control_plane(node) {
+                    self.closed.insert(name.clone());
+                }
+                self.take_out(&name)
+            }
+            Some(capacity) if self.nodes.get(&name) == Some(&capacity) => None,
+            Some(capacity) => {
+                self.nodes.insert(name.clone(), capacity);
+                self.changed(&name)
             }
         }
+    }
+
+    /// The labels of models of this type, of which a node must have one.
+    pub fn products(&self, gpu_type: &GpuType) -> Vec<LabelValues> {
+        self.products.of(gpu_type)
     }
 
     /// A node is gone.
@@ -149,7 +173,7 @@ impl Room {
         let Some(node) = holds_room_on(pod) else {
             return self.remove_foreign(&uid);
         };
-        let held = (node.to_owned(), requests(pod));
+        let held = (node.to_owned(), requests(pod, &self.pods.gpu_resources()));
         let before = self.foreign.insert(uid, held.clone());
         (before.as_ref() != Some(&held)).then(|| self.changed(node))?
     }
@@ -168,20 +192,21 @@ impl Room {
     }
 
     fn node(&self, name: &str) -> Option<scheduler::Node> {
-        let capacity = self.nodes.get(name)?.amount;
+        let capacity = self.nodes.get(name)?;
         let here = self.foreign.values().filter(|(node, _)| node == name);
-        let taken = here.fold(Amount::default(), |sum, (_, amount)| sum.plus(*amount));
+        let taken = here.fold(Amount::default(), |sum, (_, amount)| sum.plus(amount));
+        let gpus_taken = taken.gpus.get(&capacity.resource).copied().unwrap_or_default();
         Some(scheduler::Node {
             name: name.into(),
-            cpu: Cpu::millis(capacity.cpu),
-            memory: Bytes::new(capacity.memory),
-            gpus: u32::try_from(capacity.gpus).unwrap_or(u32::MAX),
+            cpu: Cpu::millis(capacity.offer.cpu),
+            memory: Bytes::new(capacity.offer.memory),
+            gpus: u32::try_from(capacity.offer.gpus).unwrap_or(u32::MAX),
             taken: Taken {
                 cpu: Cpu::millis(taken.cpu),
                 memory: Bytes::new(taken.memory),
-                gpus: u32::try_from(taken.gpus).unwrap_or(u32::MAX),
+                gpus: u32::try_from(gpus_taken).unwrap_or(u32::MAX),
             },
-            traits: Default::default(),
+            traits: Arc::clone(&capacity.traits),
         })
     }
 
@@ -191,45 +216,118 @@ impl Room {
         required.all(|(name, value)| labels.get(name) == Some(value))
     }
 
-    fn is_open(&self, node: &Node) -> bool {
+    /// What a node has for our pods; `None` while it is closed to all of them.
+    fn open(&self, node: &Node) -> Option<Capacity> {
         let spec = node.spec.clone().unwrap_or_default();
+        if spec.unschedulable == Some(true) || !is_ready(node) {
+            return None;
+        }
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        let (offer, resource) = self.allocatable(node);
         let taints = spec.taints.unwrap_or_default();
-        let tolerated = |taint: &Taint| {
-            taint.effect == "PreferNoSchedule"
-                || self
-                    .pods
-                    .tolerations
+        let taints: Vec<Taint> = taints
+            .into_iter()
+            .filter(|taint| !is_tolerated(taint, &self.pods.tolerations))
+            .collect();
+        let is_reserved = !taints.is_empty();
+        let is_usual = resource == GPU;
+        let gpu_types = match offer.gpus {
+            0 => BTreeSet::new(),
+            _ => self.pods.types_on(&labels, &resource, |of_type| {
+                taints
                     .iter()
-                    .any(|toleration| tolerates(toleration, taint))
+                    .all(|taint| is_tolerated(taint, &of_type.tolerations))
+            }),
         };
-        spec.unschedulable != Some(true) && is_ready(node) && taints.iter().all(tolerated)
+        if is_reserved && gpu_types.is_empty() {
+            return None;
+        }
+        let gpu_models = match offer.gpus > 0 && is_usual && !is_reserved {
+            true => self.pods.models_on(&labels),
+            false => BTreeSet::new(),
+        };
+        let traits = NodeTraits {
+            labels,
+            gpu_types,
+            gpu_models,
+            admits: match (is_reserved, is_usual) {
+                (true, _) => Admits::OnlyByType,
+                (false, false) => Admits::GpusOnlyByType,
+                (false, true) => Admits::Everyone,
+            },
+        };
+        Some(Capacity {
+            offer,
+            resource,
+            traits: Arc::new(traits),
+        })
+    }
+
+    /// What a node has, and the resource that its GPUs are: the first of the server's that it has.
+    fn allocatable(&self, node: &Node) -> (Offer, String) {
+        let status = node.status.as_ref();
+        let amounts = status.and_then(|status| status.allocatable.as_ref());
+        let resources = self.pods.gpu_resources();
+        let amount = amounts.map(|amounts| Amount::of(amounts, &resources));
+        let amount = amount.unwrap_or_default();
+        let there = resources.into_iter().find(|name| amount.gpus.contains_key(*name));
+        let resource = there.unwrap_or(GPU).to_owned();
+        let offer = Offer {
+            cpu: amount.cpu,
+            memory: amount.memory,
+            gpus: amount.gpus.get(&resource).copied().unwrap_or_default(),
+        };
+        (offer, resource)
+    }
+}
+
+impl Capacity {
+    /// Of the node that stands for all: the cluster checks labels and taints.
+    fn boundless() -> Capacity {
+        let traits = NodeTraits {
+            admits: Admits::Anything,
+            ..NodeTraits::default()
+        };
+        Capacity {
+            offer: BOUNDLESS,
+            resource: GPU.to_owned(),
+            traits: Arc::new(traits),
+        }
     }
 }
 
 impl Amount {
-    fn of(amounts: &BTreeMap<String, Quantity>) -> Amount {
+    fn of(amounts: &BTreeMap<String, Quantity>, gpus: &[&str]) -> Amount {
         let get = |name: &str| amounts.get(name);
+        let cards = |name: &&str| Some(((*name).to_owned(), units(get(name)?)));
         Amount {
             cpu: get("cpu").map_or(0, millis),
             memory: get("memory").map_or(0, units),
-            gpus: get(GPU).map_or(0, units),
+            gpus: gpus
+                .iter()
+                .filter_map(cards)
+                .filter(|(_, cards)| *cards > 0)
+                .collect(),
         }
     }
 
-    fn plus(self, other: Amount) -> Amount {
-        Amount {
-            cpu: self.cpu + other.cpu,
-            memory: self.memory + other.memory,
-            gpus: self.gpus + other.gpus,
+    fn plus(mut self, other: &Amount) -> Amount {
+        self.cpu += other.cpu;
+        self.memory += other.memory;
+        for (name, cards) in &other.gpus {
+            *self.gpus.entry(name.clone()).or_default() += cards;
         }
+        self
     }
 
-    fn max(self, other: Amount) -> Amount {
-        Amount {
-            cpu: self.cpu.max(other.cpu),
-            memory: self.memory.max(other.memory),
-            gpus: self.gpus.max(other.gpus),
+    fn max(mut self, other: &Amount) -> Amount {
+        self.cpu = self.cpu.max(other.cpu);
+        self.memory = self.memory.max(other.memory);
+        for (name, cards) in &other.gpus {
+            let most = self.gpus.entry(name.clone()).or_default();
+            *most = (*most).max(*cards);
         }
+        self
     }
 }
 
@@ -238,6 +336,10 @@ fn is_control_plane(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
     let mut keys = taints.into_iter().flatten().map(|taint| taint.key.as_str());
     keys.any(|key| key == "node-role.kubernetes.io/control-plane")
+}
+
+fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    taint.effect == "PreferNoSchedule" || tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
@@ -256,14 +358,6 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn allocatable(node: &Node) -> Amount {
-    let status = node.status.as_ref();
-    status
-        .and_then(|status| status.allocatable.as_ref())
-        .map(Amount::of)
-        .unwrap_or_default()
-}
-
 /// The node on which a pod holds room. A pod that has ended holds none.
 fn holds_room_on(pod: &Pod) -> Option<&str> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -273,7 +367,7 @@ fn holds_room_on(pod: &Pod) -> Option<&str> {
 }
 
 /// What the kube-scheduler counts: all containers together, or the largest init container.
-fn requests(pod: &Pod) -> Amount {
+fn requests(pod: &Pod, gpus: &[&str]) -> Amount {
     let Some(spec) = &pod.spec else {
         return Amount::default();
     };
@@ -281,7 +375,7 @@ fn requests(pod: &Pod) -> Amount {
         resources
             .as_ref()
             .and_then(|resources| resources.requests.as_ref())
-            .map(Amount::of)
+            .map(|requests| Amount::of(requests, gpus))
             .unwrap_or_default()
     };
     let containers = spec.containers.iter().map(|container| of(&container.resources));
@@ -291,13 +385,13 @@ fn requests(pod: &Pod) -> Amount {
         init.partition(|container| container.restart_policy.as_deref() == Some("Always"));
     let running = containers
         .chain(stay.iter().map(|container| of(&container.resources)))
-        .fold(Amount::default(), Amount::plus);
+        .fold(Amount::default(), |sum, next| sum.plus(&next));
     let starting = leave
         .iter()
         .map(|container| of(&container.resources))
-        .fold(Amount::default(), Amount::max);
-    let overhead = spec.overhead.as_ref().map(Amount::of).unwrap_or_default();
-    running.max(starting).plus(overhead)
+        .fold(Amount::default(), |most, next| most.max(&next));
+    let overhead = spec.overhead.as_ref().map(|overhead| Amount::of(overhead, gpus));
+    running.max(&starting).plus(&overhead.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -370,6 +464,99 @@ mod tests {
         assert_eq!(room.is_silent("n2"), Some(true));
         room.remove_node("n2");
         assert_eq!(room.is_silent("n2"), Some(true));
+    }
+
+    fn labelled(name: &str, labels: serde_json::Value, gpus: serde_json::Value, taint: Option<&str>) -> Node {
+        let mut allocatable = json!({"cpu": "4", "memory": "8Gi"});
+        allocatable
+            .as_object_mut()
+            .unwrap()
+            .extend(gpus.as_object().unwrap().clone());
+        let taints: Vec<_> = taint
+            .map(|key| json!({"key": key, "effect": "NoSchedule"}))
+            .into_iter()
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"taints": taints},
+            "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap()
+    }
+
+    fn with_types() -> Room {
+        Room::new(PodSettings {
+            gpu_types: crate::settings::tests::a100(),
+            ..PodSettings::default()
+        })
+    }
+
+    fn set(room: &mut Room, node: &Node) -> scheduler::Node {
+        match room.set_node(node) {
+            Some(NodeChange::Set(node)) => node,
+            other => panic!("the node is open, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_node_has_the_model_that_its_vendor_names_and_the_types_of_the_table() {
+        let mut room = with_types();
+        let product = json!({"nvidia.com/gpu.product": "Tesla-T4"});
+        let t4 = set(&mut room, &labelled("n1", product, json!({GPU: "2"}), None));
+        assert_eq!((t4.gpus, t4.traits.admits), (2, Admits::Everyone));
+        assert_eq!(t4.traits.gpu_models, BTreeSet::from(["t4".parse().unwrap()]));
+        let pool = json!({"pool": "a100"});
+        let own = json!({"example.com/gpu": "8"});
+        let a100 = set(&mut room, &labelled("n2", pool.clone(), own.clone(), None));
+        assert_eq!((a100.gpus, a100.traits.admits), (8, Admits::GpusOnlyByType));
+        assert_eq!(a100.traits.gpu_types, BTreeSet::from(["a100".parse().unwrap()]));
+        let reserved = set(
+            &mut room,
+            &labelled("n3", pool.clone(), own.clone(), Some("dedicated")),
+        );
+        assert_eq!((reserved.gpus, reserved.traits.admits), (8, Admits::OnlyByType));
+        assert_eq!(
+            room.set_node(&labelled("n4", pool, own.clone(), Some("other"))),
+            None
+        );
+        assert_eq!(
+            room.set_node(&labelled("n5", json!({}), own, Some("dedicated"))),
+            None
+        );
+        assert_eq!(
+            room.closed(),
+            2,
+            "no type tolerates the taint, or has these labels"
+        );
+    }
+
+    #[test]
+    fn only_pods_with_the_nodes_own_resource_take_its_gpus() {
+        let mut room = with_types();
+        let own = json!({"example.com/gpu": "8"});
+        set(&mut room, &labelled("n1", json!({"pool": "a100"}), own, None));
+        let Some(NodeChange::Set(node)) = room.set_foreign(&pod("u", "n1", "Running")) else {
+            panic!("its cpu is taken")
+        };
+        assert_eq!(node.taken.gpus, 0);
+    }
+
+    #[test]
+    fn models_of_lost_nodes_are_remembered() {
+        let mut room = Room::default();
+        let a100: GpuType = "a100".parse().unwrap();
+        let unknown = vec![("nvidia.com/gpu.product".to_owned(), vec!["a100".to_owned()])];
+        assert_eq!(room.products(&a100), unknown, "no node has it");
+        for (name, product) in [("n1", "NVIDIA-A100-PCIE-40GB"), ("n2", "Tesla-T4")] {
+            let labels = json!({"nvidia.com/gpu.product": product});
+            room.set_node(&labelled(name, labels, json!({GPU: "1"}), None));
+        }
+        room.remove_node("n1");
+        let expected = (
+            "nvidia.com/gpu.product".to_owned(),
+            vec!["NVIDIA-A100-PCIE-40GB".to_owned()],
+        );
+        assert_eq!(room.products(&a100), vec![expected]);
     }
 
     #[test]

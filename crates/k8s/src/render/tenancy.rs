@@ -97,19 +97,23 @@ pub struct Tenant {
     /// The server's own rights there; `None` if it has them in every namespace.
     pub binding: Option<RoleBinding>,
     pub quota: ResourceQuota,
+    /// The GPU limits that its quota may have, and had perhaps before.
+    pub gpu_limits: Vec<String>,
     pub limits: LimitRange,
     pub network: NetworkPolicy,
 }
 
 /// The namespace with this name, the server's rights in it, and its fences.
 pub fn tenant(settings: &Settings, grant: Option<&Grant>, name: &str, quota: &Quota) -> Tenant {
+    let gpu_resources = settings.pods.gpu_resources();
     Tenant {
+        gpu_limits: gpu_resources.iter().map(|resource| gpu_limit(resource)).collect(),
         namespace: namespace(name, settings),
         binding: grant.map(|grant| grant.binding(name)),
         quota: ResourceQuota {
             metadata: fence(name),
             spec: Some(ResourceQuotaSpec {
-                hard: Some(hard(quota)),
+                hard: Some(hard(quota, &gpu_resources)),
                 ..ResourceQuotaSpec::default()
             }),
             status: None,
@@ -154,8 +158,13 @@ fn namespace(name: &str, settings: &Settings) -> Namespace {
     }
 }
 
-/// The user's quota as Kubernetes quantities. Our objects never need a Service that is reachable from outside.
-pub fn hard(quota: &Quota) -> BTreeMap<String, Quantity> {
+/// The limit of a resource of GPUs in a ResourceQuota.
+fn gpu_limit(resource: &str) -> String {
+    format!("requests.{resource}")
+}
+
+/// The user's quota as Kubernetes quantities. GPUs are limited as each resource; their sum is the scheduler's. Our objects never need a Service that is reachable from outside.
+fn hard(quota: &Quota, gpu_resources: &[&str]) -> BTreeMap<String, Quantity> {
     let amount = |name: &str, amount: String| (name.to_owned(), Quantity(amount));
     let mut hard = BTreeMap::from([
         amount("services.loadbalancers", "0".into()),
@@ -173,7 +182,10 @@ pub fn hard(quota: &Quota) -> BTreeMap<String, Quantity> {
         ]);
     }
     if let Some(gpu) = quota.gpu {
-        hard.extend([amount("requests.nvidia.com/gpu", gpu.to_string())]);
+        let limits = gpu_resources
+            .iter()
+            .map(|resource| amount(&gpu_limit(resource), gpu.to_string()));
+        hard.extend(limits);
     }
     hard
 }

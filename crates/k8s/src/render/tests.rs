@@ -42,6 +42,7 @@ fn plan<'a>(job: &'a Job, position: usize, attempt: u32, mounts: &'a [Mount]) ->
         attempt,
         node: Some("node2"),
         avoid: &[],
+        any_of: &[],
         mounts,
         always_pull: false,
         owner: owner_reference(job, "0b0e"),
@@ -62,6 +63,69 @@ fn a_trainer_is_a_restricted_pod_pinned_to_its_node() {
     }];
     let pod = pod(&settings(), &plan(&job, 1, 1, &mounts)).unwrap();
     insta::assert_snapshot!(yaml(&pod));
+}
+
+/// Where the pods of this job's parameter server and first trainer may run, and their resources.
+fn node_choices(settings: &Settings, job: &Job) -> String {
+    let pods = [0, 1].map(|worker| {
+        let pod = json!(pod(settings, &plan(job, worker, 1, &[])).unwrap());
+        let container = &pod["spec"]["containers"][0];
+        json!({
+            "container": container["name"],
+            "limits": container["resources"]["limits"],
+            "nodeSelector": pod["spec"]["nodeSelector"],
+            "tolerations": pod["spec"]["tolerations"],
+            "terms": pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                ["nodeSelectorTerms"],
+        })
+    });
+    pods.map(|pod| pod.to_string()).join("\n")
+}
+
+#[test]
+fn a_type_of_gpus_is_the_selector_tolerations_and_resource_of_its_trainers() {
+    let job = job_with(|spec| {
+        spec.gpu_type = Some("a100".parse().unwrap());
+        spec.node_labels = BTreeMap::from([("zone".to_owned(), "x".to_owned())]);
+    });
+    let mut settings = settings();
+    settings.pods.gpu_types = crate::settings::tests::a100();
+    settings.pods.node_selector = BTreeMap::from([("zone".to_owned(), "mine".to_owned())]);
+    insta::assert_snapshot!(node_choices(&settings, &job), @"");
+}
+
+#[test]
+fn a_pod_without_a_pin_gets_the_models_of_its_type_as_alternatives() {
+    let job = job_with(|spec| spec.gpu_type = Some("a100".parse().unwrap()));
+    let models = [
+        (
+            "nvidia.com/gpu.product".to_owned(),
+            vec!["NVIDIA-A100-SXM4-80GB".to_owned()],
+        ),
+        (
+            "cloud.google.com/gke-accelerator".to_owned(),
+            vec!["nvidia-tesla-a100".to_owned()],
+        ),
+    ];
+    let settings = settings();
+    let pinned = pod(
+        &settings,
+        &PodPlan {
+            any_of: &models,
+            ..plan(&job, 1, 1, &[])
+        },
+    )
+    .unwrap();
+    assert_eq!(pinned, pod(&settings, &plan(&job, 1, 1, &[])).unwrap());
+    let avoid = ["node1".to_owned()];
+    let free = PodPlan {
+        node: None,
+        avoid: &avoid,
+        any_of: &models,
+        ..plan(&job, 1, 2, &[])
+    };
+    let affinity = pod(&settings, &free).unwrap().spec.unwrap().affinity;
+    insta::assert_snapshot!(json!(affinity).to_string(), @"");
 }
 
 #[test]
@@ -164,6 +228,7 @@ fn the_configuration_reaches_every_pod() {
         }],
         priority_class: Some("batch".into()),
         annotations: BTreeMap::from([("team".into(), "vision".into())]),
+        ..PodSettings::default()
     };
     settings.volume = Volume::Nfs {
         server: "files".into(),

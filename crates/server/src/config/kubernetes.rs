@@ -218,6 +218,7 @@ impl KubernetesEntry {
                 tolerations: self.tolerations,
                 priority_class: self.priority_class,
                 annotations: self.annotations,
+                gpu_types: BTreeMap::new(),
             },
         })
     }

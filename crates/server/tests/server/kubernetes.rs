@@ -389,6 +389,7 @@ fn rendered(settings: &Settings, volume: Volume) -> Vec<serde_json::Value> {
             attempt,
             node: (attempt == 1).then_some("node1"),
             avoid: &avoid,
+            any_of: &[],
             mounts: &mounts,
             always_pull: true,
             owner: owner.clone(),
