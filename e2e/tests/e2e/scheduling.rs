@@ -148,6 +148,47 @@ fn every_trainer_has_cards_of_its_own_and_others_wait_for_them() {
 }
 
 #[test]
+fn a_type_of_gpus_is_one_that_the_machine_has() {
+    let env = TestEnvironment::new();
+    let inventory = "inventory: {cpu: 4, memory: 1Gi, gpus: 1, gpu_model: NVIDIA A100-SXM4-80GB}\n";
+    let label = "nvidia.com/gpu.product=NVIDIA-A100-SXM4-80GB";
+    let types = format!(
+        "gpu_types: {{fast: {{labels: {{{}}}}}}}\n",
+        label.replace('=', ": ")
+    );
+    let shared = Shared::start(&env, &format!("{inventory}{types}"), "");
+    shared.configure(&env, PASSWORD);
+    let gate = env.gate("go");
+    let (package, usual) = waiting(&env, &gate);
+    submit(&env, "typed", &package, &usual, &["-gpu-type", "a100"]);
+    let mut follower = env.start(&["logs", "-f", "--raw", "typed"]);
+    assert_eq!(follower.wait_for_line("up with"), "up with cards 0");
+    env.paddlectl(&["describe", "typed"])
+        .ok()
+        .prints(", 1 gpu (a100)\n");
+    let flags = ["-gpu-type", "Fast", "-node-label", label];
+    submit(&env, "second", &package, &usual, &flags);
+    let said = why(&env, "second");
+    let expected = format!("; 1 of 1 node has GPUs of type `fast` and the label `{label}`");
+    assert!(said.contains(&expected), "{said}");
+    let refused = |flags: &[&str], expected: &str| {
+        let usual = ["-pservers", "0", "-entry", "sh train.sh", package.arg()];
+        env.paddlectl(&[&["submit"], flags, &usual].concat())
+            .refused(1)
+            .says(expected);
+    };
+    refused(
+        &["-gpu-type", "h100"],
+        "no node has GPUs of type `h100`; there are `a100-sxm4-80gb` (1 node), `fast` (1 node)",
+    );
+    refused(
+        &["-node-label", "pool=train"],
+        "no node has the label `pool=train`; the labels are `nvidia.com/gpu.product` (1 node)",
+    );
+    gate.open_until("both jobs end", || env.status("second") == "Succeeded");
+}
+
+#[test]
 fn the_change_that_why_names_starts_the_job() {
     let env = TestEnvironment::new();
     let shared = Shared::start(&env, "inventory: {cpu: 2, memory: 1Gi}\n", "");

@@ -211,6 +211,7 @@ impl App {
             });
         }
         self.image_check(&job.spec)?;
+        self.nodes_check(&job.spec)?;
         self.secrets_check(&caller.user, &job.spec).await?;
         self.resume_check(&job).await?;
         let kept = self.keep_packages(&caller.user).await;
@@ -397,6 +398,7 @@ impl App {
             refuse_secrets(&spec)?;
         } else {
             self.image_check(&spec)?;
+            self.nodes_check(&spec)?;
             self.secrets_check(&caller.user, &spec).await?;
         }
         Ok(spec)
@@ -412,6 +414,34 @@ impl App {
         };
         spec.disk = limited_disk(most, spec.disk)?;
         Ok(())
+    }
+
+    /// Refuses labels that contradict the configuration, and a type of GPUs where only the cluster knows the nodes and the
+    /// configuration does not define it. Which nodes match is the scheduler's to check.
+    fn nodes_check(&self, spec: &JobSpec) -> Result<(), SpecError> {
+        let EngineKind::Kubernetes(cluster) = &self.config.engine else {
+            return Ok(());
+        };
+        if let Some((key, value)) = cluster.other_value(&spec.node_labels) {
+            let problem = format!("all workers of this server run on nodes with `{key}={value}`");
+            return Err(SpecError::remark("node_labels", problem));
+        }
+        match cluster.pods.type_by_vendor(spec, &spec.trainer) {
+            Some(name) if !self.config.engine.counts_room() => {
+                let defined = cluster.pods.gpu_types.iter();
+                let defined = defined.filter(|(_, of_type)| !of_type.labels.is_empty());
+                let defined: Vec<String> = defined.map(|(name, _)| format!("`{name}`")).collect();
+                let there = match defined.is_empty() {
+                    true => "it defines none".to_owned(),
+                    false => format!("it defines {}", defined.join(", ")),
+                };
+                let problem = format!("this server does not define GPUs of type `{name}`; {there}");
+                Err(SpecError::remark("gpu_type", problem).with_hint(
+                    "an administrator can add it to `gpu_types` of the configuration, with labels",
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses an image that the configuration does not allow.

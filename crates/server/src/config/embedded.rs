@@ -39,7 +39,7 @@ pub fn embedded(data: &Path) -> Config {
         secrets_key: KeySource::Own(data.join("secrets.key")),
         system_uids: None,
         socket_user: Some(user),
-        inventory: machine::inventory(),
+        inventory: machine::inventory(Path::new(machine::ROOT), None, &machine::GpuLabels::new()),
         policy: Policy {
             oversubscribe_alone: true,
             fair_share: false,

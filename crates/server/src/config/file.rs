@@ -2,6 +2,7 @@
 //!
 //! Every key is listed here or in `backend`, `kubernetes` and `oidc`; an unknown one is an error.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -10,21 +11,24 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use paddlecloud_core::duration;
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{Inventory, Policy};
+use paddlecloud_core::scheduler::Policy;
+use paddlecloud_k8s::settings::GpuTypeSettings;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::backend::StorageEntry;
+use super::gpu_types::check_gpu_types;
 use super::kubernetes::KubernetesEntry;
+use super::machine::{GpuLabels, InventoryEntry};
 use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, read_password};
 use super::workers_python::check_python;
 use super::{
     AllowedImages, Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits,
     Listen, LogConfig, ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User,
-    machine,
 };
 
 #[derive(Debug, Deserialize)]
@@ -62,6 +66,8 @@ pub(super) struct File {
     system_uids: Option<UidRange>,
     #[serde(default)]
     inventory: InventoryEntry,
+    #[serde(default)]
+    gpu_types: BTreeMap<GpuType, GpuTypeSettings>,
     default_image: Option<String>,
     allowed_images: Option<AllowedImages>,
     #[serde(default)]
@@ -250,16 +256,6 @@ impl FromStr for Span {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct InventoryEntry {
-    #[serde(alias = "cores", deserialize_with = "parsed_option")]
-    cpu: Option<Cpu>,
-    #[serde(deserialize_with = "parsed_option")]
-    memory: Option<Bytes>,
-    gpus: Option<u32>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
 struct LogsEntry {
     #[serde(deserialize_with = "parsed_option")]
     segment: Option<LogSize>,
@@ -388,7 +384,13 @@ impl File {
             .database
             .map_or_else(default_database, |address| address.0.below(base));
         let users = check_entries(self.users, self.users_file, base, path)?;
-        let engine = check_engine(self.engine, self.kubernetes, &users, &backend, path)?;
+        let on_one_machine = matches!(self.engine, EngineEntry::Local);
+        let types: GpuLabels = check_gpu_types(&self.gpu_types, on_one_machine, path)?;
+        let inventory = self.inventory.check(&types, path)?;
+        let mut engine = check_engine(self.engine, self.kubernetes, &users, &backend, path)?;
+        if let EngineKind::Kubernetes(cluster) = &mut engine {
+            cluster.define_gpu_types(self.gpu_types, path)?;
+        }
         Ok(Config {
             listen,
             tls,
@@ -407,7 +409,7 @@ impl File {
             secrets_key: self.secrets.check(&data, path)?,
             system_uids: self.system_uids,
             socket_user: None,
-            inventory: self.inventory.check(),
+            inventory,
             policy: Policy {
                 oversubscribe_alone: false,
                 fair_share: true,
@@ -557,21 +559,6 @@ impl UserEntry {
             limits: self.quota.limits(),
             system_user: self.system_user,
         })
-    }
-}
-
-impl InventoryEntry {
-    fn check(self) -> Inventory {
-        let found = machine::inventory();
-        let nodes = found.nodes.into_iter().map(|mut node| {
-            node.cpu = self.cpu.unwrap_or(node.cpu);
-            node.memory = self.memory.unwrap_or(node.memory);
-            node.gpus = self.gpus.unwrap_or(node.gpus);
-            node
-        });
-        Inventory {
-            nodes: nodes.collect(),
-        }
     }
 }
 

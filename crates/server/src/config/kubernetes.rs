@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use paddlecloud_core::duration;
+use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::LEAST_DISK;
 use paddlecloud_k8s::settings::{
-    EVERYBODY_ELSE, Limits, Namespaces, Placement, PodSettings, Toleration, Volume,
+    EVERYBODY_ELSE, GpuTypeSettings, Limits, Namespaces, Placement, PodSettings, Toleration, Volume,
 };
 use serde::{Deserialize, Deserializer};
 
@@ -221,6 +222,33 @@ impl KubernetesEntry {
                 gpu_types: BTreeMap::new(),
             },
         })
+    }
+}
+
+impl KubernetesConfig {
+    /// Adds the types of GPUs, unless their labels contradict the node selector of all pods.
+    pub(super) fn define_gpu_types(
+        &mut self,
+        types: BTreeMap<GpuType, GpuTypeSettings>,
+        path: &Path,
+    ) -> Result<(), ConfigError> {
+        for (name, of_type) in &types {
+            if let Some((key, value)) = self.other_value(&of_type.labels) {
+                let problem = format!(
+                    "no pod can have GPUs of `gpu_types.{name}`: `kubernetes.node_selector` requires `{key}={value}`"
+                );
+                return Err(ConfigError::in_file(path, problem));
+            }
+        }
+        self.pods.gpu_types = types;
+        Ok(())
+    }
+
+    /// A label of the node selector of which these labels have another value.
+    pub fn other_value(&self, labels: &BTreeMap<String, String>) -> Option<(&String, &String)> {
+        let differs =
+            |(key, value): &(&String, &String)| labels.get(*key).is_some_and(|other| other != *value);
+        self.pods.node_selector.iter().find(differs)
     }
 }
 

@@ -1,22 +1,105 @@
-//! The resources of this machine that the server may use: cores, memory and GPU cards.
+//! The resources of this machine that the server may use: cores, memory, GPU cards and their type.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use paddlecloud_core::gpu::{GpuType, NVIDIA_PRODUCT, has_type, models_beside, product_label};
 use paddlecloud_core::quantity::{Bytes, Cpu};
-use paddlecloud_core::scheduler::{Inventory, Node};
+use paddlecloud_core::scheduler::{Inventory, Node, NodeTraits};
+use serde::Deserialize;
 
-/// The machine the server runs on, as the only node.
-pub(super) fn inventory() -> Inventory {
+use super::ConfigError;
+use super::file::parsed_option;
+
+/// The section `inventory`: what replaces the detected amounts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct InventoryEntry {
+    #[serde(alias = "cores", deserialize_with = "parsed_option")]
+    cpu: Option<Cpu>,
+    #[serde(deserialize_with = "parsed_option")]
+    memory: Option<Bytes>,
+    gpus: Option<u32>,
+    gpu_model: Option<String>,
+}
+
+impl InventoryEntry {
+    pub fn check(self, types: &GpuLabels, path: &Path) -> Result<Inventory, ConfigError> {
+        let model = self.gpu_model.as_deref();
+        if let Some(model) = model.filter(|model| model.parse::<GpuType>().is_err()) {
+            let problem = format!(
+                "`inventory.gpu_model` is not the name of a model: `{}`",
+                model.escape_debug()
+            );
+            return Err(ConfigError::in_file(path, problem).with_hint("for example `NVIDIA A100-SXM4-80GB`"));
+        }
+        let found = inventory(Path::new(ROOT), model, types);
+        let nodes = found.nodes.into_iter().map(|mut node| {
+            node.cpu = self.cpu.unwrap_or(node.cpu);
+            node.memory = self.memory.unwrap_or(node.memory);
+            node.gpus = self.gpus.unwrap_or(node.gpus);
+            node
+        });
+        Ok(Inventory {
+            nodes: nodes.collect(),
+        })
+    }
+}
+
+/// Where the kernel's files begin: `/`, or a stand-in for tests.
+pub(super) const ROOT: &str = "/";
+
+/// What the configuration says of types of GPUs: their names, and the labels of each.
+pub type GpuLabels = BTreeMap<GpuType, BTreeMap<String, String>>;
+
+/// The machine the server runs on, as the only node. `model` replaces what the driver says.
+pub(super) fn inventory(root: &Path, model: Option<&str>, types: &GpuLabels) -> Inventory {
+    let model = model.map(str::to_owned).or_else(|| gpu_model(root));
+    let label = model.map(|model| (NVIDIA_PRODUCT.to_owned(), product_label(&model)));
+    let labels: BTreeMap<String, String> = label.into_iter().collect();
+    let named = types
+        .iter()
+        .filter(|(name, of_type)| has_type(&labels, name, of_type));
+    let traits = NodeTraits {
+        gpu_types: named.map(|(name, _)| name.clone()).collect(),
+        gpu_models: models_beside(&labels, types.iter()),
+        labels,
+        ..NodeTraits::default()
+    };
     Inventory {
         nodes: vec![Node {
             name: host_name().as_str().into(),
             cpu: Cpu::cores(cores()),
             memory: memory(),
-            gpus: gpus(Path::new("/dev")),
+            gpus: gpus(&root.join("dev")),
             taken: Default::default(),
-            traits: Default::default(),
+            traits: traits.into(),
         }],
     }
+}
+
+/// The model of the machine's GPUs. If there are several there is none, because a job that names one could get another.
+fn gpu_model(root: &Path) -> Option<String> {
+    let mut models = gpu_models(&root.join("proc/driver/nvidia/gpus"));
+    models.pop_first().filter(|_| models.is_empty())
+}
+
+/// The models of all cards, from the files of NVIDIA's driver: one folder for each card.
+fn gpu_models(cards: &Path) -> BTreeSet<String> {
+    let Ok(entries) = std::fs::read_dir(cards) else {
+        return BTreeSet::new();
+    };
+    let texts = entries
+        .flatten()
+        .filter_map(|card| std::fs::read_to_string(card.path().join("information")).ok());
+    texts.filter_map(|text| model(&text)).collect()
+}
+
+/// `Model: \t\t NVIDIA A100-SXM4-80GB`
+fn model(information: &str) -> Option<String> {
+    let line = information.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    let name = line.trim();
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 fn host_name() -> String {
@@ -131,9 +214,60 @@ mod tests {
         assert_eq!(gpus(dev.path()), 2);
     }
 
+    /// A stand-in for a machine with these cards.
+    fn machine_with(models: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("dev")).unwrap();
+        for (card, model) in models.iter().enumerate() {
+            std::fs::write(root.path().join(format!("dev/nvidia{card}")), "").unwrap();
+            let folder = root
+                .path()
+                .join(format!("proc/driver/nvidia/gpus/0000:0{card}:00.0"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let information = format!("Model: \t\t {model}\nIRQ:   \t\t 42\n");
+            std::fs::write(folder.join("information"), information).unwrap();
+        }
+        root
+    }
+
+    fn node_of(models: &[&str], types: &GpuLabels) -> Node {
+        inventory(machine_with(models).path(), None, types)
+            .nodes
+            .remove(0)
+    }
+
+    #[test]
+    fn the_driver_names_the_type_of_the_cards() {
+        let types = GpuLabels::from([
+            ("fast".parse().unwrap(), labels_of("NVIDIA-A100-SXM4-80GB")),
+            ("h100".parse().unwrap(), BTreeMap::new()),
+        ]);
+        let node = node_of(&["NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"], &types);
+        assert_eq!(node.gpus, 2);
+        assert_eq!(node.traits.labels, labels_of("NVIDIA-A100-SXM4-80GB"));
+        assert_eq!(node.traits.gpu_types, BTreeSet::from(["fast".parse().unwrap()]));
+        assert_eq!(
+            node.traits.gpu_models,
+            BTreeSet::from(["a100-sxm4-80gb".parse().unwrap()])
+        );
+    }
+
+    #[test]
+    fn cards_of_several_models_have_no_type() {
+        let node = node_of(&["Tesla T4", "NVIDIA A100-SXM4-80GB"], &GpuLabels::new());
+        assert_eq!((node.gpus, &*node.traits), (2, &NodeTraits::default()));
+        assert_eq!(*node_of(&[], &GpuLabels::new()).traits, NodeTraits::default());
+    }
+
+    fn labels_of(product: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([(NVIDIA_PRODUCT.to_owned(), product.to_owned())])
+    }
+
     #[test]
     fn this_machine_has_a_core_and_some_memory() {
-        let node = inventory().nodes.remove(0);
+        let node = inventory(Path::new(ROOT), None, &GpuLabels::new())
+            .nodes
+            .remove(0);
         assert!(node.cpu >= Cpu::cores(1) && node.memory >= Bytes::mib(1));
     }
 }

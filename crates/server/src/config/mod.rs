@@ -6,6 +6,7 @@ mod backend;
 mod embedded;
 mod error;
 mod file;
+mod gpu_types;
 mod images;
 mod key_source;
 mod kubernetes;

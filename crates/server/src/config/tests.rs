@@ -126,7 +126,7 @@ fn every_mistake_gets_one_sentence_with_its_line() {
     /etc/paddlecloud/server.yaml:3: there is no setting `listn`
       hint: did you mean `listen`?
     /etc/paddlecloud/server.yaml:3: there is no setting `wombat`
-      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, default_image, allowed_images, metrics_login, python, logs, engine, kubernetes
+      hint: the settings here are listen, tls, plain_http, trusted_proxies, proxy_header, data, storage, datacenter, database, users, users_file, default_quota, reclaim, secrets, tokens, limits, oidc, system_uids, inventory, gpu_types, default_image, allowed_images, metrics_login, python, logs, engine, kubernetes
     /etc/paddlecloud/server.yaml:3: `8080x` is not an address to listen on: write `127.0.0.1:8080` or `unix:/path`
     /etc/paddlecloud/server.yaml:3: `unix:relative` must be an absolute path, for example `unix:/run/paddlecloud.sock`
     /etc/paddlecloud/server.yaml:3: `data` is given twice
@@ -387,4 +387,33 @@ fn mistakes_about_a_cluster_are_explained() {
     /etc/paddlecloud/server.yaml: `kubernetes.namespace_role` must be the name of a ClusterRole with at most 63 letters, digits, `-`, `.` and `_`, not `system:admin`
     /etc/paddlecloud/server.yaml:8: a pod needs at least 256 MiB for its launcher, not 9.5 MiB
     "#);
+}
+
+#[test]
+fn types_of_gpus_are_labels_tolerations_and_a_resource() {
+    let types = "gpu_types:\n  A100:\n    labels: {pool: train}\n";
+    let config = parse(&format!(
+        "{LEAST}{types}inventory: {{gpus: 1, gpu_model: Tesla T4}}\n"
+    ))
+    .unwrap();
+    let traits = &config.inventory.nodes[0].traits;
+    assert!(traits.gpu_types.is_empty(), "this machine is not in that pool");
+    assert_eq!(traits.gpu_models.first().unwrap().as_str(), "t4");
+    let own = "    tolerations: [{key: gpu}]\n    resource: amd.com/gpu\n";
+    let pods =
+        format!("{CLUSTER}  link: {{listen: '10.0.0.1:7'}}\n  volume: {{host_path: /srv}}\n{types}{own}");
+    let EngineKind::Kubernetes(cluster) = parse(&format!("{LEAST}{pods}")).unwrap().engine else {
+        panic!("the engine is Kubernetes")
+    };
+    let a100 = &cluster.pods.gpu_types[&"a100".parse().unwrap()];
+    assert_eq!(a100.resource.as_deref(), Some("amd.com/gpu"));
+    assert_eq!(a100.labels["pool"], "train");
+    insta::assert_snapshot!(refused(&format!("{types}{own}")), @"");
+    insta::assert_snapshot!(refused("gpu_types: {a100: {labels: {'pool ': x}}}"), @"");
+    insta::assert_snapshot!(refused("gpu_types: {a100: {resource: 'a b'}}"), @"");
+    insta::assert_snapshot!(refused("inventory: {gpu_model: '-'}"), @"");
+    insta::assert_snapshot!(refused("gpu_types: {nvidia: {}}"), @"");
+    let other_pool =
+        format!("{pods}").replace("kubernetes:\n", "kubernetes:\n  node_selector: {pool: other}\n");
+    insta::assert_snapshot!(refused(&other_pool), @"");
 }

@@ -98,6 +98,47 @@ async fn a_request_bigger_than_the_machine_is_refused_with_the_largest_that_fits
 }
 
 #[tokio::test]
+async fn a_type_of_gpus_and_labels_that_the_machine_lacks_are_refused_with_what_there_is() {
+    let stage =
+        Stage::with("inventory: {cpu: 6, memory: 6Gi, gpus: 2, gpu_model: NVIDIA A100-SXM4-80GB}\n").await;
+    let refused = async |field: &str, value: serde_json::Value| {
+        let mut body = request("which");
+        body[field] = value;
+        let reply = stage.post("/api/v1/jobs", body).await;
+        let body = reply.json();
+        assert_eq!(
+            (reply.status, body["error"].as_str()),
+            (400, Some("too-big")),
+            "{body}"
+        );
+        body["msg"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        refused("gpu_type", json!("h100")).await,
+        "no node has GPUs of type `h100`; there are `a100-sxm4-80gb` (1 node)"
+    );
+    assert_eq!(
+        refused("node_labels", json!({"pool": "train"})).await,
+        "no node has the label `pool=train`; the labels are `nvidia.com/gpu.product` (1 node)"
+    );
+    let mut body = request("typed");
+    body["gpu_type"] = json!("A100");
+    assert_eq!(stage.post("/api/v1/jobs", body).await.status, 200);
+    let why = stage.get("/api/v1/jobs/typed/why").await.json();
+    let why = &why["msg"];
+    assert_eq!(
+        (&why["job"]["gpu_type"], &why["job"]["gpu"]),
+        (&json!("a100"), &json!(1))
+    );
+    let reason = why["reason"].as_str().unwrap();
+    assert!(
+        reason.ends_with("; 1 of 1 node has GPUs of type `a100`"),
+        "it waits for the other job: {reason}"
+    );
+    stage.finish().await;
+}
+
+#[tokio::test]
 async fn a_request_names_one_host() {
     let stage = Stage::new().await;
     let status = async |head: &str| {
