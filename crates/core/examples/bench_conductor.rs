@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use paddlecloud_core::conductor::{Conductor, Input, Loopback, Submission, Unrecorded};
+use paddlecloud_core::conductor::{Conductor, Input, Loopback, NameOrigin, Submission, Unrecorded};
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Boot, News, WorkerKey};
 use paddlecloud_core::names::JobId;
@@ -66,6 +66,7 @@ impl Bench {
             id: JobId::new(u64::from(number), 0),
             user: user(&format!("user{}", number % 50)),
             spec: Arc::new(spec(&format!("job-{number}"), 0, 1)),
+            name: NameOrigin::Request,
             key: Some(format!("key-{number}").parse().expect("a valid key")),
         })
     }

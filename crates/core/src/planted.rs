@@ -59,6 +59,8 @@ planted! {
     AcceptWithoutWriting,
     /// Two live jobs of a user may have the same name.
     NamesNotChecked,
+    /// A submit without a name gets that of another live job.
+    GeneratedNameTaken,
     /// A killed job keeps its name until its last worker is gone.
     NameKeptAfterKill,
     /// The record of a job is removed while its workers run.

@@ -14,6 +14,7 @@
 mod addresses;
 mod batch;
 mod deadlines;
+mod naming;
 mod recovery;
 mod restore;
 mod tables;
@@ -40,6 +41,7 @@ use crate::spec::JobSpec;
 pub use addresses::{Addresses, Hostnames, Loopback};
 use batch::Batch;
 use deadlines::Deadlines;
+pub use naming::NameOrigin;
 use recovery::Incomplete;
 pub use recovery::Recovery;
 use tables::{Keys, Names};
@@ -55,6 +57,8 @@ pub struct Submission {
     pub id: JobId,
     pub user: UserName,
     pub spec: Arc<JobSpec>,
+    /// Where the name in `spec` comes from.
+    pub name: NameOrigin,
     /// The caller has already looked for this key in the store ([`crate::ports::JobStore::find_by_key`]). Unfinished
     /// jobs, and jobs that ended recently, are found here too.
     pub key: Option<IdempotencyKey>,
@@ -240,7 +244,7 @@ impl Conductor {
     ///
     /// Returns by how much the job exceeds the machines, if it would run alone because of that.
     pub fn check(&self, asked: &Submission) -> Result<Option<Excess>, Refusal> {
-        self.check_name(asked)?;
+        self.check_name(asked, &self.name_of(asked))?;
         let request = Request::of(&asked.spec, asked.id.clone(), asked.user.clone(), self.next_order);
         self.scheduler.check_fits_ever(&request)?;
         self.check_queue(&request)?;
@@ -317,7 +321,7 @@ impl Conductor {
         }
     }
 
-    fn submit(&mut self, asked: Submission, now: Timestamp, batch: &mut Batch) -> Result<Reply, Refusal> {
+    fn submit(&mut self, mut asked: Submission, now: Timestamp, batch: &mut Batch) -> Result<Reply, Refusal> {
         if let Some(made) = asked
             .key
             .as_ref()
@@ -326,6 +330,10 @@ impl Conductor {
             return Ok(Reply::AlreadyAccepted(made.clone()));
         }
         self.check(&asked)?;
+        let name = self.name_of(&asked);
+        if name != asked.spec.name {
+            Arc::make_mut(&mut asked.spec).name = name;
+        }
         if self.jobs.contains_key(&asked.id) {
             return Err(Refusal::IdTaken(asked.id));
         }
@@ -340,38 +348,6 @@ impl Conductor {
             batch.mark(&id);
         }
         Ok(Reply::Accepted(id))
-    }
-
-    fn check_name(&self, asked: &Submission) -> Result<(), Refusal> {
-        let name = &asked.spec.name;
-        let Some(holder) = self
-            .holder(&asked.user, name)
-            .filter(|_| !bug(Planted::NamesNotChecked))
-        else {
-            return Ok(());
-        };
-        Err(Refusal::NameTaken {
-            name: name.clone(),
-            holder: holder.id.clone(),
-            free: self.free_name(&asked.user, name, &asked.id),
-        })
-    }
-
-    /// The job that holds the name. Only the latest run can.
-    fn holder(&self, user: &UserName, name: &JobName) -> Option<&Arc<Job>> {
-        let latest = self.names.runs(user, name).last()?;
-        self.jobs
-            .get(latest)
-            .filter(|job| job.holds_name() || bug(Planted::NameKeptAfterKill))
-    }
-
-    fn free_name(&self, user: &UserName, name: &JobName, id: &JobId) -> JobName {
-        let numbered = (2..=16).map(|number| name.with_suffix(&number.to_string()));
-        let marked = name.with_suffix(&id.as_str()[2..]);
-        numbered
-            .chain([marked])
-            .find(|free| self.holder(user, free).is_none())
-            .unwrap_or_else(|| name.clone())
     }
 
     fn kill(

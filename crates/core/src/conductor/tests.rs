@@ -52,11 +52,11 @@ fn restored_with(scheduler: Scheduler, jobs: Vec<Job>, engine: EngineState) -> (
     )
 }
 
-fn conductor(cores: u64) -> Conductor {
+pub(super) fn conductor(cores: u64) -> Conductor {
     restored(cores, Vec::new(), nothing()).0
 }
 
-fn submit(number: u32, name: &str) -> Input {
+pub(super) fn submit(number: u32, name: &str) -> Input {
     keyed(number, name, &format!("key-{number}"))
 }
 
@@ -65,6 +65,7 @@ fn keyed(number: u32, name: &str, key: &str) -> Input {
         id: id(number),
         user: user("ada"),
         spec: Arc::new(spec(name, 0, 1)),
+        name: NameOrigin::Request,
         key: Some(key.parse().unwrap()),
     })
 }
@@ -178,6 +179,7 @@ fn names_are_each_users_own() {
         id: id(2),
         user: user("bob"),
         spec: Arc::new(spec("a", 0, 1)),
+        name: NameOrigin::Request,
         key: None,
     };
     let output = conductor.handle([Input::Submit(theirs)], noon());
@@ -259,6 +261,7 @@ fn a_job_that_can_never_fit_is_refused_and_leaves_nothing() {
         id: id(1),
         user: user("ada"),
         spec: Arc::new(spec("a", 0, 5)),
+        name: NameOrigin::Request,
         key: None,
     };
     let output = conductor.handle([Input::Submit(big)], noon());
@@ -408,6 +411,7 @@ fn a_gang_without_room_returns_to_its_queue_position_with_the_reason() {
         id: id(1),
         user: user("ada"),
         spec: Arc::new(spec("gang", 0, 2)),
+        name: NameOrigin::Request,
         key: None,
     });
     conductor.handle([gang, submit(2, "later")], noon());
@@ -463,6 +467,7 @@ fn a_job_that_borrows_is_queued_again_for_a_guaranteed_one_and_keeps_its_retries
         id: id(1),
         user: user("ada"),
         spec: Arc::new(spec("long", 0, 2)),
+        name: NameOrigin::Request,
         key: None,
     };
     conductor.handle([quota, Input::Submit(asked.clone())], noon());
@@ -526,6 +531,7 @@ fn a_job_that_ran_and_was_queued_again_starts_as_a_whole_again() {
         id: id(1),
         user: user("ada"),
         spec: Arc::new(spec("gang", 0, 2)),
+        name: NameOrigin::Request,
         key: None,
     });
     conductor.handle([gang], noon());

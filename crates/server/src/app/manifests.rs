@@ -7,7 +7,6 @@ use paddlecloud_k8s::manifests::{self, PrintSettings};
 use paddlecloud_k8s::settings::PodIdentity;
 use serde_json::Value;
 
-use super::submit::NameOrigin;
 use super::{App, AppError, SubmitOutcome};
 use crate::config::EngineKind;
 use crate::reconcile::NewJob;
@@ -31,14 +30,8 @@ impl App {
     }
 
     /// Prints manifests of a job for `kubectl apply`. Quotas and space are not checked: the job does not run on this server.
-    pub(super) async fn print(
-        &self,
-        mut new_job: NewJob,
-        name: NameOrigin,
-    ) -> Result<SubmitOutcome, AppError> {
-        if name == NameOrigin::Generated {
-            new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
-        }
+    pub(super) async fn print(&self, mut new_job: NewJob) -> Result<SubmitOutcome, AppError> {
+        new_job.spec.name = self.jobs.name_of(&new_job).await?;
         let manifests = self.manifests(&new_job)?;
         Ok(SubmitOutcome {
             id: None,

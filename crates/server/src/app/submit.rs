@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use paddlecloud_api::jobs::{JobRequest, JobView};
+use paddlecloud_core::conductor::NameOrigin;
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
-use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::{JobSpec, SpecError};
 use paddlecloud_pfs::RelPath;
@@ -24,11 +24,6 @@ use crate::homes::StorageError;
 use crate::reconcile::{Acceptance, NewJob, Submitted};
 use crate::users::Origin;
 
-/// Numeric suffixes to try for a generated name before a random one.
-const COUNTED_SUFFIXES: u32 = 50;
-/// Retries when concurrent submits take the same generated name first.
-const NAME_TRIES: usize = 8;
-
 /// A submitted job, or for a dry run the job that would be submitted.
 #[derive(Debug, Clone)]
 pub struct SubmitOutcome {
@@ -45,25 +40,8 @@ pub struct SubmitOutcome {
     pub python: Option<String>,
 }
 
-/// Where the name of a new job comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NameOrigin {
-    Request,
-    /// It is derived from the package's folder name and made unique.
-    Generated,
-}
-
-impl NameOrigin {
-    fn of(request: &JobRequest) -> NameOrigin {
-        match request.name {
-            Some(_) => NameOrigin::Request,
-            None => NameOrigin::Generated,
-        }
-    }
-}
-
 impl App {
-    /// Checks a request, generates a name if it has none, and queues the job. It is durable when this returns.
+    /// Checks a request and queues the job. It is durable when this returns.
     pub async fn job_submit(
         self: &Arc<Self>,
         caller: &Caller,
@@ -77,7 +55,10 @@ impl App {
         if print && !dry_run {
             return Err(SpecError::predicate("manifests", "needs `dry_run`: nothing is started").into());
         }
-        let name = NameOrigin::of(&request);
+        let name = request
+            .name
+            .as_ref()
+            .map_or(NameOrigin::Generated, |_| NameOrigin::Request);
         if !dry_run {
             self.check_disk()?;
             self.file_check_room(caller).await?;
@@ -90,25 +71,21 @@ impl App {
         let new_job = NewJob {
             user: caller.user.clone(),
             spec,
+            name,
             key,
         };
         if print {
             look.package?;
-            return self.print(new_job, name).await;
+            return self.print(new_job).await;
         }
         let programs = look.programs?;
         if dry_run {
             look.package?;
-            return self.plan(new_job, name, programs).await;
+            return self.plan(new_job, programs).await;
         }
-        let package = self.package_or_refusal(&new_job, name, look.package).await?;
+        let package = self.package_or_refusal(&new_job, look.package).await?;
         let app = Arc::clone(self);
-        let storing = async move {
-            match name == NameOrigin::Request || app.was_submitted(&new_job).await? {
-                true => Ok(app.jobs.submit(new_job).await?),
-                false => app.submit_nameless(new_job).await,
-            }
-        };
+        let storing = async move { Ok(app.jobs.submit(new_job).await?) };
         let submitted = self.run_to_completion(caller, account, kept, storing).await?;
         let in_the_way = package.in_the_way.as_ref();
         let in_the_way = in_the_way.map(|place| self.in_the_way_note(&submitted.job, place));
@@ -225,6 +202,7 @@ impl App {
         let new_job = NewJob {
             user: caller.user.clone(),
             spec,
+            name: NameOrigin::Request,
             key,
         };
         let app = Arc::clone(self);
@@ -275,13 +253,9 @@ impl App {
     }
 
     /// A dry run: what a submit would do.
-    async fn plan(
-        &self,
-        new_job: NewJob,
-        name: NameOrigin,
-        programs: FoundPrograms,
-    ) -> Result<SubmitOutcome, AppError> {
-        let (new_job, mut notes) = self.would_accept(new_job, name).await?;
+    async fn plan(&self, mut new_job: NewJob, programs: FoundPrograms) -> Result<SubmitOutcome, AppError> {
+        new_job.spec.name = self.jobs.name_of(&new_job).await?;
+        let mut notes = self.jobs.check(&new_job).await?;
         notes.extend(
             self.resume_note(&new_job.user, new_job.spec.resume.as_ref())
                 .await,
@@ -302,69 +276,15 @@ impl App {
     async fn package_or_refusal(
         &self,
         new_job: &NewJob,
-        name: NameOrigin,
         found: Result<FoundPackage, AppError>,
     ) -> Result<FoundPackage, AppError> {
         match found {
             Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => {
-                self.would_accept(new_job.clone(), name).await?;
+                self.jobs.check(new_job).await?;
                 Err(missing)
             }
             found => found,
         }
-    }
-
-    /// Whether the job would be accepted, with the name it would get.
-    async fn would_accept(
-        &self,
-        mut new_job: NewJob,
-        name: NameOrigin,
-    ) -> Result<(NewJob, Vec<String>), AppError> {
-        if name == NameOrigin::Generated {
-            new_job.spec.name = self.free_name(&new_job.user, &new_job.spec.name).await?;
-        }
-        let notes = self.jobs.check(&new_job).await?;
-        Ok((new_job, notes))
-    }
-
-    /// Submits under a generated name, and tries the next name if a concurrent submit takes it first.
-    async fn submit_nameless(&self, new_job: NewJob) -> Result<Submitted, AppError> {
-        for _ in 0..NAME_TRIES {
-            let mut named = new_job.clone();
-            named.spec.name = self.free_name(&named.user, &named.spec.name).await?;
-            match self.jobs.submit(named).await {
-                Err(taken) if taken.is_name_taken() => {}
-                result => return Ok(result?),
-            }
-        }
-        let mut unique = new_job;
-        unique.spec.name = unique.spec.name.with_suffix(&mark());
-        Ok(self.jobs.submit(unique).await?)
-    }
-
-    /// Whether this repeats a submit whose reply was lost. Then the job already has its name.
-    async fn was_submitted(&self, new_job: &NewJob) -> Result<bool, AppError> {
-        let Some(key) = &new_job.key else {
-            return Ok(false);
-        };
-        let found = self.store.find_by_key(&new_job.user, key).await?;
-        Ok(found.is_some())
-    }
-
-    /// A name that no run of this user holds now: `word-emb`, or if that is in use `word-emb-2`, …
-    pub(super) async fn free_name(&self, user: &UserName, base: &JobName) -> Result<JobName, AppError> {
-        for count in 1..=COUNTED_SUFFIXES {
-            let name = match count {
-                1 => base.clone(),
-                _ => base.with_suffix(&count.to_string()),
-            };
-            let latest = self.store.latest(user, Some(&name)).await;
-            let latest = latest?;
-            if latest.is_none_or(|job| !job.holds_name()) {
-                return Ok(name);
-            }
-        }
-        Ok(base.with_suffix(&mark()))
     }
 
     async fn spec_of(
@@ -481,14 +401,6 @@ fn missing_package_error(job: &Job, error: AppError) -> AppError {
         },
         other => other,
     }
-}
-
-/// A random suffix.
-fn mark() -> String {
-    let mut random = [0u8; 5];
-    // Without randomness the name may be taken, which the conductor detects.
-    let _ = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
-    random.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -29,13 +29,3 @@ pub enum JobsError {
     #[error("the job store failed")]
     Store(#[from] StoreError),
 }
-
-impl JobsError {
-    /// Whether another run holds the name.
-    pub fn is_name_taken(&self) -> bool {
-        matches!(
-            self,
-            JobsError::Undone(Undone::Refused(Refusal::NameTaken { .. }))
-        )
-    }
-}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use paddlecloud_core::conductor::{self, Input, Recovery, Refusal, Reply};
+use paddlecloud_core::conductor::{self, Input, NameOrigin, Recovery, Refusal, Reply};
 use paddlecloud_core::job::{AccountEnd, AfterKill, IdempotencyKey, Job, runs_alone};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::{AttemptKey, Engine, JobStore};
@@ -23,6 +23,7 @@ const ID_TRIES: usize = 8;
 pub struct NewJob {
     pub user: UserName,
     pub spec: JobSpec,
+    pub name: NameOrigin,
     pub key: Option<IdempotencyKey>,
 }
 
@@ -123,6 +124,7 @@ impl Jobs {
                 id: self.ids.fresh(),
                 user: asked.user.clone(),
                 spec: Arc::clone(&spec),
+                name: asked.name,
                 key: asked.key.clone(),
             };
             return match self.record(Input::Submit(submission)).await {
@@ -176,21 +178,35 @@ impl Jobs {
 
     /// Whether a job would be accepted, and the notes for its submitter.
     pub async fn check(&self, asked: &NewJob) -> Result<Vec<String>, JobsError> {
-        let submission = conductor::Submission {
-            id: self.ids.fresh(),
-            user: asked.user.clone(),
-            spec: Arc::new(asked.spec.clone()),
-            key: asked.key.clone(),
-        };
         let (answer, reply) = oneshot::channel();
         self.messages
-            .send(Message::Check(submission, answer))
+            .send(Message::Check(self.submission(asked), answer))
             .await
             .map_err(|_| Undone::Stopping)?;
         let checked = reply.await.map_err(|_| Undone::Stopping)?;
         let alone = checked.map_err(Undone::Refused)?;
         let note = alone.as_ref().map(runs_alone);
         Ok(self.notes.iter().cloned().chain(note).collect())
+    }
+
+    /// The name that a job would get now.
+    pub async fn name_of(&self, asked: &NewJob) -> Result<JobName, JobsError> {
+        let (answer, reply) = oneshot::channel();
+        self.messages
+            .send(Message::Name(self.submission(asked), answer))
+            .await
+            .map_err(|_| Undone::Stopping)?;
+        Ok(reply.await.map_err(|_| Undone::Stopping)?)
+    }
+
+    fn submission(&self, asked: &NewJob) -> conductor::Submission {
+        conductor::Submission {
+            id: self.ids.fresh(),
+            user: asked.user.clone(),
+            spec: Arc::new(asked.spec.clone()),
+            name: asked.name,
+            key: asked.key.clone(),
+        }
     }
 
     /// Kills a job, or removes an ended one. The order is accepted when this returns, and durable unless the result has a note

@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use paddlecloud_core::conductor::{self, Conductor, Input, Output, Recovery, Refusal, Reply, Unrecorded};
 use paddlecloud_core::job::{AfterKill, News};
-use paddlecloud_core::names::{JobId, UserName};
+use paddlecloud_core::names::{JobId, JobName, UserName};
 use paddlecloud_core::ports::{
     AttemptKey, Engine, EngineError, EngineEvent, EngineState, JobStore, LogStore, PageRequest, Report,
     RunPreparer, SecretSource, StoreError,
@@ -72,6 +72,7 @@ enum Message {
         conductor::Submission,
         oneshot::Sender<Result<Option<Excess>, Refusal>>,
     ),
+    Name(conductor::Submission, oneshot::Sender<JobName>),
 }
 
 /// What a user and their groups may have running, and what they have.
@@ -496,6 +497,7 @@ fn sort_messages(
             }
             Message::Capacity(answer) => drop(answer.send(conductor.capacity())),
             Message::Check(submission, answer) => drop(answer.send(conductor.check(&submission))),
+            Message::Name(submission, answer) => drop(answer.send(conductor.name_of(&submission))),
         }
     }
     answers

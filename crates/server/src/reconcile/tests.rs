@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
-use paddlecloud_core::conductor::Write;
+use paddlecloud_core::conductor::{NameOrigin, Write};
 use paddlecloud_core::job::{IdempotencyKey, Job, Outcome, Phase, WorkerKey};
 use paddlecloud_core::names::{JobName, JobRef};
 use paddlecloud_core::ports::Page;
@@ -139,6 +139,7 @@ impl Stage {
         let asked = NewJob {
             user: "ada".parse().unwrap(),
             spec,
+            name: NameOrigin::Request,
             key: None,
         };
         Ok(self.jobs.submit(asked).await?.job)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::conductor::{Input, Loopback, Output, Submission, Unrecorded, Write};
+use crate::conductor::{Input, Loopback, NameOrigin, Output, Submission, Unrecorded, Write};
 use crate::exit::Exit;
 use crate::job::{Boot, News, WorkerKey};
 use crate::ports::{AttemptKey, EngineState, Report};
@@ -48,6 +48,7 @@ fn submit(number: u32) -> Input {
         id: id(number),
         user: user("ada"),
         spec: Arc::new(spec(&format!("gang-{number}"), 0, 2)),
+        name: NameOrigin::Request,
         key: None,
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use crate::conductor::{Input, Refusal, Reply, Submission};
+use crate::conductor::{Input, NameOrigin, Refusal, Reply, Submission};
 use crate::job::{AfterKill, IdempotencyKey};
 use crate::names::{JobId, JobName, UserName};
 use crate::quantity::{Bytes, Cpu};
@@ -32,6 +32,7 @@ struct Request {
     user: UserName,
     key: IdempotencyKey,
     spec: Arc<JobSpec>,
+    name: NameOrigin,
     made: Option<JobId>,
     refused: bool,
 }
@@ -75,11 +76,29 @@ fn some_guarantee(rng: &mut Rng) -> Guarantee {
 impl World {
     pub(super) fn submit(&mut self) -> Finding {
         let name = format!("job-{}", self.rng.below(5));
+        let name: JobName = name.parse().expect("a valid job name");
         let user = self.users[self.rng.below(2)].clone();
-        self.submit_named(user, name.parse().expect("a valid job name"))
+        match self.rng.chance(20) {
+            true => self.submit_nameless(&user, &name),
+            false => self.submit_named(user, name),
+        }
     }
 
     fn submit_named(&mut self, user: UserName, name: JobName) -> Finding {
+        let asked = self.request(user, name, NameOrigin::Request);
+        self.serve(asked)
+    }
+
+    /// Some jobs of one folder at the same moment, all without a name.
+    fn submit_nameless(&mut self, user: &UserName, folder: &JobName) -> Finding {
+        let mut asked = Vec::new();
+        for _ in 0..=self.rng.below(3) {
+            asked.extend(self.request(user.clone(), folder.clone(), NameOrigin::Generated));
+        }
+        self.serve(asked)
+    }
+
+    fn request(&mut self, user: UserName, name: JobName, origin: NameOrigin) -> Vec<Asked> {
         let number = self.clients.requests.len();
         let spec = Arc::new(self.some_spec(name));
         let key: IdempotencyKey = format!("key-{number}").parse().expect("a valid key");
@@ -87,12 +106,12 @@ impl World {
             user,
             key,
             spec,
+            name: origin,
             made: None,
             refused: false,
         });
         let copies = if self.rng.chance(15) { 2 } else { 1 };
-        let asked = (0..copies).map(|_| self.submission(number)).collect();
-        self.serve(asked)
+        (0..copies).map(|_| self.submission(number)).collect()
     }
 
     /// A user who got no reply, or is not sure, repeats the request with the same key.
@@ -129,11 +148,18 @@ impl World {
                 id, request.spec.name, request.user, request.key
             )
         });
-        let Request { user, key, spec, .. } = request;
+        let Request {
+            user,
+            key,
+            spec,
+            name,
+            ..
+        } = request;
         let submission = Submission {
             id,
             user,
             spec,
+            name,
             key: Some(key),
         };
         Asked {
@@ -295,6 +321,15 @@ impl World {
             return broken(format!("{} made two jobs: {made} and {id}", request.key));
         }
         request.made = Some(id.clone());
+        let asked = &request.spec.name;
+        let named = self.store.get(&id).map_or(asked, |job| &job.spec.name);
+        match request.name {
+            NameOrigin::Request if named != asked => {
+                return broken(format!("{asked} was asked for, and {id} is named {named}"));
+            }
+            NameOrigin::Generated if named != asked => self.coverage.other_name += 1,
+            NameOrigin::Request | NameOrigin::Generated => {}
+        }
         self.clients.acknowledged.insert(id, number);
         Ok(())
     }
@@ -303,6 +338,9 @@ impl World {
         match refusal {
             Refusal::NameTaken { name, holder, free } => {
                 self.coverage.name_refused += 1;
+                if asked.name == NameOrigin::Generated {
+                    return broken(format!("{} is refused for a name it did not ask for", asked.id));
+                }
                 let Some(holder) = self.store.get(holder).filter(|job| job.holds_name()) else {
                     return broken(format!("{name} is refused, but {holder} does not hold it"));
                 };

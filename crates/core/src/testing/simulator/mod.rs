@@ -2,7 +2,8 @@
 //! refused writes, late, duplicated, reordered and lost reports, restarts of the machine, kills, reused names, retries
 //! and clock jumps. At every step it checks that
 //!
-//! - an acknowledged submit is stored and never lost; one key creates one job; one name has one holder;
+//! - an acknowledged submit is stored and never lost; one key creates one job; one name has one holder; a job without a
+//!   name gets a free one;
 //! - a final job never changes, and is written after its last worker and the last byte of its log;
 //! - an old attempt changes nothing; a stored exit is what really happened;
 //! - only a job whose owner uses more than the guarantee is stopped for another;
@@ -81,6 +82,7 @@ pub struct Coverage {
     pub accepted: usize,
     pub accepted_again: usize,
     pub name_refused: usize,
+    pub other_name: usize,
     pub succeeded: usize,
     pub failed: usize,
     pub killed: usize,
@@ -108,6 +110,7 @@ impl std::ops::AddAssign for Coverage {
         self.accepted += other.accepted;
         self.accepted_again += other.accepted_again;
         self.name_refused += other.name_refused;
+        self.other_name += other.other_name;
         self.succeeded += other.succeeded;
         self.failed += other.failed;
         self.killed += other.killed;

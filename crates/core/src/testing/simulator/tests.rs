@@ -21,6 +21,7 @@ fn no_seed_breaks_a_promise() {
         ("accepted", total.accepted),
         ("accepted again", total.accepted_again),
         ("name refused", total.name_refused),
+        ("named otherwise than its folder", total.other_name),
         ("succeeded", total.succeeded),
         ("failed", total.failed),
         ("killed", total.killed),

@@ -140,7 +140,6 @@ mod tests {
             free: "emb-2".parse().unwrap(),
         };
         let error = JobsError::from(Undone::Refused(refusal));
-        assert!(error.is_name_taken());
         let body = ErrorBody::from(error);
         assert_eq!((body.error, body.code), (ErrorName::NameTaken, 409));
         assert_eq!(
