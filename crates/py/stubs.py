@@ -19,7 +19,7 @@ STUB = PACKAGE / "_derived.pyi"
 FIELDS = PACKAGE / "_job_fields.py"
 SPEC = PACKAGE.parents[2] / "api" / "openapi.json"
 # Fields of a request that the client fills in: the package it sends, and what `job_submit` has arguments for.
-FILLED_IN = {"package_id", "package_name", "shell_env", "dry_run"}
+FILLED_IN = {"package_id", "package_name", "package_list", "shell_env", "dry_run"}
 CLASSES = [
     ("_operations.py", "Operations", "Calls", "AsyncCalls"),
     ("_file_operations.py", "FileOperations", "FileCalls", "AsyncFileCalls"),

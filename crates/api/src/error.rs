@@ -5,6 +5,8 @@ use std::time::Duration;
 use paddlecloud_core::spec::SpecError;
 use serde::{Deserialize, Serialize};
 
+use crate::jobs::PackageReply;
+
 /// The stable names. Programs match on these; the sentences may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -88,6 +90,9 @@ pub struct ErrorBody {
     pub error: ErrorName,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
+    /// With `package-missing`, if the request had the package's list: what to send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<Box<PackageReply>>,
     /// When a retry may succeed, if the server knows; travels as the header `Retry-After`.
     #[serde(skip)]
     pub retry_after: Option<Duration>,
@@ -100,6 +105,7 @@ impl ErrorBody {
             msg: msg.into(),
             error,
             hints: Vec::new(),
+            package: None,
             retry_after: None,
         }
     }
@@ -107,6 +113,12 @@ impl ErrorBody {
     /// Says when a retry may succeed.
     pub fn after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
+        self
+    }
+
+    /// Says which files of a package to send.
+    pub fn with_package(mut self, package: PackageReply) -> Self {
+        self.package = Some(Box::new(package));
         self
     }
 

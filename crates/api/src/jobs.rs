@@ -306,7 +306,7 @@ pub struct JobPage {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PackageReply {
     pub id: String,
-    /// The folder (`/pfs/…`) into which the missing files are uploaded. Announce the package again afterwards.
+    /// The folder (`/pfs/…`) into which the missing files are uploaded. Announce the package, or submit the job, again afterwards.
     pub folder: String,
     /// Digests (hex) of files the server lacks; empty: the package is stored.
     pub missing: Vec<String>,

@@ -36,6 +36,9 @@ pub const REQUEST_ID_HEADER: &str = "x-request-id";
 /// status.
 pub const ALIVE_HEADER: &str = "paddlecloud-alive";
 
+/// The longest body that waits for no other one. Larger bodies wait for each other.
+pub const SMALL_BODY: usize = 64 << 10;
+
 /// The envelope of the client design: the HTTP status equals `code`, `msg` is the data.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -13,6 +13,7 @@ use paddlecloud_core::names::{DatacenterName, JobName, JobRef, MAX_JOB_NAME, Nam
 use paddlecloud_core::plan::is_own_pserver;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::spec::{self, JobSpec, Resources, SecretRef, SpecError, whole};
+use paddlecloud_pfs::package::{Manifest, PackageId};
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::{Amount, JobStatus};
@@ -34,6 +35,11 @@ pub struct JobRequest {
     /// The name of the uploaded folder, under which it appears in the user's home.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub package_name: Option<String>,
+    /// The list of the package's files. A server that lacks the package then replies which files to send, or publishes it if
+    /// it has all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub package_list: Option<Manifest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,6 +292,25 @@ impl JobRequest {
         }
     }
 
+    /// Takes the list of files out of the request. It must be that of the package.
+    pub fn take_list(&mut self) -> Result<Option<Manifest>, SpecError> {
+        let Some(list) = self.package_list.take() else {
+            return Ok(None);
+        };
+        let id = list.id();
+        match self.package_id.as_deref().map(str::parse::<PackageId>) {
+            Some(Ok(asked)) if asked == id => Ok(Some(list)),
+            Some(_) => Err(SpecError::predicate(
+                "package_list",
+                format!("must be the list of `package_id`, not of the package {id}"),
+            )),
+            None => Err(SpecError::predicate(
+                "package_list",
+                "must come with `package_id`",
+            )),
+        }
+    }
+
     fn job_name(&self, package: Option<&str>) -> Result<JobName, SpecError> {
         match &self.name {
             Some(name) => parse_job_name(name),
@@ -521,6 +546,31 @@ mod tests {
         let spec = spec_of(&uploaded).unwrap();
         assert_eq!(spec.package.as_deref(), Some("/pfs/local/home/me/my_pkg"));
         assert_eq!(spec.name.as_str(), "my-pkg");
+    }
+
+    #[test]
+    fn a_list_of_files_must_be_that_of_the_package() {
+        let list = Manifest::new(Vec::new()).unwrap();
+        let taken = |id: Option<String>| {
+            let mut request = JobRequest {
+                package_id: id,
+                package_list: Some(list.clone()),
+                ..JobRequest::default()
+            };
+            request.take_list().map_err(|error| error.to_string())
+        };
+        assert_eq!(taken(Some(list.id().to_string())), Ok(Some(list.clone())));
+        let other = format!(
+            "`package_list` must be the list of `package_id`, not of the package {}",
+            list.id()
+        );
+        for id in ["0".repeat(64), "x".to_owned()] {
+            assert_eq!(taken(Some(id)), Err(other.clone()));
+        }
+        assert_eq!(
+            taken(None),
+            Err("`package_list` must come with `package_id`".to_owned())
+        );
     }
 
     #[test]

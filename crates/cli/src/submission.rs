@@ -161,7 +161,7 @@ fn flag_of(field: &str) -> Option<String> {
         "envs" => Some("-env".to_owned()),
         "node_labels" => Some("-node-label".to_owned()),
         "secrets" => Some("-secret".to_owned()),
-        "job_package" | "package_id" | "package_name" | "shell_env" | "datacenter" => None,
+        "job_package" | "package_id" | "package_name" | "package_list" | "shell_env" | "datacenter" => None,
         field => Some(format!("-{}", field.replace('_', "-"))),
     }
 }

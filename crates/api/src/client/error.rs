@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::ErrorBody;
+use crate::jobs::PackageReply;
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,14 @@ impl ClientError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             ClientError::Refused(body) => body.retry_after,
+            _ => None,
+        }
+    }
+
+    /// What to send of a package that the server lacks, if it said so.
+    pub fn missing_package(&self) -> Option<&PackageReply> {
+        match self {
+            ClientError::Refused(body) => body.package.as_deref(),
             _ => None,
         }
     }

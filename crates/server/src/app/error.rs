@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::{DatacenterName, JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::StoreError;
 use paddlecloud_core::spec::SpecError;
@@ -127,6 +128,8 @@ pub enum AppError {
     BadPackageId(String),
     #[error("the list of files cannot be read: {0}")]
     PackageList(serde_json::Error),
+    #[error("the package {} was not uploaded", .0.id)]
+    PackageMissing(Box<PackageReply>),
     #[error("the package is already being uploaded")]
     PackageInUse,
     #[error("there is no such path: {0}")]

@@ -40,9 +40,19 @@ impl App {
     ) -> Result<PackageReply, AppError> {
         self.files_within_reach()?;
         let manifest = tokio::task::spawn_blocking(move || serde_json::from_slice(&manifest)).await;
-        // The manifest, with its turn.
         let manifest = manifest.map_err(|_| AppError::Internal)?;
-        let mut held: (Manifest, _) = (manifest.map_err(AppError::PackageList)?, turn);
+        self.package_complete(caller, manifest.map_err(AppError::PackageList)?, turn)
+            .await
+    }
+
+    /// The same for a manifest that was read.
+    pub(super) async fn package_complete(
+        &self,
+        caller: &Caller,
+        manifest: Manifest,
+        turn: Option<Turn>,
+    ) -> Result<PackageReply, AppError> {
+        let mut held = (manifest, turn);
         let id = held.0.id();
         let until = Instant::now() + FREE_WITHIN;
         let missing = loop {
@@ -156,7 +166,13 @@ fn complete(
     let held = Amount::from(announced.held());
     let room =
         files.measured(|| files.room_for_package(caller, manifest.id(), room_of(manifest).minus(held)));
-    let room = room?;
+    let room = match room {
+        Ok(room) => room,
+        Err(refused) => {
+            announced.refuse();
+            return Err(refused.into());
+        }
+    };
     let completed = announced.complete();
     match (room, &completed) {
         (Some(room), Ok(completed)) => room.settle(completed.copied.into(), Amount::default()),

@@ -9,6 +9,7 @@ use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::{JobSpec, SpecError};
 use paddlecloud_pfs::RelPath;
+use paddlecloud_pfs::package::Manifest;
 use serde_json::Value;
 use tokio::sync::OwnedRwLockReadGuard;
 use tokio::task::spawn_blocking;
@@ -21,6 +22,7 @@ use super::{App, AppError};
 use crate::auth::Caller;
 use crate::config::EngineKind;
 use crate::homes::StorageError;
+use crate::packages::check_output;
 use crate::reconcile::{Acceptance, NewJob, Submitted};
 use crate::users::Origin;
 
@@ -45,7 +47,7 @@ impl App {
     pub async fn job_submit(
         self: &Arc<Self>,
         caller: &Caller,
-        request: JobRequest,
+        mut request: JobRequest,
         key: Option<IdempotencyKey>,
     ) -> Result<SubmitOutcome, AppError> {
         self.files_within_reach()?;
@@ -59,6 +61,7 @@ impl App {
             .name
             .as_ref()
             .map_or(NameOrigin::Generated, |_| NameOrigin::Request);
+        let list = request.take_list()?;
         if !dry_run {
             self.check_disk()?;
             self.file_check_room(caller).await?;
@@ -83,7 +86,9 @@ impl App {
             look.package?;
             return self.plan(new_job, programs).await;
         }
-        let package = self.package_or_refusal(&new_job, look.package).await?;
+        let package = self
+            .package_or_refusal(caller, &new_job, list, look.package)
+            .await?;
         let app = Arc::clone(self);
         let storing = async move { Ok(app.jobs.submit(new_job).await?) };
         let submitted = self.run_to_completion(caller, account, kept, storing).await?;
@@ -272,19 +277,29 @@ impl App {
         })
     }
 
-    /// Reports a missing package only if nothing else is wrong, because uploading it may take long.
+    /// Reports a missing package only if nothing else is wrong, because uploading it may take long. With its list, it is
+    /// published if all its files are here; nothing is staged before all other checks have passed.
     async fn package_or_refusal(
-        &self,
+        self: &Arc<Self>,
+        caller: &Caller,
         new_job: &NewJob,
+        list: Option<Manifest>,
         found: Result<FoundPackage, AppError>,
     ) -> Result<FoundPackage, AppError> {
-        match found {
-            Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => {
-                self.jobs.check(new_job).await?;
-                Err(missing)
-            }
-            found => found,
+        let missing = match found {
+            Err(missing @ AppError::Storage(StorageError::NotUploaded(_))) => missing,
+            found => return found,
+        };
+        self.jobs.check(new_job).await?;
+        let list = list.ok_or(missing)?;
+        check_output(&list)?;
+        let reply = self.package_complete(caller, list, None).await?;
+        if !reply.stored {
+            return Err(AppError::PackageMissing(Box::new(reply)));
         }
+        let spec = new_job.spec.clone();
+        let (_, look) = self.look_at_files(&new_job.user, spec, Purpose::Submit).await?;
+        look.package
     }
 
     async fn spec_of(

@@ -11,7 +11,7 @@ use futures_util::StreamExt;
 use http_body_util::LengthLimitError;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::JobRequest;
-use paddlecloud_api::{admin, files, server};
+use paddlecloud_api::{SMALL_BODY, admin, files, server};
 use paddlecloud_core::names::JobRef;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -26,8 +26,6 @@ use crate::nearest::nearest;
 /// How long a body that is not a stream may take. It is small; a client that sends it very slowly only holds a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Larger bodies wait for each other: what they are parsed into takes many times their size.
-const SMALL: usize = 64 << 10;
 /// The memory of a larger body is returned to the system when the request is answered.
 const VERY_LARGE: usize = 1 << 20;
 
@@ -64,7 +62,8 @@ async fn collect(body: axum::body::Body, slot: Option<SessionSlot>) -> Result<By
     while let Some(frame) = frames.next().await {
         let frame = frame.map_err(|error| Refused(body_refused(&error)))?;
         whole.extend_from_slice(&frame);
-        if whole.len() <= SMALL || std::mem::replace(&mut is_large, true) {
+        // Larger bodies wait for each other: what they are parsed into takes many times their size.
+        if whole.len() <= SMALL_BODY || std::mem::replace(&mut is_large, true) {
             continue;
         }
         if let Some(slot) = &slot
@@ -335,6 +334,15 @@ mod tests {
         let request: JobRequest = parse_body(br#"{"colour":"red"}"#).unwrap();
         assert_eq!(request, JobRequest::default());
         assert_eq!(parse_body::<JobRequest>(b" ").unwrap(), JobRequest::default());
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_lists_of_packages_ignores_them() {
+        let mut known = fields_of::<JobRequest>();
+        known.retain(|field| field != "package_list");
+        let sent = br#"{"package_list":{},"package_id":"x","package_name":"p"}"#;
+        assert!(misspelled(sent, &known).is_none());
+        assert!(misspelled(br#"{"package_list":{}}"#, &known).is_none());
     }
 
     #[test]

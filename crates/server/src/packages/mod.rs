@@ -24,7 +24,7 @@ pub use receive::{Announced, Completed, MOST_LIST, SHORT_LIST};
 /// The longest manifest that is read from a home: a job of the owner may have put any file there.
 const MOST_STORED_LIST: u64 = 2 * MOST_LIST as u64;
 
-/// Checks that an uploaded package can run: a file named `output` would block the folder of results.
+/// Checks that an uploaded package can run.
 pub fn check_upload(home: &Root, id: PackageId) -> Result<(), StorageError> {
     let manifest = match read_list(home, &list_path(id)) {
         Err(StorageError::Storage(error)) if error.is_not_found() => {
@@ -32,11 +32,7 @@ pub fn check_upload(home: &Root, id: PackageId) -> Result<(), StorageError> {
         }
         other => other?,
     };
-    let output = manifest.get(&"output".parse().expect("a plain name"));
-    match output.map(|entry| &entry.node) {
-        None | Some(Node::Dir) => Ok(()),
-        Some(_) => Err(StorageError::OutputIsAFile),
-    }
+    check_output(&manifest)
 }
 
 impl Storage {
@@ -48,6 +44,15 @@ impl Storage {
             return Err(bad());
         }
         Ok(format!("{}/{name}", self.home_name(user)))
+    }
+}
+
+/// Checks that nothing of a package blocks the folder of results.
+pub fn check_output(manifest: &Manifest) -> Result<(), StorageError> {
+    let output = manifest.get(&"output".parse().expect("a plain name"));
+    match output.map(|entry| &entry.node) {
+        None | Some(Node::Dir) => Ok(()),
+        Some(_) => Err(StorageError::OutputIsAFile),
     }
 }
 

@@ -78,6 +78,15 @@ impl Announced<'_> {
         self.held
     }
 
+    /// Removes the tree if nothing of the package has arrived yet: it was refused.
+    pub fn refuse(self) {
+        if self.held == Usage::default()
+            && let Err(error) = self.staged.discard()
+        {
+            tracing::warn!(%error, "the staged tree of a refused package could not be removed");
+        }
+    }
+
     /// Adds files of the user's other packages, and publishes the package if it has everything then. Durable when it returns.
     pub fn complete(self) -> Result<Completed, StorageError> {
         let _acting = self.owner.act()?;

@@ -16,6 +16,7 @@ mod jobs;
 mod kubernetes;
 mod life;
 mod limits;
+mod listed_packages;
 mod logins;
 mod package_turns;
 mod packages;

@@ -103,6 +103,9 @@ impl From<AppError> for ErrorBody {
             }
             AppError::OutOfReach { .. } => refused(ErrorName::Conflict)
                 .with_hint("ask an administrator to mount it and set `storage` to the mounted folder"),
+            AppError::PackageMissing(reply) => refused(ErrorName::PackageMissing)
+                .with_package(*reply)
+                .with_hint("send the files that `missing` names into `folder`, then submit again"),
             AppError::PackageInUse => refused(ErrorName::Conflict).with_hint("stop that `submit` first"),
             AppError::SharedSystemUser { origin, .. } => refused(ErrorName::Forbidden).with_hint(match origin {
                 Origin::Configuration => {
