@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use paddlecloud_api::client::Client;
-use paddlecloud_connect::package::{self, Package};
+use paddlecloud_api::client::{Client, ClientError};
+use paddlecloud_connect::package::{self, Delivery, Package};
 use paddlecloud_pfs::Entry;
 
 use crate::error::CliError;
@@ -86,10 +86,10 @@ pub fn tell_uploaded(world: &mut World) {
     world.err.done(UPLOADING);
 }
 
-/// Uploads the package, unless the server has it, and prints `Uploading package ... Done`. Explains an interruption.
+/// Sends what the server lacks and prints `Uploading package ... Done`. Explains an interruption.
 pub async fn upload(
-    client: &Client,
-    package: &Package,
+    delivery: &mut Delivery<'_>,
+    missing: ClientError,
     interrupt: impl Future<Output = ()>,
     world: &mut World,
 ) -> Result<(), CliError> {
@@ -103,7 +103,7 @@ pub async fn upload(
         let detail = format!("{} of {}", size(sent), size(total));
         world.err.progress(UPLOADING, &detail);
     };
-    let sent = unless(interrupt, package::upload(client, package, tell)).await;
+    let sent = unless(interrupt, delivery.send(missing, tell)).await;
     match sent {
         Some(Ok(())) => world.err.done(UPLOADING),
         _ => world.err.failed(),

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use paddlecloud_api::SMALL_BODY;
 use paddlecloud_api::client::{Client, ClientError};
 use paddlecloud_api::error::ErrorName;
-use paddlecloud_api::jobs::PackageReply;
+use paddlecloud_api::files::{PACK_BYTES, PACK_ENTRIES, SMALL_FILE};
+use paddlecloud_api::jobs::{JobRequest, PackageReply};
 use paddlecloud_pfs::package::{Manifest, Scan, ScanError, ScanOptions, scan};
 use paddlecloud_pfs::{Entry, RelPath};
 use paddlecloud_transfer::{FileService, Patience, Progress, TransferError, Upload};
@@ -52,6 +54,22 @@ pub struct Package {
 impl Package {
     pub fn id(&self) -> String {
         self.manifest.id().to_string()
+    }
+
+    /// Adds the list of files to a submit, if the package fits into one pack and the request stays small. A server that lacks
+    /// the package then replies what to send, and the repeated submit publishes it. A dry run sends nothing.
+    pub fn list_in(&self, request: &mut JobRequest) {
+        let files = self.manifest.entries().iter().filter(|entry| entry.is_file());
+        let volume = self.volume();
+        let is_small = files.map(Entry::size).all(|size| size <= SMALL_FILE);
+        if request.dry_run || !is_small || volume.bytes > PACK_BYTES || volume.files > PACK_ENTRIES {
+            return;
+        }
+        request.package_list = Some(self.manifest.clone());
+        let body = serde_json::to_vec(request).expect("wire types always serialize");
+        if body.len() > SMALL_BODY {
+            request.package_list = None;
+        }
     }
 
     /// The whole package, whatever the server already has of it.
@@ -179,38 +197,90 @@ pub async fn left_to_send(client: &Client, package: &Package) -> Volume {
     }
 }
 
-/// Uploads the package, unless the server has it. `progress` gets the bytes received by the server and the total.
+/// The package of a submit, on its way to a server that lacks it.
 ///
 /// A package is identified by its content, so sending it twice does no harm. Files and chunks received before a connection broke,
 /// or before an earlier call was interrupted, are not sent again. It retries as long as less remains to be sent each
 /// time, and otherwise as long as [`Patience`] lasts.
-pub async fn upload(
-    client: &Client,
-    package: &Package,
-    mut progress: impl FnMut(u64, u64),
-) -> Result<(), ConnectError> {
-    let mut tries = Tries {
-        patience: Patience::new(client),
-        least: u64::MAX,
-        spoiled: 0,
-    };
-    loop {
-        let reply = match client.package_announce(&package.manifest).await {
-            Ok(reply) if reply.stored => return Ok(()),
-            Ok(reply) => reply,
-            Err(error) if error.refusal() == Some(ErrorName::PayloadTooLarge) => {
-                return Err(too_many_files(package, &error));
+pub struct Delivery<'a> {
+    client: &'a Client,
+    package: &'a Package,
+    tries: Tries<'a>,
+    has_begun: bool,
+    /// The package was announced apart from the submit, and the server had all of it.
+    was_stored: bool,
+}
+
+impl<'a> Delivery<'a> {
+    pub fn of(client: &'a Client, package: &'a Package) -> Delivery<'a> {
+        Delivery {
+            client,
+            package,
+            tries: Tries {
+                patience: Patience::new(client),
+                least: u64::MAX,
+                spoiled: 0,
+            },
+            has_begun: false,
+            was_stored: false,
+        }
+    }
+
+    /// Whether the server asked for the package.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Sends what the server lacks, after it refused a submit because of that. The submit is to be repeated. `progress` gets the
+    /// bytes received by the server and the total.
+    pub async fn send(
+        &mut self,
+        refused: ClientError,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<(), ConnectError> {
+        self.has_begun = true;
+        match refused.missing_package() {
+            Some(reply) => self.send_missing(reply, &mut progress).await,
+            None if self.was_stored => Err(refused.into()),
+            // The request had no list, or the server is of an earlier version.
+            None => self.announce_and_send(&mut progress).await,
+        }
+    }
+
+    /// Waits before a submit is repeated that failed after the package was sent; returns the error if that is pointless.
+    pub async fn after(&mut self, error: ClientError) -> Result<(), ConnectError> {
+        match self.has_begun {
+            true => Ok(self.tries.patience.after(error).await?),
+            false => Err(error.into()),
+        }
+    }
+
+    async fn announce_and_send(&mut self, progress: &mut impl FnMut(u64, u64)) -> Result<(), ConnectError> {
+        loop {
+            match self.client.package_announce(&self.package.manifest).await {
+                Ok(reply) if reply.stored => {
+                    self.was_stored = true;
+                    return Ok(());
+                }
+                Ok(reply) => self.send_missing(&reply, progress).await?,
+                Err(error) if error.refusal() == Some(ErrorName::PayloadTooLarge) => {
+                    return Err(too_many_files(self.package, &error));
+                }
+                Err(error) => self.tries.after(error.into()).await?,
             }
-            Err(error) => {
-                tries.after(error.into()).await?;
-                continue;
-            }
-        };
-        let files = missing(&package.manifest, &reply);
-        tries.on_left(files.iter().map(Entry::size).sum());
-        match fill(client, package, &reply, files, &mut progress).await? {
-            Some(error) => tries.after(error).await?,
-            None => tries.spoil(changing)?,
+        }
+    }
+
+    async fn send_missing(
+        &mut self,
+        reply: &PackageReply,
+        progress: &mut impl FnMut(u64, u64),
+    ) -> Result<(), ConnectError> {
+        let files = missing(&self.package.manifest, reply);
+        self.tries.on_left(files.iter().map(Entry::size).sum());
+        match fill(self.client, self.package, reply, files, progress).await? {
+            Some(error) => self.tries.after(error).await,
+            None => self.tries.spoil(changing),
         }
     }
 }

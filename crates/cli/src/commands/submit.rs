@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use paddlecloud_api::client::new_idempotency_key;
+use paddlecloud_api::client::{Client, new_idempotency_key};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{Amount, JobRequest, JobStatus, SubmitReply};
 use paddlecloud_api::logs::LogQuery;
-use paddlecloud_connect::package::Package;
+use paddlecloud_connect::package::{Delivery, Package};
 use paddlecloud_connect::{check_programs, python_note};
 use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::quantity::{Bytes, Cpu};
@@ -317,19 +317,9 @@ async fn start(
     package: Option<&Package>,
     context: &mut Context<'_>,
 ) -> Result<SubmitReply, CliError> {
-    let (client, key) = (&session.client, new_idempotency_key());
-    let reply = match (client.job_submit(request, &key).await, package) {
-        (Err(missing), Some(package)) if missing.refusal() == Some(ErrorName::PackageMissing) => {
-            package::confirm(client, package, context.world).await?;
-            let interrupt = async { drop(tokio::signal::ctrl_c().await) };
-            package::upload(client, package, interrupt, context.world).await?;
-            client.job_submit(request, &key).await?
-        }
-        (Ok(reply), Some(_)) if !request.dry_run => {
-            package::tell_uploaded(context.world);
-            reply
-        }
-        (reply, _) => reply?,
+    let reply = match package {
+        Some(package) => with_package(&session.client, request, package, context).await?,
+        None => session.client.job_submit(request, &new_idempotency_key()).await?,
     };
     if request.dry_run {
         context.world.err.line(format!(
@@ -347,6 +337,36 @@ async fn start(
             .line(format!("{verb} {} job ... Done", reply.engine));
     }
     Ok(reply)
+}
+
+/// Submits until the server has the package. A small one is listed in the request, so that it costs no request of its own.
+async fn with_package(
+    client: &Client,
+    request: &JobRequest,
+    package: &Package,
+    context: &mut Context<'_>,
+) -> Result<SubmitReply, CliError> {
+    let (mut request, key) = (request.clone(), new_idempotency_key());
+    package.list_in(&mut request);
+    let mut delivery = Delivery::of(client, package);
+    loop {
+        match client.job_submit(&request, &key).await {
+            Ok(reply) => {
+                if !request.dry_run && !delivery.has_begun() {
+                    package::tell_uploaded(context.world);
+                }
+                return Ok(reply);
+            }
+            Err(missing) if missing.refusal() == Some(ErrorName::PackageMissing) => {
+                if !delivery.has_begun() {
+                    package::confirm(client, package, context.world).await?;
+                }
+                let interrupt = async { drop(tokio::signal::ctrl_c().await) };
+                package::upload(&mut delivery, missing, interrupt, context.world).await?;
+            }
+            Err(error) => delivery.after(error).await?,
+        }
+    }
 }
 
 /// Prints the server's notes and what to type next, and the job if requested.

@@ -103,6 +103,8 @@ fn every_submit_of_the_documents_sends_what_it_says() {
     let mut second = sent[1].clone();
     assert!(second["package_id"].as_str().is_some_and(|id| id.len() == 64));
     second["package_id"] = "ID".into();
+    let list = second.as_object_mut().unwrap().remove("package_list").unwrap();
+    assert_eq!(list["entries"][1]["path"], "modules/train.py");
     assert_eq!(
         second,
         serde_json::json!({

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_pfs::Digest;
 use serde_json::json;
 
@@ -183,6 +184,94 @@ fn the_server_is_asked_before_anything_is_sent() {
             "GET /api/v1/jobs/j_01jd2m3n4p5q6r/why"
         ]
     );
+}
+
+/// The files of a small package, which the server lacks until the pack came.
+fn server_that_reads_lists() -> Server {
+    let sent = AtomicBool::new(false);
+    server_with(move |line| {
+        if line.starts_with("PUT /api/v1/pfs/pack") {
+            sent.store(true, Ordering::SeqCst);
+        }
+        let lacks_it = line == "POST /api/v1/jobs" && !sent.load(Ordering::SeqCst);
+        lacks_it.then(program_is_missing)
+    })
+}
+
+/// The reply to a list: the program is lacking.
+fn program_is_missing() -> (u16, String) {
+    let refused = ErrorBody::new(ErrorName::PackageMissing, "the package was not uploaded");
+    let missing = refused.with_package(PackageReply {
+        id: "x".to_owned(),
+        folder: "/pfs/dc1/home/me/.paddlecloud/packages/x".to_owned(),
+        missing: vec![Digest::of(b"print('hello')").to_string()],
+        stored: false,
+    });
+    (409, serde_json::to_string(&missing).unwrap())
+}
+
+#[test]
+fn a_small_package_is_listed_in_the_submit() {
+    let server = server_that_reads_lists();
+    let shell = Shell::at(&server.endpoint);
+    shell.write("small/train.py", "print('hello')");
+    let folder = shell.home().join("small").to_str().unwrap().to_owned();
+    let outcome = shell.run(&["submit", &folder, "-entry", "python train.py"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.err);
+    assert_eq!(
+        outcome.err.matches("Uploading package").count(),
+        1,
+        "{}",
+        outcome.err
+    );
+    let lines = server.lines();
+    let routes: Vec<&str> = lines.iter().filter_map(|line| line.split('?').next()).collect();
+    assert_eq!(
+        routes,
+        [
+            "POST /api/v1/jobs",
+            "PUT /api/v1/pfs/pack",
+            "POST /api/v1/jobs",
+            "GET /api/v1/jobs/j_01jd2m3n4p5q6r/why"
+        ]
+    );
+    let asked = server.bodies("POST /api/v1/jobs");
+    assert_eq!(asked[0], asked[1]);
+    let planned = shell.run(&["submit", "-dry-run", &folder, "-entry", "python train.py"]);
+    assert_eq!(planned.code, 0, "{}", planned.err);
+    let body: serde_json::Value = serde_json::from_slice(&server.bodies("POST /api/v1/jobs")[2]).unwrap();
+    assert_eq!(body.get("package_list"), None, "a dry run sends nothing");
+}
+
+#[test]
+fn a_list_that_would_make_the_request_large_is_announced_by_itself() {
+    let server = server();
+    let shell = Shell::at(&server.endpoint);
+    let listed = |files: usize| {
+        for file in 0..files {
+            shell.write(&format!("many/{file}.py"), "");
+        }
+        let folder = shell.home().join("many").to_str().unwrap().to_owned();
+        let outcome = shell.run(&["submit", &folder, "-entry", "python 0.py"]);
+        assert_eq!(outcome.code, 0, "{}", outcome.err);
+        let body = server.bodies("POST /api/v1/jobs").pop().unwrap();
+        let request: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert!(body.len() <= paddlecloud_api::SMALL_BODY, "{}", body.len());
+        request.get("package_list").is_some()
+    };
+    assert!(listed(100));
+    assert!(!listed(1000));
+}
+
+#[test]
+fn a_package_that_is_lacking_after_it_was_sent_is_not_sent_for_ever() {
+    let server = server_with(|line| (line == "POST /api/v1/jobs").then(program_is_missing));
+    let shell = Shell::at(&server.endpoint);
+    shell.write("small/train.py", "print('hello')");
+    let folder = shell.home().join("small").to_str().unwrap().to_owned();
+    let outcome = shell.run(&["submit", &folder, "-entry", "python train.py"]);
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.err.contains("its files change"), "{}", outcome.err);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use paddlecloud_api::client::{AnyRequest, Client, ClientError, JobFilter, new_idempotency_key};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::jobs::{JobRequest, KillOptions, PruneOptions, SubmitReply};
-use paddlecloud_connect::package::{self, Package};
+use paddlecloud_connect::package::{self, Delivery, Package};
 use paddlecloud_connect::{ConnectError, Environment, Session, check_programs, python_note};
 use paddlecloud_transfer::FileService;
 use pyo3::prelude::*;
@@ -251,11 +251,19 @@ async fn submit(
     package: Option<Package>,
     key: &str,
 ) -> Result<SubmitReply, Failure> {
-    match (client.job_submit(request, key).await, package) {
-        (Err(missing), Some(package)) if missing.refusal() == Some(ErrorName::PackageMissing) => {
-            package::upload(client, &package, |_, _| {}).await?;
-            Ok(client.job_submit(request, key).await?)
+    let Some(package) = package else {
+        return Ok(client.job_submit(request, key).await?);
+    };
+    let mut request = request.clone();
+    package.list_in(&mut request);
+    let mut delivery = Delivery::of(client, &package);
+    loop {
+        match client.job_submit(&request, key).await {
+            Err(missing) if missing.refusal() == Some(ErrorName::PackageMissing) => {
+                delivery.send(missing, |_, _| {}).await?;
+            }
+            Err(error) => delivery.after(error).await?,
+            Ok(reply) => return Ok(reply),
         }
-        (reply, _) => Ok(reply?),
     }
 }

@@ -179,6 +179,95 @@ fn a_killed_submit_resumes_after_a_server_restart() {
     assert_resumes(&mut site, &folder, arrived);
 }
 
+/// A package that fits into one pack, and its list into a request.
+fn plant_small(folder: &Path) -> PathBuf {
+    for number in 0..5 {
+        let file = folder.join(number.to_string());
+        fs::write(file, noise(number, 100_000)).expect("a file can be written");
+    }
+    folder.to_owned()
+}
+
+/// A site with a client that has logged in, and a small package.
+fn site_with_small_package(env: &TestEnvironment) -> (Site<'_>, PathBuf) {
+    let mut site = Site::of_ada(env, "");
+    site.network();
+    site.run("ada", &["whoami"]).ok();
+    (site, plant_small(&env.folder("package")))
+}
+
+/// Lists, packages and jobs.
+const REQUESTS: u64 = 3;
+
+#[test]
+fn a_small_package_takes_three_requests_and_a_known_one_takes_one() {
+    let env = TestEnvironment::new();
+    let (mut site, folder) = site_with_small_package(&env);
+    for (name, expected) in [("job", REQUESTS), ("again", 1)] {
+        let before = site.network().exchanges().requests();
+        site.run("ada", &submit_as(name, &folder)).ok();
+        let requests = site.network().exchanges().requests() - before;
+        assert_eq!(requests, expected, "{name}");
+        // Otherwise the next one may have to wait, and asks why.
+        site.run("ada", &["wait", name]).ok();
+    }
+    assert_stored(&site, &folder);
+}
+
+#[test]
+fn a_submit_survives_a_server_that_is_killed_before_any_of_its_requests() {
+    for request in 1..=REQUESTS {
+        let env = TestEnvironment::new();
+        let (mut site, folder) = site_with_small_package(&env);
+        let (kill, disconnect) = (site.server().killer(), site.network().disconnecter());
+        site.network().before_request(request, || {
+            disconnect();
+            kill();
+        });
+        let client = site.spawn("ada", &submit(&folder));
+        wait_until("the server must die", || site.has_ended().then_some(()));
+        site.start_again();
+        let (status, lines) = client.end();
+        assert!(status.success(), "request {request}: {}", lines.join("\n"));
+        assert_stored(&site, &folder);
+        assert_eq!(jobs(&site), ["job"], "request {request}");
+    }
+}
+
+#[test]
+fn a_submit_that_is_killed_before_any_of_its_requests_resumes() {
+    for request in 1..=REQUESTS {
+        let env = TestEnvironment::new();
+        let (mut site, folder) = site_with_small_package(&env);
+        let (give, take) = channel::<Box<dyn FnOnce() + Send>>();
+        site.network().before_request(request, move || {
+            let kill = take.recv_timeout(LIMIT).expect("the client is started");
+            kill();
+        });
+        let client = site.spawn("ada", &submit(&folder));
+        give.send(Box::new(client.killer())).expect("the network waits");
+        let (status, _) = client.end();
+        assert_eq!(status.code(), None, "request {request}: it was killed");
+        assert_eq!(stored(&site), Vec::<PathBuf>::new(), "request {request}");
+        let before = site.network().exchanges().requests();
+        site.run("ada", &submit(&folder)).ok();
+        let requests = site.network().exchanges().requests() - before;
+        // What has arrived is not sent again, and then the first request has all there is to say.
+        let expected = if request == REQUESTS { 1 } else { REQUESTS };
+        assert_eq!(requests, expected, "request {request}");
+        assert_stored(&site, &folder);
+        assert_eq!(jobs(&site), ["job"], "request {request}");
+    }
+}
+
+/// The names of all jobs, ended or not.
+fn jobs(site: &Site<'_>) -> Vec<String> {
+    let listed = site.run("ada", &["get", "jobs", "-a", "-o", "json"]).ok().json();
+    let jobs = listed.as_array().expect("a list").iter();
+    jobs.map(|job| job["name"].as_str().expect("a name").to_owned())
+        .collect()
+}
+
 /// Drops what came, as soon as the server knows that nobody sends it any more.
 fn drop_all(site: &Site<'_>) {
     wait_until("what came must be dropped", || {

@@ -58,6 +58,8 @@ struct Faults {
     cut: Option<(Dice, Range<u64>)>,
     flip: Option<(Way, u64)>,
     alarm: Option<(u64, Action)>,
+    /// At the request with this number.
+    ambush: Option<(u64, Action)>,
 }
 
 impl Network {
@@ -98,6 +100,12 @@ impl Network {
     pub fn after(&self, bytes: u64, action: impl FnOnce() + Send + 'static) {
         let mark = self.passed_in_all() + bytes;
         lock(&self.wire.faults).alarm = Some((mark, Box::new(action)));
+    }
+
+    /// Does something when this many more requests have begun, and cuts the last of them before the server sees it.
+    pub fn before_request(&self, number: u64, action: impl FnOnce() + Send + 'static) {
+        let mark = self.exchanges().requests() + number;
+        lock(&self.wire.faults).ambush = Some((mark, Box::new(action)));
     }
 
     /// Holds requests whose first line has this in it until this many are in flight; from then on none. If they never
@@ -196,6 +204,15 @@ impl Wire {
         self.gathered.notify_all();
     }
 
+    /// Whether the request that begins is cut.
+    fn is_ambushed(&self) -> bool {
+        let begun = self.exchanges.requests();
+        let due = lock(&self.faults).ambush.take_if(|(mark, _)| *mark <= begun);
+        let Some((_, action)) = due else { return false };
+        action();
+        true
+    }
+
     fn count(&self, way: Way, bytes: usize) {
         self.counter(way).fetch_add(bytes as u64, Ordering::SeqCst);
         let passed = self.up.load(Ordering::SeqCst) + self.down.load(Ordering::SeqCst);
@@ -253,6 +270,9 @@ fn carry(
         match way {
             Way::Up => {
                 if wire.exchanges.on_up(conversation) {
+                    if wire.is_ambushed() {
+                        break;
+                    }
                     wire.hold(&buffer[..passing]);
                 }
             }
