@@ -276,6 +276,17 @@ pub struct MkdirRequest {
     pub parents: bool,
 }
 
+/// Reply to `POST /api/v1/pfs/mkdir`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MkdirReply {
+    pub code: u16,
+    pub msg: String,
+    /// Whether this request created the folder, so that nothing was in it. Omitted: it may have existed.
+    #[serde(default)]
+    pub created: bool,
+}
+
 /// Asks to remove files, links and folders.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

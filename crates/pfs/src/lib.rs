@@ -34,6 +34,6 @@ pub use self::path::{
     Access, AccessError, Caller, CallerRole, HomeOwner, PfsPath, PfsPathError, Place, Space,
 };
 pub use self::relpath::{RelPath, RelPathError};
-pub use self::root::{Existing, Root, RootError};
+pub use self::root::{Existing, Made, Root, RootError};
 pub use self::source::Source;
 pub use self::sys::{FileExt, KEEPS_EXECUTABLE_BITS};

@@ -8,11 +8,11 @@ use paddlecloud_api::Envelope;
 use paddlecloud_api::client::{AS_LONG_AS_ANY, Call, ClientError, OnAbsence, Replay, TREES, Target};
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{
-    CopyReply, FILES, FileMeta, FileView, MkdirRequest, MoveRequest, RemoveRequest, Removed, ShareRequest,
-    ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
+    CopyReply, FILES, FileMeta, FileView, MkdirReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
+    ShareRequest, ShareView, StorageView, UnfinishedUpload, UsageView, WirePath,
 };
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_pfs::{Existing, Made, PfsPath};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -73,16 +73,21 @@ impl<'a> FileClient<'a> {
             .await
     }
 
-    /// Creates a folder; with `parents`, also missing parents, and an existing folder is not an error.
-    pub async fn mkdir(&self, path: &PfsPath, parents: bool) -> Result<(), ClientError> {
+    /// Creates a folder; with `parents`, also missing parents, and an existing folder is not an error. A folder that a request
+    /// with a lost reply created counts as existing.
+    pub async fn mkdir(&self, path: &PfsPath, parents: bool) -> Result<Made, ClientError> {
         let body = MkdirRequest {
             path: path.into(),
             parents,
         };
         // Without `parents`, a repeated request would fail because of its own folder.
         let replay = if parents { Replay::Safe } else { Replay::Never };
-        let _: String = self.post("mkdir", &body, replay).await?;
-        Ok(())
+        let reply = self.bytes(&post("mkdir", &body, replay)).await?;
+        let reply: MkdirReply = self.client.read(&reply)?;
+        Ok(match reply.created {
+            true => Made::New,
+            false => Made::Existed,
+        })
     }
 
     /// Removes files, links and folders. A failure does not stop the others.

@@ -1,5 +1,6 @@
 //! The options, sources and results of a transfer.
 
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -21,6 +22,8 @@ pub struct TransferOptions {
     pub transfers: NonZeroUsize,
     /// Only report what would be transferred.
     pub dry_run: bool,
+    /// Remote folders that the caller has just created. The server is not asked what is in them.
+    pub new_folders: HashSet<PfsPath>,
 }
 
 impl Default for TransferOptions {
@@ -31,6 +34,7 @@ impl Default for TransferOptions {
             bwlimit: None,
             transfers: NonZeroUsize::new(4).expect("four is not zero"),
             dry_run: false,
+            new_folders: HashSet::new(),
         }
     }
 }

@@ -27,7 +27,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let mut tally = TransferTotals::default();
     for Remote { path, .. } in &paths {
         match session.client.files().mkdir(path, args.parents).await {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(error) if is_about_one_path(&error) => {
                 tally.refuse(path.to_string(), &error);
             }

@@ -3,6 +3,7 @@
 //! Only for a destination named on the command line: links inside a destination folder are replaced.
 
 use paddlecloud_api::error::ErrorName;
+use paddlecloud_api::files::split_last;
 use paddlecloud_pfs::{LinkTarget, PfsPath};
 
 use super::Transfer;
@@ -25,12 +26,17 @@ impl Transfer<'_> {
         }
     }
 
-    /// The same for a file whose destination was named on the command line.
+    /// The same for a file whose destination was named on the command line. There are no links in a folder that this command
+    /// created.
     pub(super) async fn file_behind_link(
         &mut self,
         shown: &str,
         dest: PfsPath,
     ) -> Result<Option<PfsPath>, CliError> {
+        let parent = split_last(&dest).map(|(parent, _)| parent);
+        if parent.is_some_and(|parent| self.options.new_folders.contains(&parent)) {
+            return Ok(Some(dest));
+        }
         let link = match self.files.stat_link(&dest).await {
             Ok(meta) => meta.target,
             // A missing target is created; one that cannot be inspected is reported when it is written.

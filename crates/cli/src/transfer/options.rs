@@ -64,6 +64,7 @@ impl TransferArgs {
             bwlimit: self.bwlimit,
             transfers: self.transfers.unwrap_or(usual.transfers),
             dry_run: self.dry_run,
+            new_folders: usual.new_folders,
         }
     }
 }

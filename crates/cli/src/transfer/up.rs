@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use paddlecloud_api::files::{OURS, below, is_ours, split_last};
-use paddlecloud_pfs::{Entry, PfsPath, PfsPathError, RelPath};
+use paddlecloud_pfs::{Entry, Made, PfsPath, PfsPathError, RelPath};
 use paddlecloud_transfer::Upload;
 
 use super::local::{self, LocalSource};
@@ -76,12 +76,12 @@ impl Transfer<'_> {
             if !self.selection.takes_file(name) {
                 return Ok(None);
             }
-            let Some(remote) = self.behind_link(&source.source, landing, remote).await? else {
-                return Ok(None);
-            };
             if target == Target::Missing && !self.make_parent(&remote).await? {
                 return Ok(None);
             }
+            let Some(remote) = self.behind_link(&source.source, landing, remote).await? else {
+                return Ok(None);
+            };
             let local = source.path.clone();
             return Ok(Some(Upload::File { local, remote }));
         }
@@ -170,11 +170,14 @@ impl Transfer<'_> {
             return Ok(true);
         }
         let made = self.files.mkdir(folder, true).await;
-        let is_made = self.tally.pass(folder, made)?.is_some();
-        if is_made {
+        let made = self.tally.pass(folder, made)?;
+        if made == Some(Made::New) {
+            self.options.new_folders.insert(folder.clone());
+        }
+        if made.is_some() {
             self.made = Some(folder.clone());
         }
-        Ok(is_made)
+        Ok(made.is_some())
     }
 
     pub(super) async fn make_parent(&mut self, path: &PfsPath) -> Result<bool, CliError> {

@@ -25,7 +25,7 @@ pub use self::meta::{Kind, Meta, Stamp};
 use self::real::Protected;
 use self::resolve::{Follow, Resolver, Seen};
 pub use self::staged::{Existing, FileAttributes, StagedFile};
-pub use self::tree::{DirEntry, Walk};
+pub use self::tree::{DirEntry, Made, Walk};
 pub use self::usage::Usage;
 use crate::entry::{LinkTarget, Mtime};
 use crate::relpath::RelPath;

@@ -45,6 +45,19 @@ fn read(root: &Root, path: &RelPath) -> Result<String, RootError> {
 }
 
 #[test]
+fn only_who_creates_a_folder_is_told_that_it_is_new() {
+    let (_folder, roots) = confined();
+    for (root, name) in roots.iter().zip(["one", "other"]) {
+        let made = |path: &str| root.make_folder(&rel(path)).unwrap();
+        assert_eq!(made(&format!("{name}/a/b")), Made::New);
+        assert_eq!(made(&format!("{name}/a/b")), Made::Existed);
+        assert_eq!(made(&format!("{name}/a")), Made::Existed);
+        assert_eq!(made(&format!("{name}/a/c")), Made::New);
+        assert_eq!(made("dir"), Made::Existed);
+    }
+}
+
+#[test]
 fn stat_many_reports_paths_in_present_and_missing_folders() {
     let (folder, roots) = confined();
     plant(folder.path(), &[("inside/lost2/file", "beside an absent folder")]);

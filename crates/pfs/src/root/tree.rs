@@ -29,6 +29,15 @@ impl DirEntry {
     }
 }
 
+/// What became of a folder that was to exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Made {
+    /// This call created it.
+    New,
+    /// It existed, or a concurrent call created it.
+    Existed,
+}
+
 /// An entry, or why it cannot be listed.
 type Listed = Result<DirEntry, RootError>;
 
@@ -124,10 +133,11 @@ impl Root {
 
     /// Creates a folder and its parents; existing ones are fine.
     pub fn make_dirs(&self, path: &RelPath) -> Result<(), RootError> {
-        self.open_or_make_dirs(path).map(drop)
+        self.make_folder(path).map(drop)
     }
 
-    pub(crate) fn open_or_make_dirs(&self, path: &RelPath) -> Result<OwnedFd, RootError> {
+    /// The same, and says whether the folder itself is new.
+    pub fn make_folder(&self, path: &RelPath) -> Result<Made, RootError> {
         let mut missing: Vec<&[u8]> = Vec::new();
         let mut existing = path.clone();
         let (mut here, real) = loop {
@@ -147,22 +157,32 @@ impl Root {
             let below = path.strip_prefix(&existing).expect("a prefix of the path");
             self.refuse_protected(&real.join(&below)?, path)?;
         }
+        let mut made = Made::Existed;
         while let Some(name) = missing.pop() {
-            here = self.make_and_open(path, here, name)?;
+            (here, made) = self.make_and_open(path, here, name)?;
         }
-        Ok(here)
+        Ok(made)
     }
 
-    fn make_and_open(&self, path: &RelPath, parent: OwnedFd, name: &[u8]) -> Result<OwnedFd, RootError> {
-        match sys::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) => self.sync_fd(&parent, path)?,
-            Err(Errno::EXIST) => {}
+    fn make_and_open(
+        &self,
+        path: &RelPath,
+        parent: OwnedFd,
+        name: &[u8],
+    ) -> Result<(OwnedFd, Made), RootError> {
+        let made = match sys::mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => Made::New,
+            Err(Errno::EXIST) => Made::Existed,
             Err(errno) => return Err(RootError::errno("create the folder", path, errno)),
+        };
+        if made == Made::New {
+            self.sync_fd(&parent, path)?;
         }
         // Just created, by us or a concurrent process. A link here would be a trap, so it is not followed.
         let flags = super::FOLDER | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        sys::openat(&parent, name, flags, Mode::empty())
-            .map_err(|errno| RootError::errno("open the folder", path, errno))
+        let folder = sys::openat(&parent, name, flags, Mode::empty())
+            .map_err(|errno| RootError::errno("open the folder", path, errno))?;
+        Ok((folder, made))
     }
 
     /// Removes a file, a link or an empty folder.

@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::pack::{Merged, PlacedStamps, StagedTree};
 use crate::path::Space;
 use crate::relpath::RelPath;
-use crate::root::{DirEntry, Existing, GlobPattern, Meta, Root, RootError, Usage};
+use crate::root::{DirEntry, Existing, GlobPattern, Made, Meta, Root, RootError, Usage};
 
 /// An opened space; cheap to clone.
 #[derive(Clone)]
@@ -144,6 +144,14 @@ impl OpenSpace {
         match self {
             Self::Folder(root) => root.make_dirs(path),
             Self::Remote(remote) => remote.make_dirs(path),
+        }
+    }
+
+    /// The same, and says whether the folder itself is new. A remote store does not know, and its folders count as old.
+    pub fn make_folder(&self, path: &RelPath) -> Result<Made, RootError> {
+        match self {
+            Self::Folder(root) => root.make_folder(path),
+            Self::Remote(remote) => remote.make_dirs(path).map(|()| Made::Existed),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paddlecloud_api::files::{WirePath, split_last};
 use paddlecloud_connect::{ConnectError, chain};
-use paddlecloud_pfs::{Existing, PfsPath};
+use paddlecloud_pfs::{Existing, Made, PfsPath};
 use paddlecloud_transfer::{
     Download, FileClient, ListOptions, RemoveOptions, Summary, TransferError, TransferOptions, Upload, walk,
 };
@@ -95,7 +95,10 @@ impl FileOperation {
                 reply(&listing.collect().await?)
             }
             FileOperation::Glob { pattern } => reply(&files.glob(&pattern).await?),
-            FileOperation::Mkdir { path, parents } => reply(&files.mkdir(&path.0, parents).await?),
+            FileOperation::Mkdir { path, parents } => {
+                files.mkdir(&path.0, parents).await?;
+                reply(&())
+            }
             FileOperation::Remove {
                 paths,
                 recursive,
@@ -124,8 +127,8 @@ impl FileOperation {
                 overwrite,
                 checksum,
             } => {
-                let options = transfer(overwrite, checksum);
-                let (upload, unread) = uploaded(files, local, remote.0).await?;
+                let mut options = transfer(overwrite, checksum);
+                let (upload, unread) = uploaded(files, local, remote.0, &mut options).await?;
                 transfer_reply(files.upload(vec![upload], &options, &()).await, unread)
             }
             FileOperation::Download {
@@ -190,11 +193,18 @@ async fn uploaded(
     files: FileClient<'_>,
     local: PathBuf,
     remote: PfsPath,
+    options: &mut TransferOptions,
 ) -> Result<(Upload, Vec<Left>), Failure> {
+    let mut make = async |folder: &PfsPath| {
+        if files.mkdir(folder, true).await? == Made::New {
+            options.new_folders.insert(folder.clone());
+        }
+        Ok::<_, Failure>(())
+    };
     let meta = std::fs::metadata(&local).map_err(|error| unusable(&local, &error))?;
     if !meta.is_dir() {
         if let Some((folder, _)) = split_last(&remote) {
-            files.mkdir(&folder, true).await?;
+            make(&folder).await?;
         }
         return Ok((Upload::File { local, remote }, Vec::new()));
     }
@@ -202,7 +212,7 @@ async fn uploaded(
     let walked = tokio::task::spawn_blocking(move || walk(&folder)).await;
     let walked = walked.map_err(|error| unusable(&local, &error))?;
     let walked = walked.map_err(|error| unusable(&local, &error))?;
-    files.mkdir(&remote, true).await?;
+    make(&remote).await?;
     let unread = walked.unread.iter().map(|error| Left {
         path: local.display().to_string(),
         message: chain(error),

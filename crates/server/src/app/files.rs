@@ -13,7 +13,7 @@ use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::share::{Share, ShareError};
 use paddlecloud_pfs::staging::StagedId;
-use paddlecloud_pfs::{PfsPath, Space};
+use paddlecloud_pfs::{Made, PfsPath, Space};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinError;
 
@@ -126,7 +126,7 @@ impl App {
             .await
     }
 
-    pub async fn file_mkdir(&self, caller: &Caller, request: MkdirRequest) -> Result<(), AppError> {
+    pub async fn file_mkdir(&self, caller: &Caller, request: MkdirRequest) -> Result<Made, AppError> {
         self.with_store(caller, move |files, caller| files.mkdir(caller, &request))
             .await
     }

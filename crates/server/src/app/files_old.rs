@@ -46,7 +46,7 @@ impl App {
             path: parse(path)?.into(),
             parents: true,
         };
-        self.file_mkdir(caller, request).await
+        self.file_mkdir(caller, request).await.map(drop)
     }
 
     /// Removes the matching files and folders; returns what was removed.

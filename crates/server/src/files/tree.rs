@@ -8,7 +8,7 @@ use paddlecloud_api::files::{
 };
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{GlobPattern, Kind, Usage};
-use paddlecloud_pfs::{Access, Existing, PfsPath, RelPath, RootError};
+use paddlecloud_pfs::{Access, Existing, Made, PfsPath, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
 use crate::auth::Caller;
@@ -135,7 +135,7 @@ impl Files {
     }
 
     /// Creates a folder.
-    pub fn mkdir(&self, caller: &Caller, request: &MkdirRequest) -> Result<(), FilesError> {
+    pub fn mkdir(&self, caller: &Caller, request: &MkdirRequest) -> Result<Made, FilesError> {
         let reached = self.reach(caller, &request.path.0, Access::Write)?;
         let _acting = self.act(&reached.place.space)?;
         if !request.parents {
@@ -154,7 +154,7 @@ impl Files {
         }
         reached
             .root
-            .make_dirs(&reached.place.path)
+            .make_folder(&reached.place.path)
             .map_err(reached.failed())
     }
 

@@ -3,7 +3,7 @@
 use paddlecloud_api::client::ClientError;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_api::files::{FileKind, FsckVerdict};
-use paddlecloud_pfs::Existing;
+use paddlecloud_pfs::{Existing, Made};
 use paddlecloud_transfer::{FileService, ListOptions, RemoveOptions};
 
 use crate::stage::{Stage, mine};
@@ -16,8 +16,8 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorName {
 async fn folders_are_made_listed_renamed_copied_and_removed() {
     let stage = Stage::new().await;
     let files = stage.me.files();
-    files.mkdir(&mine("a/b"), true).await.unwrap();
-    files.mkdir(&mine("a/b"), true).await.unwrap();
+    assert_eq!(files.mkdir(&mine("a/b"), true).await.unwrap(), Made::New);
+    assert_eq!(files.mkdir(&mine("a/b"), true).await.unwrap(), Made::Existed);
     assert_eq!(refusal(files.mkdir(&mine("a"), false).await), ErrorName::Conflict);
     assert_eq!(
         refusal(files.mkdir(&mine("x/y"), false).await),

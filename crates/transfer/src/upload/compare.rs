@@ -40,7 +40,7 @@ pub(crate) fn asked_together<'a>(items: impl IntoIterator<Item = &'a Item>, read
 }
 
 impl Mover<'_> {
-    /// Returns the items to send; the others are reported as done.
+    /// Returns the items to send; the others are reported as done. Those for a new folder are not asked about.
     pub(super) async fn compare_with_remote(&self, items: Vec<Item>) -> Vec<Item> {
         let mut to_transfer = Vec::new();
         let mut refused = None;
@@ -74,6 +74,9 @@ impl Mover<'_> {
     }
 
     async fn ask(&self, group: &[Item]) -> Result<Vec<Option<FileMeta>>, ClientError> {
+        if self.options.new_folders.contains(&group[0].tree.remote) {
+            return Ok(vec![None; group.len()]);
+        }
         let request = StatsRequest {
             path: (&group[0].tree.remote).into(),
             files: group.iter().map(|item| item.remote.clone()).collect(),

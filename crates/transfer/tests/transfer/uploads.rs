@@ -164,6 +164,45 @@ async fn one_request_makes_the_server_read_a_bounded_amount() {
 }
 
 #[tokio::test]
+async fn only_folders_that_may_have_files_are_asked_about() {
+    let (endpoint, log) = serve(|_, seen| match seen.query("entries") {
+        Some(entries) => {
+            let body = format!(r#"{{"code":200,"msg":{{"stored":{entries},"kept":[],"failed":[]}}}}"#);
+            Reply::Keep(json(200, &body))
+        }
+        None => Reply::Keep(json(200, r#"{"code":200,"msg":[null]}"#)),
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a"), "x").unwrap();
+    let upload = |remote: &str| Upload::Tree {
+        local: folder.path().to_owned(),
+        remote: remote.parse().unwrap(),
+        entries: vec![Entry {
+            path: "a".parse().unwrap(),
+            node: Node::file(1, false),
+            mtime: Mtime::from_nanos(1),
+        }],
+    };
+    let options = TransferOptions {
+        new_folders: ["/pfs/dc/home/me/new".parse().unwrap()].into(),
+        ..TransferOptions::default()
+    };
+    let uploads = ["new", "old", "new/old"].map(|name| upload(&format!("/pfs/dc/home/me/{name}")));
+    let summary = client(&endpoint)
+        .files()
+        .upload(uploads.into(), &options, &())
+        .await;
+    assert_eq!((summary.transferred, summary.failures.len()), (3, 0));
+    let log = log.lock().unwrap();
+    let asked = log.iter().filter(|seen| seen.query("entries").is_none());
+    let asked: Vec<serde_json::Value> = asked
+        .map(|seen| serde_json::from_slice::<serde_json::Value>(&seen.body).unwrap()["path"].take())
+        .collect();
+    assert_eq!(asked, ["/pfs/dc/home/me/old", "/pfs/dc/home/me/new/old"]);
+}
+
+#[tokio::test]
 async fn after_a_broken_pack_all_packs_are_as_small_as_the_connection_bears() {
     let (endpoint, log) = serve(|_, seen| {
         let Some(entries) = seen.query("entries") else {

@@ -60,6 +60,8 @@ struct Faults {
     alarm: Option<(u64, Action)>,
     /// At the request with this number.
     ambush: Option<(u64, Action)>,
+    /// The reply to the request with this number is lost.
+    lost_reply: Option<u64>,
 }
 
 impl Network {
@@ -106,6 +108,11 @@ impl Network {
     pub fn before_request(&self, number: u64, action: impl FnOnce() + Send + 'static) {
         let mark = self.exchanges().requests() + number;
         lock(&self.wire.faults).ambush = Some((mark, Box::new(action)));
+    }
+
+    /// Cuts the connection when the reply to this request comes, counted from now. Nothing else may be in flight.
+    pub fn lose_reply(&self, number: u64) {
+        lock(&self.wire.faults).lost_reply = Some(self.exchanges().requests() + number);
     }
 
     /// Holds requests whose first line has this in it until this many are in flight; from then on none. If they never
@@ -213,6 +220,14 @@ impl Wire {
         true
     }
 
+    fn loses_reply(&self) -> bool {
+        let begun = self.exchanges.requests();
+        lock(&self.faults)
+            .lost_reply
+            .take_if(|mark| *mark <= begun)
+            .is_some()
+    }
+
     fn count(&self, way: Way, bytes: usize) {
         self.counter(way).fetch_add(bytes as u64, Ordering::SeqCst);
         let passed = self.up.load(Ordering::SeqCst) + self.down.load(Ordering::SeqCst);
@@ -276,6 +291,7 @@ fn carry(
                     wire.hold(&buffer[..passing]);
                 }
             }
+            Way::Down if wire.loses_reply() => break,
             Way::Down => wire.exchanges.on_down(conversation, &buffer[..passing]),
         }
         wire.disturb(way, &mut buffer[..passing]);

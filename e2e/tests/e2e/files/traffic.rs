@@ -1,8 +1,10 @@
 //! What goes over the wire: how many requests, how many concurrently, and what is not sent at all.
 
 use std::fs;
+use std::path::Path;
+use std::sync::mpsc::channel;
 
-use e2e::TestEnvironment;
+use e2e::{LIMIT, TestEnvironment};
 
 use super::site::Site;
 use super::trees::{assert_identical, plant_mixed};
@@ -65,6 +67,82 @@ fn many_small_files_are_transferred_in_few_requests() {
     }
     assert_identical(&tree, &site.home("ada").join("tree"));
     assert_identical(&tree, &back.join("tree"));
+}
+
+/// More files than two requests ask about.
+const MANY: u64 = 4100;
+/// Requests that ask about so many.
+const ASKED: u64 = 3;
+/// Who the caller is, what is at the destination, the folder, and a pack.
+const INTO_NEW: u64 = 4;
+
+fn plant_many(folder: &Path) {
+    for number in 0..MANY {
+        fs::write(folder.join(number.to_string()), number.to_string()).expect("ours");
+    }
+}
+
+/// How many requests a command costs.
+#[track_caller]
+fn requests_of(site: &mut Site<'_>, words: &[&str]) -> u64 {
+    let before = site.network().exchanges().requests();
+    site.run("ada", words).ok();
+    site.network().exchanges().requests() - before
+}
+
+#[test]
+fn nothing_is_asked_about_a_folder_that_the_command_created() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let tree = env.folder("tree");
+    plant_many(&tree);
+    site.network();
+    site.run("ada", &["whoami"]).ok();
+    let [copied, synced, one] = ["copied", "synced", "d/one"].map(|name| format!("{HOME}/{name}"));
+    assert_eq!(
+        requests_of(&mut site, &["cp", "-r", arg(&tree), &copied]),
+        INTO_NEW
+    );
+    // What it is really called.
+    let sync = ["sync", arg(&tree), &synced];
+    assert_eq!(requests_of(&mut site, &sync), INTO_NEW + 1);
+    // And what is in it.
+    assert_eq!(requests_of(&mut site, &sync), INTO_NEW + 1 + ASKED);
+    let file = tree.join("1");
+    assert_eq!(requests_of(&mut site, &["cp", arg(&file), &one]), INTO_NEW);
+    for name in ["copied", "synced"] {
+        assert_identical(&tree, &site.home("ada").join(name));
+    }
+}
+
+#[test]
+fn a_copy_that_is_resumed_or_lost_the_reply_to_mkdir_asks_what_is_there() {
+    let env = TestEnvironment::new();
+    let mut site = Site::of_ada(&env, "");
+    let tree = env.folder("tree");
+    plant_many(&tree);
+    site.network();
+    site.run("ada", &["whoami"]).ok();
+
+    let resumed = format!("{HOME}/resumed");
+    let copy = ["cp", "-r", arg(&tree), &resumed];
+    let (give, take) = channel::<Box<dyn FnOnce() + Send>>();
+    site.network().before_request(INTO_NEW, move || {
+        let kill = take.recv_timeout(LIMIT).expect("the client is started");
+        kill();
+    });
+    let client = site.spawn("ada", &copy);
+    give.send(Box::new(client.killer())).expect("the network waits");
+    client.end();
+    assert_eq!(requests_of(&mut site, &copy), INTO_NEW + ASKED);
+
+    let lost = format!("{HOME}/lost");
+    site.network().lose_reply(INTO_NEW - 1);
+    let copy = ["cp", "-r", arg(&tree), &lost];
+    assert_eq!(requests_of(&mut site, &copy), INTO_NEW + 1 + ASKED);
+    for name in ["resumed", "lost"] {
+        assert_identical(&tree, &site.home("ada").join(name));
+    }
 }
 
 #[test]

@@ -35,7 +35,8 @@ impl Cluster {
     /// Creates a folder and its parents.
     pub fn make_folder(&self, folder: &PfsPath) -> Result<(), CliError> {
         let files = self.session.client.files();
-        Ok(self.runtime.block_on(files.mkdir(folder, true))?)
+        self.runtime.block_on(files.mkdir(folder, true))?;
+        Ok(())
     }
 
     pub fn make_parent(&self, path: &PfsPath) -> Result<(), CliError> {
@@ -48,7 +49,8 @@ impl Cluster {
     /// Creates a folder that must not exist.
     pub fn make_new_folder(&self, folder: &PfsPath) -> Result<(), CliError> {
         let files = self.session.client.files();
-        Ok(self.runtime.block_on(files.mkdir(folder, false))?)
+        self.runtime.block_on(files.mkdir(folder, false))?;
+        Ok(())
     }
 
     /// Everything below a folder.

@@ -8,15 +8,16 @@ pub(super) mod packs;
 pub(super) mod shares;
 pub(super) mod uploads;
 
+use axum::Json;
 use axum::extract::State;
 use axum::middleware;
 use axum::response::Response;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::files::{
-    CopyReply, FileMeta, FileView, ListLine, MkdirRequest, MoveRequest, RemoveRequest, Removed, StatsRequest,
-    StorageView, UnreadEntry, UsageView,
+    CopyReply, FileMeta, FileView, ListLine, MkdirReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
+    StatsRequest, StorageView, UnreadEntry, UsageView,
 };
-use paddlecloud_pfs::RelPath;
+use paddlecloud_pfs::{Made, RelPath};
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -205,15 +206,19 @@ pub(super) async fn file_glob(
 /// Creates a folder.
 #[utoipa::path(
     post, path = "/api/v1/pfs/mkdir", tag = "files", request_body = MkdirRequest,
-    responses((status = 200, body = Envelope<String>))
+    responses((status = 200, body = MkdirReply))
 )]
 pub(super) async fn file_mkdir(
     State(app): Shared,
     scope::Files(caller): scope::Files,
     Body(request): Body<MkdirRequest>,
-) -> Reply<Envelope<String>> {
-    app.file_mkdir(&caller, request).await.map_err(mkdir_refused)?;
-    Ok(envelope("OK".to_owned()))
+) -> Reply<MkdirReply> {
+    let made = app.file_mkdir(&caller, request).await.map_err(mkdir_refused)?;
+    Ok(Json(MkdirReply {
+        code: 200,
+        msg: "OK".to_owned(),
+        created: made == Made::New,
+    }))
 }
 
 /// Removes files, links and folders; a failure does not stop the others.
