@@ -7,6 +7,7 @@ pub mod access;
 pub mod command;
 pub mod conductor;
 pub mod duration;
+pub mod error_chain;
 pub mod exit;
 pub mod gpu;
 pub mod job;

@@ -7,6 +7,8 @@ mod as_text;
 pub mod check;
 pub mod content;
 mod digest;
+#[cfg(unix)]
+pub mod durable;
 mod entry;
 mod escape;
 mod links;
@@ -18,6 +20,8 @@ pub mod quota;
 mod relpath;
 pub mod root;
 pub mod share;
+#[cfg(all(feature = "conformance", target_os = "linux"))]
+pub mod small_disk;
 mod source;
 pub mod staging;
 pub mod store;

@@ -11,12 +11,11 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_pfs::durable;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
-
-use crate::durable;
 
 const LOCK: &str = "lock";
 

@@ -12,9 +12,7 @@ mod certificate_request;
 pub mod config;
 mod connections;
 mod data_folder;
-mod durable;
 pub mod engine;
-mod error_chain;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -38,8 +36,6 @@ pub mod refusals;
 mod run;
 pub mod runs;
 pub mod secrets;
-#[cfg(test)]
-mod small_disk;
 pub mod start;
 pub mod store;
 pub mod tls;

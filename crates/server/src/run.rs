@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::names::UserName;
 use tracing_subscriber::EnvFilter;
 
@@ -13,7 +14,6 @@ use crate::auth::hash_password;
 use crate::backup::{self, BackupCommandError};
 use crate::config::{self, Config, ConfigError};
 use crate::data_folder::TakeError;
-use crate::error_chain::chain_of;
 use crate::init;
 use crate::ready::Ready;
 use crate::reconcile;

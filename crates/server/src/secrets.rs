@@ -16,11 +16,11 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::{
     ImageAccess, PrepareError, RegistryLogin, SecretEnv, SecretSource, StoreError,
 };
+use paddlecloud_pfs::durable;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::json;
 
 use crate::config::{KeySource, image_host, usual_host};
-use crate::durable;
 use crate::store::{AuditEntry, SecretRow, Store};
 
 /// What a secret is for.

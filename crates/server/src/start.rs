@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_k8s::NamespaceNames;
@@ -25,7 +26,6 @@ use crate::config::{
 use crate::data_folder::{DataFolder, TakeError};
 use crate::engine::kubernetes::{self, KubernetesError};
 use crate::engine::local;
-use crate::error_chain::chain_of;
 use crate::files::{FileStoreError, Files};
 use crate::homes::{HomeError, InUse, Storage, StorageLock};
 use crate::http::serve::{self, Bound, ListenError};

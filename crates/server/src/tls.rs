@@ -148,7 +148,7 @@ impl Reloading {
                     (current.pair, current.changed) = (pair, now);
                 }
                 Err(error) => {
-                    let error = crate::error_chain::chain_of(&error);
+                    let error = paddlecloud_core::error_chain::chain_of(&error);
                     tracing::warn!(
                         error,
                         "the new certificate cannot be used; still using the old one"

@@ -24,6 +24,8 @@ const DECLARED: &[&str] = &[
     "crates/connect/src/embedded.rs",
     "crates/connect/src/embedded/",
     "crates/connect/src/holder.rs",
+    "crates/pfs/src/durable.rs",
+    "crates/pfs/src/small_disk.rs",
     "crates/pfs/src/testing.rs",
 ];
 

@@ -33,8 +33,6 @@ const ROWS: &[&[&str]] = &[
     &[
         "certificate_request",
         "connections",
-        "durable",
-        "error_chain",
         "job_status",
         "lane",
         "locks",
@@ -43,7 +41,6 @@ const ROWS: &[&[&str]] = &[
         "queue",
         "ready",
         "refusals",
-        "small_disk",
     ],
 ];
 

@@ -434,7 +434,7 @@ fn thread_time() -> Duration {
 
 /// Why a link does not work, without the path, which only the server's own log contains.
 fn without_path(share: &Share, name: &str, error: FilesError) -> FilesError {
-    tracing::info!(link = %share.id, error = crate::error_chain::chain_of(&error), "a published file cannot be read");
+    tracing::info!(link = %share.id, error = paddlecloud_core::error_chain::chain_of(&error), "a published file cannot be read");
     match error {
         // The file's name is sent with its bytes anyway.
         FilesError::DamagedOnDisk(_) => FilesError::DamagedShare(name.to_owned()),

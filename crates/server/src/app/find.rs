@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
@@ -9,7 +10,6 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::accounts::audit;
 use super::{AdminOnly, App, AppError};
 use crate::auth::{Action, Caller, request_id};
-use crate::error_chain::chain_of;
 use crate::nearest::nearest;
 use crate::store::AuditEntry;
 

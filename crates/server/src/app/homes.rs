@@ -79,7 +79,7 @@ fn move_home(home: &Path, target: &Path, owner: Option<(u32, u32)>) -> io::Resul
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(target.exists()),
         Err(error) => return Err(error),
     }
-    crate::durable::sync_entry(target)?;
+    paddlecloud_pfs::durable::sync_entry(target)?;
     Ok(true)
 }
 

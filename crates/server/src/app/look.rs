@@ -12,9 +12,9 @@ use paddlecloud_pfs::{RelPath, Root};
 use super::packages::{check_package, check_uploaded};
 use super::programs::FoundPrograms;
 use super::{App, AppError};
-use crate::error_chain::chain_of;
 use crate::homes::{Home, PackageLocation};
 use crate::runs::run_at;
+use paddlecloud_core::error_chain::chain_of;
 
 /// Whether the job is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -131,7 +131,9 @@ impl App {
                 return;
             };
             for ((view, job), reason) in shown.iter_mut().zip(reasons.of) {
-                let Some((reason, matching)) = reason else { continue };
+                let Some((reason, matching)) = reason else {
+                    continue;
+                };
                 let reader = Reader {
                     user: &job.user,
                     sees_all: false,

@@ -47,7 +47,7 @@ impl Files {
     /// Opens a space that the index has files of; `None` if it cannot be opened.
     fn space_to_check(&self, space: &Space) -> Option<OpenSpace> {
         let opened = self.space(space).inspect_err(|error| {
-            tracing::warn!(%space, error = crate::error_chain::chain_of(error), "a home could not be checked");
+            tracing::warn!(%space, error = paddlecloud_core::error_chain::chain_of(error), "a home could not be checked");
         });
         opened.ok()
     }

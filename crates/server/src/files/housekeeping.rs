@@ -59,7 +59,7 @@ impl Files {
                 Ok(expired) => swept += expired,
                 Err(error) => {
                     all_seen = false;
-                    tracing::warn!(%space, error = crate::error_chain::chain_of(&error), "unfinished uploads were not swept");
+                    tracing::warn!(%space, error = paddlecloud_core::error_chain::chain_of(&error), "unfinished uploads were not swept");
                 }
             }
         }
@@ -74,6 +74,6 @@ impl Files {
 /// Logs what could not be removed. The next sweep tries again, and the rest is removed regardless.
 fn log_stuck(space: &Space, cleared: &Cleared) {
     for (name, error) in &cleared.stuck {
-        tracing::warn!(%space, %name, error = crate::error_chain::chain_of(error), "an unfinished upload cannot be removed");
+        tracing::warn!(%space, %name, error = paddlecloud_core::error_chain::chain_of(error), "an unfinished upload cannot be removed");
     }
 }

@@ -7,12 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use paddlecloud_api::files::{ShareRequest, ShareView, below};
+use paddlecloud_pfs::durable::write_whole;
 use paddlecloud_pfs::share::{Share, ShareError, ShareId, ShareKey};
 use paddlecloud_pfs::{Access, Mtime, Space};
 
 use super::{Files, FilesError, time_of};
 use crate::auth::{Action, Caller};
-use crate::durable::write_whole;
 use crate::users::Users;
 
 /// The longest lifetime of a link.

@@ -28,9 +28,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use paddlecloud_core::names::{DatacenterName, UserName};
+use paddlecloud_pfs::durable;
 use paddlecloud_pfs::{Access, Caller, CallerRole, PfsPath, RelPath, Root, Space};
 
-use crate::durable;
 use crate::users::Users;
 
 pub use error::StorageError;

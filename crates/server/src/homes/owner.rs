@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use paddlecloud_core::names::UserName;
+use paddlecloud_pfs::durable;
 use paddlecloud_pfs::root::{Durability, Existing};
 use paddlecloud_pfs::{RelPath, Root};
 use paddlecloud_supervisor::{ActingAs, act_as};
@@ -18,7 +19,6 @@ use paddlecloud_worker::protocol::RunAs;
 
 use super::{Storage, StorageError, ours};
 use crate::accounts::{ForeignHome, OWN_FOLDERS, claim_home};
-use crate::durable;
 use crate::users::{Origin, Users};
 
 /// Why a user's home cannot be used.

@@ -11,13 +11,13 @@ use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder}
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use paddlecloud_core::error_chain::chain_of;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
 use super::OidcError;
 use crate::config::is_safe_address;
-use crate::error_chain::chain_of;
 
 /// How long a call may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);

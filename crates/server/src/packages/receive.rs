@@ -267,9 +267,10 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use paddlecloud_pfs::small_disk::Disk;
+
     use super::*;
     use crate::packages::testing::Fixture;
-    use crate::small_disk::Disk;
 
     /// Sends exactly what is missing; returns the number of files sent.
     fn send(fixture: &Fixture) -> (PackageId, usize) {
@@ -355,7 +356,10 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_at_the_end_keeps_nothing_of_the_package() {
-        let Some(disk) = Disk::mount() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::mount(folder.path()) else {
+            return;
+        };
         let fixture = Fixture::on(&disk.path().join("storage"));
         for number in 0..2000 {
             fixture.write(&format!("{number}"), "");

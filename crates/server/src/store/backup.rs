@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use paddlecloud_core::job::{Job, Outcome, Phase};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_pfs::durable;
 use paddlecloud_worker::attempts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,7 +29,6 @@ use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
 use super::{OpenError, deleted_since, schema};
 use crate::config::DatabaseUrl;
-use crate::durable;
 
 /// The version of the format.
 const FORMAT: u32 = 1;

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use paddlecloud_pfs::durable;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row as _};
 use tokio::time::Instant;
 
 use super::OpenError;
 use crate::config::DatabaseUrl;
-use crate::durable;
 
 /// Read connections. Few suffice: a page takes well under a millisecond.
 const READERS: u32 = 4;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::exit::Exit;
 use paddlecloud_core::job::{Job, News, Worker, WorkerKey};
 use paddlecloud_core::names::UserName;
@@ -20,7 +21,6 @@ use tokio::sync::oneshot;
 use super::Inner;
 use super::folders::AttemptFolder;
 use super::link::{self, ConnectError};
-use crate::error_chain::chain_of;
 use crate::programs;
 
 /// The folder of uploaded packages below a home.

@@ -1,13 +1,13 @@
 //! Errors about accounts, tokens, secrets, certificates and the login provider.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::error_chain::chain_of;
 
 use super::{internal, store_failed};
 use crate::accounts::AccountError;
 use crate::app::{ProviderRefusal, TokenRefusal, UserRefusal};
 use crate::auth::AuthError;
 use crate::authority::AuthorityError;
-use crate::error_chain::chain_of;
 use crate::oidc::OidcError;
 use crate::secrets::SecretsError;
 

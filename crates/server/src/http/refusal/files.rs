@@ -1,6 +1,7 @@
 //! Errors about files, packages and homes.
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::quota::QuotaError;
@@ -8,7 +9,6 @@ use paddlecloud_pfs::{AccessError, RootError};
 
 use super::{FREE_SPACE, disk_is_full};
 use crate::app::AppError;
-use crate::error_chain::chain_of;
 use crate::files::FilesError;
 use crate::homes::StorageError;
 

@@ -7,12 +7,12 @@ mod jobs;
 use std::time::Duration;
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::names::JobRef;
 use paddlecloud_core::ports::StoreError;
 
 use super::reply::Refused;
 use crate::app::{AdminOnly, AppError, NotReady, What};
-use crate::error_chain::chain_of;
 use crate::store;
 use crate::users::Origin;
 

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::ports::JobStore;
 use sqlx::Row as _;
 
 use super::{job, save};
 use crate::config::DatabaseUrl;
-use crate::error_chain::chain_of;
 use crate::store::{AuditEntry, AuditState, Store, damage, hint, jobs_below};
 
 fn file(folder: &Path) -> PathBuf {

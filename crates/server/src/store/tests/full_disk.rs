@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use paddlecloud_core::conductor::Write;
 use paddlecloud_core::ports::JobStore;
+use paddlecloud_pfs::small_disk::Disk;
 
 use super::{job, open, over, save};
-use crate::small_disk::Disk;
 use crate::store::is_full;
 
 #[tokio::test]
 async fn a_full_disk_allows_ending_and_removing_jobs_but_has_no_room_for_new_ones() {
-    let Some(disk) = Disk::mount() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(folder.path()) else {
+        return;
+    };
     let store = open(disk.path()).await;
     let jobs: Vec<_> = (0..60).map(|number| job(number, "me", "kept")).collect();
     for job in &jobs {
@@ -43,7 +46,10 @@ async fn a_full_disk_allows_ending_and_removing_jobs_but_has_no_room_for_new_one
 
 #[tokio::test]
 async fn a_reserve_that_is_used_up_is_a_full_disk() {
-    let Some(disk) = Disk::mount() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(folder.path()) else {
+        return;
+    };
     let store = open(disk.path()).await;
     disk.fill();
     let mut results = Vec::new();

@@ -1,4 +1,4 @@
-//! A small disk that a test can fill.
+//! A small disk that a test can fill, for tests of the crates that store something.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -7,40 +7,39 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// A disk of 8 MiB, unmounted when dropped.
-pub(crate) struct Disk(tempfile::TempDir);
+pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Returns `None` and prints a message if mounting is not permitted.
-    pub fn mount() -> Option<Disk> {
+    /// Mounts it on an empty folder. Returns `None` and prints a message if mounting is not permitted.
+    pub fn mount(folder: &Path) -> Option<Disk> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root can mount a disk");
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
         mount(
             "paddlecloud-test",
-            folder.path(),
+            folder,
             "tmpfs",
             MountFlags::empty(),
             Some(c"size=8m"),
         )
-        .unwrap();
-        Some(Disk(folder))
+        .expect("root can mount a disk");
+        Some(Disk(folder.to_owned()))
     }
 
     pub fn path(&self) -> &Path {
-        self.0.path()
+        &self.0
     }
 
     /// Fills the disk.
     pub fn fill(&self) {
-        let mut file = File::create(self.filler()).unwrap();
+        let mut file = File::create(self.filler()).expect("the disk has room for a file");
         while file.write_all(&[0; 1024]).is_ok() {}
     }
 
     /// Removes the file that fills the disk.
     pub fn make_room(&self) {
-        std::fs::remove_file(self.filler()).unwrap();
+        std::fs::remove_file(self.filler()).expect("the disk was filled");
     }
 
     fn filler(&self) -> PathBuf {
