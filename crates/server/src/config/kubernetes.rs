@@ -92,7 +92,7 @@ struct Span(Duration);
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         use serde::de::Error as _;
-        let text = super::file::text(deserializer)?;
+        let text = super::values::text(deserializer)?;
         let span = duration::parse(&text).map_err(D::Error::custom)?;
         match Duration::try_from(span) {
             Ok(span) if !span.is_zero() => Ok(Span(span)),
@@ -108,7 +108,7 @@ struct Recovery(Option<SignedDuration>);
 impl<'de> Deserialize<'de> for Recovery {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Recovery, D::Error> {
         use serde::de::Error as _;
-        let text = super::file::text(deserializer)?;
+        let text = super::values::text(deserializer)?;
         // YAML 1.1 parsers read `off` as false.
         if ["off", "false"].contains(&text.as_str()) {
             return Ok(Recovery(None));
@@ -130,7 +130,7 @@ struct Disk(Bytes);
 impl<'de> Deserialize<'de> for Disk {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Disk, D::Error> {
         use serde::de::Error as _;
-        let text = super::file::text(deserializer)?;
+        let text = super::values::text(deserializer)?;
         let disk: Bytes = text.parse().map_err(D::Error::custom)?;
         match disk >= LEAST_DISK {
             true => Ok(Disk(disk)),

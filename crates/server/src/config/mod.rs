@@ -17,6 +17,7 @@ mod oidc;
 mod proxies;
 mod system_users;
 mod users;
+mod values;
 mod workers_python;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::file::{Span, parsed_option};
+use super::values::{Span, parsed_option};
 use super::{ConfigError, KeySource};
 
 /// Scopes that are asked for unless the configuration names others.
