@@ -12,8 +12,7 @@ use paddlecloud_core::job::{AfterKill, Event, Job};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{JobStore, PageRequest};
 use paddlecloud_core::spec::JobSpec;
-use paddlecloud_server::config::DatabaseUrl;
-use paddlecloud_server::store::Store;
+use paddlecloud_server::store::{DatabaseUrl, Store};
 
 const HISTORY: u32 = 100_000;
 const SUBMITS: u32 = 20_000;

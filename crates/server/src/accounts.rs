@@ -7,6 +7,7 @@ mod home_owners;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
@@ -17,10 +18,10 @@ use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Guarantee;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::config::{Config, Credential, SystemUserError, SystemUserMap, SystemUsers, UidRange};
-use crate::store::{AuditEntry, Heir, Store};
+use crate::store::{AuditEntry, Group, Heir, LimitError, Limits, RETIRED, Record, Store, folded};
 use crate::users::{
-    self, Account, AccountTable, Group, GroupTotal, LimitError, Limits, Origin, RETIRED, Record, Users,
+    self, Account, AccountTable, Credential, GroupTotal, Origin, SystemUserError, SystemUserMap, SystemUsers,
+    UidRange, User, Users,
 };
 
 use home_owners::HomeOwners;
@@ -59,6 +60,18 @@ pub enum AccountError {
     Store(#[from] StoreError),
 }
 
+/// What the configuration says about accounts.
+#[derive(Debug, Clone, Copy)]
+pub struct AccountSettings<'a> {
+    pub users: &'a [User],
+    /// The limits of users who have none of their own.
+    pub default_limits: Limits,
+    /// Uids for accounts of the database that do not name a system user.
+    pub system_uids: Option<UidRange>,
+    /// What users' homes are in. The owners of homes show which numbers are taken.
+    pub storage: &'a Path,
+}
+
 /// All accounts. Those of the database can be changed.
 pub struct Accounts {
     store: Store,
@@ -89,16 +102,16 @@ impl Accounts {
     /// Reads the accounts of the database and adds those of the configuration.
     pub async fn open(
         store: Store,
-        config: &Config,
+        settings: AccountSettings<'_>,
         named: &SystemUsers,
         system_users: SystemUserMap,
     ) -> Result<Arc<Accounts>, StoreError> {
-        let configured = users::configured(&config.users, named, &config.default_limits);
+        let configured = users::configured(settings.users, named, &settings.default_limits);
         let mut state = State::default();
         for record in store.accounts_load().await? {
             state.last_id = state.last_id.max(record.id);
             match record.deleted {
-                true => drop(state.left.insert(users::folded(&record.name))),
+                true => drop(state.left.insert(folded(&record.name))),
                 false => drop(state.records.insert(record.folded(), record)),
             }
         }
@@ -109,10 +122,10 @@ impl Accounts {
             store,
             table: Arc::new(AccountTable::default()),
             configured,
-            defaults: config.default_limits,
+            defaults: settings.default_limits,
             system_users,
-            uids: config.system_uids,
-            homes: HomeOwners::in_storage(&config.storage),
+            uids: settings.system_uids,
+            homes: HomeOwners::in_storage(settings.storage),
             state: Arc::default(),
             capacity: RwLock::new(None),
         };
@@ -138,7 +151,7 @@ impl Accounts {
     }
 
     pub async fn find(&self, name: &UserName) -> Option<Record> {
-        self.state.lock().await.records.get(&users::folded(name)).cloned()
+        self.state.lock().await.records.get(&folded(name)).cloned()
     }
 
     /// The account of a provider's user.
@@ -320,14 +333,14 @@ impl Accounts {
     }
 
     fn configured_name(&self, name: &UserName) -> Option<&UserName> {
-        let folded = users::folded(name);
+        let wanted = folded(name);
         let mut names = self.configured.iter().map(|account| &account.name);
-        names.find(|name| users::folded(name) == folded)
+        names.find(|name| folded(name) == wanted)
     }
 
     /// The account that has this name, as it is spelled there.
     fn holder(&self, state: &State, name: &UserName) -> Option<UserName> {
-        let stored = || state.records.get(&users::folded(name)).map(|record| &record.name);
+        let stored = || state.records.get(&folded(name)).map(|record| &record.name);
         self.configured_name(name).or_else(stored).cloned()
     }
 
@@ -344,7 +357,7 @@ impl Accounts {
         if self.is_configured(name) {
             return Err(AccountError::Configured(name.clone()));
         }
-        let found = state.records.get(&users::folded(name));
+        let found = state.records.get(&folded(name));
         found.ok_or_else(|| AccountError::NotFound(name.clone()))
     }
 
@@ -384,7 +397,7 @@ impl Accounts {
         };
         let others = self.table_of(state);
         let shared = others.iter().find(|other| {
-            users::folded(&other.name) != users::folded(&record.name)
+            folded(&other.name) != folded(&record.name)
                 && other
                     .run_as
                     .as_ref()
@@ -479,7 +492,7 @@ impl Accounts {
         let stored = stored.map(|record| self.account(state, record));
         let all = self.configured.iter().cloned().chain(stored);
         let with_past = |account: Account| Account {
-            reuses_name: state.left.contains(&users::folded(&account.name)),
+            reuses_name: state.left.contains(&folded(&account.name)),
             ..account
         };
         all.map(with_past).collect()

@@ -17,7 +17,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::certificate_request::RequestedKey;
-use crate::config::TlsFiles;
+use crate::tls::TlsFiles;
 
 const CERTIFICATE: &str = "ca.crt";
 const KEY: &str = "ca.key";

@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use paddlecloud_core::job::{Job, Phase};
+use paddlecloud_core::ports::AttemptKey;
+
+use crate::attempts;
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError};
@@ -58,7 +62,7 @@ pub fn restore(config: &Config, file: &Path) -> Result<String, BackupCommandErro
 }
 
 async fn restore_database(config: &Config, file: &Path) -> Result<u64, BackupCommandError> {
-    let rows = store::restore(&config.database, file, &config.data).await?;
+    let rows = store::restore(&config.database, file, &|job| is_known(job, &config.data)).await?;
     let store = Store::open(&config.database).await?;
     store.set_audit_key(Authenticator::audit_key(&Secret::open(&config.data)?));
     let entry = AuditEntry {
@@ -71,4 +75,36 @@ async fn restore_database(config: &Config, file: &Path) -> Result<u64, BackupCom
     store.close().await;
     recorded.map_err(BackupCommandError::Audit)?;
     Ok(rows)
+}
+
+/// Whether the job has not started yet, or the engine still has each of its attempts.
+fn is_known(job: &Job, data: &Path) -> bool {
+    if job.phase == Phase::Pending {
+        return !attempts::job_folder(data, &job.id).exists();
+    }
+    let mut live = job.workers.iter().filter(|worker| worker.status.is_live());
+    live.all(|worker| {
+        let attempt = AttemptKey {
+            job: job.id.clone(),
+            worker: worker.key,
+            attempt: worker.attempt,
+        };
+        attempts::is_launched(data, &attempt)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use paddlecloud_core::testing::samples;
+
+    use super::*;
+
+    #[test]
+    fn a_waiting_job_with_a_folder_has_started_since() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = samples::pending(1, samples::spec("waits", 0, 1));
+        assert!(is_known(&job, folder.path()));
+        std::fs::create_dir_all(attempts::job_folder(folder.path(), &job.id)).unwrap();
+        assert!(!is_known(&job, folder.path()));
+    }
 }

@@ -11,11 +11,14 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_core::names::JobId;
 use paddlecloud_pfs::durable;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
+
+use crate::attempts::ATTEMPTS;
 
 const LOCK: &str = "lock";
 
@@ -135,6 +138,17 @@ fn drain(changes: &OwnedFd) {
     while rustix::io::read(changes, &mut buffer).is_ok_and(|(read, _)| !read.is_empty()) {}
 }
 
+/// The number of jobs with folders in a data folder. If there are any, its database must not be empty.
+pub fn jobs_below(data: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(data.join(ATTEMPTS)) else {
+        return 0;
+    };
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names
+        .filter(|name| name.to_str().is_some_and(|name| name.parse::<JobId>().is_ok()))
+        .count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +172,18 @@ mod tests {
             tokio::time::timeout(limit, stop.cancelled()).await.unwrap();
             watching.await.unwrap();
         }
+    }
+
+    #[test]
+    fn only_folders_named_like_jobs_count_as_jobs() {
+        let data = tempfile::tempdir().unwrap();
+        assert_eq!(jobs_below(data.path()), 0);
+        for number in 0..3 {
+            let job = JobId::new(5, number);
+            std::fs::create_dir_all(data.path().join(ATTEMPTS).join(job.as_str())).unwrap();
+        }
+        std::fs::create_dir(data.path().join(ATTEMPTS).join("other")).unwrap();
+        assert_eq!(jobs_below(data.path()), 3);
     }
 
     #[test]

@@ -6,10 +6,10 @@ use paddlecloud_core::names::UserName;
 use crate::accounts::{AccountError, Accounts};
 use crate::auth::{Authenticator, Secret, SecretError, hash_password, random_password};
 use crate::authority::{Authority, AuthorityError};
-use crate::config::{Config, SystemUserMap, SystemUsers};
-use crate::data_folder::{DataFolder, TakeError};
-use crate::store::{AuditEntry, OpenError, Store, jobs_below};
-use crate::users::Record;
+use crate::config::Config;
+use crate::data_folder::{DataFolder, TakeError, jobs_below};
+use crate::store::{AuditEntry, OpenError, Record, Store};
+use crate::users::{SystemUserMap, SystemUsers};
 
 /// What `init` created.
 pub struct Initialized {
@@ -97,7 +97,7 @@ async fn first_administrator(
     hash: String,
 ) -> Result<UserName, InitError> {
     let (named, map) = (SystemUsers::default(), SystemUserMap::none());
-    let accounts = Accounts::open(store.clone(), config, &named, map)
+    let accounts = Accounts::open(store.clone(), config.account_settings(), &named, map)
         .await
         .map_err(AccountError::Store)?;
     let all = accounts.users().all();

@@ -20,6 +20,7 @@ pub mod homes;
 pub mod http;
 pub mod init;
 mod job_status;
+pub mod key_source;
 pub mod lane;
 pub mod locks;
 pub mod logs;

@@ -3,6 +3,7 @@
 //! The server talks to the provider, not the client, so that all secrets stay on one machine. Which account a subject has is
 //! decided in `app`.
 
+mod config;
 mod fetch;
 mod id_token;
 mod pending;
@@ -15,7 +16,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::config::{KeySource, OidcConfig, is_safe_address};
+use crate::key_source::KeySource;
+pub use config::{OidcConfig, is_safe_address};
 use fetch::{Fetch, Proof};
 use id_token::{Claims, Expected, Keys, TokenError};
 pub use pending::{LoginId, Pending, PendingLogins, TooManyLogins};

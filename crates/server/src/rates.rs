@@ -12,13 +12,37 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_core::names::UserName;
 
-use crate::config::RateLimits;
 use crate::connections::network;
 
 /// A full bucket allows as many requests at once as otherwise in this time.
 const BURST: Duration = Duration::from_secs(10);
 /// The buckets of one generation; there are two.
 const MOST: usize = 8192;
+
+/// The most requests per second; `None`: no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimits {
+    /// Of one user.
+    pub per_user: Option<u32>,
+    /// Of one address, for requests without a login and logins.
+    pub before_login: Option<u32>,
+}
+
+impl RateLimits {
+    pub const NONE: RateLimits = RateLimits {
+        per_user: None,
+        before_login: None,
+    };
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        RateLimits {
+            per_user: Some(2000),
+            before_login: Some(100),
+        }
+    }
+}
 
 /// The rates of a server.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 //! The key is read from a file, a variable or a command; it is neither in the database nor in a backup. Several keys may be
 //! given, one per line: the first one seals, and all of them open.
 
+mod registry;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -20,8 +22,10 @@ use paddlecloud_pfs::durable;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::json;
 
-use crate::config::{KeySource, image_host, usual_host};
+use crate::key_source::KeySource;
 use crate::store::{AuditEntry, SecretRow, Store};
+use registry::usual_host;
+pub use registry::{image_host, is_registry};
 
 /// What a secret is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -361,7 +365,7 @@ mod tests {
     use paddlecloud_core::testing::samples;
 
     use super::*;
-    use crate::config::DatabaseUrl;
+    use crate::store::DatabaseUrl;
 
     async fn secrets(folder: &std::path::Path, key: &str) -> Secrets {
         let path = folder.join("key");

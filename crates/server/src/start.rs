@@ -20,13 +20,11 @@ use crate::accounts::Accounts;
 use crate::app::{App, DisksChecked, LogReaders, StorageWatch};
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::authority::{Authority, AuthorityError};
-use crate::config::{
-    Backend, Config, EngineKind, SystemUserError, SystemUserMap, SystemUsers, machine_memory,
-};
-use crate::data_folder::{DataFolder, TakeError};
+use crate::config::{Config, EngineKind, machine_memory};
+use crate::data_folder::{DataFolder, TakeError, jobs_below};
 use crate::engine::kubernetes::{self, KubernetesError};
 use crate::engine::local;
-use crate::files::{FileStoreError, Files};
+use crate::files::{Backend, FileStoreError, Files};
 use crate::homes::{HomeError, InUse, Storage, StorageLock};
 use crate::http::serve::{self, Bound, ListenError};
 use crate::lane;
@@ -40,8 +38,9 @@ use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
 use crate::runs::HomeRuns;
 use crate::secrets::{Secrets, SecretsError};
-use crate::store::{OpenError, Store, jobs_below};
+use crate::store::{OpenError, Store};
 use crate::tls::{Tls, TlsError};
+use crate::users::{SystemUserError, SystemUserMap, SystemUsers};
 
 /// Threads that answer requests. Most of the work is waiting; two are enough.
 const THREADS: usize = 2;
@@ -194,12 +193,12 @@ impl Server {
         store.set_audit_key(Authenticator::audit_key(&secret));
         refuse_lost_storage(&config, &store).await?;
         let (storage, storage_lock) = open_storage(&config)?;
-        let accounts = Accounts::open(store.clone(), &config, &system_users, map).await;
+        let accounts = Accounts::open(store.clone(), config.account_settings(), &system_users, map).await;
         let accounts = accounts.map_err(reconcile::LoadError::from)?;
         let users = accounts.users();
         let storage = storage.with_users(users.clone());
         storage.make_homes()?;
-        let files = Files::open(&config, &storage).map_err(|source| StartError::Files {
+        let files = Files::open(&config.file_settings(), &storage).map_err(|source| StartError::Files {
             backend: Box::new(config.backend.clone()),
             source,
         })?;

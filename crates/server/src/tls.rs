@@ -15,10 +15,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::auth::ClientCertificate;
-use crate::config::TlsFiles;
 
 /// Minimum time between two checks for changed files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The paths of certificates. With `client_ca`, clients may authenticate with a certificate whose common name is their user name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    pub client_ca: Option<PathBuf>,
+}
 
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,8 @@
 //! No other module keeps a copy of an account. Code that depends on an account looks it up when needed; code that must react to a
 //! change watches [`UserStore::changes`].
 
-mod record;
+mod credential;
+mod system_users;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,10 +17,22 @@ use paddlecloud_pfs::quota::Quota as StorageQuota;
 use paddlecloud_worker::protocol::RunAs;
 use tokio::sync::watch;
 
-pub use record::{Group, ProviderUser, RETIRED, Record, UserCertificate};
+pub use credential::Credential;
+pub use system_users::{SystemUserError, SystemUserMap, SystemUsers, UidRange, UidRangeError};
 
-use crate::config::{Credential, SystemUsers, User};
-pub use crate::config::{LimitError, Limits};
+use crate::store::{Limits, ProviderUser, UserCertificate, folded, retired_name};
+
+/// A user as the configuration declares them.
+#[derive(Debug, Clone)]
+pub struct User {
+    pub name: UserName,
+    /// `None`: password login is disabled; only a certificate or the server's own socket works.
+    pub credential: Option<Credential>,
+    pub admin: bool,
+    pub limits: Limits,
+    /// The system user this user's workers run as.
+    pub system_user: Option<String>,
+}
 
 /// Where an account is defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +109,7 @@ impl Account {
     /// The namespace of this account's jobs in a cluster. A deleted account's namespace is never reused.
     pub fn namespace(&self) -> String {
         match self.reuses_name {
-            true => record::retired_name(&self.name, self.id).namespace(),
+            true => retired_name(&self.name, self.id).namespace(),
             false => self.name.namespace(),
         }
     }
@@ -117,11 +130,6 @@ impl Account {
             ..self
         }
     }
-}
-
-/// Names that differ only in the case of their letters are the same name.
-pub fn folded(name: &UserName) -> String {
-    name.as_str().to_lowercase()
 }
 
 /// Where accounts come from.

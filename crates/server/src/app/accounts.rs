@@ -14,8 +14,8 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use super::{App, AppError, What};
 use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
-use crate::store::{AuditEntry, AuditState, Heir};
-use crate::users::{Account, Group, LimitError, Limits, Origin, ProviderUser, Record};
+use crate::store::{AuditEntry, AuditState, Group, Heir, LimitError, Limits, ProviderUser, Record};
+use crate::users::{Account, Origin};
 
 /// Limit on the rows of the audit log in one reply.
 const MOST_AUDIT: u32 = 1000;

@@ -9,7 +9,7 @@ use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, CertificateV
 use super::accounts::{audit, user_name};
 use super::{App, AppError, FieldRule, What};
 use crate::auth::{Caller, ClientCertificate};
-use crate::users::{Record, UserCertificate};
+use crate::store::{Record, UserCertificate};
 
 /// Default lifetime of a certificate in seconds: one year.
 const USUAL: i64 = 365 * 24 * 60 * 60;

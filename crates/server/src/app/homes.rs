@@ -14,7 +14,8 @@ use rustix::io::Errno;
 
 use super::{App, AppError};
 use crate::auth::Caller;
-use crate::users::{Account, Record};
+use crate::store::Record;
+use crate::users::Account;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 

@@ -14,8 +14,8 @@ use crate::locks::Key;
 use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
 use crate::refusals::Limit;
 use crate::secrets::SecretKind;
-use crate::store::AuditEntry;
-use crate::users::{Account, ProviderUser, Record};
+use crate::store::{AuditEntry, ProviderUser, Record};
+use crate::users::Account;
 
 /// The longest wait for the next poll within one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);

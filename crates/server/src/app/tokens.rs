@@ -9,8 +9,8 @@ use paddlecloud_core::access::{Scopes, UnknownScope};
 use super::accounts::{audit, hashed, user_name};
 use super::{AdminOnly, App, AppError, FieldRule, What};
 use crate::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, RequestedToken};
-use crate::store::TokenRow;
-use crate::users::{Account, Record};
+use crate::store::{Record, TokenRow};
+use crate::users::Account;
 
 /// Length limit of a token's name.
 const MOST_NAME: usize = 100;

@@ -31,11 +31,10 @@ pub use password::hash_password;
 pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
 pub use session::{Login, Session};
-pub use tokens::{LOGIN, NewToken, OldToken, RequestedToken};
+pub use tokens::{LOGIN, NewToken, OldToken, RequestedToken, TokenLimits};
 
-use crate::config::{RateLimits, TokenLimits};
 use crate::connections::Connection;
-use crate::rates::Rates;
+use crate::rates::{RateLimits, Rates};
 use crate::refusals::{Limit, Refusals};
 use crate::store::Store;
 use crate::users::{Account, Users};

@@ -8,7 +8,7 @@ use argon2::password_hash::PasswordHasher;
 use argon2::{Algorithm, Argon2, Params, PasswordHash, Version};
 use tokio::sync::Semaphore;
 
-use crate::config::Credential;
+use crate::users::Credential;
 
 /// Concurrent hashes. Each takes 19 MiB and a core.
 const AT_ONCE: usize = 2;

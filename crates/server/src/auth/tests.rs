@@ -1,6 +1,5 @@
 //! Logins against a real store.
 
-use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -8,12 +7,11 @@ use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 
 use super::{
-    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, RequestedToken, Secret, digest,
-    hash_password,
+    AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, RequestedToken, Secret, TokenLimits,
+    digest, hash_password,
 };
-use crate::config::{Config, DatabaseUrl, SystemUsers, TokenLimits};
-use crate::store::{Store, TokenRow};
-use crate::users::{Account, AccountTable, ProviderUser, Users};
+use crate::store::{DatabaseUrl, Limits, ProviderUser, Store, TokenRow};
+use crate::users::{Account, AccountTable, Credential, SystemUsers, User, Users};
 
 struct Stage {
     folder: tempfile::TempDir,
@@ -29,21 +27,9 @@ impl Stage {
         Stage { folder, store }
     }
 
-    fn config(&self, password: &str) -> Config {
-        let hash = hash_password(password).unwrap();
-        std::fs::write(self.folder.path().join("word"), "open sesame\n").unwrap();
-        let text = format!(
-            "data: .\ndatacenter: dc\nusers:\n\
-             - {{name: me, password_hash: '{hash}', admin: true, system_user: a}}\n\
-             - {{name: filed, password_file: word, system_user: b}}\n\
-             - {{name: locked, system_user: c}}\n"
-        );
-        Config::parse(&text, &self.folder.path().join("server.yaml")).unwrap()
-    }
-
     fn authenticator(&self, password: &str) -> Authenticator {
         let secret = Secret::open(self.folder.path()).unwrap();
-        authenticator(&self.config(password), self.store.clone(), secret)
+        authenticator(&users(password), self.store.clone(), secret)
     }
 }
 
@@ -53,9 +39,26 @@ impl Authenticator {
     }
 }
 
-fn authenticator(config: &Config, store: Store, secret: Secret) -> Authenticator {
-    let users = Users::configured(&config.users, &SystemUsers::default());
-    Authenticator::new(users, config.socket_user.clone(), store, secret)
+/// An administrator with a hashed password, a user whose password is in a file, and one without a password.
+fn users(password: &str) -> Vec<User> {
+    let user = |name: &str, credential| User {
+        name: name.parse().unwrap(),
+        credential,
+        admin: name == "me",
+        limits: Limits::default(),
+        system_user: None,
+    };
+    let hash = Credential::from_hash(&hash_password(password).unwrap());
+    vec![
+        user("me", Some(hash.unwrap())),
+        user("filed", Some(Credential::Plain("open sesame".to_owned()))),
+        user("locked", None),
+    ]
+}
+
+fn authenticator(users: &[User], store: Store, secret: Secret) -> Authenticator {
+    let users = Users::configured(users, &SystemUsers::default());
+    Authenticator::new(users, None, store, secret)
 }
 
 fn basic(user: &str, password: &str) -> String {
@@ -116,10 +119,10 @@ async fn a_password_from_a_file_logs_in() {
 #[tokio::test]
 async fn a_token_logs_in_by_both_schemes_and_survives_a_restart() {
     let stage = Stage::new().await;
-    let config = stage.config("secret");
+    let users = users("secret");
     let restarted = || {
         authenticator(
-            &config,
+            &users,
             stage.store.clone(),
             Secret::open(stage.folder.path()).unwrap(),
         )
@@ -217,9 +220,9 @@ async fn only_the_users_own_credentials_count() {
 #[tokio::test]
 async fn the_socket_identifies_only_the_embedded_user() {
     let stage = Stage::new().await;
-    let config = crate::config::embedded(Path::new("/nowhere"));
-    let auth = authenticator(
-        &config,
+    let auth = Authenticator::new(
+        Users::configured(&users("secret"), &SystemUsers::default()),
+        Some(me().user),
         stage.store.clone(),
         Secret::open(stage.folder.path()).unwrap(),
     );
@@ -228,10 +231,7 @@ async fn the_socket_identifies_only_the_embedded_user() {
         ..Peer::default()
     };
     let own = rustix::process::geteuid().as_raw();
-    assert_eq!(
-        Some(auth.identify(&peer(own), None).await.unwrap().user),
-        config.socket_user
-    );
+    assert_eq!(auth.identify(&peer(own), None).await.unwrap(), me());
     assert!(matches!(
         auth.identify(&peer(own + 1), None).await,
         Err(AuthError::Missing)
@@ -299,8 +299,8 @@ async fn a_token_grants_no_more_than_its_scopes_and_its_owner_have() {
 #[tokio::test]
 async fn a_change_of_an_account_takes_effect_at_the_next_request() {
     let stage = Stage::new().await;
-    let config = stage.config("secret");
-    let table = std::sync::Arc::new(AccountTable::configured(&config.users, &SystemUsers::default()));
+    let table = AccountTable::configured(&users("secret"), &SystemUsers::default());
+    let table = std::sync::Arc::new(table);
     let users = Users::new(std::sync::Arc::clone(&table));
     let secret = Secret::open(stage.folder.path()).unwrap();
     let auth = Authenticator::new(users.clone(), None, stage.store.clone(), secret);

@@ -1,6 +1,7 @@
 //! Tokens: shown once, stored as digests, renewed by exchange, revoked immediately.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
@@ -13,6 +14,28 @@ use crate::users::Account;
 
 /// The name of tokens that logins create.
 pub const LOGIN: &str = "login";
+
+/// How long tokens are valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenLimits {
+    /// The lifetime of a token whose request does not specify one.
+    pub lifetime: Duration,
+    /// The time from a login to the expiry of its last renewed token; also the longest lifetime of one token.
+    pub max_age: Duration,
+    /// The most valid tokens of one account: those of logins, and the others.
+    pub per_user: usize,
+}
+
+impl Default for TokenLimits {
+    fn default() -> Self {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        TokenLimits {
+            lifetime: 30 * DAY,
+            max_age: 365 * DAY,
+            per_user: 1000,
+        }
+    }
+}
 
 /// A request for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]

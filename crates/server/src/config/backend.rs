@@ -11,36 +11,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::ConfigError;
-
-/// The store behind the file service.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Backend {
-    /// A folder of this machine, or of a file system mounted on it.
-    #[default]
-    Folder,
-    /// The same, but the folder must be on CephFS, which tracks sizes and quotas itself.
-    CephFs,
-    Hdfs(HdfsSettings),
-    S3(S3Settings),
-}
-
-impl Backend {
-    /// Whether users' files are not in a folder of this machine.
-    pub fn is_remote(&self) -> bool {
-        matches!(self, Backend::Hdfs(_) | Backend::S3(_))
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Backend::Folder => f.write_str("a folder"),
-            Backend::CephFs => f.write_str("CephFS"),
-            Backend::Hdfs(settings) => write!(f, "HDFS ({})", settings.url),
-            Backend::S3(settings) => write!(f, "S3 ({settings})"),
-        }
-    }
-}
+use crate::files::Backend;
 
 /// `storage` as written: a folder, or the settings of a store.
 #[derive(Debug)]

@@ -6,10 +6,13 @@ use std::path::Path;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
 
-use super::{
-    Backend, Config, DatabaseUrl, EngineKind, KeySource, Limits, Listen, LogConfig, RateLimits, TokenLimits,
-    TrustedProxies, User, machine,
-};
+use super::{Config, EngineKind, Listen, LogConfig, TrustedProxies, machine};
+use crate::auth::TokenLimits;
+use crate::files::Backend;
+use crate::key_source::KeySource;
+use crate::rates::RateLimits;
+use crate::store::{DatabaseUrl, Limits};
+use crate::users::User;
 
 /// The configuration of the server that `paddlectl` starts automatically.
 pub fn embedded(data: &Path) -> Config {

@@ -22,13 +22,19 @@ use super::gpu_types::check_gpu_types;
 use super::kubernetes::KubernetesEntry;
 use super::machine::{GpuLabels, InventoryEntry};
 use super::oidc::OidcEntry;
-use super::users::{check_system_users, check_users, read_password};
-use super::values::{Address, LogSize, Reclaim, Span, parsed, parsed_option};
+use super::users::{check_system_users, check_users, parse_hash, read_password};
+use super::values::{Address, LogSize, Reclaim, Span, SystemUids, parsed, parsed_option};
 use super::workers_python::check_python;
 use super::{
-    AllowedImages, Backend, Config, ConfigError, Credential, DatabaseUrl, EngineKind, KeySource, Limits,
-    Listen, LogConfig, ProxyHeader, RateLimits, TlsFiles, TokenLimits, TrustedProxies, UidRange, User,
+    AllowedImages, Config, ConfigError, EngineKind, Listen, LogConfig, ProxyHeader, TrustedProxies,
 };
+use crate::auth::TokenLimits;
+use crate::files::Backend;
+use crate::key_source::KeySource;
+use crate::rates::RateLimits;
+use crate::store::{DatabaseUrl, Limits};
+use crate::tls::TlsFiles;
+use crate::users::User;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,7 +68,7 @@ pub(super) struct File {
     limits: LimitsEntry,
     oidc: Option<OidcEntry>,
     #[serde(default, deserialize_with = "parsed_option")]
-    system_uids: Option<UidRange>,
+    system_uids: Option<SystemUids>,
     #[serde(default)]
     inventory: InventoryEntry,
     #[serde(default)]
@@ -306,7 +312,7 @@ impl File {
             rates: self.limits.check(),
             oidc: self.oidc.map(|entry| entry.check(path)).transpose()?,
             secrets_key: self.secrets.check(&data, path)?,
-            system_uids: self.system_uids,
+            system_uids: self.system_uids.map(|uids| uids.0),
             socket_user: None,
             inventory,
             policy: Policy {
@@ -444,7 +450,7 @@ impl UserEntry {
                 );
                 return Err(ConfigError::in_file(path, problem));
             }
-            (Some(hash), None) => Some(Credential::from_hash(&hash).map_err(|problem| {
+            (Some(hash), None) => Some(parse_hash(&hash).map_err(|problem| {
                 ConfigError::in_file(path, format!("user `{}`: {problem}", self.name))
                     .with_hint("make one with `paddlecloud-server hash-password`")
             })?),

@@ -7,8 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 
-/// Docker's own registry, the default for images without a host.
-const USUAL_REGISTRY: &str = "docker.io";
+use crate::secrets::{image_host, is_registry};
 
 /// The images that a configuration allows: one pattern, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,27 +46,6 @@ impl<'de> Deserialize<'de> for AllowedImages {
             true => Err(D::Error::custom("`allowed_images` has an empty pattern")),
             false => Ok(AllowedImages(patterns)),
         }
-    }
-}
-
-/// The host of an image's registry.
-pub fn image_host(image: &str) -> &str {
-    match image.split_once('/') {
-        Some((first, _)) if is_registry(first) => usual_host(first),
-        _ => USUAL_REGISTRY,
-    }
-}
-
-/// A first path component without a dot or a port is not a host.
-fn is_registry(first: &str) -> bool {
-    first.contains(['.', ':']) || first == "localhost"
-}
-
-/// The name of a registry's host that has several.
-pub fn usual_host(host: &str) -> &str {
-    match host {
-        "index.docker.io" | "registry-1.docker.io" | "hub.docker.com" => USUAL_REGISTRY,
-        other => other,
     }
 }
 

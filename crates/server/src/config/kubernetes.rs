@@ -14,7 +14,8 @@ use paddlecloud_k8s::settings::{
 };
 use serde::{Deserialize, Deserializer};
 
-use super::{ConfigError, User};
+use super::ConfigError;
+use crate::users::User;
 
 /// Most characters of a label's value.
 const LONGEST_LABEL: usize = 63;

@@ -9,7 +9,7 @@ use paddlecloud_core::scheduler::{Inventory, Node, NodeTraits};
 use serde::Deserialize;
 
 use super::ConfigError;
-use super::file::parsed_option;
+use super::values::parsed_option;
 
 /// The section `inventory`: what replaces the detected amounts.
 #[derive(Debug, Default, Deserialize)]

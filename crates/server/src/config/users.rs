@@ -1,64 +1,15 @@
-//! Users as the configuration declares them, and their credentials.
+//! Checks the users that the configuration declares, and reads their passwords.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use paddlecloud_core::names::UserName;
-
-use super::{ConfigError, Limits};
-
-/// Separates a deleted account's name from its number. No new account's name may contain it.
-pub const RETIRED: char = '~';
+use super::ConfigError;
+use crate::store::RETIRED;
+use crate::users::{Credential, User};
 
 /// The mode bit that lets all users read a file.
 const READ_BY_OTHERS: u32 = 0o004;
-
-/// A user of this server.
-#[derive(Debug, Clone)]
-pub struct User {
-    pub name: UserName,
-    /// `None`: password login is disabled; only a certificate or the server's own socket works.
-    pub credential: Option<Credential>,
-    pub admin: bool,
-    pub limits: Limits,
-    /// The system user this user's workers run as.
-    pub system_user: Option<String>,
-}
-
-/// What a password is checked against. Never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Credential {
-    /// An argon2id hash in PHC string format.
-    Hash(String),
-    /// The password itself, from a file that only the server can read.
-    Plain(String),
-}
-
-impl Credential {
-    pub fn from_hash(text: &str) -> Result<Credential, String> {
-        let text = text.trim();
-        let parsed = argon2::PasswordHash::new(text);
-        match parsed {
-            Ok(hash) if hash.algorithm.as_str() == "argon2id" => Ok(Credential::Hash(text.to_owned())),
-            _ => Err("`password_hash` is not an argon2id hash".to_owned()),
-        }
-    }
-
-    /// Bytes that change when the password changes.
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Credential::Hash(text) | Credential::Plain(text) => text.as_bytes(),
-        }
-    }
-}
-
-impl fmt::Debug for Credential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credential(..)")
-    }
-}
 
 /// Reads a password (or its argon2id hash) from the first line of a file. A world-readable file is used with a warning.
 pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
@@ -71,9 +22,14 @@ pub(super) fn read_password(path: &Path) -> Result<Credential, ConfigError> {
         return Err(ConfigError::in_file(path, "the first line must be the password"));
     }
     if line.starts_with("$argon2") {
-        return Credential::from_hash(line).map_err(|problem| ConfigError::in_file(path, problem));
+        return parse_hash(line).map_err(|problem| ConfigError::in_file(path, problem));
     }
     Ok(Credential::Plain(line.to_owned()))
+}
+
+/// An argon2id hash in PHC string format.
+pub(super) fn parse_hash(text: &str) -> Result<Credential, &'static str> {
+    Credential::from_hash(text).ok_or("`password_hash` is not an argon2id hash")
 }
 
 fn world_readable_warning(path: &Path) -> Option<String> {

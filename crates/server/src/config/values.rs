@@ -11,7 +11,8 @@ use paddlecloud_core::duration;
 use paddlecloud_core::quantity::Bytes;
 use serde::{Deserialize, Deserializer};
 
-use super::DatabaseUrl;
+use crate::store::{DatabaseUrl, DatabaseUrlError};
+use crate::users::{UidRange, UidRangeError};
 
 /// A text, a number or a truth value: YAML parses `cpu: 2` as a number and `reclaim: off` as false.
 #[derive(Deserialize)]
@@ -111,6 +112,19 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        DatabaseUrl::parse(text).map(Address)
+        let url = text.parse().map(Address);
+        url.map_err(|error: DatabaseUrlError| format!("`database` {error}"))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct SystemUids(pub(super) UidRange);
+
+impl FromStr for SystemUids {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = text.parse().map(SystemUids);
+        range.map_err(|error: UidRangeError| format!("`system_uids`: {error}"))
     }
 }

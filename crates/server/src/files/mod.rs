@@ -38,7 +38,7 @@ use paddlecloud_pfs::{
     Access, Caller as PfsCaller, CallerRole, Digest, Mtime, PfsPath, Place, RelPath, RootError, Space,
 };
 
-pub use backend::FileStoreError;
+pub use backend::{Backend, FileSettings, FileStoreError};
 pub use content::{ByteRange, Content, Opened, PIECE, RequestedBytes};
 pub use error::FilesError;
 pub use fsck::Fsck;
@@ -52,7 +52,6 @@ pub use tree::{DigestMode, RemovedPath, StatOf};
 pub use uploads::{ChunkIn, RangeIn};
 
 use crate::auth::{Action, Caller};
-use crate::config::Config;
 use crate::homes::{Acting, Storage};
 use crate::packages::staged_place;
 use crate::store::SqliteIndex;
@@ -90,17 +89,17 @@ struct Reached {
 
 impl Files {
     /// Opens the store, the file index and the list of links.
-    pub fn open(config: &Config, owners: &Storage) -> Result<Files, FileStoreError> {
-        let spool = LocalStore::open(&config.storage).map_err(FileStoreError::Folder)?;
-        let store = backend::open(config, &spool)?;
-        let folder = config.data.join("files");
+    pub fn open(settings: &FileSettings<'_>, owners: &Storage) -> Result<Files, FileStoreError> {
+        let spool = LocalStore::open(settings.storage).map_err(FileStoreError::Folder)?;
+        let store = backend::open(settings, &spool)?;
+        let folder = settings.data.join("files");
         std::fs::create_dir_all(&folder)?;
         Ok(Files(Arc::new(Inner {
-            remote: config.backend.is_remote(),
+            remote: settings.backend.is_remote(),
             store,
             spool,
             owners: owners.clone(),
-            datacenter: config.datacenter.to_string(),
+            datacenter: settings.datacenter.to_string(),
             usage: SpaceUsage::new(owners.accounts().clone()),
             index: Box::new(SqliteIndex::open(&folder.join("index.db"))?),
             uploads: Uploads::default(),

@@ -341,7 +341,7 @@ mod tests {
         assert!(fixture.files.share_open(&token).is_ok());
         let Fixture { folder, files } = fixture;
         drop(files);
-        let files = testing::files_of(folder.path(), "- {name: you, password_file: word}\n");
+        let files = testing::files_of(folder.path(), &[testing::user("you", "")]);
         let refused = files.share_open(&token);
         assert!(
             matches!(refused, Err(FilesError::Share(ShareError::Over))),

@@ -355,7 +355,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::files::testing::{files_of, home, me};
+    use crate::files::testing::{files_of, home, me, user};
 
     /// Reserves space for a file in the home.
     fn room(files: &Files, bytes: u64) -> Result<Option<Reservation>, FilesError> {
@@ -365,8 +365,7 @@ mod tests {
     #[test]
     fn nobody_is_refused_by_what_was_measured_too_long_ago() {
         let folder = tempfile::tempdir().unwrap();
-        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
-        let files = files_of(folder.path(), users);
+        let files = files_of(folder.path(), &[user("me", "storage=4Ki")]);
         let output = home(folder.path()).join("output");
         std::fs::write(&output, [0; 5 << 10]).unwrap();
         let space = Files::home_of(&me()).unwrap();
@@ -458,8 +457,7 @@ mod tests {
     #[test]
     fn what_takes_long_measures_just_before_it_asks() {
         let folder = tempfile::tempdir().unwrap();
-        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
-        let files = files_of(folder.path(), users);
+        let files = files_of(folder.path(), &[user("me", "storage=4Ki")]);
         let ask = |bytes| files.measured(|| room(&files, bytes).map(drop));
         ask(1).unwrap();
         std::fs::write(home(folder.path()).join("output"), [0; 5 << 10]).unwrap();
@@ -473,8 +471,7 @@ mod tests {
     #[test]
     fn a_look_that_began_before_all_was_forgotten_is_not_taken_for_a_later_one() {
         let folder = tempfile::tempdir().unwrap();
-        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
-        let files = files_of(folder.path(), users);
+        let files = files_of(folder.path(), &[user("me", "storage=4Ki")]);
         let (space, usage) = (Files::home_of(&me()).unwrap(), &files.0.usage);
         let early = usage.begin_look(&space);
         let slow = usage.begin_look(&space);
@@ -492,8 +489,7 @@ mod tests {
     #[test]
     fn who_asks_what_is_stored_shares_only_what_was_measured_since() {
         let folder = tempfile::tempdir().unwrap();
-        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
-        let files = files_of(folder.path(), users);
+        let files = files_of(folder.path(), &[user("me", "storage=4Ki")]);
         let asked = Instant::now();
         assert_eq!(files.storage(&me(), asked).unwrap().files_used, 0);
         std::fs::write(home(folder.path()).join("output"), "x").unwrap();

@@ -3,36 +3,49 @@
 use std::path::{Path, PathBuf};
 
 use paddlecloud_core::access::Scopes;
+use paddlecloud_core::names::DatacenterName;
 
-use super::Files;
+use super::{Backend, FileSettings, Files};
 use crate::auth::Caller;
-use crate::config::{Config, SystemUsers};
 use crate::homes::Storage;
-use crate::users::Users;
+use crate::store::Limits;
+use crate::users::{SystemUsers, User, Users};
 
 /// A service for the user `me`, whose home exists.
 pub(super) fn files(folder: &Path) -> Files {
-    files_of(folder, "- {name: me, password_file: word}\n")
+    files_of(folder, &[user("me", "")])
 }
 
-/// The same for these users, in the format of the configuration.
-pub(super) fn files_of(folder: &Path, users: &str) -> Files {
-    let config = config_of(folder, users);
+/// The same for these users.
+pub(super) fn files_of(folder: &Path, users: &[User]) -> Files {
     std::fs::create_dir_all(home(folder)).unwrap();
-    let users = Users::configured(&config.users, &SystemUsers::default());
-    let storage = Storage::open(&config.storage, config.datacenter.clone())
+    let datacenter: DatacenterName = "dc".parse().unwrap();
+    let data = folder.join("data");
+    let storage = Storage::open(&data.join("storage"), datacenter.clone())
         .unwrap()
-        .with_users(users);
-    Files::open(&config, &storage).unwrap()
+        .with_users(Users::configured(users, &SystemUsers::default()));
+    let settings = FileSettings {
+        backend: &Backend::Folder,
+        storage: &data.join("storage"),
+        data: &data,
+        datacenter: &datacenter,
+    };
+    Files::open(&settings, &storage).unwrap()
 }
 
-fn config_of(folder: &Path, users: &str) -> Config {
-    std::fs::write(folder.join("word"), "secret\n").unwrap();
-    let text = format!("data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\nusers:\n{users}");
-    let mut config = Config::parse(&text, &folder.join("server.yaml")).unwrap();
-    // System users with these names do not exist; the server acts for them.
-    config.users.iter_mut().for_each(|user| user.system_user = None);
-    config
+/// A user with these limits: `storage=8Ki,files=3`.
+pub(super) fn user(name: &str, words: &str) -> User {
+    let mut limits = Limits::default();
+    for (name, value) in words.split(',').filter_map(|word| word.split_once('=')) {
+        limits.set(name, value).unwrap();
+    }
+    User {
+        name: name.parse().unwrap(),
+        credential: None,
+        admin: false,
+        limits,
+        system_user: None,
+    }
 }
 
 /// The home of `me`.

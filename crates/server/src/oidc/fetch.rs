@@ -16,8 +16,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
-use super::OidcError;
-use crate::config::is_safe_address;
+use super::{OidcError, is_safe_address};
 
 /// How long a call may take.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);

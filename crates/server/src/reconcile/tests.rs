@@ -14,7 +14,7 @@ use paddlecloud_core::testing::engine_suite::Program;
 use paddlecloud_core::testing::{MemoryLogs, PretendEngine, PretendMachine, PretendRuns, UNPREPARED};
 
 use super::*;
-use crate::config::DatabaseUrl;
+use crate::store::DatabaseUrl;
 use crate::users::{Account, AccountTable, Users};
 
 const DAY: i64 = 24 * 60 * 60;

@@ -9,8 +9,7 @@ use sqlx::{AnyConnection, Row as _};
 use super::audit::{AuditEntry, AuditRow};
 use super::jobs::JobRow;
 use super::writer::Row;
-use super::{Store, read_failed};
-use crate::users::{Group, Record};
+use super::{Group, Record, Store, read_failed};
 
 /// Jobs to read at a time when they get a new owner.
 const PAGE: usize = 500;

@@ -17,9 +17,7 @@ use futures_util::TryStreamExt as _;
 use jiff::Timestamp;
 use paddlecloud_core::job::{Job, Outcome, Phase};
 use paddlecloud_core::names::JobId;
-use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_pfs::durable;
-use paddlecloud_worker::attempts;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::any::AnyRow;
@@ -27,8 +25,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as 
 
 use super::connect::DatabaseTarget;
 use super::jobs::JobRow;
-use super::{OpenError, deleted_since, schema};
-use crate::config::DatabaseUrl;
+use super::{DatabaseUrl, OpenError, deleted_since, schema};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -185,8 +182,13 @@ fn values(row: &AnyRow, table: &Table) -> Result<Vec<Value>, sqlx::Error> {
         .collect()
 }
 
-/// Replaces the database with a backup and merges newer data of the old database. `data` is the server's folder.
-pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64, BackupError> {
+/// Replaces the database with a backup and merges newer data of the old database. `is_known` says of a job that had not ended
+/// whether its state in the backup is still true.
+pub async fn restore(
+    url: &DatabaseUrl,
+    path: &Path,
+    is_known: &(dyn Fn(&Job) -> bool + Sync),
+) -> Result<u64, BackupError> {
     let backup = Header::check(path)?;
     let mut connection = DatabaseTarget::new(url)?
         .connect_to_write()
@@ -203,7 +205,7 @@ pub async fn restore(url: &DatabaseUrl, path: &Path, data: &Path) -> Result<u64,
         .await?
         .try_get(0)?;
     merge(&mut change, &before).await?;
-    settle_jobs(&mut change, &before, data, backup.time).await?;
+    settle_jobs(&mut change, &before, is_known, backup.time).await?;
     for table in &before {
         execute(&mut change, format!("DROP TABLE {BEFORE}{table}")).await?;
     }
@@ -414,7 +416,7 @@ async fn merge_audit(change: &mut AnyConnection) -> Result<(), BackupError> {
 async fn settle_jobs(
     change: &mut AnyConnection,
     before: &[&'static str],
-    data: &Path,
+    is_known: &(dyn Fn(&Job) -> bool + Sync),
     time: Timestamp,
 ) -> Result<(), BackupError> {
     let mut text = "SELECT document FROM jobs WHERE is_final = 0".to_owned();
@@ -426,7 +428,7 @@ async fn settle_jobs(
         let Ok(mut job) = serde_json::from_str::<Job>(&document) else {
             continue;
         };
-        if is_known(&job, data) {
+        if is_known(&job) {
             continue;
         }
         job.phase = Phase::Final(Outcome::Lost);
@@ -437,22 +439,6 @@ async fn settle_jobs(
         }
     }
     Ok(())
-}
-
-/// Whether the job has not started yet, or the engine still has each of its attempts.
-fn is_known(job: &Job, data: &Path) -> bool {
-    if job.phase == Phase::Pending {
-        return !attempts::job_folder(data, &job.id).exists();
-    }
-    let mut live = job.workers.iter().filter(|worker| worker.status.is_live());
-    live.all(|worker| {
-        let attempt = AttemptKey {
-            job: job.id.clone(),
-            worker: worker.key,
-            attempt: worker.attempt,
-        };
-        attempts::is_launched(data, &attempt)
-    })
 }
 
 /// Ranges of ids in which runs without a record may exist.

@@ -10,8 +10,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row as _};
 use tokio::time::Instant;
 
-use super::OpenError;
-use crate::config::DatabaseUrl;
+use super::{DatabaseUrl, OpenError};
 
 /// Read connections. Few suffice: a page takes well under a millisecond.
 const READERS: u32 = 4;

@@ -1,11 +1,8 @@
 //! Damaged, emptied or missing databases: the error names the file and how to fix it.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::StoreError;
-use paddlecloud_worker::attempts::ATTEMPTS;
 
 /// A database's report of damage, with the path that it lacks.
 #[derive(Debug, thiserror::Error)]
@@ -63,15 +60,4 @@ pub(super) fn is_damaged(error: &sqlx::Error) -> bool {
     let code = code.and_then(|code| code.parse::<i64>().ok());
     // The upper bits are SQLite's extended error code.
     code.is_some_and(|code| matches!(code & 0xff, CORRUPT | NOT_A_DATABASE))
-}
-
-/// The number of jobs with folders in a data folder. If there are any, its database must not be empty.
-pub fn jobs_below(data: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(data.join(ATTEMPTS)) else {
-        return 0;
-    };
-    let names = entries.flatten().map(|entry| entry.file_name());
-    names
-        .filter(|name| name.to_str().is_some_and(|name| name.parse::<JobId>().is_ok()))
-        .count()
 }

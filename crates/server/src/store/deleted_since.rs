@@ -3,8 +3,8 @@
 
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 
+use super::Record;
 use super::backup::{BEFORE, BackupError};
-use crate::users::Record;
 
 /// Keeps accounts deleted that were deleted since the backup. Their jobs stay with the account that received them.
 pub(super) async fn keep_deletions(change: &mut AnyConnection) -> Result<(), BackupError> {

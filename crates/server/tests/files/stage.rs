@@ -44,7 +44,7 @@ impl Stage {
         let text = format!("data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\n{users}");
         let mut config = Config::parse(&text, &folder.path().join("server.yaml")).unwrap();
         // `a` and `b` do not exist; the server's own system user does everything for them.
-        let made_up = |user: &&mut paddlecloud_server::config::User| {
+        let made_up = |user: &&mut paddlecloud_server::users::User| {
             matches!(user.system_user.as_deref(), Some("a" | "b"))
         };
         config

@@ -6,7 +6,7 @@ use paddlecloud_api::files::StorageView;
 
 use super::*;
 use crate::auth::Caller;
-use crate::files::testing::{self, files_of};
+use crate::files::testing::{self, files_of, user};
 
 const RANGE: u64 = 4 << 10;
 
@@ -22,12 +22,9 @@ impl Fixture {
         Fixture::with("", old)
     }
 
-    fn with(quota: &str, old: &[u8]) -> Fixture {
+    fn with(limit: &str, old: &[u8]) -> Fixture {
         let folder = tempfile::tempdir().unwrap();
-        let users = format!(
-            "- {{name: me, password_file: word, system_user: a{quota}}}\n\
-             - {{name: you, password_file: word, system_user: b}}\n"
-        );
+        let users = [user("me", limit), user("you", "")];
         let fixture = Fixture {
             files: files_of(folder.path(), &users),
             me: testing::me(),
@@ -100,7 +97,7 @@ fn a_file_appears_only_after_its_last_range_arrived() {
 #[test]
 fn announcing_a_file_again_restarts_its_upload() {
     let (older, newer) = (pattern(2, 2 * RANGE), pattern(3, 2 * RANGE));
-    let all = Fixture::with(", quota: {storage: 20Ki}", b"old");
+    let all = Fixture::with("storage=20Ki", b"old");
     all.announce(2 * RANGE);
     all.send(0, &older[..RANGE as usize]);
     let earlier = all.files.old_upload(&all.me, &all.path).unwrap();
@@ -186,7 +183,7 @@ fn a_reader_gets_the_published_checksum_and_changes_nothing() {
 
 #[test]
 fn an_empty_file_counts_and_frees_what_it_replaces() {
-    let all = Fixture::with(", quota: {storage: 8Ki, files: 3}", &pattern(1, 6 << 10));
+    let all = Fixture::with("storage=8Ki,files=3", &pattern(1, 6 << 10));
     let at = |name: &str| -> PfsPath { format!("/pfs/dc/home/me/{name}").parse().unwrap() };
     all.files.old_touch(&all.me, &at("a"), 0).unwrap();
     all.files.old_touch(&all.me, &at("b"), 0).unwrap();
@@ -204,7 +201,7 @@ fn an_empty_file_counts_and_frees_what_it_replaces() {
 
 #[test]
 fn an_old_clients_unfinished_upload_is_listed_and_can_be_discarded() {
-    let all = Fixture::with(", quota: {storage: 100Ki}", b"old");
+    let all = Fixture::with("storage=100Ki", b"old");
     all.announce(3 * RANGE);
     all.send(0, &pattern(2, RANGE));
     let listed = all.files.upload_list(&all.me).unwrap();

@@ -20,8 +20,7 @@ use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_core::testing::job_store_suite::{job_store_suite, survives_reopening};
 
-use super::{OpenError, Store};
-use crate::config::DatabaseUrl;
+use super::{DatabaseUrl, OpenError, Store};
 
 /// The start time of every test.
 const START: i64 = 1_700_000_000_000;

@@ -2,10 +2,10 @@
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::config::{Config, DatabaseUrl};
+use crate::store::DatabaseUrl;
 
 /// The usual folders of its programs, newest version first.
 const PLACES: [&str; 4] = [
@@ -92,8 +92,7 @@ impl Server {
     pub fn database(&self, name: &str) -> DatabaseUrl {
         self.run("createdb", &["-h", &self.sockets(), "-U", "test", name]);
         let url = format!("postgres://test@localhost/{name}?host={}", self.sockets());
-        let text = format!("data: d\ndatacenter: local\ndatabase: \"{url}\"\n");
-        Config::parse(&text, Path::new("test.yaml")).unwrap().database
+        url.parse().unwrap()
     }
 
     fn data(&self) -> String {

@@ -3,9 +3,10 @@
 use paddlecloud_core::names::UserName;
 use serde::{Deserialize, Serialize};
 
-use super::{Limits, folded};
+use super::Limits;
 
-pub use crate::config::RETIRED;
+/// Separates a deleted account's name from its number. No new account's name may contain it.
+pub const RETIRED: char = '~';
 
 /// Most characters of a name that a retired name keeps.
 const KEPT: usize = 100;
@@ -135,6 +136,11 @@ impl Record {
     pub fn given_folder(&self) -> String {
         format!("from-{}", self.retired_name())
     }
+}
+
+/// Names that differ only in the case of their letters are the same name.
+pub fn folded(name: &UserName) -> String {
+    name.as_str().to_lowercase()
 }
 
 /// A unique name for this deleted account that no usable account can have.

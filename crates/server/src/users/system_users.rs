@@ -5,11 +5,47 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::str::FromStr;
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_worker::protocol::{Isolation, Namespaces, RunAs};
 
-use super::{UidRange, User};
+use super::User;
+
+/// A range of uids: the account with number `n` runs as `first + n`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UidRange {
+    pub first: u32,
+    pub last: u32,
+}
+
+impl UidRange {
+    /// The number of the account with this id, if the range is large enough.
+    pub fn number(self, id: u64) -> Option<u32> {
+        let number = u32::try_from(id).ok().and_then(|id| self.first.checked_add(id));
+        number.filter(|number| *number <= self.last)
+    }
+}
+
+/// Why a text is not a range of uids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a range of user numbers: write `20000-29999`", .0.escape_debug())]
+pub struct UidRangeError(String);
+
+impl FromStr for UidRange {
+    type Err = UidRangeError;
+
+    fn from_str(text: &str) -> Result<UidRange, UidRangeError> {
+        let numbers = text.split_once('-').and_then(|(first, last)| {
+            let range = UidRange {
+                first: first.trim().parse().ok()?,
+                last: last.trim().parse().ok()?,
+            };
+            (range.first > 0 && range.first <= range.last).then_some(range)
+        });
+        numbers.ok_or_else(|| UidRangeError(text.to_owned()))
+    }
+}
 
 /// Users who act as another system user than the server's own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -214,14 +250,26 @@ fn find_with(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use crate::store::Limits;
 
-    use super::super::Config;
     use super::*;
 
+    /// `a` runs as the system user `ann`, `c` as the server's own: `users("a=ann c")`.
     fn users(list: &str) -> Vec<User> {
-        let text = format!("data: data\ndatacenter: dc1\nusers: [{list}]\n");
-        Config::parse(&text, Path::new("server.yaml")).unwrap().users
+        let user = |word: &str| {
+            let (name, system_user) = match word.split_once('=') {
+                Some((name, system_user)) => (name, Some(system_user.to_owned())),
+                None => (word, None),
+            };
+            User {
+                name: name.parse().unwrap(),
+                credential: None,
+                admin: false,
+                limits: Limits::default(),
+                system_user,
+            }
+        };
+        list.split(' ').map(user).collect()
     }
 
     fn machine(account: &str) -> io::Result<Option<RunAs>> {
@@ -246,13 +294,13 @@ mod tests {
 
     #[test]
     fn only_users_mapped_to_another_account_run_as_it() {
-        let two = users("{name: a, system_user: ann}, {name: b, system_user: bob}");
+        let two = users("a=ann b=bob");
         let found = find_with(&two, 0, machine).unwrap();
         assert_eq!(found.get(&two[0].name).unwrap().uid, 1001);
         assert_eq!(found.get(&two[1].name).unwrap().groups, [1002]);
-        let alone = find_with(&users("{name: c}"), 0, machine).unwrap();
+        let alone = find_with(&users("c"), 0, machine).unwrap();
         assert_eq!(alone, SystemUsers::default(), "nobody is beside them");
-        let own = find_with(&users("{name: a, system_user: ann}"), 1001, machine).unwrap();
+        let own = find_with(&users("a=ann"), 1001, machine).unwrap();
         assert_eq!(
             own,
             SystemUsers::default(),
@@ -263,13 +311,13 @@ mod tests {
     #[test]
     fn every_mapping_that_cannot_be_kept_is_refused_in_one_sentence() {
         let texts = [
-            refused(0, "{name: a, system_user: nobody-here}"),
-            refused(0, "{name: a, system_user: ldap}"),
-            refused(1001, "{name: a, system_user: bob}"),
-            refused(0, "{name: a, system_user: bob}, {name: b, system_user: robert}"),
-            refused(0, "{name: a, system_user: root}, {name: b}"),
-            refused(0, "{name: a, system_user: ann}, {name: c}"),
-            refused(0, "{name: c}, {name: a, system_user: ann}"),
+            refused(0, "a=nobody-here"),
+            refused(0, "a=ldap"),
+            refused(1001, "a=bob"),
+            refused(0, "a=bob b=robert"),
+            refused(0, "a=root b"),
+            refused(0, "a=ann c"),
+            refused(0, "c a=ann"),
         ];
         insta::assert_snapshot!(texts.join("\n"), @r"
         user `a`: there is no system user `nobody-here` on this machine
