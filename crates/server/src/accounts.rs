@@ -16,9 +16,9 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Guarantee;
+use paddlecloud_store::{AuditEntry, Group, Heir, LimitError, Limits, RETIRED, Record, Store, folded};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::store::{AuditEntry, Group, Heir, LimitError, Limits, RETIRED, Record, Store, folded};
 use crate::users::{
     self, Account, AccountTable, Credential, GroupTotal, Origin, SystemUserError, SystemUserMap, SystemUsers,
     UidRange, User, Users,

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::ports::AttemptKey;
+use paddlecloud_store::{AuditEntry, BackupError, OpenError, Store};
 
 use crate::attempts;
 use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError};
-use crate::store::{self, AuditEntry, BackupError, OpenError, Store};
 
 /// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ impl BackupCommandError {
 /// Writes a backup; the server may be running.
 pub fn back_up(config: &Config, file: &Path) -> Result<String, BackupCommandError> {
     let runtime = crate::start::runtime().map_err(BackupCommandError::Threads)?;
-    let rows = runtime.block_on(store::back_up(&config.database, file))?;
+    let rows = runtime.block_on(paddlecloud_store::back_up(&config.database, file))?;
     Ok(format!("wrote {rows} rows to {}", file.display()))
 }
 
@@ -62,7 +62,7 @@ pub fn restore(config: &Config, file: &Path) -> Result<String, BackupCommandErro
 }
 
 async fn restore_database(config: &Config, file: &Path) -> Result<u64, BackupCommandError> {
-    let rows = store::restore(&config.database, file, &|job| is_known(job, &config.data)).await?;
+    let rows = paddlecloud_store::restore(&config.database, file, &|job| is_known(job, &config.data)).await?;
     let store = Store::open(&config.database).await?;
     store.set_audit_key(Authenticator::audit_key(&Secret::open(&config.data)?));
     let entry = AuditEntry {

@@ -8,7 +8,7 @@ use crate::auth;
 use crate::certificate_request::RequestedKey;
 use crate::config::Config;
 use crate::files::ByteRange;
-use crate::{http, logs, oidc, store};
+use crate::{http, logs, oidc};
 
 /// A certificate request, as `POST /api/v1/admin/certificates` gets it.
 pub fn certificate_request(bytes: &[u8]) {
@@ -66,6 +66,6 @@ pub fn log_cursors(bytes: &[u8]) {
 /// A backup, up to the point where it would change the database.
 pub fn backup(bytes: &[u8], path: &Path) {
     if std::fs::write(path, bytes).is_ok() {
-        let _ = store::check_backup(path);
+        let _ = paddlecloud_store::check_backup(path);
     }
 }

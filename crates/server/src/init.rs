@@ -2,13 +2,13 @@
 
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
+use paddlecloud_store::{AuditEntry, OpenError, Record, Store};
 
 use crate::accounts::{AccountError, Accounts};
 use crate::auth::{Authenticator, Secret, SecretError, hash_password, random_password};
 use crate::authority::{Authority, AuthorityError};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError, jobs_below};
-use crate::store::{AuditEntry, OpenError, Record, Store};
 use crate::users::{SystemUserMap, SystemUsers};
 
 /// What `init` created.

@@ -1,7 +1,7 @@
 //! The program `paddlecloud-server`: jobs, users, quotas, logs, packages, and the engine that runs workers.
 //!
-//! `http` parses requests and calls `app`; `app` contains the use cases; only `reconcile` changes jobs; `store` makes them
-//! durable; `engine` runs their workers.
+//! `http` parses requests and calls `app`; `app` contains the use cases; only `reconcile` changes jobs; `engine`
+//! runs their workers.
 
 pub mod accounts;
 pub mod app;
@@ -38,7 +38,6 @@ mod run;
 pub mod runs;
 pub mod secrets;
 pub mod start;
-pub mod store;
 pub mod tls;
 pub mod users;
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use paddlecloud_core::job::Job;
+use paddlecloud_store::WriterCounts;
 
 use crate::refusals::{Limit, Refusals};
-use crate::store::WriterCounts;
 
 /// Counters since the start of the server.
 #[derive(Debug, Default)]

@@ -18,7 +18,6 @@ use crate::init;
 use crate::ready::Ready;
 use crate::reconcile;
 use crate::start::{self, StartError};
-use crate::store;
 
 /// Serves PaddleCloud: jobs, users, quotas, logs.
 #[derive(Debug, Parser)]
@@ -260,7 +259,7 @@ impl StartError {
             StartError::Store(error) => return error.hint(),
             StartError::Secret(error) => return error.hint(),
             StartError::Jobs(reconcile::LoadError::Store(error)) => {
-                return store::hint(error);
+                return paddlecloud_store::hint(error);
             }
             StartError::Files { source, .. } => return source.hint(),
             StartError::StorageMissing(_) => {

@@ -19,11 +19,11 @@ use paddlecloud_core::ports::{
     ImageAccess, PrepareError, RegistryLogin, SecretEnv, SecretSource, StoreError,
 };
 use paddlecloud_pfs::durable;
+use paddlecloud_store::{AuditEntry, SecretRow, Store};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use serde_json::json;
 
 use crate::key_source::KeySource;
-use crate::store::{AuditEntry, SecretRow, Store};
 use registry::usual_host;
 pub use registry::{image_host, is_registry};
 
@@ -363,9 +363,9 @@ fn own_key(path: &PathBuf) -> std::io::Result<()> {
 mod tests {
     use paddlecloud_core::spec::SecretRef;
     use paddlecloud_core::testing::samples;
+    use paddlecloud_store::DatabaseUrl;
 
     use super::*;
-    use crate::store::DatabaseUrl;
 
     async fn secrets(folder: &std::path::Path, key: &str) -> Secrets {
         let path = folder.join("key");

@@ -12,6 +12,7 @@ use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_k8s::NamespaceNames;
+use paddlecloud_store::{OpenError, Store};
 use paddlecloud_worker::protocol::Isolation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -38,7 +39,6 @@ use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
 use crate::runs::HomeRuns;
 use crate::secrets::{Secrets, SecretsError};
-use crate::store::{OpenError, Store};
 use crate::tls::{Tls, TlsError};
 use crate::users::{SystemUserError, SystemUserMap, SystemUsers};
 

@@ -18,9 +18,8 @@ use paddlecloud_worker::protocol::RunAs;
 use tokio::sync::watch;
 
 pub use credential::Credential;
+use paddlecloud_store::{Limits, ProviderUser, UserCertificate, folded, retired_name};
 pub use system_users::{SystemUserError, SystemUserMap, SystemUsers, UidRange, UidRangeError};
-
-use crate::store::{Limits, ProviderUser, UserCertificate, folded, retired_name};
 
 /// A user as the configuration declares them.
 #[derive(Debug, Clone)]

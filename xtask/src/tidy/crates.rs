@@ -39,6 +39,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-core",
             "paddlecloud-k8s",
             "paddlecloud-pfs",
+            "paddlecloud-store",
             "paddlecloud-supervisor",
             // Only its tests: they use what users use.
             "paddlecloud-transfer",
@@ -67,6 +68,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-transfer",
         ],
     ),
+    ("paddlecloud-store", &["paddlecloud-core", "paddlecloud-pfs"]),
     ("paddlecloud-backends", &["paddlecloud-pfs"]),
     (
         "paddlecloud-k8s",
@@ -101,7 +103,7 @@ const IMPURE: &[&str] = &["tokio", "reqwest", "axum", "hyper", "kube", "sqlx", "
 
 /// Crates that only one of ours may depend on.
 const OWNED: &[(&str, &str)] = &[
-    ("sqlx", "paddlecloud-server"),
+    ("sqlx", "paddlecloud-store"),
     ("kube", "paddlecloud-k8s"),
     ("k8s-openapi", "paddlecloud-k8s"),
     ("hdfs-native", "paddlecloud-backends"),
@@ -386,11 +388,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_server_depends_on_sql() {
+    fn only_the_store_depends_on_sql() {
         let crates: &[(&str, &[&str])] = &[("paddlecloud-cli", &["sqlx"]), ("sqlx", &[])];
         let found = advice(&metadata(crates, &["paddlecloud-cli"]));
         assert!(
-            found[0].contains("only `paddlecloud-server` may depend on `sqlx`"),
+            found[0].contains("only `paddlecloud-store` may depend on `sqlx`"),
             "{found:?}"
         );
     }

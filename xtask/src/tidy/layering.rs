@@ -21,9 +21,9 @@ const RESERVED: &[Reserved] = &[
         rule: "sql",
         words: &["sqlx"],
         within: &[],
-        home: &["crates/server/src/store/", "crates/server/src/store.rs"],
+        home: &["crates/store/"],
         binds_tests: true,
-        advice: "only `server::store` uses SQL: give it a method that says what you need",
+        advice: "only the crate `store` uses SQL: give it a method that says what you need",
     },
     Reserved {
         rule: "kubernetes",
@@ -36,7 +36,7 @@ const RESERVED: &[Reserved] = &[
     Reserved {
         rule: "wire-errors",
         words: &["ErrorBody", "ErrorName", "paddlecloud_api::error"],
-        within: &["crates/server/src/"],
+        within: &["crates/server/src/", "crates/store/"],
         home: &["crates/server/src/http/"],
         binds_tests: true,
         advice: "only `server::http` knows errors of the wire: return the error enum of the layer",
@@ -130,8 +130,15 @@ mod tests {
     #[test]
     fn sql_belongs_to_the_store() {
         let text = "use sqlx::AnyPool;";
-        assert!(rules("crates/server/src/store/jobs.rs", text).is_empty());
-        assert_eq!(rules("crates/server/src/app/jobs.rs", text), ["sql"]);
+        assert!(rules("crates/store/src/jobs.rs", text).is_empty());
+        assert!(rules("crates/store/src/tests/jobs.rs", text).is_empty());
+        for path in [
+            "server/src/app/jobs.rs",
+            "server/src/store.rs",
+            "pfs/src/store/local.rs",
+        ] {
+            assert_eq!(rules(&format!("crates/{path}"), text), ["sql"], "{path}");
+        }
         assert!(rules("crates/server/src/app/jobs.rs", "// sqlx is not here").is_empty());
     }
 
@@ -160,6 +167,13 @@ mod tests {
             assert_eq!(rules("crates/server/tests/files/quota.rs", text), [""; 0]);
             assert_eq!(rules("crates/cli/src/commands/rm.rs", text), [""; 0]);
         }
+        assert_eq!(
+            rules(
+                "crates/store/src/jobs.rs",
+                "use paddlecloud_api::error::ErrorName;"
+            ),
+            ["wire-errors", "wire-errors"]
+        );
         let in_tests = "#[cfg(test)]\nmod tests {\n    use paddlecloud_api::error::ErrorName;\n}\n";
         assert!(!rules("crates/server/src/files/list.rs", in_tests).is_empty());
         assert_eq!(

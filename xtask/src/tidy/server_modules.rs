@@ -28,7 +28,6 @@ const ROWS: &[&[&str]] = &[
     &["accounts", "authority", "oidc", "secrets", "tls"],
     &["auth", "metrics"],
     &["rates", "users"],
-    &["store"],
     &["data_folder"],
     &[
         "certificate_request",
@@ -143,7 +142,7 @@ mod tests {
         for (text, line) in [
             ("use crate::app::App;", 1),
             ("\nfn f() { crate::app::internal() }", 2),
-            ("use crate::{store::{self, Store}, app::App};", 1),
+            ("use crate::{reconcile::{self, Jobs}, app::App};", 1),
             ("pub(crate) use crate::app;", 1),
         ] {
             assert_eq!(
@@ -172,9 +171,9 @@ mod tests {
     #[test]
     fn tests_and_other_crates_are_exempt() {
         let text = "#[cfg(test)]\nmod tests {\n    use crate::app::App;\n}\n";
-        assert_eq!(findings("crates/server/src/store/a.rs", text), [""; 0]);
+        assert_eq!(findings("crates/server/src/logs/a.rs", text), [""; 0]);
         assert_eq!(
-            findings("crates/server/src/store/tests/a.rs", "use crate::app::App;"),
+            findings("crates/server/src/logs/tests/a.rs", "use crate::app::App;"),
             [""; 0]
         );
         assert_eq!(

@@ -10,11 +10,11 @@ use paddlecloud_api::admin::{
 use paddlecloud_core::job::{AccountEnd, AfterKill, Job, Phase};
 use paddlecloud_core::names::{JobRef, NameError, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
+use paddlecloud_store::{AuditEntry, AuditState, Group, Heir, LimitError, Limits, ProviderUser, Record};
 
 use super::{App, AppError, What};
 use crate::accounts::AccountError;
 use crate::auth::{Caller, hash_password, request_id};
-use crate::store::{AuditEntry, AuditState, Group, Heir, LimitError, Limits, ProviderUser, Record};
 use crate::users::{Account, Origin};
 
 /// Limit on the rows of the audit log in one reply.
@@ -352,7 +352,7 @@ impl App {
     ) -> Result<Vec<AuditView>, AppError> {
         let limit = limit.unwrap_or(100).clamp(1, MOST_AUDIT);
         let records = self.store.audit_list(before, limit).await?;
-        let view = |record: crate::store::AuditRecord| AuditView {
+        let view = |record: paddlecloud_store::AuditRecord| AuditView {
             seq: record.seq,
             time: Timestamp::from_millisecond(record.at)
                 .unwrap_or_default()

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, CertificateView};
+use paddlecloud_store::{Record, UserCertificate};
 
 use super::accounts::{audit, user_name};
 use super::{App, AppError, FieldRule, What};
 use crate::auth::{Caller, ClientCertificate};
-use crate::store::{Record, UserCertificate};
 
 /// Default lifetime of a certificate in seconds: one year.
 const USUAL: i64 = 365 * 24 * 60 * 60;

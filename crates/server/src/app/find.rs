@@ -6,12 +6,12 @@ use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::ports::{JobStore, PageRequest};
+use paddlecloud_store::AuditEntry;
 
 use super::accounts::audit;
 use super::{AdminOnly, App, AppError};
 use crate::auth::{Action, Caller, request_id};
 use crate::nearest::nearest;
-use crate::store::AuditEntry;
 
 /// The audit log's name for a kill.
 pub(super) const KILL: &str = "job.kill";

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_api::admin::Dispose;
 use paddlecloud_pfs::{RelPath, Root, RootError};
+use paddlecloud_store::Record;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{App, AppError};
 use crate::auth::Caller;
-use crate::store::Record;
 use crate::users::Account;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

@@ -47,6 +47,7 @@ pub use error::{AdminOnly, AppError, FieldRule, What};
 pub use info::{DisksChecked, NotReady};
 pub use jobs::{JobList, ListQuery, WaitEnd};
 pub use logs::LogReaders;
+use paddlecloud_store::Store;
 pub use provider_login::ProviderRefusal;
 pub use resume::{NoCheckpoints, ResumeRefusal};
 pub use storage_limits::StorageWatch;
@@ -67,7 +68,6 @@ use crate::oidc::Oidc;
 use crate::queue::{Class, Queue};
 use crate::reconcile::{Jobs, NewJob};
 use crate::secrets::Secrets;
-use crate::store::Store;
 
 /// The parts of a running server that its use cases need.
 pub struct App {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use paddlecloud_api::device_login::{DeviceLogin, DeviceLoginState};
 use paddlecloud_core::names::{NameError, UserName};
+use paddlecloud_store::{AuditEntry, ProviderUser, Record};
 
 use super::{App, AppError};
 use crate::accounts::AccountError;
@@ -14,7 +15,6 @@ use crate::locks::Key;
 use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
 use crate::refusals::Limit;
 use crate::secrets::SecretKind;
-use crate::store::{AuditEntry, ProviderUser, Record};
 use crate::users::Account;
 
 /// The longest wait for the next poll within one request.

@@ -18,7 +18,7 @@ const MOST: usize = 200;
 impl App {
     pub async fn secret_list(&self, caller: &Caller) -> Result<Vec<SecretView>, AppError> {
         let rows = self.secrets.list(&caller.user, SecretKind::Secret).await?;
-        let view = |row: crate::store::SecretRow| SecretView {
+        let view = |row: paddlecloud_store::SecretRow| SecretView {
             name: row.name,
             created: jiff::Timestamp::from_second(row.created)
                 .unwrap_or_default()

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, TokenView};
 use paddlecloud_core::access::{Scopes, UnknownScope};
+use paddlecloud_store::{Record, TokenRow};
 
 use super::accounts::{audit, hashed, user_name};
 use super::{AdminOnly, App, AppError, FieldRule, What};
 use crate::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, RequestedToken};
-use crate::store::{Record, TokenRow};
 use crate::users::Account;
 
 /// Length limit of a token's name.

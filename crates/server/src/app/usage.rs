@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use paddlecloud_api::admin::UsageView;
 use paddlecloud_core::ports::{JobStore, PageRequest};
+use paddlecloud_store::Used;
 
 use super::{App, AppError};
-use crate::store::Used;
 
 /// Jobs to read at a time.
 const PAGE: usize = 1000;

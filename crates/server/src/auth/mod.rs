@@ -27,6 +27,7 @@ use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
 
 pub use certificate::ClientCertificate;
+use paddlecloud_store::Store;
 pub use password::hash_password;
 pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
@@ -36,7 +37,6 @@ pub use tokens::{LOGIN, NewToken, OldToken, RequestedToken, TokenLimits};
 use crate::connections::Connection;
 use crate::rates::{RateLimits, Rates};
 use crate::refusals::{Limit, Refusals};
-use crate::store::Store;
 use crate::users::{Account, Users};
 use guesses::{Guesses, Origin};
 use header::Proof;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use base64::Engine as _;
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
+use paddlecloud_store::{DatabaseUrl, Limits, ProviderUser, Store, TokenRow};
 
 use super::{
     AuthError, Authenticator, Caller, ClientCertificate, OldToken, Peer, RequestedToken, Secret, TokenLimits,
     digest, hash_password,
 };
-use crate::store::{DatabaseUrl, Limits, ProviderUser, Store, TokenRow};
 use crate::users::{Account, AccountTable, Credential, SystemUsers, User, Users};
 
 struct Stage {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
+use paddlecloud_store::{AuditEntry, Renewed, TokenRow};
 
 use super::{AuthError, Authenticator, Login, Peer, TOKEN_PREFIX, digest, hex, request_id, secret};
 use crate::refusals::Limit;
-use crate::store::{AuditEntry, Renewed, TokenRow};
 use crate::users::Account;
 
 /// The name of tokens that logins create.

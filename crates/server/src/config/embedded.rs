@@ -5,13 +5,13 @@ use std::path::Path;
 
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
+use paddlecloud_store::{DatabaseUrl, Limits};
 
 use super::{Config, EngineKind, Listen, LogConfig, TrustedProxies, machine};
 use crate::auth::TokenLimits;
 use crate::files::Backend;
 use crate::key_source::KeySource;
 use crate::rates::RateLimits;
-use crate::store::{DatabaseUrl, Limits};
 use crate::users::User;
 
 /// The configuration of the server that `paddlectl` starts automatically.

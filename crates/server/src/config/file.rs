@@ -14,6 +14,7 @@ use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Policy;
 use paddlecloud_k8s::settings::GpuTypeSettings;
+use paddlecloud_store::{DatabaseUrl, Limits};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -25,14 +26,11 @@ use super::oidc::OidcEntry;
 use super::users::{check_system_users, check_users, parse_hash, read_password};
 use super::values::{Address, LogSize, Reclaim, Span, SystemUids, parsed, parsed_option};
 use super::workers_python::check_python;
-use super::{
-    AllowedImages, Config, ConfigError, EngineKind, Listen, LogConfig, ProxyHeader, TrustedProxies,
-};
+use super::{AllowedImages, Config, ConfigError, EngineKind, Listen, LogConfig, ProxyHeader, TrustedProxies};
 use crate::auth::TokenLimits;
 use crate::files::Backend;
 use crate::key_source::KeySource;
 use crate::rates::RateLimits;
-use crate::store::{DatabaseUrl, Limits};
 use crate::tls::TlsFiles;
 use crate::users::User;
 

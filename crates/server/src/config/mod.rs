@@ -36,6 +36,7 @@ pub use images::AllowedImages;
 pub use kubernetes::KubernetesConfig;
 pub use listen::Listen;
 pub use machine::memory as machine_memory;
+use paddlecloud_store::{DatabaseUrl, Limits};
 pub use proxies::{ProxyHeader, TrustedProxies};
 
 use crate::accounts::AccountSettings;
@@ -44,7 +45,6 @@ use crate::files::{Backend, FileSettings};
 use crate::key_source::KeySource;
 use crate::oidc::OidcConfig;
 use crate::rates::RateLimits;
-use crate::store::{DatabaseUrl, Limits};
 use crate::tls::TlsFiles;
 use crate::users::{UidRange, User};
 

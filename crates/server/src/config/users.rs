@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use paddlecloud_store::RETIRED;
+
 use super::ConfigError;
-use crate::store::RETIRED;
 use crate::users::{Credential, User};
 
 /// The mode bit that lets all users read a file.

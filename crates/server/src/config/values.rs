@@ -9,9 +9,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use paddlecloud_core::duration;
 use paddlecloud_core::quantity::Bytes;
+use paddlecloud_store::{DatabaseUrl, DatabaseUrlError};
 use serde::{Deserialize, Deserializer};
 
-use crate::store::{DatabaseUrl, DatabaseUrlError};
 use crate::users::{UidRange, UidRangeError};
 
 /// A text, a number or a truth value: YAML parses `cpu: 2` as a number and `reclaim: off` as false.

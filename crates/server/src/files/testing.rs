@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::DatacenterName;
+use paddlecloud_store::Limits;
 
 use super::{Backend, FileSettings, Files};
 use crate::auth::Caller;
 use crate::homes::Storage;
-use crate::store::Limits;
 use crate::users::{SystemUsers, User, Users};
 
 /// A service for the user `me`, whose home exists.

@@ -8,12 +8,12 @@ use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::{AttemptKey, Engine, JobStore};
 use paddlecloud_core::scheduler::{Guarantee, Reasons, StorageExcess, StorageHold, Why};
 use paddlecloud_core::spec::JobSpec;
+use paddlecloud_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::board::Board;
 use super::ids::Ids;
 use super::{Done, JobsError, Message, Undone, UserUsage};
-use crate::store::Store;
 
 /// Attempts to find an unused id; one is enough unless the clock stands still.
 const ID_TRIES: usize = 8;

@@ -39,8 +39,8 @@ pub use error::{JobsError, Undone};
 pub use handle::{Acceptance, Jobs, KillEffect, Killed, NewJob, Submitted};
 use ids::Ids;
 use orders::Orders;
+use paddlecloud_store::Store;
 
-use crate::store::{self, Store};
 use crate::users::{Account, Users};
 
 /// Most requests in one batch.
@@ -528,7 +528,7 @@ impl Ending {
 /// Why nothing can be stored now.
 fn undone(error: &LoadError) -> Undone {
     let full = match error {
-        LoadError::Store(error) => store::is_full(error),
+        LoadError::Store(error) => paddlecloud_store::is_full(error),
         LoadError::Engine(_) => false,
     };
     Undone::NotStored {

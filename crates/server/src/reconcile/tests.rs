@@ -12,9 +12,9 @@ use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::{Node, Policy, Reason, StorageExcess};
 use paddlecloud_core::testing::engine_suite::Program;
 use paddlecloud_core::testing::{MemoryLogs, PretendEngine, PretendMachine, PretendRuns, UNPREPARED};
+use paddlecloud_store::DatabaseUrl;
 
 use super::*;
-use crate::store::DatabaseUrl;
 use crate::users::{Account, AccountTable, Users};
 
 const DAY: i64 = 24 * 60 * 60;

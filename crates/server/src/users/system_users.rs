@@ -250,7 +250,7 @@ fn find_with(
 
 #[cfg(test)]
 mod tests {
-    use crate::store::Limits;
+    use paddlecloud_store::Limits;
 
     use super::*;
 

@@ -448,12 +448,12 @@ async fn the_last_administrator_and_the_caller_stay() {
     assert_eq!(stage.get("/api/v1/whoami").await.status, 401);
     let accounts = &stage.app.accounts;
     for name in ["root", "second"] {
-        let fill = |record: &mut paddlecloud_server::store::Record| {
+        let fill = |record: &mut paddlecloud_store::Record| {
             record.admin = true;
             record.password_hash = Some(paddlecloud_server::auth::hash_password("a long secret").unwrap());
             Ok(())
         };
-        let entry = paddlecloud_server::store::AuditEntry::default();
+        let entry = paddlecloud_store::AuditEntry::default();
         accounts.add(name.parse().unwrap(), fill, entry).await.unwrap();
     }
     let as_root = async |method, path: &str, body: Value| {
@@ -519,7 +519,7 @@ async fn a_change_completes_even_if_the_request_is_cut_off() {
     use futures_util::FutureExt as _;
     let stage = Stage::with(UIDS).await;
     add(&stage, "ann", json!({})).await;
-    let disable = |record: &mut paddlecloud_server::store::Record| {
+    let disable = |record: &mut paddlecloud_store::Record| {
         record.disabled = true;
         Ok(())
     };

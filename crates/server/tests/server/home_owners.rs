@@ -96,9 +96,7 @@ async fn a_number_that_owns_a_home_is_not_given_to_a_new_account() {
     let ann = add_with_home(&stage, "ann").await;
     let database = stage.app.config.database.clone();
     let backup = stage.folder.path().join("backup");
-    paddlecloud_server::store::back_up(&database, &backup)
-        .await
-        .unwrap();
+    paddlecloud_store::back_up(&database, &backup).await.unwrap();
     let carol = add_with_home(&stage, "carol").await;
     assert_ne!(carol, ann);
     let kept = add_with_home(&stage, "zed").await;
@@ -109,7 +107,7 @@ async fn a_number_that_owns_a_home_is_not_given_to_a_new_account() {
     for name in ["server.db", "server.db-wal", "server.db-shm"] {
         let _ = fs::remove_file(data.join(name));
     }
-    paddlecloud_server::store::restore(&database, &backup, &|_| true)
+    paddlecloud_store::restore(&database, &backup, &|_| true)
         .await
         .unwrap();
     let stage = Stage::on(folder, UIDS).await;

@@ -13,7 +13,6 @@ use paddlecloud_core::ports::StoreError;
 
 use super::reply::Refused;
 use crate::app::{AdminOnly, AppError, NotReady, What};
-use crate::store;
 use crate::users::Origin;
 
 pub(super) use files::{mkdir_refused, removal_refused};
@@ -157,12 +156,12 @@ const DAMAGED: &str = "ask an administrator: the server's log names the file and
 /// A failure of the store; the log gets the details.
 pub(super) fn store_failed(error: StoreError) -> ErrorBody {
     let chain = chain_of(&error);
-    if store::is_full(&error) {
+    if paddlecloud_store::is_full(&error) {
         tracing::error!(error = chain, "the disk is full");
         return disk_is_full();
     }
     tracing::error!(error = chain, "the job store failed");
-    if let Some(damaged) = store::damage(&error) {
+    if let Some(damaged) = paddlecloud_store::damage(&error) {
         tracing::error!(hint = damaged.hint(), "the server should be stopped");
         return ErrorBody::new(ErrorName::Internal, "the server's database is damaged").with_hint(DAMAGED);
     }

@@ -7,7 +7,7 @@ use paddlecloud_core::ports::JobStore;
 use paddlecloud_pfs::small_disk::Disk;
 
 use super::{job, open, over, save};
-use crate::store::is_full;
+use crate::is_full;
 
 #[tokio::test]
 async fn a_full_disk_allows_ending_and_removing_jobs_but_has_no_room_for_new_ones() {

@@ -1,6 +1,6 @@
 //! How fast the store is on this machine: durable submits and pages of a long history. Asserts nothing.
 //!
-//! `cargo run --release -p paddlecloud-server --example bench_store [folder]`
+//! `cargo run --release -p paddlecloud-store --example bench_store [folder]`
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use paddlecloud_core::job::{AfterKill, Event, Job};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::ports::{JobStore, PageRequest};
 use paddlecloud_core::spec::JobSpec;
-use paddlecloud_server::store::{DatabaseUrl, Store};
+use paddlecloud_store::{DatabaseUrl, Store};
 
 const HISTORY: u32 = 100_000;
 const SUBMITS: u32 = 20_000;

@@ -38,7 +38,7 @@ async fn writer_process() {
 fn writer(program: &mut Command, folder: &Path, first: u32, count: u32) -> Child {
     program
         .args([
-            "store::tests::crash::writer_process",
+            "tests::crash::writer_process",
             "--exact",
             "--nocapture",
             "--test-threads=1",

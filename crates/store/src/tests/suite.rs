@@ -6,7 +6,7 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use sqlx::Row as _;
 
 use super::{at, job, over, save};
-use crate::store::{AuditEntry, AuditState, Heir, Record, Renewed, Store, TokenRow};
+use crate::{AuditEntry, AuditState, Heir, Record, Renewed, Store, TokenRow};
 
 /// Runs every check, each on a fresh, empty store.
 pub async fn beyond_the_port(make: impl AsyncFn() -> Store) {

@@ -6,9 +6,7 @@ use paddlecloud_core::job::Phase;
 use paddlecloud_core::names::UserName;
 
 use super::*;
-use crate::store::{
-    AuditEntry, AuditState, BackupError, Heir, Record, SecretRow, TokenRow, back_up, restore,
-};
+use crate::{AuditEntry, AuditState, BackupError, Heir, Record, SecretRow, TokenRow, back_up, restore};
 
 /// Folders of one test.
 struct Place {
@@ -172,7 +170,7 @@ async fn a_job_that_started_after_the_backup_is_not_run_again() {
 
 #[tokio::test]
 async fn a_backup_of_every_older_version_can_be_restored() {
-    for version in 1..=crate::store::schema::NEWEST as usize {
+    for version in 1..=crate::schema::NEWEST as usize {
         let place = Place::new();
         let url = place.sqlite("old.db");
         upgrade::old_database(&url, version).await;
@@ -228,7 +226,7 @@ async fn usage_of_removed_jobs_still_counts_and_a_new_account_does_not_inherit_i
     let mut done = over(job(1, "ann", "done"), 5);
     done.admitted_at = Some(at(0));
     done.finished_at = Some(at(3_600_000));
-    let used = crate::store::Used::since(&done, Timestamp::MIN, at(0));
+    let used = crate::Used::since(&done, Timestamp::MIN, at(0));
     assert_eq!(
         (used.jobs, used.millis),
         (1, 2 * 1000 * 3_600_000),
@@ -243,7 +241,7 @@ async fn usage_of_removed_jobs_still_counts_and_a_new_account_does_not_inherit_i
     let sum = kept
         .iter()
         .map(|(_, used)| *used)
-        .fold(Default::default(), crate::store::Used::plus);
+        .fold(Default::default(), crate::Used::plus);
     assert!(kept.iter().all(|(user, _)| *user == ann));
     assert_eq!(sum, used, "once, whatever was repeated");
     let mut gone = record(1, "ann");

@@ -4,7 +4,7 @@ use paddlecloud_core::names::UserName;
 use sqlx::{AnyConnection, Connection as _};
 
 use super::*;
-use crate::store::schema::NEWEST;
+use crate::schema::NEWEST;
 
 /// The content of a database of each version, as the program of that version wrote it.
 const VERSIONS: [&str; 6] = [
@@ -18,7 +18,7 @@ const VERSIONS: [&str; 6] = [
 
 /// Creates a database of an old version.
 pub async fn old_database(url: &DatabaseUrl, version: usize) {
-    let place = crate::store::connect::DatabaseTarget::new(url).unwrap();
+    let place = crate::connect::DatabaseTarget::new(url).unwrap();
     let mut connection: AnyConnection = place.connect_to_read().await.unwrap();
     sqlx::raw_sql(VERSIONS[version - 1])
         .execute(&mut connection)

@@ -1,7 +1,7 @@
 //! Jobs, accounts, tokens and the audit log in SQL: a SQLite file or a PostgreSQL server, with the same statements for both.
 //!
 //! All writes go through one writer that commits the rows of many callers together; reads use a separate small pool. This is the
-//! only module that uses the SQL crate.
+//! only crate that uses the SQL crate. It stores what it is given: who may change what, and what a record means, is decided above.
 
 mod accounts;
 mod audit;
@@ -33,7 +33,8 @@ use sqlx::AnyPool;
 
 pub use accounts::Heir;
 pub use audit::{AuditEntry, AuditRecord, AuditState};
-pub(crate) use backup::check as check_backup;
+#[doc(hidden)]
+pub use backup::check as check_backup;
 pub use backup::{BackupError, back_up, restore};
 pub use damage::{Damaged, damage, hint};
 pub use file_index::SqliteIndex;

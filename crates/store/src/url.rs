@@ -24,7 +24,7 @@ impl DatabaseUrl {
     }
 
     /// The file of a `sqlite:` URL.
-    pub fn sqlite_path(&self) -> Option<&Path> {
+    pub(crate) fn sqlite_path(&self) -> Option<&Path> {
         let rest = self.0.strip_prefix("sqlite:")?;
         Some(Path::new(rest.strip_prefix("//").unwrap_or(rest)))
     }

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::store::DatabaseUrl;
+use crate::DatabaseUrl;
 
 /// The usual folders of its programs, newest version first.
 const PLACES: [&str; 4] = [

@@ -8,7 +8,7 @@ use paddlecloud_core::ports::JobStore;
 use sqlx::Row as _;
 
 use super::{job, save};
-use crate::store::{AuditEntry, AuditState, DatabaseUrl, Store, damage, hint};
+use crate::{AuditEntry, AuditState, DatabaseUrl, Store, damage, hint};
 
 fn file(folder: &Path) -> PathBuf {
     folder.join("server.db")

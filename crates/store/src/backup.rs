@@ -127,7 +127,7 @@ async fn write_all(
             format: FORMAT,
             schema: row.try_get(0)?,
             time: Timestamp::now(),
-            version: crate::VERSION.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
         })
         .map_err(failed)?;
     for table in tables.iter().filter(|table| table.name != VERSION_TABLE) {
@@ -221,7 +221,7 @@ pub async fn restore(
 }
 
 /// Reads and checks a whole backup without changing anything, for the fuzzer.
-pub(crate) fn check(path: &Path) -> Result<(), BackupError> {
+pub fn check(path: &Path) -> Result<(), BackupError> {
     Header::check(path).map(drop)
 }
 
