@@ -1,6 +1,6 @@
 //! The scopes of a credential: what it may be used for.
 //!
-//! Each route declares the scope it needs; the policy (`server::auth::policy`) decides whose resources a caller may
+//! Each route declares the scope it needs; the policy (`accounts::auth::policy`) decides whose resources a caller may
 //! use.
 
 use std::fmt;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use paddlecloud_accounts::auth::{Authenticator, Secret, SecretError};
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_store::{AuditEntry, BackupError, OpenError, Store};
 
 use crate::attempts;
-use crate::auth::{Authenticator, Secret, SecretError};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError};
 

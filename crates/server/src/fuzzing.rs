@@ -4,11 +4,13 @@
 
 use std::path::Path;
 
-use crate::auth;
-use crate::certificate_request::RequestedKey;
+use paddlecloud_accounts::auth;
+use paddlecloud_accounts::certificate_request::RequestedKey;
+use paddlecloud_accounts::oidc;
+
 use crate::config::Config;
 use crate::files::ByteRange;
-use crate::{http, logs, oidc};
+use crate::{http, logs};
 
 /// A certificate request, as `POST /api/v1/admin/certificates` gets it.
 pub fn certificate_request(bytes: &[u8]) {

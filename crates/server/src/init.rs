@@ -1,15 +1,15 @@
 //! `paddlecloud-server init`: creates the first administrator before the server's first start.
 
+use paddlecloud_accounts::auth::{Authenticator, Secret, SecretError, hash_password, random_password};
+use paddlecloud_accounts::authority::{Authority, AuthorityError};
+use paddlecloud_accounts::users::{SystemUserMap, SystemUsers};
+use paddlecloud_accounts::{AccountError, Accounts};
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_store::{AuditEntry, OpenError, Record, Store};
 
-use crate::accounts::{AccountError, Accounts};
-use crate::auth::{Authenticator, Secret, SecretError, hash_password, random_password};
-use crate::authority::{Authority, AuthorityError};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError, jobs_below};
-use crate::users::{SystemUserMap, SystemUsers};
 
 /// What `init` created.
 pub struct Initialized {

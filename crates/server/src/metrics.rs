@@ -4,10 +4,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use paddlecloud_accounts::refusals::{Limit, Refusals};
 use paddlecloud_core::job::Job;
 use paddlecloud_store::WriterCounts;
-
-use crate::refusals::{Limit, Refusals};
 
 /// Counters since the start of the server.
 #[derive(Debug, Default)]

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use paddlecloud_accounts::auth::hash_password;
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::names::UserName;
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::hash_password;
 use crate::backup::{self, BackupCommandError};
 use crate::config::{self, Config, ConfigError};
 use crate::data_folder::TakeError;

@@ -8,6 +8,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::Accounts;
+use paddlecloud_accounts::auth::{Authenticator, Secret, SecretError};
+use paddlecloud_accounts::authority::{Authority, AuthorityError};
+use paddlecloud_accounts::oidc::{Oidc, OidcError};
+use paddlecloud_accounts::secrets::{Secrets, SecretsError};
+use paddlecloud_accounts::tls::{Tls, TlsError};
+use paddlecloud_accounts::users::{SystemUserError, SystemUserMap, SystemUsers};
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::ports::{Engine, JobStore, PageRequest};
 use paddlecloud_core::quantity::Bytes;
@@ -17,10 +24,7 @@ use paddlecloud_worker::protocol::Isolation;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::Accounts;
 use crate::app::{App, DisksChecked, LogReaders, StorageWatch};
-use crate::auth::{Authenticator, Secret, SecretError};
-use crate::authority::{Authority, AuthorityError};
 use crate::config::{Config, EngineKind, machine_memory};
 use crate::data_folder::{DataFolder, TakeError, jobs_below};
 use crate::engine::kubernetes::{self, KubernetesError};
@@ -32,15 +36,11 @@ use crate::lane;
 use crate::locks::Locks;
 use crate::logs::{Logs, SegmentLogs};
 use crate::metrics::Metrics;
-use crate::oidc::{Oidc, OidcError};
 use crate::packages::MOST_LIST;
 use crate::queue::{self, Queue};
 use crate::ready::Ready;
 use crate::reconcile::{self, Clock, Jobs, Parts, Reconciler, Sharing};
 use crate::runs::HomeRuns;
-use crate::secrets::{Secrets, SecretsError};
-use crate::tls::{Tls, TlsError};
-use crate::users::{SystemUserError, SystemUserMap, SystemUsers};
 
 /// Threads that answer requests. Most of the work is waiting; two are enough.
 const THREADS: usize = 2;

@@ -34,6 +34,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     (
         "paddlecloud-server",
         &[
+            "paddlecloud-accounts",
             "paddlecloud-api",
             "paddlecloud-backends",
             "paddlecloud-core",
@@ -66,6 +67,16 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-pserver",
             "paddlecloud-recordio",
             "paddlecloud-transfer",
+        ],
+    ),
+    (
+        "paddlecloud-accounts",
+        &[
+            "paddlecloud-api",
+            "paddlecloud-core",
+            "paddlecloud-pfs",
+            "paddlecloud-store",
+            "paddlecloud-supervisor",
         ],
     ),
     ("paddlecloud-store", &["paddlecloud-core", "paddlecloud-pfs"]),

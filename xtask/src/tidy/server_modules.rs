@@ -25,22 +25,16 @@ const ROWS: &[&[&str]] = &[
     &["runs"],
     &["packages"],
     &["homes"],
-    &["accounts", "authority", "oidc", "secrets", "tls"],
-    &["auth", "metrics"],
-    &["rates", "users"],
     &["data_folder"],
     &[
-        "certificate_request",
-        "connections",
         "job_status",
-        "key_source",
         "lane",
         "locks",
+        "metrics",
         "nearest",
         "programs",
         "queue",
         "ready",
-        "refusals",
     ],
 ];
 
@@ -159,11 +153,11 @@ mod tests {
             "use crate::reconcile::Jobs;\nuse crate::logs::Logs;\nuse crate::VERSION;\n// crate::app\n";
         assert_eq!(findings("crates/server/src/logs/a.rs", text), [""; 0]);
         assert_eq!(
-            findings("crates/server/src/oidc/a.rs", "use crate::secrets::Secrets;"),
+            findings("crates/server/src/init.rs", "use crate::start::Server;"),
             [""; 0]
         );
         assert_eq!(
-            findings("crates/server/src/secrets.rs", "use crate::oidc::Oidc;"),
+            findings("crates/server/src/start.rs", "use crate::init::init;"),
             [""; 0]
         );
     }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::AccountError;
+use paddlecloud_accounts::auth::{Caller, hash_password, request_id};
+use paddlecloud_accounts::users::{Account, Origin};
 use paddlecloud_api::admin::{
     AuditCheck, AuditView, Dispose, GroupRequest, GroupView, UserDeleted, UserRequest, UserView,
 };
@@ -13,9 +16,6 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 use paddlecloud_store::{AuditEntry, AuditState, Group, Heir, LimitError, Limits, ProviderUser, Record};
 
 use super::{App, AppError, What};
-use crate::accounts::AccountError;
-use crate::auth::{Caller, hash_password, request_id};
-use crate::users::{Account, Origin};
 
 /// Limit on the rows of the audit log in one reply.
 const MOST_AUDIT: u32 = 1000;

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::auth::{Caller, ClientCertificate};
 use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, CertificateView};
 use paddlecloud_store::{Record, UserCertificate};
 
 use super::accounts::{audit, user_name};
 use super::{App, AppError, FieldRule, What};
-use crate::auth::{Caller, ClientCertificate};
 
 /// Default lifetime of a certificate in seconds: one year.
 const USUAL: i64 = 365 * 24 * 60 * 60;

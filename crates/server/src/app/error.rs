@@ -3,6 +3,12 @@
 use std::fmt;
 use std::io;
 
+use paddlecloud_accounts::AccountError;
+use paddlecloud_accounts::auth::AuthError;
+use paddlecloud_accounts::authority::AuthorityError;
+use paddlecloud_accounts::oidc::OidcError;
+use paddlecloud_accounts::secrets::SecretsError;
+use paddlecloud_accounts::users::Origin;
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::{DatacenterName, JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::StoreError;
@@ -15,16 +21,10 @@ use super::info::NotReady;
 use super::provider_login::ProviderRefusal;
 use super::resume::ResumeRefusal;
 use super::tokens::TokenRefusal;
-use crate::accounts::AccountError;
-use crate::auth::AuthError;
-use crate::authority::AuthorityError;
 use crate::files::{Backend, FilesError};
 use crate::homes::StorageError;
 use crate::logs::LogsError;
-use crate::oidc::OidcError;
 use crate::reconcile::JobsError;
-use crate::secrets::SecretsError;
-use crate::users::Origin;
 
 /// Why a use case failed: in a layer below, or by its own rules.
 #[derive(Debug, thiserror::Error)]

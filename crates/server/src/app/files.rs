@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{
     CommitRequest, CopyReply, FileMeta, FileView, MkdirRequest, MoveRequest, PackRequest, RemoveRequest,
     ReuseRequest, ShareRequest, ShareView, StatsRequest, StorageView, UnfinishedUpload, UploadReply,
@@ -19,7 +20,6 @@ use tokio::task::JoinError;
 
 use super::storage_limits::excess_of;
 use super::{App, AppError, Taking};
-use crate::auth::Caller;
 use crate::files::{
     ChunkIn, DigestMode, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened, PackIn, PackOut,
     RangeIn, RemovedPath, RequestedBytes, StatOf,

@@ -1,11 +1,11 @@
 //! Use cases of the original file protocol, on top of ours.
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{FileView, ListEntry, MkdirRequest, RemoveRequest, below};
 use paddlecloud_pfs::PfsPath;
 
 use super::files::{blocking, parse};
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::files::{ByteRange, Content, ListQuery, Opened, RangeSum, RequestedBytes};
 use crate::locks::Key;
 

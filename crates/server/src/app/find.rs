@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::{Action, Caller, request_id};
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::Job;
 use paddlecloud_core::names::{JobRef, UserName};
@@ -10,7 +11,6 @@ use paddlecloud_store::AuditEntry;
 
 use super::accounts::audit;
 use super::{AdminOnly, App, AppError};
-use crate::auth::{Action, Caller, request_id};
 use crate::nearest::nearest;
 
 /// The audit log's name for a kill.

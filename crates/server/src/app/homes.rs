@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::Caller;
+use paddlecloud_accounts::users::Account;
 use paddlecloud_api::admin::Dispose;
 use paddlecloud_pfs::{RelPath, Root, RootError};
 use paddlecloud_store::Record;
@@ -14,8 +16,6 @@ use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{App, AppError};
-use crate::auth::Caller;
-use crate::users::Account;
 
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::{Action, Caller};
 use paddlecloud_api::server::{ServerInfo, WhoAmI};
 
 use super::{AdminOnly, App, AppError};
-use crate::auth::{Action, Caller};
 
 /// Minimum time between two disk checks, however often clients ask.
 const DISKS_EVERY: Duration = Duration::from_secs(2);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::jobs::{JobDetail, JobView, KillOptions, WorkerView};
 use paddlecloud_core::job::{AfterKill, Job, Worker};
 use paddlecloud_core::names::{JobId, JobName, JobRef};
@@ -10,7 +11,6 @@ use paddlecloud_core::ports::{JobStore, PageRequest};
 
 use super::find::KILL;
 use super::{App, AppError, What, view};
-use crate::auth::Caller;
 use crate::reconcile::Killed;
 
 /// Default page size.

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::names::{JobId, UserName};
 
 use super::{App, AppError};
-use crate::auth::Caller;
 
 /// The maximum age of the measurement of a home.
 const MEASURED_WITHIN: Duration = Duration::from_secs(60);

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
+use paddlecloud_accounts::auth::Caller;
+use paddlecloud_accounts::refusals::Limit;
 use paddlecloud_api::logs::LogQuery;
 use paddlecloud_core::names::{JobRef, UserName};
 use rustix::process::{Resource, getrlimit};
 
 use super::{App, AppError};
-use crate::auth::Caller;
-use crate::refusals::Limit;
 
 impl App {
     /// The frames of a job's log. The stream ends when the server stops; a follower resumes by offset.

@@ -47,6 +47,11 @@ pub use error::{AdminOnly, AppError, FieldRule, What};
 pub use info::{DisksChecked, NotReady};
 pub use jobs::{JobList, ListQuery, WaitEnd};
 pub use logs::LogReaders;
+use paddlecloud_accounts::Accounts;
+use paddlecloud_accounts::auth::{Authenticator, request_id};
+use paddlecloud_accounts::authority::Authority;
+use paddlecloud_accounts::oidc::Oidc;
+use paddlecloud_accounts::secrets::Secrets;
 use paddlecloud_store::Store;
 pub use provider_login::ProviderRefusal;
 pub use resume::{NoCheckpoints, ResumeRefusal};
@@ -55,19 +60,14 @@ pub use submit::SubmitOutcome;
 pub use taking::Taking;
 pub use tokens::TokenRefusal;
 
-use crate::accounts::Accounts;
-use crate::auth::{Authenticator, request_id};
-use crate::authority::Authority;
 use crate::config::{Config, EngineKind};
 use crate::files::Files;
 use crate::homes::{Storage, StorageError};
 use crate::locks::Locks;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
-use crate::oidc::Oidc;
 use crate::queue::{Class, Queue};
 use crate::reconcile::{Jobs, NewJob};
-use crate::secrets::Secrets;
 
 /// The parts of a running server that its use cases need.
 pub struct App {

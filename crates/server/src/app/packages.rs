@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
@@ -12,7 +13,6 @@ use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Digest, Node, Root, RootError};
 
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::files::{Files, time_of};
 use crate::homes::{Storage, StorageError};
 use crate::packages::check_upload;

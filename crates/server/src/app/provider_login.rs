@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::AccountError;
+use paddlecloud_accounts::auth::{AuthError, Login, Peer, request_id};
+use paddlecloud_accounts::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
+use paddlecloud_accounts::refusals::Limit;
+use paddlecloud_accounts::secrets::SecretKind;
+use paddlecloud_accounts::users::Account;
 use paddlecloud_api::device_login::{DeviceLogin, DeviceLoginState};
 use paddlecloud_core::names::{NameError, UserName};
 use paddlecloud_store::{AuditEntry, ProviderUser, Record};
 
 use super::{App, AppError};
-use crate::accounts::AccountError;
-use crate::auth::{AuthError, Login, Peer, request_id};
 use crate::homes::StorageError;
 use crate::locks::Key;
-use crate::oidc::{Identity, LoginId, Oidc, OidcError, Polled, TooManyLogins};
-use crate::refusals::Limit;
-use crate::secrets::SecretKind;
-use crate::users::Account;
 
 /// The longest wait for the next poll within one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::jobs::{PruneOptions, PruneReply, PrunedJob};
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::AfterKill;
@@ -10,7 +11,6 @@ use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore as _;
 
 use super::{App, AppError, FieldRule};
-use crate::auth::Caller;
 use crate::homes::Removal;
 use crate::packages::Latest;
 use crate::runs::Outputs;

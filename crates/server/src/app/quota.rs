@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::jobs::QuotaRow;
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::names::UserName;
@@ -10,7 +11,6 @@ use paddlecloud_core::scheduler::{GroupUsage, Usage};
 
 use super::accounts::as_user;
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::reconcile::UserUsage;
 
 impl App {

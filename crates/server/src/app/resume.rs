@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::job::{IdempotencyKey, Job, Outcome, Phase};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::resumed::ResumedRun;
 
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::runs::RunCheckpoints;
 
 /// Why the training of a run cannot be continued.

@@ -1,5 +1,7 @@
 //! The caller's secrets and registries.
 
+use paddlecloud_accounts::auth::Caller;
+use paddlecloud_accounts::secrets::SecretKind;
 use paddlecloud_api::admin::{RegistryRequest, RegistryView, SecretRequest, SecretView};
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::RegistryLogin;
@@ -7,8 +9,6 @@ use paddlecloud_core::spec::{JobSpec, is_secret_name};
 
 use super::accounts::audit;
 use super::{App, AppError, FieldRule, What};
-use crate::auth::Caller;
-use crate::secrets::SecretKind;
 
 /// Size limit of one secret: all of them are passed in a worker's environment.
 const MOST_BYTES: usize = 64 << 10;

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::names::{JobId, UserName};
@@ -16,7 +17,6 @@ use paddlecloud_pfs::quota::QuotaError;
 use tokio::task::JoinSet;
 
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::files::Files;
 
 /// How often the home of a user with running jobs is measured.

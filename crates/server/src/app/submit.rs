@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Caller;
+use paddlecloud_accounts::users::Origin;
 use paddlecloud_api::jobs::{JobRequest, JobView};
 use paddlecloud_core::conductor::NameOrigin;
 use paddlecloud_core::error_chain::chain_of;
@@ -20,12 +22,10 @@ use super::manifests::refuse_secrets;
 use super::packages::check_package;
 use super::programs::FoundPrograms;
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::config::EngineKind;
 use crate::homes::StorageError;
 use crate::packages::check_output;
 use crate::reconcile::{Acceptance, NewJob, Submitted};
-use crate::users::Origin;
 
 /// A submitted job, or for a dry run the job that would be submitted.
 #[derive(Debug, Clone)]

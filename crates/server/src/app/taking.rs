@@ -1,11 +1,11 @@
 //! Receives bytes piece by piece on blocking threads, and accepts or discards them at the end.
 
 use bytes::Bytes;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::names::UserName;
 
 use super::files::{blocking, joined};
 use super::{App, AppError};
-use crate::auth::Caller;
 use crate::files::Takes;
 use crate::lane;
 use crate::queue::Queue;

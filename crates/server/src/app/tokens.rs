@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, RequestedToken};
+use paddlecloud_accounts::users::Account;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, TokenView};
 use paddlecloud_core::access::{Scopes, UnknownScope};
 use paddlecloud_store::{Record, TokenRow};
 
 use super::accounts::{audit, hashed, user_name};
 use super::{AdminOnly, App, AppError, FieldRule, What};
-use crate::auth::{Action, Caller, LOGIN, Login, NewToken, OldToken, RequestedToken};
-use crate::users::Account;
 
 /// Length limit of a token's name.
 const MOST_NAME: usize = 100;

@@ -7,13 +7,13 @@ mod words;
 
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::{Action, Caller};
 use paddlecloud_api::jobs::{FailureView, JobView, WhyView};
 use paddlecloud_core::job::{Job, Phase, Worker, some_of};
 use paddlecloud_core::names::{JobRef, UserName};
 use paddlecloud_core::scheduler::Change;
 
 use super::{App, AppError, machine_cause};
-use crate::auth::{Action, Caller};
 
 /// Lines of a failed worker's log that are shown as evidence.
 const LAST_LINES: usize = 20;

@@ -3,16 +3,16 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use paddlecloud_accounts::auth::TokenLimits;
+use paddlecloud_accounts::key_source::KeySource;
+use paddlecloud_accounts::rates::RateLimits;
+use paddlecloud_accounts::users::User;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
 use paddlecloud_store::{DatabaseUrl, Limits};
 
 use super::{Config, EngineKind, Listen, LogConfig, TrustedProxies, machine};
-use crate::auth::TokenLimits;
 use crate::files::Backend;
-use crate::key_source::KeySource;
-use crate::rates::RateLimits;
-use crate::users::User;
 
 /// The configuration of the server that `paddlectl` starts automatically.
 pub fn embedded(data: &Path) -> Config {

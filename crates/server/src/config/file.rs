@@ -8,6 +8,11 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::auth::TokenLimits;
+use paddlecloud_accounts::key_source::KeySource;
+use paddlecloud_accounts::rates::RateLimits;
+use paddlecloud_accounts::tls::TlsFiles;
+use paddlecloud_accounts::users::User;
 use paddlecloud_core::duration;
 use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::names::{DatacenterName, UserName};
@@ -27,12 +32,7 @@ use super::users::{check_system_users, check_users, parse_hash, read_password};
 use super::values::{Address, LogSize, Reclaim, Span, SystemUids, parsed, parsed_option};
 use super::workers_python::check_python;
 use super::{AllowedImages, Config, ConfigError, EngineKind, Listen, LogConfig, ProxyHeader, TrustedProxies};
-use crate::auth::TokenLimits;
 use crate::files::Backend;
-use crate::key_source::KeySource;
-use crate::rates::RateLimits;
-use crate::tls::TlsFiles;
-use crate::users::User;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

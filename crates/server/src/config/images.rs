@@ -5,9 +5,8 @@
 
 use std::fmt;
 
+use paddlecloud_accounts::secrets::{image_host, is_registry};
 use serde::{Deserialize, Deserializer};
-
-use crate::secrets::{image_host, is_registry};
 
 /// The images that a configuration allows: one pattern, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

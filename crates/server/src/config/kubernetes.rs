@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::users::User;
 use paddlecloud_core::duration;
 use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::quantity::Bytes;
@@ -15,7 +16,6 @@ use paddlecloud_k8s::settings::{
 use serde::{Deserialize, Deserializer};
 
 use super::ConfigError;
-use crate::users::User;
 
 /// Most characters of a label's value.
 const LONGEST_LABEL: usize = 63;

@@ -36,17 +36,17 @@ pub use images::AllowedImages;
 pub use kubernetes::KubernetesConfig;
 pub use listen::Listen;
 pub use machine::memory as machine_memory;
+use paddlecloud_accounts::AccountSettings;
+use paddlecloud_accounts::auth::TokenLimits;
+use paddlecloud_accounts::key_source::KeySource;
+use paddlecloud_accounts::oidc::OidcConfig;
+use paddlecloud_accounts::rates::RateLimits;
+use paddlecloud_accounts::tls::TlsFiles;
+use paddlecloud_accounts::users::{UidRange, User};
 use paddlecloud_store::{DatabaseUrl, Limits};
 pub use proxies::{ProxyHeader, TrustedProxies};
 
-use crate::accounts::AccountSettings;
-use crate::auth::TokenLimits;
 use crate::files::{Backend, FileSettings};
-use crate::key_source::KeySource;
-use crate::oidc::OidcConfig;
-use crate::rates::RateLimits;
-use crate::tls::TlsFiles;
-use crate::users::{UidRange, User};
 
 /// The checked configuration of a server.
 #[derive(Debug, Clone)]

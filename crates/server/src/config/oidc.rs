@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use paddlecloud_accounts::key_source::KeySource;
+use paddlecloud_accounts::oidc::{OidcConfig, is_safe_address};
 use serde::Deserialize;
 
 use super::ConfigError;
 use super::values::{Span, parsed_option};
-use crate::key_source::KeySource;
-use crate::oidc::{OidcConfig, is_safe_address};
 
 /// Scopes that are asked for unless the configuration names others.
 const USUAL_SCOPES: [&str; 3] = ["openid", "email", "offline_access"];

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use paddlecloud_accounts::users::{Credential, User};
 use paddlecloud_store::RETIRED;
 
 use super::ConfigError;
-use crate::users::{Credential, User};
 
 /// The mode bit that lets all users read a file.
 const READ_BY_OTHERS: u32 = 0o004;

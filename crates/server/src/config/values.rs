@@ -7,12 +7,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::users::{UidRange, UidRangeError};
 use paddlecloud_core::duration;
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_store::{DatabaseUrl, DatabaseUrlError};
 use serde::{Deserialize, Deserializer};
-
-use crate::users::{UidRange, UidRangeError};
 
 /// A text, a number or a truth value: YAML parses `cpu: 2` as a number and `reclaim: off` as false.
 #[derive(Deserialize)]

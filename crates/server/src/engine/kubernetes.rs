@@ -5,6 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Secret;
+use paddlecloud_accounts::authority::{Authority, AuthorityError};
+use paddlecloud_accounts::users::{Account, Users};
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::LogStore;
 use paddlecloud_k8s::settings::{PodIdentity, Settings, Volume};
@@ -13,10 +16,7 @@ use paddlecloud_worker::link::SERVER_NAME;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::auth::Secret;
-use crate::authority::{Authority, AuthorityError};
 use crate::config::{Config, KubernetesConfig};
-use crate::users::{Account, Users};
 
 /// Length of the id that distinguishes the servers of a cluster.
 const SERVER_DIGITS: usize = 12;

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::version_of;
 use paddlecloud_pfs::content::{Buffer, Buffers, Signature};
 use paddlecloud_pfs::root::Meta;
@@ -14,7 +15,6 @@ use paddlecloud_pfs::{Access, Digest, PfsPath, RootError, Space};
 
 use super::shares::Link;
 use super::{Files, FilesError, Reached};
-use crate::auth::Caller;
 
 /// Bytes read at a time; a transfer keeps a small multiple of this in memory.
 pub const PIECE: usize = 128 << 10;

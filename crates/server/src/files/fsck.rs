@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::{Action, Caller};
 use paddlecloud_api::files::{FsckEnd, FsckFinding, FsckLine, FsckVerdict};
 use paddlecloud_pfs::Space;
 use paddlecloud_pfs::check::{Checker, Finding, Verdict};
@@ -11,7 +12,6 @@ use paddlecloud_pfs::store::OpenSpace;
 
 use super::digests::logged;
 use super::{Files, FilesError};
-use crate::auth::{Action, Caller};
 use crate::queue::KEEP_ALIVE_INTERVAL;
 
 /// Bytes of text that are buffered before they are sent.

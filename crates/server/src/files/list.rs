@@ -4,13 +4,13 @@
 
 use std::time::Instant;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{FileMeta, ListEntry};
 use paddlecloud_pfs::root::{DirEntry, Kind, Stamp};
 use paddlecloud_pfs::store::Entries;
 use paddlecloud_pfs::{Access, Digest, PfsPath, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
-use crate::auth::Caller;
 use crate::queue::KEEP_ALIVE_INTERVAL;
 
 /// Entries per index lookup.

@@ -46,13 +46,13 @@ pub use housekeeping::KEEP_UNFINISHED;
 pub use list::{ListQuery, Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
+use paddlecloud_accounts::auth::{Action, Caller};
 use paddlecloud_store::SqliteIndex;
 pub use space_usage::MEASURED_AGAIN;
 pub use takes::Takes;
 pub use tree::{DigestMode, RemovedPath, StatOf};
 pub use uploads::{ChunkIn, RangeIn};
 
-use crate::auth::{Action, Caller};
 use crate::homes::{Acting, Storage};
 use crate::packages::staged_place;
 use shares::Shares;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{CopyReply, MoveRequest};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::root::{DirEntry, Durability, Kind, Meta, Usage};
@@ -10,7 +11,6 @@ use paddlecloud_pfs::{Access, Existing, LinkTarget, RootError, Space};
 
 use super::tree::existing;
 use super::{Files, FilesError, Reached};
-use crate::auth::Caller;
 use crate::homes::Acting;
 
 impl Files {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use md5::{Digest as _, Md5};
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::UploadRequest;
 use paddlecloud_pfs::staging::StagedId;
 use paddlecloud_pfs::store::ReadAt;
@@ -17,7 +18,6 @@ use paddlecloud_pfs::{Access, PfsPath, RootError};
 use super::content::PIECE;
 use super::uploads::{Full, Live};
 use super::{Files, FilesError, Reached};
-use crate::auth::Caller;
 
 /// The largest file the original accepted.
 const MOST_BYTES: u64 = 1 << 40;

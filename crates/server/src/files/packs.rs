@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{PackRequest, SMALL_FILE};
 use paddlecloud_pfs::content::IndexedFile;
 use paddlecloud_pfs::pack::{
@@ -21,7 +22,6 @@ use super::content::PIECE;
 use super::digests::logged;
 use super::tree::existing;
 use super::{Files, FilesError, Reached, Takes};
-use crate::auth::Caller;
 use crate::queue::Class;
 
 /// The most bytes of content in a pack.

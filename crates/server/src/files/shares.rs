@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use paddlecloud_accounts::auth::{Action, Caller};
+use paddlecloud_accounts::users::Users;
 use paddlecloud_api::files::{ShareRequest, ShareView, below};
 use paddlecloud_pfs::durable::write_whole;
 use paddlecloud_pfs::share::{Share, ShareError, ShareId, ShareKey};
 use paddlecloud_pfs::{Access, Mtime, Space};
 
 use super::{Files, FilesError, time_of};
-use crate::auth::{Action, Caller};
-use crate::users::Users;
 
 /// The longest lifetime of a link.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);

@@ -136,12 +136,12 @@ fn copy_of(source: &Stamp, copy: &Reached) -> Option<Stamp> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use paddlecloud_accounts::auth::Caller;
     use paddlecloud_api::files::{MoveRequest, PackRequest};
     use paddlecloud_pfs::pack::{PackLimits, PackParser, Unpacker};
     use paddlecloud_pfs::{PfsPath, Place, Root, Space};
 
     use super::*;
-    use crate::auth::Caller;
     use crate::files::{DigestMode, ListQuery, Listed, RequestedBytes, StatOf, testing};
 
     struct Fixture {

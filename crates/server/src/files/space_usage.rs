@@ -7,6 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use paddlecloud_accounts::auth::Caller;
+use paddlecloud_accounts::users::Users;
 use paddlecloud_api::files::StorageView;
 use paddlecloud_pfs::package::PackageId;
 use paddlecloud_pfs::quota::{Amount, Ledger, Measuring, Quota, QuotaError, Reservation};
@@ -16,8 +18,6 @@ use paddlecloud_pfs::{Place, RelPath, RootError, Space};
 
 use super::unfinished::beside;
 use super::{Files, FilesError};
-use crate::auth::Caller;
-use crate::users::Users;
 
 /// How old a measurement may be before the space is measured again, to count what jobs wrote.
 const MEASURED_FOR: Duration = Duration::from_secs(300);

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use paddlecloud_accounts::auth::Caller;
+use paddlecloud_accounts::users::{SystemUsers, User, Users};
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::DatacenterName;
 use paddlecloud_store::Limits;
 
 use super::{Backend, FileSettings, Files};
-use crate::auth::Caller;
 use crate::homes::Storage;
-use crate::users::{SystemUsers, User, Users};
 
 /// A service for the user `me`, whose home exists.
 pub(super) fn files(folder: &Path) -> Files {

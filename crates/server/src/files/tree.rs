@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{
     FileMeta, FileView, MkdirRequest, OURS, RemoveRequest, StatsRequest, UsageView, WirePath, below,
     space_of, split_last, version_of,
@@ -11,7 +12,6 @@ use paddlecloud_pfs::root::{GlobPattern, Kind, Usage};
 use paddlecloud_pfs::{Access, Existing, Made, PfsPath, RelPath, RootError};
 
 use super::{Files, FilesError, Reached};
-use crate::auth::Caller;
 
 /// The folder of runs below [`OURS`]; [`crate::runs`] makes them.
 const RUNS: &str = "runs";

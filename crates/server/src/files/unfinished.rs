@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use paddlecloud_accounts::auth::{Action, Caller};
 use paddlecloud_api::files::{UnfinishedUpload, below};
 use paddlecloud_pfs::content::{Assembly, AssemblyError, Outline};
 use paddlecloud_pfs::quota::{Amount, Reservation};
@@ -14,7 +15,6 @@ use paddlecloud_pfs::{RelPath, RootError, Space};
 
 use super::uploads::amount;
 use super::{Files, FilesError, Reached, time_of};
-use crate::auth::{Action, Caller};
 use crate::packages::shown_place;
 
 /// Reservations by upload.

@@ -22,11 +22,11 @@ use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space}
 
 pub use arriving::{ChunkIn, RangeIn};
 pub(super) use full::Full;
+use paddlecloud_accounts::auth::Caller;
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};
 use super::{Files, FilesError, Reached, needs};
-use crate::auth::Caller;
 use crate::packages::shown_place;
 
 /// The longest key a sender may use.

@@ -27,11 +27,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_accounts::users::Users;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_pfs::durable;
 use paddlecloud_pfs::{Access, Caller, CallerRole, PfsPath, RelPath, Root, Space};
-
-use crate::users::Users;
 
 pub use error::StorageError;
 pub use lock::{InUse, StorageLock};

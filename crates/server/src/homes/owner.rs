@@ -10,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::users::{Origin, Users};
+use paddlecloud_accounts::{ForeignHome, OWN_FOLDERS, claim_home};
 use paddlecloud_core::names::UserName;
 use paddlecloud_pfs::durable;
 use paddlecloud_pfs::root::{Durability, Existing};
@@ -18,8 +20,6 @@ use paddlecloud_supervisor::{ActingAs, act_as};
 use paddlecloud_worker::protocol::RunAs;
 
 use super::{Storage, StorageError, ours};
-use crate::accounts::{ForeignHome, OWN_FOLDERS, claim_home};
-use crate::users::{Origin, Users};
 
 /// Why a user's home cannot be used.
 #[derive(Debug, thiserror::Error)]

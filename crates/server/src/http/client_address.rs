@@ -9,13 +9,13 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use paddlecloud_accounts::auth::Peer;
+use paddlecloud_accounts::refusals::Limit;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 
 use super::Shared;
 use super::reply::Refused;
-use crate::auth::Peer;
 use crate::config::{ProxyHeader, TrustedProxies};
-use crate::refusals::Limit;
 
 /// Entries of the header that are read at most. A longer chain of proxies is not real.
 const MOST_HOPS: usize = 32;

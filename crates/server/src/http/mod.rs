@@ -38,6 +38,8 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use paddlecloud_accounts::auth::request_id;
+use paddlecloud_accounts::refusals::Limit;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::{REQUEST_ID_HEADER, VERSION_HEADER};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -46,8 +48,6 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
-use crate::auth::request_id;
-use crate::refusals::Limit;
 use refusal::internal;
 use reply::Refused;
 

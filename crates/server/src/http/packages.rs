@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use paddlecloud_accounts::refusals::Limit;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
@@ -18,7 +19,6 @@ use super::reply::{Refused, envelope};
 use super::{Shared, alive, scope};
 use crate::packages::SHORT_LIST;
 use crate::queue::{Class, Queue, Turn};
-use crate::refusals::Limit;
 
 /// How long a long list waits for its turn, in silence: clients and proxies wait longer.
 const TURN_WITHIN: Duration = Duration::from_secs(100);

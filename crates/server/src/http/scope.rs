@@ -13,6 +13,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use paddlecloud_accounts::auth::{Action, AuthError, Caller, Login, Peer};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::access::Scope;
 
@@ -20,7 +21,6 @@ use super::refusal::store_failed;
 use super::reply::Refused;
 use super::session::SessionSlot;
 use crate::app::App;
-use crate::auth::{Action, AuthError, Caller, Login, Peer};
 
 /// When to ask again with too many connections: how long the others stay open is not known.
 const CONNECTIONS_END: Duration = Duration::from_secs(5);

@@ -14,6 +14,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use paddlecloud_accounts::auth::Peer;
+use paddlecloud_accounts::connections::{Connection, Connections};
+use paddlecloud_accounts::refusals::{Limit, Refusals};
+use paddlecloud_accounts::tls::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
@@ -22,12 +26,8 @@ use tower::{Layer, ServiceExt};
 use tower_http::normalize_path::NormalizePathLayer;
 
 use super::silence::Limited;
-use crate::auth::Peer;
 use crate::config::{Listen, TrustedProxies, machine_memory};
-use crate::connections::{Connection, Connections};
 use crate::lane::{self, Lane, Wire};
-use crate::refusals::{Limit, Refusals};
-use crate::tls::Tls;
 
 /// How long a client may take for the TLS handshake, and to send a request's head.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);

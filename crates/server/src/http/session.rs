@@ -14,14 +14,15 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use paddlecloud_accounts::auth::{AuthError, Session};
+use paddlecloud_accounts::refusals::{Limit, Refusals};
 use paddlecloud_api::RENEW_HEADER;
 use paddlecloud_api::error::ErrorName;
+use paddlecloud_core::names::UserName;
 
 use super::Shared;
 use super::scope::refused;
-use crate::auth::{AuthError, Session};
 use crate::queue::{Class, MuchMemory, Queue, Turn};
-use crate::refusals::{Limit, Refusals};
 
 /// How long a large body waits for others.
 const MEMORY_WITHIN: Duration = Duration::from_secs(20);
@@ -59,10 +60,14 @@ impl SessionSlot {
 
     /// Waits for the memory that a large body takes. Returns false if it is not free in time.
     pub async fn take_memory(&self) -> bool {
-        let Some(session) = self.0.session.get() else {
-            return true;
-        };
-        let turn = self.0.queue.turn(Class::Body, &session.user);
+        match self.0.session.get() {
+            Some(session) => self.take_memory_of(&session.user).await,
+            None => true,
+        }
+    }
+
+    async fn take_memory_of(&self, user: &UserName) -> bool {
+        let turn = self.0.queue.turn(Class::Body, user);
         match tokio::time::timeout(MEMORY_WITHIN, turn).await {
             Ok(turn) => {
                 let _ = self.0.turn.set(turn);
@@ -189,13 +194,12 @@ mod tests {
     async fn a_large_body_that_waits_too_long_is_counted() {
         let (queue, refusals) = (Queue::default(), Arc::new(Refusals::default()));
         let slot = SessionSlot::new(queue.clone(), Arc::clone(&refusals));
-        slot.fill(Session::of_user("me".parse().unwrap()));
         let me = "me".parse().unwrap();
         let taken: Vec<Turn> = std::iter::from_fn(|| queue.turn(Class::Body, &me).now_or_never()).collect();
-        assert!(!slot.take_memory().await);
+        assert!(!slot.take_memory_of(&me).await);
         assert_eq!(refusals.of(Limit::LargeBodies), 1);
         drop(taken);
-        assert!(slot.take_memory().await);
+        assert!(slot.take_memory_of(&me).await);
         assert_eq!(refusals.of(Limit::LargeBodies), 1);
     }
 }

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
+use paddlecloud_accounts::refusals::{Limit, Refusals};
 use tokio::time::{Instant, Sleep};
-
-use crate::refusals::{Limit, Refusals};
 
 /// A body that ends with an error if its next piece does not arrive in time.
 pub struct Limited<B> {

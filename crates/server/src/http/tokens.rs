@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use paddlecloud_accounts::auth::{OldToken, Peer};
 use paddlecloud_api::Envelope;
 use paddlecloud_api::admin::{NewTokenReply, NewTokenRequest, PasswordRequest, TokenView};
 use paddlecloud_api::device_login::{DeviceLogin, DeviceLoginRequest, DeviceLoginState};
@@ -15,7 +16,6 @@ use super::reply::{Reply, envelope};
 use super::request::{Body, Named};
 use super::scope::refused;
 use super::{Shared, scope};
-use crate::auth::{OldToken, Peer};
 
 /// Exchanges a user name and a password for a token.
 #[utoipa::path(

@@ -39,9 +39,8 @@ pub use error::{JobsError, Undone};
 pub use handle::{Acceptance, Jobs, KillEffect, Killed, NewJob, Submitted};
 use ids::Ids;
 use orders::Orders;
+use paddlecloud_accounts::users::{Account, Users};
 use paddlecloud_store::Store;
-
-use crate::users::{Account, Users};
 
 /// Most requests in one batch.
 const BATCH: usize = 1024;

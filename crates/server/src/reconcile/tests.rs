@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use jiff::{SignedDuration, Timestamp};
+use paddlecloud_accounts::users::{Account, AccountTable, Users};
 use paddlecloud_core::conductor::{NameOrigin, Write};
 use paddlecloud_core::job::{IdempotencyKey, Job, Outcome, Phase, WorkerKey};
 use paddlecloud_core::names::{JobName, JobRef};
@@ -15,7 +16,6 @@ use paddlecloud_core::testing::{MemoryLogs, PretendEngine, PretendMachine, Prete
 use paddlecloud_store::DatabaseUrl;
 
 use super::*;
-use crate::users::{Account, AccountTable, Users};
 
 const DAY: i64 = 24 * 60 * 60;
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::client::{Client, Credentials, Limits};
 use paddlecloud_api::files::UploadRequest;
 use paddlecloud_pfs::{Digest, Entry, Node, PfsPath};
 use paddlecloud_server::app::App;
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::Server;
 use paddlecloud_transfer::walk;
@@ -44,7 +44,7 @@ impl Stage {
         let text = format!("data: data\ndatacenter: dc\nlisten: 127.0.0.1:0\n{users}");
         let mut config = Config::parse(&text, &folder.path().join("server.yaml")).unwrap();
         // `a` and `b` do not exist; the server's own system user does everything for them.
-        let made_up = |user: &&mut paddlecloud_server::users::User| {
+        let made_up = |user: &&mut paddlecloud_accounts::users::User| {
             matches!(user.system_user.as_deref(), Some("a" | "b"))
         };
         config

@@ -450,7 +450,7 @@ async fn the_last_administrator_and_the_caller_stay() {
     for name in ["root", "second"] {
         let fill = |record: &mut paddlecloud_store::Record| {
             record.admin = true;
-            record.password_hash = Some(paddlecloud_server::auth::hash_password("a long secret").unwrap());
+            record.password_hash = Some(paddlecloud_accounts::auth::hash_password("a long secret").unwrap());
             Ok(())
         };
         let entry = paddlecloud_store::AuditEntry::default();
@@ -551,7 +551,7 @@ async fn a_submit_in_flight_queues_nothing_for_a_user_who_is_disabled_meanwhile(
         .await
         .unwrap();
     let held = stage.app.submitting.write().await;
-    let caller = paddlecloud_server::auth::Caller {
+    let caller = paddlecloud_accounts::auth::Caller {
         user: ann.clone(),
         scopes: paddlecloud_core::access::Scopes::user(),
     };

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::jobs::JobRequest;
-use paddlecloud_server::auth::Caller;
 use tokio::time::timeout;
 
 use crate::engine::wait_until;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::auth::Secret;
 use paddlecloud_core::job::{Boot, Job, News, WorkerKey};
 use paddlecloud_core::names::JobId;
 use paddlecloud_core::plan::Role;
@@ -15,7 +16,6 @@ use paddlecloud_core::ports::{Assignment, AttemptKey, Engine, EngineEvent, LogSt
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
-use paddlecloud_server::auth::Secret;
 use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings};
 use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;

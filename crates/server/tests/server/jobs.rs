@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::jobs::JobStatus;
 use paddlecloud_api::logs::{Frame, LogQuery};
 use paddlecloud_core::names::JobId;
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::queue::Class;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use paddlecloud_accounts::authority::Authority;
 use paddlecloud_core::job::{Job, WorkerKey};
 use paddlecloud_core::names::{JobId, UserName};
 use paddlecloud_core::ports::{Assignment, AttemptKey, LogStore, Piece, RegistryLogin, RunPreparer};
@@ -19,7 +20,6 @@ use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
 use paddlecloud_k8s::settings::{Limits, Namespaces, Placement, PodIdentity, PodSettings, Settings, Volume};
 use paddlecloud_k8s::{Accounts, KubernetesEngine, LinkSettings, Options, Tenancy};
-use paddlecloud_server::authority::Authority;
 use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;
 use paddlecloud_server::runs::HomeRuns;

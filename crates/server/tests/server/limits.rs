@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use paddlecloud_server::refusals::Limit;
+use paddlecloud_accounts::refusals::Limit;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -144,7 +144,7 @@ async fn sizes_and_wrong_passwords_are_counted() {
     stage.finish().await;
 }
 
-async fn wait_until_counted(refusals: &paddlecloud_server::refusals::Refusals, limit: Limit) {
+async fn wait_until_counted(refusals: &paddlecloud_accounts::refusals::Refusals, limit: Limit) {
     for _ in 0..3000 {
         if refusals.of(limit) > 0 {
             return;

@@ -1,6 +1,6 @@
 //! Who is authenticated, and the errors for the others.
 
-use paddlecloud_server::auth::Peer;
+use paddlecloud_accounts::auth::Peer;
 use serde_json::json;
 
 use crate::client::Request;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_pfs::pack::write_pack;
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::queue::Class;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use jiff::SignedDuration;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::names::JobId;
 use paddlecloud_pfs::pack::{PackWriter, write_pack};
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::queue::Class;
 use serde_json::json;
 

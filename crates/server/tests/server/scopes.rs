@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use paddlecloud_accounts::auth::Peer;
 use paddlecloud_core::access::Scopes;
-use paddlecloud_server::auth::Peer;
 use serde_json::Value;
 
 use crate::client::Request;

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::jobs::JobRequest;
 use paddlecloud_core::job::{AfterKill, Phase};
 use paddlecloud_core::names::JobRef;
 use paddlecloud_server::app::App;
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::Server;
 use serde_json::{Value, json};

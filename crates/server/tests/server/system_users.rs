@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::MoveRequest;
 use paddlecloud_api::jobs::{JobRequest, PackageReply};
@@ -15,7 +16,6 @@ use paddlecloud_pfs::PfsPath;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::package::Manifest;
 use paddlecloud_server::app::App;
-use paddlecloud_server::auth::Caller;
 use paddlecloud_server::config::Config;
 use paddlecloud_server::start::{Server, StartError};
 use paddlecloud_worker::protocol::{Isolation, RunAs};

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::admin::{CertificateIssued, CertificateRequest, UserRequest};
 use paddlecloud_api::error::ErrorBody;
-use paddlecloud_server::auth::Caller;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -125,7 +125,7 @@ async fn shown(stage: &Stage) -> String {
         .await
         .unwrap();
     let certificates = stream.get_ref().1.peer_certificates().unwrap();
-    let shown = paddlecloud_server::auth::ClientCertificate::read(&certificates[0], true);
+    let shown = paddlecloud_accounts::auth::ClientCertificate::read(&certificates[0], true);
     shown.unwrap().name
 }
 
@@ -187,7 +187,7 @@ async fn the_servers_own_authority_is_recognised_by_its_fingerprint() {
     assert_eq!(trust::is_trusted(&endpoint, &strangers).await, Ok(false));
     let shown = trust::shown_authority(&endpoint).await.unwrap();
     let data = stage.folder.path().join("data");
-    let own = paddlecloud_server::authority::Authority::open(&data).unwrap();
+    let own = paddlecloud_accounts::authority::Authority::open(&data).unwrap();
     assert!(shown.has_fingerprint(&own.fingerprint().unwrap()));
     std::fs::write(stage.folder.path().join("kept.pem"), shown.pem()).unwrap();
     let kept = TlsOptions {
@@ -235,7 +235,7 @@ async fn a_certificate_of_the_servers_own_authority_is_a_login_until_it_is_revok
     std::fs::write(folder.path().join("word"), "secret\n").unwrap();
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
-    paddlecloud_server::authority::Authority::open(&data).unwrap();
+    paddlecloud_accounts::authority::Authority::open(&data).unwrap();
     // Even if the configuration names it: its certificates count only as long as they are listed.
     std::fs::copy(data.join("ca.crt"), folder.path().join("ca.pem")).unwrap();
     let lines = "tls: {names: [localhost], client_ca: ca.pem}\nsystem_uids: 30000-39999\n";

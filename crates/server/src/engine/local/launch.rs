@@ -431,11 +431,11 @@ fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
 
 #[cfg(test)]
 mod tests {
+    use paddlecloud_accounts::auth::Secret;
     use paddlecloud_core::testing::{samples, worker_variables};
     use paddlecloud_worker::protocol::{Isolation, LogLimits};
 
     use super::*;
-    use crate::auth::Secret;
     use crate::engine::local::{BootId, LocalEngine, LocalSettings};
     use crate::homes::Storage;
     use crate::logs::SegmentLogs;

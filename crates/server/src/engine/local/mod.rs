@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::auth::Secret;
 use paddlecloud_core::conductor::{Addresses, Loopback};
 use paddlecloud_core::job::News;
 use paddlecloud_core::names::{DatacenterName, JobId};
@@ -27,7 +28,6 @@ use paddlecloud_core::scheduler::Node;
 use paddlecloud_worker::protocol::{Command, Isolation, LogLimits};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::auth::Secret;
 use crate::homes::Storage;
 use crate::logs::SegmentLogs;
 use folders::AttemptFolder;

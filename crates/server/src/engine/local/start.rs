@@ -4,10 +4,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use paddlecloud_accounts::auth::Secret;
 use paddlecloud_worker::protocol::Isolation;
 
 use super::{BootId, LocalEngine, LocalSettings, launch};
-use crate::auth::Secret;
 use crate::config::Config;
 use crate::homes::Storage;
 use crate::logs::SegmentLogs;

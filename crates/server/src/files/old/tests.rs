@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::StorageView;
 
 use super::*;
-use crate::auth::Caller;
 use crate::files::testing::{self, files_of, user};
 
 const RANGE: u64 = 4 << 10;

@@ -13,6 +13,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use bytes::BytesMut;
 use futures_util::StreamExt;
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::FileMeta;
 use serde::Deserialize;
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 
 use super::content::stream;
 use crate::app::{App, AppError};
-use crate::auth::Caller;
 use crate::files::{DigestMode, OLD_RANGES, StatOf};
 use crate::http::Shared;
 use crate::http::request::Raw;

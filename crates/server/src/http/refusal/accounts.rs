@@ -1,54 +1,53 @@
 //! Errors about accounts, tokens, secrets, certificates and the login provider.
 
+use paddlecloud_accounts::AccountError;
+use paddlecloud_accounts::auth::AuthError;
+use paddlecloud_accounts::authority::AuthorityError;
+use paddlecloud_accounts::oidc::OidcError;
+use paddlecloud_accounts::secrets::SecretsError;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::error_chain::chain_of;
 
 use super::{internal, store_failed};
-use crate::accounts::AccountError;
 use crate::app::{ProviderRefusal, TokenRefusal, UserRefusal};
-use crate::auth::AuthError;
-use crate::authority::AuthorityError;
-use crate::oidc::OidcError;
-use crate::secrets::SecretsError;
 
 /// How to get a token in place of one that is not renewed.
 const LOG_IN_AGAIN: &str = "log in again with `paddlectl login`";
 
-impl From<AccountError> for ErrorBody {
-    fn from(error: AccountError) -> ErrorBody {
-        let problem = error.to_string();
-        match error {
-            AccountError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem)
-                .with_hint("`paddlectl admin user list` lists all of them"),
-            AccountError::NoGroup(_) => ErrorBody::new(ErrorName::NotFound, problem)
-                .with_hint("`paddlectl admin group set NAME` creates one"),
-            AccountError::Taken(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("user names are case-insensitive"),
-            AccountError::Configured(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("change `users` in the configuration and restart the server"),
-            AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
-                "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
-            ),
-            AccountError::SubjectTaken(_) => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("a subject of the login provider can have only one account"),
-            AccountError::Guarantees { .. } => ErrorBody::new(ErrorName::Conflict, problem)
-                .with_hint("`paddlectl admin user list` shows who is guaranteed what"),
-            AccountError::SystemUser(error) => {
-                let hint = error.hint();
-                ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)
-            }
-            AccountError::Home(home) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(format!(
-                "when no job of `{}` is running, change its owner with `{}` on the server, then repeat the command",
-                home.user,
-                home.command()
-            )),
-            AccountError::Homes(_) => ErrorBody::new(ErrorName::Unavailable, problem)
-                .with_hint("check the server's `storage` folder"),
-            AccountError::Reserved | AccountError::GroupName(_) | AccountError::Limit(_) => {
-                ErrorBody::new(ErrorName::BadRequest, problem)
-            }
-            AccountError::Store(error) => store_failed(error),
+/// Why an account or a group was not changed.
+pub(super) fn account_failed(error: AccountError) -> ErrorBody {
+    let problem = error.to_string();
+    match error {
+        AccountError::NotFound(_) => ErrorBody::new(ErrorName::NotFound, problem)
+            .with_hint("`paddlectl admin user list` lists all of them"),
+        AccountError::NoGroup(_) => ErrorBody::new(ErrorName::NotFound, problem)
+            .with_hint("`paddlectl admin group set NAME` creates one"),
+        AccountError::Taken(_) => ErrorBody::new(ErrorName::Conflict, problem)
+            .with_hint("user names are case-insensitive"),
+        AccountError::Configured(_) => ErrorBody::new(ErrorName::Conflict, problem)
+            .with_hint("change `users` in the configuration and restart the server"),
+        AccountError::LastAdministrator(_) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(
+            "make another user an administrator first: `paddlectl admin user set NAME --admin true`",
+        ),
+        AccountError::SubjectTaken(_) => ErrorBody::new(ErrorName::Conflict, problem)
+            .with_hint("a subject of the login provider can have only one account"),
+        AccountError::Guarantees { .. } => ErrorBody::new(ErrorName::Conflict, problem)
+            .with_hint("`paddlectl admin user list` shows who is guaranteed what"),
+        AccountError::SystemUser(error) => {
+            let hint = error.hint();
+            ErrorBody::new(ErrorName::Conflict, problem).with_hint(hint)
         }
+        AccountError::Home(home) => ErrorBody::new(ErrorName::Conflict, problem).with_hint(format!(
+            "when no job of `{}` is running, change its owner with `{}` on the server, then repeat the command",
+            home.user,
+            home.command()
+        )),
+        AccountError::Homes(_) => ErrorBody::new(ErrorName::Unavailable, problem)
+            .with_hint("check the server's `storage` folder"),
+        AccountError::Reserved | AccountError::GroupName(_) | AccountError::Limit(_) => {
+            ErrorBody::new(ErrorName::BadRequest, problem)
+        }
+        AccountError::Store(error) => store_failed(error),
     }
 }
 
@@ -106,41 +105,38 @@ pub(super) fn token_failed(error: AuthError) -> ErrorBody {
     }
 }
 
-impl From<SecretsError> for ErrorBody {
-    fn from(error: SecretsError) -> ErrorBody {
-        match error {
-            SecretsError::Store(error) => store_failed(error),
-            other => {
-                tracing::error!(error = %other, "secrets cannot be used");
-                ErrorBody::new(ErrorName::Unavailable, other.to_string())
-                    .with_hint("ask an administrator to check `secrets` in the server's configuration")
-            }
+/// Why a secret was not stored or opened.
+pub(super) fn secrets_failed(error: SecretsError) -> ErrorBody {
+    match error {
+        SecretsError::Store(error) => store_failed(error),
+        other => {
+            tracing::error!(error = %other, "secrets cannot be used");
+            ErrorBody::new(ErrorName::Unavailable, other.to_string())
+                .with_hint("ask an administrator to check `secrets` in the server's configuration")
         }
     }
 }
 
-impl From<AuthorityError> for ErrorBody {
-    fn from(error: AuthorityError) -> ErrorBody {
-        match error {
-            AuthorityError::Request => ErrorBody::new(ErrorName::BadRequest, format!("`request`: {error}"))
-                .with_hint("`paddlectl cert request` creates one"),
-            other => {
-                tracing::error!(error = chain_of(&other), "a certificate was not signed");
-                internal()
-            }
+/// Why a certificate was not signed.
+pub(super) fn authority_failed(error: AuthorityError) -> ErrorBody {
+    match error {
+        AuthorityError::Request => ErrorBody::new(ErrorName::BadRequest, format!("`request`: {error}"))
+            .with_hint("`paddlectl cert request` creates one"),
+        other => {
+            tracing::error!(error = chain_of(&other), "a certificate was not signed");
+            internal()
         }
     }
 }
 
-impl From<OidcError> for ErrorBody {
-    fn from(error: OidcError) -> ErrorBody {
-        let hint = match &error {
-            OidcError::Unreachable { .. } => "try again later; tokens stay valid until they expire",
-            _ => "ask the server's administrator",
-        };
-        tracing::warn!(error = chain_of(&error), "a login with the provider failed");
-        ErrorBody::new(ErrorName::Unavailable, error.to_string()).with_hint(hint)
-    }
+/// Why the login provider did not do what was asked.
+pub(super) fn provider_failed(error: OidcError) -> ErrorBody {
+    let hint = match &error {
+        OidcError::Unreachable { .. } => "try again later; tokens stay valid until they expire",
+        _ => "ask the server's administrator",
+    };
+    tracing::warn!(error = chain_of(&error), "a login with the provider failed");
+    ErrorBody::new(ErrorName::Unavailable, error.to_string()).with_hint(hint)
 }
 
 impl From<ProviderRefusal> for ErrorBody {

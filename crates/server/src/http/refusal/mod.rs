@@ -6,6 +6,7 @@ mod jobs;
 
 use std::time::Duration;
 
+use paddlecloud_accounts::users::Origin;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::names::JobRef;
@@ -13,7 +14,6 @@ use paddlecloud_core::ports::StoreError;
 
 use super::reply::Refused;
 use crate::app::{AdminOnly, AppError, NotReady, What};
-use crate::users::Origin;
 
 pub(super) use files::{mkdir_refused, removal_refused};
 
@@ -39,11 +39,11 @@ impl From<AppError> for ErrorBody {
             AppError::Logs(error) => error.into(),
             AppError::Files(error) => error.into(),
             AppError::Storage(error) => error.into(),
-            AppError::Accounts(error) => error.into(),
+            AppError::Accounts(error) => accounts::account_failed(error),
             AppError::Auth(error) => accounts::token_failed(error),
-            AppError::Secrets(error) => error.into(),
-            AppError::Oidc(error) => error.into(),
-            AppError::Authority(error) => error.into(),
+            AppError::Secrets(error) => accounts::secrets_failed(error),
+            AppError::Oidc(error) => accounts::provider_failed(error),
+            AppError::Authority(error) => accounts::authority_failed(error),
             AppError::Store(error) => store_failed(error),
             AppError::Spec(error) => error.into(),
             AppError::User(refusal) => refusal.into(),

@@ -14,11 +14,11 @@ use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Quota;
 use paddlecloud_pfs::quota::Quota as StorageQuota;
+use paddlecloud_store::{Limits, ProviderUser, UserCertificate, folded, retired_name};
 use paddlecloud_worker::protocol::RunAs;
 use tokio::sync::watch;
 
 pub use credential::Credential;
-use paddlecloud_store::{Limits, ProviderUser, UserCertificate, folded, retired_name};
 pub use system_users::{SystemUserError, SystemUserMap, SystemUsers, UidRange, UidRangeError};
 
 /// A user as the configuration declares them.

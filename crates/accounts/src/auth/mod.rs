@@ -25,9 +25,9 @@ use jiff::Timestamp;
 use paddlecloud_core::access::Scopes;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::ports::StoreError;
+use paddlecloud_store::Store;
 
 pub use certificate::ClientCertificate;
-use paddlecloud_store::Store;
 pub use password::hash_password;
 pub use policy::{Action, allows};
 pub use secret::{Secret, SecretError};
@@ -432,12 +432,13 @@ pub fn random_password() -> String {
 }
 
 /// Parses an `Authorization` header, for the fuzzer.
-pub(crate) fn parse_header(header: &[u8]) {
+#[doc(hidden)]
+pub fn parse_header(header: &[u8]) {
     let _ = Proof::parse(header);
 }
 
 /// Random bytes from the system.
-pub fn random_bytes() -> [u8; 32] {
+pub(crate) fn random_bytes() -> [u8; 32] {
     secret::random()
 }
 

@@ -62,7 +62,7 @@ impl Session {
 
     /// A session of this user that never ends.
     #[cfg(test)]
-    pub fn of_user(user: UserName) -> Session {
+    pub(super) fn of_user(user: UserName) -> Session {
         Session {
             user,
             account: 0,

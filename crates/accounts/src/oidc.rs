@@ -366,7 +366,8 @@ impl Oidc {
 }
 
 /// Parses bytes as each reply of a provider, for the fuzzer. A token is checked with the keys that the bytes contain.
-pub(crate) fn parse_every_reply(bytes: &[u8], token: &str) {
+#[doc(hidden)]
+pub fn parse_every_reply(bytes: &[u8], token: &str) {
     let Ok(reply) = serde_json::from_slice::<Value>(bytes) else {
         return;
     };
@@ -384,7 +385,8 @@ pub(crate) fn parse_every_reply(bytes: &[u8], token: &str) {
 }
 
 /// Checks bytes as an ID token, for the fuzzer.
-pub(crate) fn parse_id_token(bytes: &[u8], keys: &str) {
+#[doc(hidden)]
+pub fn parse_id_token(bytes: &[u8], keys: &str) {
     let keys: Keys = serde_json::from_str(keys).expect("the fuzzer's keys are complete");
     if let Ok(claims) = id_token::verify(&String::from_utf8_lossy(bytes), &keys, id_token::EXAMPLE) {
         id_token::check_claims(&claims);
