@@ -7,9 +7,9 @@ use std::path::Path;
 use paddlecloud_accounts::auth;
 use paddlecloud_accounts::certificate_request::RequestedKey;
 use paddlecloud_accounts::oidc;
+use paddlecloud_files::ByteRange;
 
 use crate::config::Config;
-use crate::files::ByteRange;
 use crate::{http, logs};
 
 /// A certificate request, as `POST /api/v1/admin/certificates` gets it.

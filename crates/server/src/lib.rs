@@ -8,25 +8,18 @@ mod backup;
 pub mod config;
 mod data_folder;
 pub mod engine;
-pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod homes;
 pub mod http;
 pub mod init;
 mod job_status;
-pub mod lane;
-pub mod locks;
 pub mod logs;
 pub mod metrics;
 mod nearest;
-pub mod packages;
 mod programs;
-pub mod queue;
 pub mod ready;
 pub mod reconcile;
 mod run;
-pub mod runs;
 pub mod start;
 
 pub use run::main;

@@ -38,6 +38,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-api",
             "paddlecloud-backends",
             "paddlecloud-core",
+            "paddlecloud-files",
             "paddlecloud-k8s",
             "paddlecloud-pfs",
             "paddlecloud-store",
@@ -67,6 +68,18 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-pserver",
             "paddlecloud-recordio",
             "paddlecloud-transfer",
+        ],
+    ),
+    (
+        "paddlecloud-files",
+        &[
+            "paddlecloud-accounts",
+            "paddlecloud-api",
+            "paddlecloud-backends",
+            "paddlecloud-core",
+            "paddlecloud-pfs",
+            "paddlecloud-store",
+            "paddlecloud-supervisor",
         ],
     ),
     (

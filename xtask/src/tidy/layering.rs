@@ -36,7 +36,12 @@ const RESERVED: &[Reserved] = &[
     Reserved {
         rule: "wire-errors",
         words: &["ErrorBody", "ErrorName", "paddlecloud_api::error"],
-        within: &["crates/server/src/", "crates/accounts/", "crates/store/"],
+        within: &[
+            "crates/server/src/",
+            "crates/accounts/",
+            "crates/files/",
+            "crates/store/",
+        ],
         home: &["crates/server/src/http/"],
         binds_tests: true,
         advice: "only `server::http` knows errors of the wire: return the error enum of the layer",
@@ -134,6 +139,7 @@ mod tests {
         assert!(rules("crates/store/src/tests/jobs.rs", text).is_empty());
         for path in [
             "accounts/src/users.rs",
+            "files/src/homes/mod.rs",
             "server/src/app/jobs.rs",
             "server/src/store.rs",
             "pfs/src/store/local.rs",
@@ -168,12 +174,16 @@ mod tests {
             assert_eq!(rules("crates/server/tests/files/quota.rs", text), [""; 0]);
             assert_eq!(rules("crates/cli/src/commands/rm.rs", text), [""; 0]);
         }
-        for path in ["crates/accounts/src/auth/tests.rs", "crates/store/src/jobs.rs"] {
+        for path in [
+            "crates/accounts/src/auth/tests.rs",
+            "crates/files/src/homes/mod.rs",
+            "crates/store/src/jobs.rs",
+        ] {
             let found = rules(path, "use paddlecloud_api::error::ErrorName;");
             assert_eq!(found, ["wire-errors", "wire-errors"], "{path}");
         }
         let in_tests = "#[cfg(test)]\nmod tests {\n    use paddlecloud_api::error::ErrorName;\n}\n";
-        assert!(!rules("crates/server/src/files/list.rs", in_tests).is_empty());
+        assert!(!rules("crates/files/src/files/list.rs", in_tests).is_empty());
         assert_eq!(
             rules("crates/server/src/app/jobs.rs", "use super::AppError;"),
             [""; 0]

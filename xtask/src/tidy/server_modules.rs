@@ -21,21 +21,8 @@ const ROWS: &[&[&str]] = &[
     &["logs"],
     &["reconcile"],
     &["config"],
-    &["files"],
-    &["runs"],
-    &["packages"],
-    &["homes"],
     &["data_folder"],
-    &[
-        "job_status",
-        "lane",
-        "locks",
-        "metrics",
-        "nearest",
-        "programs",
-        "queue",
-        "ready",
-    ],
+    &["job_status", "metrics", "nearest", "programs", "ready"],
 ];
 
 pub fn check(file: &SourceFile) -> Vec<Finding> {

@@ -13,6 +13,8 @@ use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::{DatacenterName, JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::StoreError;
 use paddlecloud_core::spec::SpecError;
+use paddlecloud_files::homes::StorageError;
+use paddlecloud_files::{Backend, FilesError};
 use paddlecloud_k8s::manifests::PrintError;
 use paddlecloud_pfs::staging::StagedIdError;
 
@@ -21,8 +23,6 @@ use super::info::NotReady;
 use super::provider_login::ProviderRefusal;
 use super::resume::ResumeRefusal;
 use super::tokens::TokenRefusal;
-use crate::files::{Backend, FilesError};
-use crate::homes::StorageError;
 use crate::logs::LogsError;
 use crate::reconcile::JobsError;
 

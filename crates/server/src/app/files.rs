@@ -10,6 +10,12 @@ use paddlecloud_api::files::{
     UploadRequest, UsageView, WirePath,
 };
 use paddlecloud_core::scheduler::StorageExcess;
+use paddlecloud_files::locks::Key;
+use paddlecloud_files::queue::Class;
+use paddlecloud_files::{
+    ChunkIn, DigestMode, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened, PackIn, PackOut,
+    RangeIn, RemovedPath, RequestedBytes, StatOf,
+};
 use paddlecloud_pfs::content::ChunkName;
 use paddlecloud_pfs::pack::PackTotals;
 use paddlecloud_pfs::share::{Share, ShareError};
@@ -20,12 +26,6 @@ use tokio::task::JoinError;
 
 use super::storage_limits::excess_of;
 use super::{App, AppError, Taking};
-use crate::files::{
-    ChunkIn, DigestMode, Files, FilesError, Fsck, ListQuery, Lister, MEASURED_AGAIN, Opened, PackIn, PackOut,
-    RangeIn, RemovedPath, RequestedBytes, StatOf,
-};
-use crate::locks::Key;
-use crate::queue::Class;
 
 impl App {
     /// Runs short work on users' files on a blocking thread.
@@ -445,7 +445,7 @@ fn without_path(share: &Share, name: &str, error: FilesError) -> FilesError {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
 ) -> Result<T, AppError> {
-    joined(crate::lane::blocking(work).await)
+    joined(paddlecloud_files::lane::blocking(work).await)
 }
 
 /// Converts the result of work on another thread for the caller.

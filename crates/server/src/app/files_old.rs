@@ -2,12 +2,12 @@
 
 use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{FileView, ListEntry, MkdirRequest, RemoveRequest, below};
+use paddlecloud_files::locks::Key;
+use paddlecloud_files::{ByteRange, Content, ListQuery, Opened, RangeSum, RequestedBytes};
 use paddlecloud_pfs::PfsPath;
 
 use super::files::{blocking, parse};
 use super::{App, AppError};
-use crate::files::{ByteRange, Content, ListQuery, Opened, RangeSum, RequestedBytes};
-use crate::locks::Key;
 
 impl App {
     /// The matching files, and the matching folders with their contents.

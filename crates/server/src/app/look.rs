@@ -12,9 +12,9 @@ use paddlecloud_pfs::{RelPath, Root};
 use super::packages::{check_package, check_uploaded};
 use super::programs::FoundPrograms;
 use super::{App, AppError};
-use crate::homes::{Home, PackageLocation};
-use crate::runs::run_at;
 use paddlecloud_core::error_chain::chain_of;
+use paddlecloud_files::homes::{Home, PackageLocation};
+use paddlecloud_files::runs::run_at;
 
 /// Whether the job is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,10 +36,20 @@ mod why;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::Accounts;
+use paddlecloud_accounts::auth::{Authenticator, request_id};
+use paddlecloud_accounts::authority::Authority;
+use paddlecloud_accounts::oidc::Oidc;
+use paddlecloud_accounts::secrets::Secrets;
 use paddlecloud_api::jobs::{JobDetail, JobView, WorkerView};
 use paddlecloud_core::job::{Job, Worker};
 use paddlecloud_core::names::UserName;
+use paddlecloud_files::Files;
+use paddlecloud_files::homes::{Storage, StorageError};
+use paddlecloud_files::locks::Locks;
+use paddlecloud_files::queue::{Class, Queue};
 use paddlecloud_k8s::NamespaceNames;
+use paddlecloud_store::Store;
 use tokio_util::sync::CancellationToken;
 
 pub use accounts::UserRefusal;
@@ -47,12 +57,6 @@ pub use error::{AdminOnly, AppError, FieldRule, What};
 pub use info::{DisksChecked, NotReady};
 pub use jobs::{JobList, ListQuery, WaitEnd};
 pub use logs::LogReaders;
-use paddlecloud_accounts::Accounts;
-use paddlecloud_accounts::auth::{Authenticator, request_id};
-use paddlecloud_accounts::authority::Authority;
-use paddlecloud_accounts::oidc::Oidc;
-use paddlecloud_accounts::secrets::Secrets;
-use paddlecloud_store::Store;
 pub use provider_login::ProviderRefusal;
 pub use resume::{NoCheckpoints, ResumeRefusal};
 pub use storage_limits::StorageWatch;
@@ -61,12 +65,8 @@ pub use taking::Taking;
 pub use tokens::TokenRefusal;
 
 use crate::config::{Config, EngineKind};
-use crate::files::Files;
-use crate::homes::{Storage, StorageError};
-use crate::locks::Locks;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
-use crate::queue::{Class, Queue};
 use crate::reconcile::{Jobs, NewJob};
 
 /// The parts of a running server that its use cases need.

@@ -7,16 +7,16 @@ use paddlecloud_api::files::{OURS, UnfinishedUpload};
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::spec::JobSpec;
+use paddlecloud_files::homes::{Storage, StorageError};
+use paddlecloud_files::queue::{Class, Turn};
+use paddlecloud_files::{Files, time_of};
 use paddlecloud_pfs::package::{Manifest, PackageId};
 use paddlecloud_pfs::quota::Amount;
 use paddlecloud_pfs::staging::{StagedId, UnfinishedPackage};
 use paddlecloud_pfs::{Digest, Node, Root, RootError};
 
 use super::{App, AppError};
-use crate::files::{Files, time_of};
-use crate::homes::{Storage, StorageError};
-use crate::packages::check_upload;
-use crate::queue::{Class, Turn};
+use paddlecloud_files::packages::check_upload;
 
 /// How long an announcement waits for files that are being uploaded into the package. Clients wait longer.
 const FREE_WITHIN: Duration = Duration::from_secs(30);

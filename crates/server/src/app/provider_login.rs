@@ -11,11 +11,11 @@ use paddlecloud_accounts::secrets::SecretKind;
 use paddlecloud_accounts::users::Account;
 use paddlecloud_api::device_login::{DeviceLogin, DeviceLoginState};
 use paddlecloud_core::names::{NameError, UserName};
+use paddlecloud_files::homes::StorageError;
+use paddlecloud_files::locks::Key;
 use paddlecloud_store::{AuditEntry, ProviderUser, Record};
 
 use super::{App, AppError};
-use crate::homes::StorageError;
-use crate::locks::Key;
 
 /// The longest wait for the next poll within one request.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);

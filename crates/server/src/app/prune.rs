@@ -9,11 +9,11 @@ use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::AfterKill;
 use paddlecloud_core::names::{JobId, JobRef, UserName};
 use paddlecloud_core::ports::JobStore as _;
+use paddlecloud_files::homes::Removal;
+use paddlecloud_files::packages::Latest;
+use paddlecloud_files::runs::Outputs;
 
 use super::{App, AppError, FieldRule};
-use crate::homes::Removal;
-use crate::packages::Latest;
-use crate::runs::Outputs;
 
 /// Limit on the jobs removed by one request.
 const MOST: u32 = 10_000;

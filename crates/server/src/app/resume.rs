@@ -8,9 +8,9 @@ use paddlecloud_core::job::{IdempotencyKey, Job, Outcome, Phase};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::ports::JobStore;
 use paddlecloud_core::resumed::ResumedRun;
+use paddlecloud_files::runs::RunCheckpoints;
 
 use super::{App, AppError};
-use crate::runs::RunCheckpoints;
 
 /// Why the training of a run cannot be continued.
 #[derive(Debug, thiserror::Error)]

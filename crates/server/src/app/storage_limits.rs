@@ -17,7 +17,7 @@ use paddlecloud_pfs::quota::QuotaError;
 use tokio::task::JoinSet;
 
 use super::{App, AppError};
-use crate::files::Files;
+use paddlecloud_files::Files;
 
 /// How often the home of a user with running jobs is measured.
 const EVERY: Duration = Duration::from_secs(10);

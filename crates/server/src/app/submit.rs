@@ -11,6 +11,7 @@ use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::spec::{JobSpec, SpecError};
+use paddlecloud_files::homes::StorageError;
 use paddlecloud_pfs::RelPath;
 use paddlecloud_pfs::package::Manifest;
 use serde_json::Value;
@@ -23,9 +24,8 @@ use super::packages::check_package;
 use super::programs::FoundPrograms;
 use super::{App, AppError};
 use crate::config::EngineKind;
-use crate::homes::StorageError;
-use crate::packages::check_output;
 use crate::reconcile::{Acceptance, NewJob, Submitted};
+use paddlecloud_files::packages::check_output;
 
 /// A submitted job, or for a dry run the job that would be submitted.
 #[derive(Debug, Clone)]

@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::names::UserName;
+use paddlecloud_files::Takes;
+use paddlecloud_files::lane;
+use paddlecloud_files::queue::Queue;
 
 use super::files::{blocking, joined};
 use super::{App, AppError};
-use crate::files::Takes;
-use crate::lane;
-use crate::queue::Queue;
 
 impl App {
     pub(super) fn taking<T: Takes>(&self, caller: &Caller, taker: T) -> Taking<T> {

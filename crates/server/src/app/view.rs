@@ -6,9 +6,9 @@ use paddlecloud_api::jobs::{EventView, JobDetail, JobView, ObjectView, WorkerVie
 use paddlecloud_core::exit::lost_in_words;
 use paddlecloud_core::job::{Job, Outcome, Phase, Role, Worker, WorkerStatus};
 use paddlecloud_core::names::DatacenterName;
+use paddlecloud_files::homes::Storage;
 use paddlecloud_k8s::ANY_NODE;
 
-use crate::homes::Storage;
 use crate::job_status::job_status;
 
 pub fn job_view(job: &Job, datacenter: &DatacenterName, storage: &Storage) -> JobView {

@@ -6,12 +6,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_backends::{HdfsSettings, S3Settings, SecretText};
+use paddlecloud_files::Backend;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::ConfigError;
-use crate::files::Backend;
 
 /// `storage` as written: a folder, or the settings of a store.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use paddlecloud_accounts::rates::RateLimits;
 use paddlecloud_accounts::users::User;
 use paddlecloud_core::names::UserName;
 use paddlecloud_core::scheduler::Policy;
+use paddlecloud_files::Backend;
 use paddlecloud_store::{DatabaseUrl, Limits};
 
 use super::{Config, EngineKind, Listen, LogConfig, TrustedProxies, machine};
-use crate::files::Backend;
 
 /// The configuration of the server that `paddlectl` starts automatically.
 pub fn embedded(data: &Path) -> Config {

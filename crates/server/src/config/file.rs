@@ -18,6 +18,7 @@ use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
 use paddlecloud_core::scheduler::Policy;
+use paddlecloud_files::Backend;
 use paddlecloud_k8s::settings::GpuTypeSettings;
 use paddlecloud_store::{DatabaseUrl, Limits};
 use serde::de::Error as _;
@@ -32,7 +33,6 @@ use super::users::{check_system_users, check_users, parse_hash, read_password};
 use super::values::{Address, LogSize, Reclaim, Span, SystemUids, parsed, parsed_option};
 use super::workers_python::check_python;
 use super::{AllowedImages, Config, ConfigError, EngineKind, Listen, LogConfig, ProxyHeader, TrustedProxies};
-use crate::files::Backend;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

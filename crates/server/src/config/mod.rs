@@ -24,10 +24,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
+use paddlecloud_accounts::AccountSettings;
+use paddlecloud_accounts::auth::TokenLimits;
+use paddlecloud_accounts::key_source::KeySource;
+use paddlecloud_accounts::oidc::OidcConfig;
+use paddlecloud_accounts::rates::RateLimits;
+use paddlecloud_accounts::tls::TlsFiles;
+use paddlecloud_accounts::users::{UidRange, User};
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::Bytes;
 use paddlecloud_core::scheduler::{Inventory, Policy};
+use paddlecloud_files::{Backend, FileSettings};
 use paddlecloud_k8s::settings::{Namespaces, Placement};
+use paddlecloud_store::{DatabaseUrl, Limits};
 use paddlecloud_worker::protocol::LogLimits;
 
 pub use embedded::embedded;
@@ -36,17 +45,7 @@ pub use images::AllowedImages;
 pub use kubernetes::KubernetesConfig;
 pub use listen::Listen;
 pub use machine::memory as machine_memory;
-use paddlecloud_accounts::AccountSettings;
-use paddlecloud_accounts::auth::TokenLimits;
-use paddlecloud_accounts::key_source::KeySource;
-use paddlecloud_accounts::oidc::OidcConfig;
-use paddlecloud_accounts::rates::RateLimits;
-use paddlecloud_accounts::tls::TlsFiles;
-use paddlecloud_accounts::users::{UidRange, User};
-use paddlecloud_store::{DatabaseUrl, Limits};
 pub use proxies::{ProxyHeader, TrustedProxies};
-
-use crate::files::{Backend, FileSettings};
 
 /// The checked configuration of a server.
 #[derive(Debug, Clone)]

@@ -14,9 +14,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use paddlecloud_api::ALIVE_HEADER;
+use paddlecloud_files::queue::KEEP_ALIVE_INTERVAL;
 use tokio::time::timeout;
-
-use crate::queue::KEEP_ALIVE_INTERVAL;
 
 /// A reply that is not ready in time starts before its result is known, if the request allows that.
 pub(in crate::http) async fn send_keep_alive(request: Request, next: Next) -> Response {
@@ -35,7 +34,7 @@ pub(in crate::http) fn is_requested(headers: &HeaderMap) -> bool {
 pub(in crate::http) async fn reply_to_blocking(
     work: impl Future<Output = Response> + Send + 'static,
 ) -> Response {
-    // Not on a thread that the work would block: the connection must continue meanwhile (see `crate::lane`).
+    // Not on a thread that the work would block: the connection must continue meanwhile (see `paddlecloud_files::lane`).
     tokio::task::yield_now().await;
     reply(work).await
 }

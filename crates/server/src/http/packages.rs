@@ -13,12 +13,12 @@ use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::jobs::PackageReply;
 use paddlecloud_core::names::UserName;
+use paddlecloud_files::packages::SHORT_LIST;
+use paddlecloud_files::queue::{Class, Queue, Turn};
 use tokio::time::timeout;
 
 use super::reply::{Refused, envelope};
 use super::{Shared, alive, scope};
-use crate::packages::SHORT_LIST;
-use crate::queue::{Class, Queue, Turn};
 
 /// How long a long list waits for its turn, in silence: clients and proxies wait longer.
 const TURN_WITHIN: Duration = Duration::from_secs(100);
@@ -115,9 +115,9 @@ mod tests {
     use std::convert::Infallible;
 
     use futures_util::{FutureExt as _, stream};
+    use paddlecloud_files::packages::MOST_LIST;
 
     use super::*;
-    use crate::packages::MOST_LIST;
 
     #[tokio::test]
     async fn a_slow_long_list_does_not_block_other_users() {

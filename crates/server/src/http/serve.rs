@@ -18,6 +18,7 @@ use paddlecloud_accounts::auth::Peer;
 use paddlecloud_accounts::connections::{Connection, Connections};
 use paddlecloud_accounts::refusals::{Limit, Refusals};
 use paddlecloud_accounts::tls::Tls;
+use paddlecloud_files::lane::{self, Lane, Wire};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use tower_http::normalize_path::NormalizePathLayer;
 
 use super::silence::Limited;
 use crate::config::{Listen, TrustedProxies, machine_memory};
-use crate::lane::{self, Lane, Wire};
 
 /// How long a client may take for the TLS handshake, and to send a request's head.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -19,10 +19,10 @@ use paddlecloud_accounts::refusals::{Limit, Refusals};
 use paddlecloud_api::RENEW_HEADER;
 use paddlecloud_api::error::ErrorName;
 use paddlecloud_core::names::UserName;
+use paddlecloud_files::queue::{Class, MuchMemory, Queue, Turn};
 
 use super::Shared;
 use super::scope::refused;
-use crate::queue::{Class, MuchMemory, Queue, Turn};
 
 /// How long a large body waits for others.
 const MEMORY_WITHIN: Duration = Duration::from_secs(20);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use paddlecloud_accounts::users::{Account, Users};
 use paddlecloud_core::conductor::{self, Conductor, Input, Output, Recovery, Refusal, Reply, Unrecorded};
 use paddlecloud_core::job::{AfterKill, News};
 use paddlecloud_core::names::{JobId, JobName, UserName};
@@ -29,6 +30,7 @@ use paddlecloud_core::scheduler::{
     Excess, GroupQuota, GroupUsage, Guarantee, Inventory, Node, Policy, Quota, Reasons, Scheduler,
     StorageHold, Usage, Why,
 };
+use paddlecloud_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use board::Board;
@@ -39,8 +41,6 @@ pub use error::{JobsError, Undone};
 pub use handle::{Acceptance, Jobs, KillEffect, Killed, NewJob, Submitted};
 use ids::Ids;
 use orders::Orders;
-use paddlecloud_accounts::users::{Account, Users};
-use paddlecloud_store::Store;
 
 /// Most requests in one batch.
 const BATCH: usize = 1024;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use paddlecloud_api::client::{Client, ClientError, Limits};
 use paddlecloud_api::error::{ErrorBody, ErrorName};
-use paddlecloud_server::queue::Class;
+use paddlecloud_files::queue::Class;
 use paddlecloud_transfer::{
     Download, FileService, ListOptions, Summary, TransferError, TransferOptions, Upload,
 };

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use paddlecloud_server::files::KEEP_UNFINISHED;
+use paddlecloud_files::KEEP_UNFINISHED;
 
 use crate::stage::{self, Stage, assert_tidy, me, noise};
 

@@ -8,12 +8,12 @@ use futures_util::future::join_all;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{CommitRequest, RemoveRequest, ReuseRequest};
 use paddlecloud_core::names::UserName;
+use paddlecloud_files::Files;
+use paddlecloud_files::locks::Key;
+use paddlecloud_files::queue::{Class, Turn};
 use paddlecloud_pfs::Digest;
 use paddlecloud_pfs::content::Op;
 use paddlecloud_pfs::pack::{PackTotals, PackWriter};
-use paddlecloud_server::files::Files;
-use paddlecloud_server::locks::Key;
-use paddlecloud_server::queue::{Class, Turn};
 use paddlecloud_transfer::{FileService, ListOptions};
 use tokio::io::AsyncReadExt;
 

@@ -16,10 +16,10 @@ use paddlecloud_core::ports::{Assignment, AttemptKey, Engine, EngineEvent, LogSt
 use paddlecloud_core::spec::JobSpec;
 use paddlecloud_core::testing::engine_suite::{Bench, Program, engine_suite};
 use paddlecloud_core::testing::samples;
+use paddlecloud_files::homes::Storage;
+use paddlecloud_files::runs::HomeRuns;
 use paddlecloud_server::engine::local::{BootId, LocalEngine, LocalSettings};
-use paddlecloud_server::homes::Storage;
 use paddlecloud_server::logs::SegmentLogs;
-use paddlecloud_server::runs::HomeRuns;
 use paddlecloud_worker::attempts::attempt_folder;
 use paddlecloud_worker::log::{LogReader, Piece};
 use paddlecloud_worker::protocol::{LogLimits, files};

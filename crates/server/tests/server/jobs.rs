@@ -9,7 +9,7 @@ use paddlecloud_api::ALIVE_HEADER;
 use paddlecloud_api::jobs::JobStatus;
 use paddlecloud_api::logs::{Frame, LogQuery};
 use paddlecloud_core::names::JobId;
-use paddlecloud_server::queue::Class;
+use paddlecloud_files::queue::Class;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

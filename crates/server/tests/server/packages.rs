@@ -6,10 +6,10 @@ use futures_util::FutureExt;
 use jiff::SignedDuration;
 use paddlecloud_accounts::auth::Caller;
 use paddlecloud_core::names::JobId;
+use paddlecloud_files::queue::Class;
 use paddlecloud_pfs::pack::{PackWriter, write_pack};
 use paddlecloud_pfs::package::{Manifest, ScanOptions, scan};
 use paddlecloud_pfs::{Digest, Entry, Mtime, Node, Root};
-use paddlecloud_server::queue::Class;
 use serde_json::json;
 
 use crate::client::{Reply, Request};

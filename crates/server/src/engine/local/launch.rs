@@ -433,11 +433,11 @@ fn binds(inner: &Inner, job: &Job, run: &PreparedRun) -> Vec<Bind> {
 mod tests {
     use paddlecloud_accounts::auth::Secret;
     use paddlecloud_core::testing::{samples, worker_variables};
+    use paddlecloud_files::homes::Storage;
     use paddlecloud_worker::protocol::{Isolation, LogLimits};
 
     use super::*;
     use crate::engine::local::{BootId, LocalEngine, LocalSettings};
-    use crate::homes::Storage;
     use crate::logs::SegmentLogs;
 
     fn engine(folder: &std::path::Path) -> LocalEngine {

@@ -25,10 +25,10 @@ use paddlecloud_core::ports::{
     Assignment, AttemptKey, Engine, EngineError, EngineEvent, EngineState, Report,
 };
 use paddlecloud_core::scheduler::Node;
+use paddlecloud_files::homes::Storage;
 use paddlecloud_worker::protocol::{Command, Isolation, LogLimits};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::homes::Storage;
 use crate::logs::SegmentLogs;
 use folders::AttemptFolder;
 use link::SupervisorLink;

@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use paddlecloud_accounts::auth::Secret;
+use paddlecloud_files::homes::Storage;
 use paddlecloud_worker::protocol::Isolation;
 
 use super::{BootId, LocalEngine, LocalSettings, launch};
 use crate::config::Config;
-use crate::homes::Storage;
 use crate::logs::SegmentLogs;
 use crate::programs::default_path;
 

@@ -13,14 +13,14 @@ use bytes::Bytes;
 use futures_util::stream;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::DIGEST_HEADER;
+use paddlecloud_files::lane::{self, LaneRequest};
+use paddlecloud_files::{ByteRange, Content, Opened, RequestedBytes};
 
 use super::PathQuery;
-use crate::files::{ByteRange, Content, Opened, RequestedBytes};
 use crate::http::Shared;
 use crate::http::query::QueryParams;
 use crate::http::reply::Refused;
 use crate::http::scope;
-use crate::lane::{self, LaneRequest};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 

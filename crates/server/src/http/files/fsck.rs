@@ -3,9 +3,9 @@
 use axum::extract::State;
 use axum::response::Response;
 use paddlecloud_api::files::FsckLine;
+use paddlecloud_files::Fsck;
 
 use super::lines;
-use crate::files::Fsck;
 use crate::http::Shared;
 use crate::http::reply::Refused;
 use crate::http::scope;

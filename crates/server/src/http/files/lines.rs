@@ -6,9 +6,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use paddlecloud_core::names::UserName;
+use paddlecloud_files::queue::{Class, KEEP_ALIVE_INTERVAL, Queue};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
-
-use crate::queue::{Class, KEEP_ALIVE_INTERVAL, Queue};
 
 /// A blocking producer of lines.
 pub(super) trait Lines: Send + 'static {
@@ -19,7 +18,7 @@ pub(super) trait Lines: Send + 'static {
 /// Lines of JSON, and nothing at the end. A slow reader slows down the producer. While no line is ready, a space is sent now and
 /// then, which means nothing at the start of a line.
 ///
-/// Produced on other threads than the connection's own, even if that may block (see [`crate::lane`]): otherwise nothing would be
+/// Produced on other threads than the connection's own, even if that may block (see [`paddlecloud_files::lane`]): otherwise nothing would be
 /// sent while lines take their time, and the client would give up. With `turns`, lines for which much is read wait for the
 /// user's turn.
 pub(super) fn reply(source: impl Lines, turns: Option<(Queue, UserName)>) -> Response {
@@ -76,9 +75,9 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::StreamExt;
+    use paddlecloud_files::queue::Turn;
 
     use super::*;
-    use crate::queue::Turn;
 
     struct Numbers(std::ops::Range<u8>);
 

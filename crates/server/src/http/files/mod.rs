@@ -17,18 +17,18 @@ use paddlecloud_api::files::{
     CopyReply, FileMeta, FileView, ListLine, MkdirReply, MkdirRequest, MoveRequest, RemoveRequest, Removed,
     StatsRequest, StorageView, UnreadEntry, UsageView,
 };
+use paddlecloud_files::{DigestMode, Listed, Lister, RemovedPath, StatOf};
 use paddlecloud_pfs::{Made, RelPath};
 use serde::Deserialize;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::query::QueryParams;
-use super::refusal::{mkdir_refused, removal_refused};
+use super::refusal::{files_failed, mkdir_refused, removal_refused};
 use super::reply::{Refused, Reply, envelope};
 use super::request::{Body, flag};
 use super::{Shared, alive, scope};
 use crate::app::App;
-use crate::files::{self, DigestMode, Listed, Lister, RemovedPath, StatOf};
 
 /// Bytes of a listing that are buffered before they are sent.
 const LINES: usize = 64 << 10;
@@ -145,7 +145,7 @@ pub(super) async fn file_list(
     scope::Files(caller): scope::Files,
     QueryParams(query): QueryParams<ListQuery>,
 ) -> Result<Response, Refused> {
-    let asked = files::ListQuery {
+    let asked = paddlecloud_files::ListQuery {
         recursive: query.recursive,
         digests: query.digest,
         after: query.after,
@@ -176,10 +176,10 @@ fn line(listed: Listed) -> ListLine {
         Listed::Entry(entry) => ListLine::Entry(entry),
         Listed::Unread(path, error) => ListLine::Unread(UnreadEntry {
             path: path.into(),
-            error: error.into(),
+            error: files_failed(error),
         }),
         Listed::End(count) => ListLine::End(count),
-        Listed::Broken(error) => ListLine::Error(error.into()),
+        Listed::Broken(error) => ListLine::Error(files_failed(error)),
     }
 }
 

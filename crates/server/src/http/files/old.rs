@@ -16,16 +16,16 @@ use futures_util::StreamExt;
 use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::FileMeta;
+use paddlecloud_files::queue::Class;
+use paddlecloud_files::{DigestMode, OLD_RANGES, StatOf};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::content::stream;
 use crate::app::{App, AppError};
-use crate::files::{DigestMode, OLD_RANGES, StatOf};
 use crate::http::Shared;
 use crate::http::request::Raw;
 use crate::http::scope;
-use crate::queue::Class;
 
 /// The original never used another one, and its client accepts no other.
 const BOUNDARY: &str = "8d7b0e5709d756e21e971ff4d9ac3b20";

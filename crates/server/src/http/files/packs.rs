@@ -12,19 +12,20 @@ use futures_util::StreamExt;
 use paddlecloud_api::Envelope;
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_api::files::{PackFailure, PackReply, PackRequest};
+use paddlecloud_files::lane::LaneRequest;
+use paddlecloud_files::{PackStored, Takes};
 use paddlecloud_pfs::pack::PackTotals;
 use serde::Deserialize;
 
 use super::content::stream;
 use crate::app::Taking;
-use crate::files::{PackStored, Takes};
 use crate::http::gather::Gathered;
 use crate::http::query::QueryParams;
+use crate::http::refusal::files_failed;
 use crate::http::reply::{Refused, envelope};
 use crate::http::request::{Body, flag};
 use crate::http::scope;
 use crate::http::{Shared, alive};
-use crate::lane::LaneRequest;
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -79,7 +80,7 @@ pub(in crate::http) async fn pack_receive(
 fn reply(pack: PackStored) -> PackReply {
     let failed = pack.failed.into_iter().map(|(path, error)| PackFailure {
         path,
-        error: error.into(),
+        error: files_failed(error),
     });
     PackReply {
         stored: pack.stored,

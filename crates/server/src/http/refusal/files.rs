@@ -2,6 +2,8 @@
 
 use paddlecloud_api::error::{ErrorBody, ErrorName};
 use paddlecloud_core::error_chain::chain_of;
+use paddlecloud_files::FilesError;
+use paddlecloud_files::homes::StorageError;
 use paddlecloud_pfs::content::AssemblyError;
 use paddlecloud_pfs::pack::PackError;
 use paddlecloud_pfs::quota::QuotaError;
@@ -9,43 +11,40 @@ use paddlecloud_pfs::{AccessError, RootError};
 
 use super::{FREE_SPACE, disk_is_full};
 use crate::app::AppError;
-use crate::files::FilesError;
-use crate::homes::StorageError;
 
-impl From<FilesError> for ErrorBody {
-    fn from(error: FilesError) -> ErrorBody {
-        let error = match error {
-            FilesError::Owner(home) if matches!(*home, StorageError::Foreign(_)) => return (*home).into(),
-            other => other,
-        };
-        let name = name_of(&error);
-        if matches!(name, ErrorName::Internal | ErrorName::StorageFull) {
-            tracing::error!(error = chain_of(&error), "the storage failed");
+/// Why the file service refused.
+pub(in crate::http) fn files_failed(error: FilesError) -> ErrorBody {
+    let error = match error {
+        FilesError::Owner(home) if matches!(*home, StorageError::Foreign(_)) => return storage_failed(*home),
+        other => other,
+    };
+    let name = name_of(&error);
+    if matches!(name, ErrorName::Internal | ErrorName::StorageFull) {
+        tracing::error!(error = chain_of(&error), "the storage failed");
+    }
+    let body = ErrorBody::new(name, error.to_string());
+    match (error, name) {
+        (_, ErrorName::StorageFull) => body.with_hint(FREE_SPACE),
+        (FilesError::Quota(QuotaError::Unreadable { .. }), _) => {
+            body.with_hint("make the folder readable in a job that runs, or remove it with `paddlectl rm -r`")
         }
-        let body = ErrorBody::new(name, error.to_string());
-        match (error, name) {
-            (_, ErrorName::StorageFull) => body.with_hint(FREE_SPACE),
-            (FilesError::Quota(QuotaError::Unreadable { .. }), _) => {
-                body.with_hint("make the folder readable in a job that runs, or remove it with `paddlectl rm -r`")
-            }
-            (_, ErrorName::QuotaExceeded) => body.with_hint(
-                "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
-            ),
-            (FilesError::DamagedOnDisk(_), _) => {
-                body.with_hint("if you have the file, upload it again with `paddlectl cp --checksum`, and inform an administrator")
-            }
-            (FilesError::TooManyLinks(_), _) => {
-                body.with_hint("`paddlectl publish` lists them, and `--revoke ID` revokes one")
-            }
-            (FilesError::NoLink(_), _) => body.with_hint("`paddlectl publish` lists your links"),
-            (FilesError::Ours(_), _) => body.with_hint(
-                "`paddlectl prune --all` removes your ended jobs and their copies there; put your own files elsewhere",
-            ),
-            (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
-                body.with_hint("send it again: no part of it was stored")
-            }
-            _ => body,
+        (_, ErrorName::QuotaExceeded) => body.with_hint(
+            "free some space: `paddlectl du` shows the largest entries and what unfinished uploads reserve",
+        ),
+        (FilesError::DamagedOnDisk(_), _) => {
+            body.with_hint("if you have the file, upload it again with `paddlectl cp --checksum`, and inform an administrator")
         }
+        (FilesError::TooManyLinks(_), _) => {
+            body.with_hint("`paddlectl publish` lists them, and `--revoke ID` revokes one")
+        }
+        (FilesError::NoLink(_), _) => body.with_hint("`paddlectl publish` lists your links"),
+        (FilesError::Ours(_), _) => body.with_hint(
+            "`paddlectl prune --all` removes your ended jobs and their copies there; put your own files elsewhere",
+        ),
+        (FilesError::Assembly(AssemblyError::WrongDigest { .. }), _) => {
+            body.with_hint("send it again: no part of it was stored")
+        }
+        _ => body,
     }
 }
 
@@ -58,7 +57,7 @@ pub(in crate::http) fn removal_refused(error: FilesError) -> ErrorBody {
             ..
         }
     );
-    let body = ErrorBody::from(error);
+    let body = files_failed(error);
     match is_folder {
         true => body.with_hint("`-r` removes folders and their contents"),
         false => body,
@@ -153,34 +152,28 @@ fn assembly_name(error: &AssemblyError) -> ErrorName {
     }
 }
 
-impl From<StorageError> for ErrorBody {
-    fn from(error: StorageError) -> ErrorBody {
-        if error.is_full() {
-            return disk_failed(&error);
+/// Why a home, a package or the folders of a run cannot be used.
+pub(in crate::http) fn storage_failed(error: StorageError) -> ErrorBody {
+    if error.is_full() {
+        return disk_failed(&error);
+    }
+    let problem = error.to_string();
+    match &error {
+        StorageError::NotFound(_) | StorageError::Access(_) => ErrorBody::new(ErrorName::NotFound, problem),
+        StorageError::NotAFolder(_)
+        | StorageError::BadName(_)
+        | StorageError::OutputIsAFile
+        | StorageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
+        StorageError::Foreign(_) => ErrorBody::new(ErrorName::Forbidden, problem)
+            .with_hint("ask an administrator: the server's log has the command that changes its owner"),
+        StorageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
+            .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
+        StorageError::Changed(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
+        StorageError::Storage(RootError::Busy(_)) => {
+            let problem = "the package is already being uploaded";
+            ErrorBody::new(ErrorName::Unavailable, problem).with_hint("wait for that `submit`, or stop it")
         }
-        let problem = error.to_string();
-        match &error {
-            StorageError::NotFound(_) | StorageError::Access(_) => {
-                ErrorBody::new(ErrorName::NotFound, problem)
-            }
-            StorageError::NotAFolder(_)
-            | StorageError::BadName(_)
-            | StorageError::OutputIsAFile
-            | StorageError::Ours(_) => ErrorBody::new(ErrorName::BadRequest, problem),
-            StorageError::Foreign(_) => ErrorBody::new(ErrorName::Forbidden, problem)
-                .with_hint("ask an administrator: the server's log has the command that changes its owner"),
-            StorageError::NotUploaded(_) => ErrorBody::new(ErrorName::PackageMissing, problem)
-                .with_hint("announce it to `POST /api/v1/packages`, send its files, then submit again"),
-            StorageError::Changed(_) => ErrorBody::new(ErrorName::Damaged, problem).with_hint("submit again"),
-            StorageError::Storage(RootError::Busy(_)) => {
-                let problem = "the package is already being uploaded";
-                ErrorBody::new(ErrorName::Unavailable, problem)
-                    .with_hint("wait for that `submit`, or stop it")
-            }
-            StorageError::Storage(_) | StorageError::Disk(_) | StorageError::Manifest(_) => {
-                disk_failed(&error)
-            }
-        }
+        StorageError::Storage(_) | StorageError::Disk(_) | StorageError::Manifest(_) => disk_failed(&error),
     }
 }
 

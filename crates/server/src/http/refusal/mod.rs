@@ -15,7 +15,7 @@ use paddlecloud_core::ports::StoreError;
 use super::reply::Refused;
 use crate::app::{AdminOnly, AppError, NotReady, What};
 
-pub(super) use files::{mkdir_refused, removal_refused};
+pub(super) use files::{files_failed, mkdir_refused, removal_refused};
 
 /// When to ask again for logs: how long the others read is not known.
 const READERS_END: Duration = Duration::from_secs(5);
@@ -37,8 +37,8 @@ impl From<AppError> for ErrorBody {
         match error {
             AppError::Jobs(error) => error.into(),
             AppError::Logs(error) => error.into(),
-            AppError::Files(error) => error.into(),
-            AppError::Storage(error) => error.into(),
+            AppError::Files(error) => files_failed(error),
+            AppError::Storage(error) => files::storage_failed(error),
             AppError::Accounts(error) => accounts::account_failed(error),
             AppError::Auth(error) => accounts::token_failed(error),
             AppError::Secrets(error) => accounts::secrets_failed(error),

@@ -36,7 +36,7 @@ pub enum StorageError {
 
 impl StorageError {
     /// Whether the server's disk is full, for all users.
-    pub fn is_out_of_space(&self) -> bool {
+    pub(crate) fn is_out_of_space(&self) -> bool {
         matches!(self, Self::Storage(RootError::NoSpace(_)))
     }
 

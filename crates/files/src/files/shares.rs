@@ -277,8 +277,9 @@ mod tests {
     use paddlecloud_api::files::WirePath;
 
     use super::*;
+    use crate::files::content::PIECE;
     use crate::files::testing::{self, me};
-    use crate::files::{Content, Opened, PIECE, RequestedBytes};
+    use crate::files::{Content, Opened, RequestedBytes};
 
     struct Fixture {
         folder: tempfile::TempDir,

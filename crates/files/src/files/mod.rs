@@ -26,6 +26,7 @@ mod uploads;
 
 use std::sync::Arc;
 
+use paddlecloud_accounts::auth::{Action, Caller};
 use paddlecloud_api::files::{OURS, below};
 use paddlecloud_core::access::Scope;
 use paddlecloud_pfs::content::FileIndex;
@@ -37,17 +38,16 @@ use paddlecloud_pfs::store::{FileStore, LocalStore, OpenSpace, ReadAt};
 use paddlecloud_pfs::{
     Access, Caller as PfsCaller, CallerRole, Digest, Mtime, PfsPath, Place, RelPath, RootError, Space,
 };
+use paddlecloud_store::SqliteIndex;
 
 pub use backend::{Backend, FileSettings, FileStoreError};
-pub use content::{ByteRange, Content, Opened, PIECE, RequestedBytes};
+pub use content::{ByteRange, Content, Opened, RequestedBytes};
 pub use error::FilesError;
 pub use fsck::Fsck;
 pub use housekeeping::KEEP_UNFINISHED;
 pub use list::{ListQuery, Listed, Lister};
 pub use old::{OLD_RANGES, RangeSum};
 pub use packs::{PackIn, PackOut, PackStored};
-use paddlecloud_accounts::auth::{Action, Caller};
-use paddlecloud_store::SqliteIndex;
 pub use space_usage::MEASURED_AGAIN;
 pub use takes::Takes;
 pub use tree::{DigestMode, RemovedPath, StatOf};

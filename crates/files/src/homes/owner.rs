@@ -91,13 +91,13 @@ pub struct Home {
 
 impl Home {
     /// The same home with another durability.
-    pub fn with_durability(mut self, durability: Durability) -> Home {
+    pub(crate) fn with_durability(mut self, durability: Durability) -> Home {
         self.root = self.root.with_durability(durability);
         self
     }
 
     /// The folder alone, for work on several threads: each must act as the [`Owner`] by itself.
-    pub fn into_root(self) -> Root {
+    pub(crate) fn into_root(self) -> Root {
         self.root
     }
 }
@@ -200,7 +200,7 @@ impl Storage {
     }
 
     /// Until the guard is dropped, this thread accesses files as the user; see [`Owner::act`].
-    pub fn acting_as(&self, user: &UserName) -> Result<Acting, StorageError> {
+    pub(crate) fn acting_as(&self, user: &UserName) -> Result<Acting, StorageError> {
         self.owner(user).act()
     }
 
@@ -219,7 +219,7 @@ impl Storage {
 
     /// Creates the home of a user with their own system user, if it is missing: created by the store, it would belong to the
     /// server. A thread that already acts as the user may be unable to see the path; its home exists by then.
-    pub fn ensure_home(&self, user: &UserName) -> Result<(), StorageError> {
+    pub(crate) fn ensure_home(&self, user: &UserName) -> Result<(), StorageError> {
         let owner = self.owner(user);
         let Some(owner) = owner.run_as() else {
             return Ok(());

@@ -48,7 +48,7 @@ impl ByteRange {
     }
 
     /// Offset and length in a file of this size; `None` if the file has none of these bytes.
-    pub(crate) fn within(self, size: u64) -> Option<(u64, u64)> {
+    pub fn within(self, size: u64) -> Option<(u64, u64)> {
         match self {
             ByteRange::All => Some((0, size)),
             ByteRange::From(first, _) if first >= size => None,

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use paddlecloud_accounts::auth::Caller;
 use paddlecloud_api::files::{
     COPY_AT_ONCE, CommitRequest, FileMeta, ReuseRequest, UploadReply, UploadRequest,
 };
@@ -22,7 +23,6 @@ use paddlecloud_pfs::{Digest, Existing, Mtime, Place, RelPath, RootError, Space}
 
 pub use arriving::{ChunkIn, RangeIn};
 pub(super) use full::Full;
-use paddlecloud_accounts::auth::Caller;
 
 use super::tree::existing;
 use super::unfinished::{Rooms, is_over};

@@ -57,7 +57,7 @@ impl RunFolders {
 
 impl Storage {
     /// The paths of a run. Creates nothing.
-    pub fn run_folders(&self, job: &Job) -> Result<RunFolders, StorageError> {
+    pub(crate) fn run_folders(&self, job: &Job) -> Result<RunFolders, StorageError> {
         let id = job.id.as_str();
         let run = ours(&["runs", id]);
         let own = |name: &str| ours(&["runs", id, name]);
@@ -106,7 +106,7 @@ impl Storage {
     }
 
     /// Creates a folder in a prepared run.
-    pub fn make_run_folder(&self, user: &UserName, path: &RelPath) -> Result<(), StorageError> {
+    pub(crate) fn make_run_folder(&self, user: &UserName, path: &RelPath) -> Result<(), StorageError> {
         let home = self
             .home(user)?
             .with_durability(paddlecloud_pfs::root::Durability::Relaxed);
@@ -196,7 +196,7 @@ impl Storage {
     }
 
     /// The path at which an uploaded package appears, unless the user's own file has that name.
-    pub fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
+    pub(crate) fn shown_workdir(&self, job: &Job) -> Option<RelPath> {
         let (shown, link) = self.shown_link(&job.user, &job.spec)?;
         let found = link_target(&*self.home(&job.user).ok()?, &shown)?;
         (found == link).then_some(shown)

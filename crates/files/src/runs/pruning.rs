@@ -48,7 +48,7 @@ impl Storage {
     }
 
     /// Removes the working copy of a job that left the history, for any user.
-    pub fn forget_run(&self, job: &JobId) -> Result<(), StorageError> {
+    pub(crate) fn forget_run(&self, job: &JobId) -> Result<(), StorageError> {
         let run = |user: &UserName| self.home_path(user).join(OURS).join("runs").join(job.as_str());
         for user in self.users()?.iter().filter(|user| run(user).exists()) {
             self.prune_run(user, job, Outputs::Stay, Removal::Real)?;
