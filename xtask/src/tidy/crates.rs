@@ -1,5 +1,5 @@
-//! Rules about the crate graph, read from `cargo metadata`: which crate may depend on which, and what the domain never
-//! pulls in.
+//! Rules about the crate graph, read from `cargo metadata`: which crate may depend on which, and what must never
+//! reach a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-pfs",
             "paddlecloud-store",
             "paddlecloud-supervisor",
+            "paddlecloud-worker",
         ],
     ),
     (
@@ -90,6 +91,7 @@ const MAY_SEE: &[(&str, &[&str])] = &[
             "paddlecloud-pfs",
             "paddlecloud-store",
             "paddlecloud-supervisor",
+            "paddlecloud-worker",
         ],
     ),
     ("paddlecloud-store", &["paddlecloud-core", "paddlecloud-pfs"]),
@@ -121,9 +123,32 @@ const MAY_SEE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Crates that need no async runtime, no network and no database, and what must never reach them, directly or not.
-const PURE: &[&str] = &["paddlecloud-core", "paddlecloud-recordio", "paddlecloud-worker"];
-const IMPURE: &[&str] = &["tokio", "reqwest", "axum", "hyper", "kube", "sqlx", "sqlx-core"];
+/// What must never reach some crates, directly or not.
+struct KeptOut {
+    rule: &'static str,
+    of: &'static [&'static str],
+    out: &'static [&'static str],
+    /// What is true of these crates, and would not be any more.
+    because: &'static str,
+}
+
+const KEPT_OUT: &[KeptOut] = &[
+    KeptOut {
+        rule: "purity",
+        of: &["paddlecloud-core", "paddlecloud-recordio", "paddlecloud-worker"],
+        out: &["tokio", "reqwest", "axum", "hyper", "kube", "sqlx", "sqlx-core"],
+        because: "must not need a runtime or a client",
+    },
+    KeptOut {
+        rule: "layers",
+        of: &["paddlecloud-store", "paddlecloud-accounts", "paddlecloud-files"],
+        out: &["axum", "axum-core", "kube", "kube-core"],
+        because: "answers no requests and knows no engine",
+    },
+];
+
+/// Crates that reach ours only through one of ours.
+const ONLY_THROUGH: &[(&[&str], &str)] = &[(&["sqlx", "sqlx-core"], "paddlecloud-store")];
 
 /// Crates that only one of ours may depend on.
 const OWNED: &[(&str, &str)] = &[
@@ -138,7 +163,8 @@ pub fn check(metadata: &Value) -> Result<Vec<Finding>> {
     let graph = Graph::read(metadata)?;
     let mut findings = graph.direction();
     findings.extend(graph.owned());
-    findings.extend(graph.purity());
+    findings.extend(graph.kept_out());
+    findings.extend(graph.only_through());
     Ok(findings)
 }
 
@@ -231,26 +257,38 @@ impl Graph {
         findings
     }
 
-    fn purity(&self) -> Vec<Finding> {
+    fn kept_out(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for member in self
-            .members
-            .iter()
-            .filter(|member| PURE.contains(&member.name.as_str()))
-        {
-            for way in self.ways_to_impure(&member.id) {
-                let advice = format!(
-                    "`{}` must not need a runtime or a client but pulls in {way}: drop that dependency",
-                    member.name
-                );
-                findings.push(member.finding("purity", advice));
+        for limit in KEPT_OUT {
+            let bound = |member: &&Member| limit.of.contains(&member.name.as_str());
+            for member in self.members.iter().filter(bound) {
+                for way in self.ways(&member.id, limit.out, None) {
+                    let advice = format!(
+                        "`{}` {} but pulls in {way}: drop that dependency",
+                        member.name, limit.because
+                    );
+                    findings.push(member.finding(limit.rule, advice));
+                }
             }
         }
         findings
     }
 
-    /// Every forbidden crate that `start` is built with, each with one dependency path to it.
-    fn ways_to_impure(&self, start: &str) -> Vec<String> {
+    fn only_through(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (crates, gate) in ONLY_THROUGH {
+            for member in self.members.iter().filter(|member| member.name != *gate) {
+                for way in self.ways(&member.id, crates, Some(gate)) {
+                    let advice = format!("`{}` pulls in {way}, not through `{gate}`", member.name);
+                    findings.push(member.finding("owner", advice));
+                }
+            }
+        }
+        findings
+    }
+
+    /// Every one of `wanted` that `start` is built with, each with one dependency path to it. Paths through `gate` do not count.
+    fn ways(&self, start: &str, wanted: &[&str], gate: Option<&str>) -> Vec<String> {
         let mut ways = Vec::new();
         let mut seen = BTreeSet::from([start]);
         let mut open: Vec<(&str, String)> = vec![(start, String::new())];
@@ -265,9 +303,9 @@ impl Graph {
                 } else {
                     format!("{way} → `{name}`")
                 };
-                if IMPURE.contains(&name) {
+                if wanted.contains(&name) {
                     ways.push(way);
-                } else {
+                } else if gate != Some(name) {
                     open.push((next, way));
                 }
             }
@@ -417,6 +455,39 @@ mod tests {
         let found = advice(&metadata(crates, &["paddlecloud-cli"]));
         assert!(
             found[0].contains("only `paddlecloud-store` may depend on `sqlx`"),
+            "{found:?}"
+        );
+    }
+    #[test]
+    fn the_web_framework_and_kubernetes_reach_no_crate_below_the_server() {
+        for name in ["paddlecloud-store", "paddlecloud-accounts", "paddlecloud-files"] {
+            for forbidden in ["axum", "kube"] {
+                let crates: &[(&str, &[&str])] = &[(name, &["a"]), ("a", &[forbidden]), (forbidden, &[])];
+                let found = advice(&metadata(crates, &[name]));
+                let way = format!("pulls in `a` → `{forbidden}`");
+                assert!(found.iter().any(|line| line.contains(&way)), "{found:?}");
+                let dev = format!("dev:{forbidden}");
+                let in_tests: &[(&str, &[&str])] = &[(name, &[&dev]), (forbidden, &[])];
+                let found = advice(&metadata(in_tests, &[name]));
+                assert!(!found.iter().any(|line| line.contains("pulls in")), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sql_reaches_the_server_only_through_the_store() {
+        let through: &[(&str, &[&str])] = &[
+            ("paddlecloud-server", &["paddlecloud-store"]),
+            ("paddlecloud-store", &["sqlx"]),
+            ("sqlx", &["sqlx-core"]),
+            ("sqlx-core", &[]),
+        ];
+        let members = ["paddlecloud-server", "paddlecloud-store"];
+        assert_eq!(advice(&metadata(through, &members)), [""; 0]);
+        let beside: &[(&str, &[&str])] = &[("paddlecloud-server", &["a"]), ("a", &["sqlx"]), ("sqlx", &[])];
+        let found = advice(&metadata(beside, &members[..1]));
+        assert!(
+            found[0].contains("pulls in `a` → `sqlx`, not through `paddlecloud-store`"),
             "{found:?}"
         );
     }
