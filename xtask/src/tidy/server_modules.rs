@@ -1,18 +1,26 @@
-//! The direction between the server's modules: a module names only modules of its own row or of rows below.
+//! The direction between the modules of one crate: a module names only modules of its own row or of rows below.
 //!
-//! Tests are exempt; they construct whole servers.
+//! Only for the server and the crates of which it was made; what is between crates is in `crates`. Tests are exempt; they
+//! construct whole servers.
 
 use super::layering::{before_tests, is_test_path};
 use super::rust_code::code_only;
 use super::{Finding, SourceFile};
 
-const ROOT: &str = "crates/server/src/";
+/// The crates whose modules have an order.
+const ORDERED: &[(&str, Rows)] = &[
+    ("crates/accounts/src/", ACCOUNTS),
+    ("crates/files/src/", FILES),
+    ("crates/server/src/", ROWS),
+];
+
+type Rows = &'static [&'static [&'static str]];
 
 /// Files that declare the modules and belong to none.
 const ENTRIES: &[&str] = &["lib.rs", "main.rs"];
 
 /// The server's modules, from the program's start down to those that know none of the others.
-const ROWS: &[&[&str]] = &[
+const ROWS: Rows = &[
     &["run"],
     &["backup", "fuzzing", "init", "start"],
     &["http"],
@@ -25,23 +33,41 @@ const ROWS: &[&[&str]] = &[
     &["job_status", "metrics", "nearest", "programs", "ready"],
 ];
 
+const FILES: Rows = &[
+    &["files"],
+    &["runs"],
+    &["packages"],
+    &["homes"],
+    &["lane", "locks", "queue"],
+];
+
+const ACCOUNTS: Rows = &[
+    &["accounts", "authority", "oidc", "secrets", "tls"],
+    &["auth"],
+    &["rates", "users"],
+    &["certificate_request", "connections", "key_source", "refusals"],
+];
+
 pub fn check(file: &SourceFile) -> Vec<Finding> {
-    let Some(inside) = file.path.strip_prefix(ROOT) else {
+    let ordered = ORDERED
+        .iter()
+        .find_map(|(root, rows)| Some((file.path.strip_prefix(root)?, *rows)));
+    let Some((inside, rows)) = ordered else {
         return Vec::new();
     };
     if !file.is_rust() || is_test_path(&file.path) || ENTRIES.contains(&inside) {
         return Vec::new();
     }
     let module = inside.split(['/', '.']).next().unwrap_or(inside);
-    let Some(row) = row_of(module) else {
-        let advice = format!("the server's module `{module}` is new: give it a row in xtask's `ROWS`");
+    let Some(row) = row_of(rows, module) else {
+        let advice = format!("the module `{module}` is new: give it a row in xtask's `server_modules.rs`");
         return vec![file.finding(0, "server-direction", advice)];
     };
     let code = code_only(&file.text);
     let code = before_tests(&code);
     let mut findings = Vec::new();
     for (line, named) in named_modules(code) {
-        if row_of(named).is_some_and(|other| other < row) {
+        if row_of(rows, named).is_some_and(|other| other < row) {
             let advice =
                 format!("`{module}` must not name `{named}`, which is above it: pass a value or a port");
             findings.push(file.finding(line, "server-direction", advice));
@@ -50,8 +76,8 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-fn row_of(module: &str) -> Option<usize> {
-    ROWS.iter().position(|row| row.contains(&module))
+fn row_of(rows: Rows, module: &str) -> Option<usize> {
+    rows.iter().position(|row| row.contains(&module))
 }
 
 /// The modules behind `crate::name` and `crate::{name, …}`, with their lines from 1.
@@ -164,8 +190,30 @@ mod tests {
     }
 
     #[test]
+    fn modules_keep_their_order_in_the_crates_below_the_server() {
+        for (path, higher) in [
+            ("files/src/homes/mod.rs", "runs"),
+            ("files/src/queue.rs", "files"),
+            ("accounts/src/users.rs", "auth"),
+            ("accounts/src/auth/tokens.rs", "secrets"),
+        ] {
+            let found = findings(&format!("crates/{path}"), &format!("use crate::{higher}::Any;"));
+            assert!(
+                found[0].contains(&format!("must not name `{higher}`")),
+                "{found:?}"
+            );
+        }
+        assert_eq!(
+            findings("crates/files/src/files/mod.rs", "use crate::homes::Storage;"),
+            [""; 0]
+        );
+    }
+
+    #[test]
     fn a_module_without_a_row_is_found() {
-        let found = findings("crates/server/src/novelty.rs", "");
-        assert!(found[0].contains("`novelty` is new"), "{found:?}");
+        for crate_name in ["server", "accounts", "files"] {
+            let found = findings(&format!("crates/{crate_name}/src/novelty.rs"), "");
+            assert!(found[0].contains("`novelty` is new"), "{found:?}");
+        }
     }
 }
