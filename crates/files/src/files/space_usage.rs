@@ -237,9 +237,13 @@ impl Files {
         let (used, unreadable) = match self.count(space, &look) {
             // A job may deny the server the home itself, or its staging folder.
             Err(FilesError::Space {
-                source: RootError::Denied(folder),
+                source: RootError::Denied(_),
                 ..
-            }) => (Amount::default(), Some(folder)),
+            }) => {
+                let opened = self.space(space).ok();
+                let unreadable = opened.and_then(|root| root.unreadable());
+                (Amount::default(), Some(unreadable.unwrap_or_default()))
+            }
             counted => counted?,
         };
         usage.put_in(space, look, used, unreadable);
