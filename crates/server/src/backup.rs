@@ -6,8 +6,8 @@ use paddlecloud_accounts::auth::{Authenticator, Secret, SecretError};
 use paddlecloud_core::job::{Job, Phase};
 use paddlecloud_core::ports::AttemptKey;
 use paddlecloud_store::{AuditEntry, BackupError, OpenError, Store};
+use paddlecloud_worker::attempts;
 
-use crate::attempts;
 use crate::config::Config;
 use crate::data_folder::{DataFolder, TakeError};
 

@@ -13,12 +13,11 @@ use std::sync::Arc;
 
 use paddlecloud_core::names::JobId;
 use paddlecloud_pfs::durable;
+use paddlecloud_worker::attempts::ATTEMPTS;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{FlockOperation, flock};
 use tokio::io::unix::AsyncFd;
 use tokio_util::sync::CancellationToken;
-
-use crate::attempts::ATTEMPTS;
 
 const LOCK: &str = "lock";
 

@@ -418,8 +418,7 @@ mod tests {
     #[test]
     fn a_job_cannot_hide_what_it_wrote_in_an_unreadable_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let users = "- {name: me, password_file: word, quota: {storage: 4Ki}}\n";
-        let files = files_of(folder.path(), users);
+        let files = files_of(folder.path(), &[user("me", "storage=4Ki")]);
         let (space, home) = (Files::home_of(&me()).unwrap(), home(folder.path()));
         let closed = home.join("output/closed");
         let staging = home.join(".pfs-staging");

@@ -6,7 +6,6 @@ use paddlecloud_accounts::auth::Caller;
 use paddlecloud_accounts::users::Origin;
 use paddlecloud_api::jobs::{JobRequest, JobView};
 use paddlecloud_core::conductor::NameOrigin;
-use paddlecloud_core::error_chain::chain_of;
 use paddlecloud_core::job::{IdempotencyKey, Job};
 use paddlecloud_core::names::{JobId, JobName, JobRef, UserName};
 use paddlecloud_core::quantity::Bytes;

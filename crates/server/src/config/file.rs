@@ -3,17 +3,14 @@
 //! Every key is listed here or in `backend`, `kubernetes` and `oidc`; an unknown one is an error.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
-use jiff::SignedDuration;
 use paddlecloud_accounts::auth::TokenLimits;
 use paddlecloud_accounts::key_source::KeySource;
 use paddlecloud_accounts::rates::RateLimits;
 use paddlecloud_accounts::tls::TlsFiles;
 use paddlecloud_accounts::users::User;
-use paddlecloud_core::duration;
 use paddlecloud_core::gpu::GpuType;
 use paddlecloud_core::names::{DatacenterName, UserName};
 use paddlecloud_core::quantity::{Bytes, Cpu};
