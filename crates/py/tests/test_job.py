@@ -110,6 +110,7 @@ def test_a_job_is_submitted_followed_and_waited_for(home, package):  # noqa: F81
     submitted = paddle_job.submit()
     assert paddle_job.id == submitted.id
     assert submitted.job.image == "paddlepaddle/paddle"
+    assert (submitted.job.gpu_type, submitted.job.node_labels) == (None, {})
     assert any("`paddlepaddle/paddle` is recorded, but not run" in note for note in submitted.notes)
     said = sorted(line for line in paddle_job.logs(follow=True) if line.stream == "output")
     assert said == ["trainer 0 of 2 red", "trainer 1 of 2 red"]

@@ -91,7 +91,10 @@ fn a_type_of_gpus_is_the_selector_tolerations_and_resource_of_its_trainers() {
     let mut settings = settings();
     settings.pods.gpu_types = crate::settings::tests::a100();
     settings.pods.node_selector = BTreeMap::from([("zone".to_owned(), "mine".to_owned())]);
-    insta::assert_snapshot!(node_choices(&settings, &job), @"");
+    insta::assert_snapshot!(node_choices(&settings, &job), @r#"
+    {"container":"pserver","limits":{"cpu":"1000m","memory":"1073741824"},"nodeSelector":{"zone":"mine"},"terms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["node2"]}]}],"tolerations":null}
+    {"container":"trainer","limits":{"cpu":"1000m","example.com/gpu":"2","memory":"1073741824"},"nodeSelector":{"pool":"a100","zone":"mine"},"terms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["node2"]}]}],"tolerations":[{"effect":"NoSchedule","key":"dedicated","operator":"Exists"}]}
+    "#);
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn a_pod_without_a_pin_gets_the_models_of_its_type_as_alternatives() {
         ..plan(&job, 1, 2, &[])
     };
     let affinity = pod(&settings, &free).unwrap().spec.unwrap().affinity;
-    insta::assert_snapshot!(json!(affinity).to_string(), @"");
+    insta::assert_snapshot!(json!(affinity).to_string(), @r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"nvidia.com/gpu.product","operator":"In","values":["NVIDIA-A100-SXM4-80GB"]}],"matchFields":[{"key":"metadata.name","operator":"NotIn","values":["node1"]}]},{"matchExpressions":[{"key":"cloud.google.com/gke-accelerator","operator":"In","values":["nvidia-tesla-a100"]}],"matchFields":[{"key":"metadata.name","operator":"NotIn","values":["node1"]}]}]}}}"#);
 }
 
 #[test]

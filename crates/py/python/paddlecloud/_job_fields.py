@@ -17,6 +17,7 @@ class JobFields(TypedDict, total=False):
     entry: str | None
     envs: dict[str, str]
     gpu: int | None
+    gpu_type: str | None
     grace: int | str | None
     image: str | None
     job_package: str | None
@@ -24,6 +25,7 @@ class JobFields(TypedDict, total=False):
     max_runtime: int | str | None
     memory: int | str | None
     name: str | None
+    node_labels: dict[str, str]
     parallelism: int | None
     passes: int | None
     priority: int | None
@@ -59,12 +61,14 @@ class JobView:
     envs: dict[str, str]
     failed: int
     gpu: int
+    gpu_type: str | None
     grace: str
     image: str | None
     job_package: str | None
     max_runtime: str | None
     memory: str
     namespace: str
+    node_labels: dict[str, str]
     output: str | None
     parallelism: int
     passes: int

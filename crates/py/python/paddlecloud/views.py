@@ -41,6 +41,11 @@ class View:
 class Job(JobView, View):
     """A job and its state."""
 
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        # A reply omits them if there are none.
+        return value or {} if name == "node_labels" else super()._read(name, value)
+
     @property
     def is_final(self) -> bool:
         """Whether it has ended, successfully or not."""

@@ -408,12 +408,24 @@ fn types_of_gpus_are_labels_tolerations_and_a_resource() {
     let a100 = &cluster.pods.gpu_types[&"a100".parse().unwrap()];
     assert_eq!(a100.resource.as_deref(), Some("amd.com/gpu"));
     assert_eq!(a100.labels["pool"], "train");
-    insta::assert_snapshot!(refused(&format!("{types}{own}")), @"");
-    insta::assert_snapshot!(refused("gpu_types: {a100: {labels: {'pool ': x}}}"), @"");
-    insta::assert_snapshot!(refused("gpu_types: {a100: {resource: 'a b'}}"), @"");
-    insta::assert_snapshot!(refused("inventory: {gpu_model: '-'}"), @"");
-    insta::assert_snapshot!(refused("gpu_types: {nvidia: {}}"), @"");
-    let other_pool =
-        format!("{pods}").replace("kubernetes:\n", "kubernetes:\n  node_selector: {pool: other}\n");
-    insta::assert_snapshot!(refused(&other_pool), @"");
+    let other_pool = pods.replace("kubernetes:\n", "kubernetes:\n  node_selector: {pool: other}\n");
+    let texts = [
+        refused(&format!("{types}{own}")),
+        refused("gpu_types: {a100: {labels: {'pool ': x}}}"),
+        refused("gpu_types: {a100: {resource: 'a b'}}"),
+        refused("gpu_types: {nvidia: {}}"),
+        refused("inventory: {gpu_model: '-'}"),
+        refused(&other_pool),
+    ];
+    insta::assert_snapshot!(texts.join("\n"), @r"
+    /etc/paddlecloud/server.yaml: `gpu_types.a100`: `tolerations` and `resource` have no effect on one machine
+      hint: remove them, or set `engine: kubernetes`
+    /etc/paddlecloud/server.yaml: `gpu_types.a100`: `pool ` cannot be the name of a node's label
+    /etc/paddlecloud/server.yaml: `gpu_types.a100`: `a b` is not the name of a resource
+      hint: for example `amd.com/gpu`
+    /etc/paddlecloud/server.yaml:3: `nvidia` is not the name of a GPU type: at most 63 characters, with a letter or digit
+    /etc/paddlecloud/server.yaml: `inventory.gpu_model` is not the name of a model: `-`
+      hint: for example `NVIDIA A100-SXM4-80GB`
+    /etc/paddlecloud/server.yaml: no pod can have GPUs of `gpu_types.a100`: `kubernetes.node_selector` requires `pool=other`
+    ");
 }
