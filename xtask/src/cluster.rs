@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::chart;
 use crate::image;
-use crate::second_run;
+use crate::needs::{self, NotRun};
 use crate::services::IfMissing;
 use crate::step::{self, Steps};
 use crate::test::{build_programs, has_torch};
@@ -49,7 +49,11 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, if_missing: IfMissing) {
     match (missing(), if_missing) {
         (None, _) => {
             steps.run("launcher", "see above", || launcher(workspace).map(drop));
-            steps.run(TITLE, FIX, || run(workspace));
+            let mut not_run = NotRun::new();
+            steps.run(TITLE, FIX, || run(workspace, &mut not_run));
+            for (tests, how) in not_run {
+                steps.skip(&tests, how);
+            }
         }
         (Some(why), IfMissing::Skipped) => steps.skip(TITLE, why),
         (Some(why), IfMissing::Fails) => steps.run(TITLE, "give it a cluster", || bail!(why)),
@@ -74,7 +78,7 @@ fn launcher(workspace: &Workspace) -> Result<PathBuf> {
     image::launcher(workspace, "dev")
 }
 
-fn run(workspace: &Workspace) -> Result<()> {
+fn run(workspace: &Workspace, not_run: &mut NotRun) -> Result<()> {
     let cluster = Cluster::find()?;
     let image = workspace.target().join("static/image");
     let _ = fs::remove_dir_all(&image);
@@ -119,9 +123,9 @@ fn run(workspace: &Workspace) -> Result<()> {
     }
     let address = variable("PADDLECLOUD_CLUSTER_ADDRESS")?;
     let helm = chart::helm(workspace);
-    for (target, filter) in [("server", "kubernetes::"), ("e2e", "cluster::")] {
-        let mut tests = workspace.cargo_test(&["--test", target, "--", filter]);
-        tests
+    let path = Some(cluster.path.as_str());
+    needs::run_kind(workspace, needs::CLUSTER, path, not_run, |command| {
+        command
             .env("KUBECONFIG", &cluster.kubeconfig)
             .env("PATH", &cluster.path)
             .env("PADDLECLOUD_TEST_CLUSTER", &address)
@@ -132,14 +136,12 @@ fn run(workspace: &Workspace) -> Result<()> {
             .env("PADDLECLOUD_TEST_TRAINING_IMAGE", TRAINING_IMAGE)
             .env("PADDLECLOUD_TEST_SHELL_IMAGE", SHELL_IMAGE);
         if torch {
-            tests.env("PADDLECLOUD_TEST_TORCH_IMAGE", TORCH_IMAGE);
+            command.env("PADDLECLOUD_TEST_TORCH_IMAGE", TORCH_IMAGE);
         }
         if let Some(helm) = &helm {
-            tests.env("PADDLECLOUD_TEST_HELM", helm);
+            command.env("PADDLECLOUD_TEST_HELM", helm);
         }
-        second_run::test(&mut tests)?;
-    }
-    Ok(())
+    })
 }
 
 /// The contents of our image for workers, with a stand-in for the trainer, on any Debian.

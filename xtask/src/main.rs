@@ -8,6 +8,7 @@ mod ci;
 mod cluster;
 mod demo;
 mod image;
+mod needs;
 mod portable;
 mod second_run;
 mod services;

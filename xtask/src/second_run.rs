@@ -14,11 +14,13 @@ use crate::workspace::EVERYTHING;
 /// If more tests fail, something is broken, and a second run would only take time.
 const MOST_REPEATED: usize = 5;
 
-/// Runs a `cargo test` command of [`Workspace::cargo_test`](crate::workspace::Workspace::cargo_test).
-pub fn test(tests: &mut Command) -> Result<()> {
-    let (result, failed) = run_and_read(tests)?;
+/// Runs a `cargo test` command of [`Workspace::cargo_test`](crate::workspace::Workspace::cargo_test). Returns how many
+/// tests it ran.
+pub fn test(tests: &mut Command) -> Result<usize> {
+    let (result, read) = run_and_read(tests)?;
+    let (ran, failed) = (read.ran, read.targets);
     let Err(first) = result else {
-        return Ok(());
+        return Ok(ran);
     };
     let count: usize = failed.iter().map(|target| target.tests.len()).sum();
     let can_repeat = failed.iter().all(|target| !target.tests.is_empty());
@@ -31,11 +33,11 @@ pub fn test(tests: &mut Command) -> Result<()> {
     for test in failed.into_iter().flat_map(|target| target.tests) {
         step::passed_on_second_run(test);
     }
-    Ok(())
+    Ok(ran)
 }
 
-/// Runs the command, passes its output on, and reads from it what failed.
-fn run_and_read(tests: &mut Command) -> Result<(Result<()>, Vec<Target>)> {
+/// Runs the command, passes its output on, and reads it.
+fn run_and_read(tests: &mut Command) -> Result<(Result<()>, Output)> {
     let (output, input) = io::pipe().context("cannot create a pipe")?;
     tests.stdout(input.try_clone()?).stderr(input);
     tests.env("CARGO_TERM_COLOR", "never");
@@ -43,19 +45,19 @@ fn run_and_read(tests: &mut Command) -> Result<(Result<()>, Vec<Target>)> {
     let mut child = tests.spawn().with_context(|| format!("cannot start `{shown}`"))?;
     // The command keeps its ends of the pipe; while they are open, the output has no end.
     tests.stdout(io::stdout()).stderr(io::stderr());
-    let mut failures = Failures::default();
+    let mut read = Output::default();
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line)? > 0 {
         io::stdout().write_all(&line)?;
-        failures.read(String::from_utf8_lossy(&line).trim_end());
+        read.line(String::from_utf8_lossy(&line).trim_end());
         line.clear();
     }
     let result = match child.wait()? {
         status if status.success() => Ok(()),
         status => Err(anyhow!("`{shown}` ended with {status}")),
     };
-    Ok((result, failures.targets))
+    Ok((result, read))
 }
 
 /// A test program in which tests failed.
@@ -72,7 +74,7 @@ impl Target {
         let mut command = Command::new(first.get_program());
         command.arg("test").args(EVERYTHING).args(&self.selection);
         command
-            .args(["--", "--exact", "--test-threads=1"])
+            .args(["--", "--include-ignored", "--exact", "--test-threads=1"])
             .args(&self.tests);
         if let Some(folder) = first.get_current_dir() {
             command.current_dir(folder);
@@ -89,14 +91,19 @@ impl Target {
 
 /// Reads the output of `cargo test`: each test program lists its failures, then cargo says how to select that program.
 #[derive(Default)]
-struct Failures {
+struct Output {
+    /// How many tests passed or failed.
+    ran: usize,
     /// The list of the current program; `None` outside of it.
     listed: Option<Vec<String>>,
     targets: Vec<Target>,
 }
 
-impl Failures {
-    fn read(&mut self, line: &str) {
+impl Output {
+    fn line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.ran += ran(counts);
+        }
         if line == "failures:" {
             // The first of two such lines precedes the output of the tests, the second one their names.
             self.listed = Some(Vec::new());
@@ -112,6 +119,16 @@ impl Failures {
             listed.push(name.to_owned());
         }
     }
+}
+
+/// Counts of `ok. 5 passed; 0 failed; 3 ignored; …` that are of tests which ran.
+fn ran(counts: &str) -> usize {
+    let parts = counts.split([';', '.']).map(str::trim);
+    let numbers = parts.filter_map(|part| {
+        part.strip_suffix(" passed")
+            .or_else(|| part.strip_suffix(" failed"))
+    });
+    numbers.filter_map(|number| number.parse::<usize>().ok()).sum()
 }
 
 /// Cargo compiles a package alone with other features than the whole workspace, so the package is left out.
@@ -151,10 +168,10 @@ error: test failed, to rerun pass `-p paddlecloud-server --test files`
 error: test failed, to rerun pass `-p paddlecloud-core --lib`
 ";
 
-    fn read(output: &str) -> Vec<Target> {
-        let mut failures = Failures::default();
-        output.lines().for_each(|line| failures.read(line));
-        failures.targets
+    fn read(output: &str) -> Output {
+        let mut read = Output::default();
+        output.lines().for_each(|line| read.line(line));
+        read
     }
 
     fn target(selection: &[&str], tests: &[&str]) -> Target {
@@ -172,10 +189,17 @@ error: test failed, to rerun pass `-p paddlecloud-core --lib`
             target(&["--lib"], &[]),
         ];
         assert_eq!(
-            read(OUTPUT),
+            read(OUTPUT).targets,
             expected,
             "the second program crashed before it listed anything"
         );
+    }
+
+    #[test]
+    fn tests_that_passed_or_failed_have_run() {
+        let ignored =
+            "test result: ok. 0 passed; 0 failed; 9 ignored; 0 measured; 1 filtered out; finished in 0.00s";
+        assert_eq!(read(&format!("{OUTPUT}{ignored}\n")).ran, 67);
     }
 
     #[test]
@@ -185,11 +209,12 @@ error: test failed, to rerun pass `-p paddlecloud-core --lib`
         let again = target(&["--test", "files"], &["breaking::slow"]).again(&first);
         let args: Vec<_> = again.get_args().map(|arg| arg.to_string_lossy()).collect();
         assert_eq!(
-            args[args.len() - 6..],
+            args[args.len() - 7..],
             [
                 "--test",
                 "files",
                 "--",
+                "--include-ignored",
                 "--exact",
                 "--test-threads=1",
                 "breaking::slow"

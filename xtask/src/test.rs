@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::cluster;
 use crate::image;
+use crate::needs::{self, Ignored, Lacks};
 use crate::second_run;
 use crate::services::{self, IfMissing, Service};
 use crate::step::{self, Concurrent, Steps};
@@ -14,7 +15,8 @@ use crate::workspace::{Workspace, is_installed};
 const HELP: &str = "\
 Usage: cargo xtask test [--with KIND[,KIND]...]... [-- CARGO TEST ARGUMENTS]
 
-Without options: all Rust tests (unit, simulation, port suites, end to end), the examples' and the wheel's.
+Without options: all Rust tests (unit, simulation, port suites, end to end), the examples' and the wheel's. A test that
+says what it needs runs where that is here; the end of the run lists what is missing.
 
   --with sim     run the simulator over 100,000 seeds instead of a few thousand
   --with crash   run the crash tests for 200 rounds instead of a few
@@ -99,14 +101,7 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
             &mut workspace.program("bash", &["crates/py/tests/run.sh"]),
         )
     });
-    steps.run(
-        "rust tests",
-        "run the failing test alone: `cargo test -p CRATE NAME`",
-        || match options.cargo_args.is_empty() {
-            true => second_run::test(&mut options.cargo_test(workspace)),
-            false => step::run(&mut options.cargo_test(workspace)),
-        },
-    );
+    rust_tests(workspace, steps, options);
     if !options.cargo_args.is_empty() {
         return;
     }
@@ -124,13 +119,38 @@ pub fn all(workspace: &Workspace, steps: &mut Steps, options: &Options) {
     }
     if !has_torch() {
         steps.skip(
-            "torch: examples and the wheel's tests",
+            "the wheel's tests of torch",
             "/usr/bin/python3 has no torch (Debian: python3-torch)",
         );
     }
     match wheel {
         Some(wheel) => steps.wait_for(wheel),
         None => steps.skip("python package", "there is no python3 on this machine"),
+    }
+}
+
+/// All that this machine can run. What it lacks is reported, except for services and a cluster that steps of their own
+/// start.
+fn rust_tests(workspace: &Workspace, steps: &mut Steps, options: &Options) {
+    let mut not_run = Vec::new();
+    steps.run(
+        "rust tests",
+        "run the failing test alone: `cargo xtask test -- -p CRATE NAME`",
+        || {
+            let mut ignored = needs::in_workspace(workspace)?;
+            ignored.retain(|test| test.may_be_selected(&options.cargo_args));
+            let lacks = Lacks::find(workspace, None, &ignored);
+            not_run = lacks.report(&ignored, &options.started_elsewhere());
+            ignored.retain(|test| !lacks.nothing_of(test));
+            let mut tests = options.cargo_test(workspace, &ignored);
+            match options.cargo_args.is_empty() {
+                true => second_run::test(&mut tests).map(drop),
+                false => step::run(&mut tests),
+            }
+        },
+    );
+    for (tests, how) in not_run {
+        steps.skip(&tests, how);
     }
 }
 
@@ -164,6 +184,15 @@ pub fn has_torch() -> bool {
 }
 
 impl Options {
+    /// Those of a run whose other steps start every service and a cluster.
+    pub fn beside_services() -> Self {
+        Self {
+            services: Service::ALL.to_vec(),
+            cluster: true,
+            ..Self::default()
+        }
+    }
+
     fn parse(args: &[String]) -> Result<Self> {
         let mut options = Self::default();
         let mut rest = args.iter();
@@ -209,12 +238,27 @@ impl Options {
         special && self.env.is_empty() && self.cargo_args.is_empty()
     }
 
-    fn cargo_test(&self, workspace: &Workspace) -> Command {
+    /// What other steps of the same run start.
+    fn started_elsewhere(&self) -> Vec<&'static str> {
+        let cluster = self.cluster.then_some(needs::CLUSTER);
+        let services = self.services.iter().map(|service| service.need());
+        services.chain(cluster).collect()
+    }
+
+    /// Runs all tests but these.
+    fn cargo_test(&self, workspace: &Workspace, left_out: &[Ignored]) -> Command {
         let mut command = match self.cargo_args.is_empty() {
             true => workspace.cargo_test(&["--no-fail-fast"]),
             false => workspace.cargo(&["test", "--locked"]),
         };
         command.args(&self.cargo_args).envs(self.env.iter().copied());
+        let has = |word: &str| self.cargo_args.iter().any(|argument| argument == word);
+        if !has("--") {
+            command.arg("--");
+        }
+        if !has("--ignored") && !has("--include-ignored") {
+            command.args(needs::all_but(left_out));
+        }
         command
     }
 }

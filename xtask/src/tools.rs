@@ -61,7 +61,7 @@ impl Background {
     pub fn start(workspace: &Workspace) -> Background {
         let workspace = workspace.clone();
         let building = thread::spawn(move || {
-            let mut commands = python_packages(&workspace);
+            let mut commands = packages(&workspace);
             if !DENY.path(&workspace).is_file() {
                 commands.push(DENY.installation(&workspace));
             }
@@ -82,13 +82,16 @@ impl Background {
     }
 }
 
-/// Most of their time is downloads, and tests that need an environment wait for it.
-fn python_packages(workspace: &Workspace) -> Vec<Command> {
-    let install = |name| {
-        let script = "crates/py/tests/environment.sh";
-        workspace.program("bash", &[script, name, "--packages"])
-    };
-    ["bare", "paddle"].into_iter().map(install).collect()
+/// Those of Python and npm. Most of their time is downloads; the step that runs the tests looks for them first.
+fn packages(workspace: &Workspace) -> Vec<Command> {
+    let environment = "crates/py/tests/environment.sh";
+    let scripts = [
+        &[environment, "bare", "--packages"][..],
+        &[environment, "paddle", "--packages"],
+        &["e2e/schemathesis.sh"],
+        &["e2e/oidc/install.sh"],
+    ];
+    scripts.map(|words| workspace.program("bash", words)).into()
 }
 
 /// Runs a command without output.

@@ -9,7 +9,7 @@ mod s3;
 
 use anyhow::Result;
 
-use crate::second_run;
+use crate::needs::{self, NotRun};
 use crate::step::{self, Steps};
 use crate::tools;
 use crate::workspace::Workspace;
@@ -46,6 +46,15 @@ impl Service {
 
     pub fn parse(name: &str) -> Option<Service> {
         Service::ALL.into_iter().find(|service| service.name() == name)
+    }
+
+    /// What its tests say that they need.
+    pub fn need(self) -> &'static str {
+        match self {
+            Service::Ceph => needs::CEPHFS,
+            Service::Hdfs => needs::HDFS,
+            Service::S3 => needs::S3,
+        }
     }
 
     /// The variable in which tests find its location.
@@ -174,7 +183,13 @@ pub fn test(workspace: &Workspace, steps: &mut Steps, services: &[Service], if_m
     });
     for service in ready {
         let fix = format!("run `cargo xtask test --with {}`", service.name());
-        steps.run(&title(service), &fix, || run_one(workspace, service));
+        let mut not_run = NotRun::new();
+        steps.run(&title(service), &fix, || {
+            run_one(workspace, service, &mut not_run)
+        });
+        for (tests, how) in not_run {
+            steps.skip(&tests, how);
+        }
     }
 }
 
@@ -185,23 +200,13 @@ fn title(service: Service) -> String {
 /// The suite of the port of stores, and the programs.
 const STORE_TESTS: [&str; 4] = ["--test", "suite", "--test", "e2e"];
 
-fn run_one(workspace: &Workspace, service: Service) -> Result<()> {
+fn run_one(workspace: &Workspace, service: Service, not_run: &mut NotRun) -> Result<()> {
     let running = service.start(workspace)?;
     let place = running.place();
     eprintln!("   {} is at {place}", service.name());
-    let test = |targets: &[&str], filter: &[&str]| {
-        let mut command = workspace.cargo_test(targets);
-        command.arg("--").args(filter);
-        second_run::test(command.env(service.variable(), &place).envs(running.more()))
-    };
-    let suite = test(&["--test", "suite"], &[]);
-    let programs = test(&["--test", "e2e"], &["files::backends::"]);
-    let parts = match service {
-        Service::S3 => test(&["--tests"], &["s3::tests::"]),
-        Service::Ceph | Service::Hdfs => Ok(()),
-    };
-    drop(running);
-    suite.and(programs).and(parts)
+    needs::run_kind(workspace, service.need(), None, not_run, |command| {
+        command.env(service.variable(), &place).envs(running.more());
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! small strings.
 
 mod crates;
+mod ignored;
 mod layering;
 mod layout;
 mod links;
@@ -88,6 +89,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
 
     let mut findings = layout::check(&paths);
     findings.extend(crates::check(&metadata)?);
+    findings.extend(ignored::check(&files));
     for file in &files {
         findings.extend(source::check(file));
         findings.extend(layering::check(file));
@@ -117,7 +119,7 @@ fn report(mut findings: Vec<Finding>) -> Result<()> {
 }
 
 /// Tracked files, and new ones that are not ignored.
-fn tracked_paths(workspace: &Workspace) -> Result<Vec<String>> {
+pub fn tracked_paths(workspace: &Workspace) -> Result<Vec<String>> {
     let args = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = step::capture(&mut workspace.program("git", &args))?;
     let listed = String::from_utf8(listed).context("a file name is not UTF-8")?;
@@ -133,7 +135,7 @@ fn tracked_paths(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 /// The text files; a file that is not UTF-8 has no lines to check.
-fn read_texts(workspace: &Workspace, paths: &[String]) -> Result<Vec<SourceFile>> {
+pub fn read_texts(workspace: &Workspace, paths: &[String]) -> Result<Vec<SourceFile>> {
     let mut files = Vec::with_capacity(paths.len());
     for path in paths {
         let bytes = fs::read(workspace.path(path)).with_context(|| format!("cannot read {path}"))?;

@@ -1,4 +1,4 @@
-//! Rules about single source files: header, length, unfinished or ignored code, sleeping tests.
+//! Rules about single source files: header, length, unfinished code, sleeping tests.
 
 use super::rust_code::{code_only, has_word, lines_with_word};
 use super::{Finding, SourceFile};
@@ -61,13 +61,6 @@ fn unfinished(file: &SourceFile, code: &str) -> Vec<Finding> {
                 "unfinished",
                 format!("`{word}` must not be committed: write the code"),
             ));
-        }
-    }
-    for (index, line) in code.lines().enumerate() {
-        if line.contains("#[ignore") {
-            let advice =
-                "a test that is never run proves nothing: make it run, or skip visibly where it cannot";
-            findings.push(file.finding(index + 1, "ignored-test", advice));
         }
     }
     findings
@@ -170,18 +163,6 @@ mod tests {
         assert_eq!(
             rules("a.rs", "//! A.\n// no todo!() here\nconst X: &str = \"todo!\";"),
             []
-        );
-    }
-
-    #[test]
-    fn an_ignored_test_is_found() {
-        assert_eq!(
-            rules("a.rs", "//! A.\n#[test]\n#[ignore]\nfn f() {}"),
-            [("ignored-test", 3)]
-        );
-        assert_eq!(
-            rules("a.rs", "//! A.\n#[ignore = \"slow\"]\nfn f() {}"),
-            [("ignored-test", 2)]
         );
     }
 

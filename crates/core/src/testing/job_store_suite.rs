@@ -1,6 +1,6 @@
 //! What every job store must do. Call it from a test of the implementation:
 //!
-//! ```ignore
+//! ```text
 //! job_store_suite(async || SqliteStore::open_in_memory().await.unwrap()).await;
 //! ```
 
