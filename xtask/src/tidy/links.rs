@@ -1,4 +1,4 @@
-//! Rule about documents: a link to a file of the repository must point to an existing file.
+//! Rules about documents: a link to a file of the repository must point to an existing file, and `docs/README.md` lists every page.
 
 use super::{Finding, SourceFile};
 
@@ -19,6 +19,29 @@ pub fn check(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
         }
     }
     findings
+}
+
+const LIST: &str = "docs/README.md";
+
+/// Pages of the documentation that their list does not name.
+pub fn unlisted(files: &[SourceFile]) -> Vec<Finding> {
+    let Some(list) = files.iter().find(|file| file.path == LIST) else {
+        return Vec::new();
+    };
+    let listed: Vec<String> = list
+        .text
+        .lines()
+        .flat_map(local_targets)
+        .filter_map(|target| joined("docs", target))
+        .collect();
+    let is_page = |file: &&SourceFile| file.path.starts_with("docs/") && file.path.ends_with(".md");
+    let missing = files
+        .iter()
+        .filter(is_page)
+        .filter(|page| page.path != LIST && !listed.contains(&page.path));
+    missing
+        .map(|page| page.finding(0, "unlisted-page", format!("add it to `{LIST}`")))
+        .collect()
 }
 
 /// Targets of `[text](target)` that name files, without their `#section`.
@@ -68,6 +91,16 @@ mod tests {
     fn a_broken_link_is_found() {
         assert_eq!(lines("README.md", "x\n[a](docs/a.md) [b](b.md)", &["b.md"]), [2]);
         assert_eq!(lines("README.md", "[a](../a.md)", &[]), [1]);
+    }
+
+    #[test]
+    fn a_page_that_is_not_listed_is_found() {
+        let list = |text| file(LIST, text);
+        let page = || file("docs/guide/a.md", "# A\n");
+        assert!(unlisted(&[list("- [a](guide/a.md)\n"), page()]).is_empty());
+        let found = unlisted(&[list("nothing\n"), page()]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "docs/guide/a.md");
     }
 
     #[test]

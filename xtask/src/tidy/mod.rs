@@ -90,6 +90,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     let mut findings = layout::check(&paths);
     findings.extend(crates::check(&metadata)?);
     findings.extend(ignored::check(&files));
+    findings.extend(links::unlisted(&files));
     for file in &files {
         findings.extend(source::check(file));
         findings.extend(layering::check(file));
