@@ -143,16 +143,70 @@ impl Messages {
 
     /// Finishes a line.
     pub fn done(&mut self, what: &str) {
-        if self.is_terminal {
-            let what = self.shown(what);
-            let _ = writeln!(self.sink, "\r\x1b[K{what} ... Done");
-        } else {
-            let _ = writeln!(self.sink, "Done");
-        }
+        self.end(what, "Done");
     }
 
     /// Finishes a line with an error.
-    pub fn failed(&mut self) {
-        self.line("Failed");
+    pub fn failed(&mut self, what: &str) {
+        self.end(what, "Failed");
+    }
+
+    /// Replaces the unfinished line, on a terminal; elsewhere only its end is missing.
+    fn end(&mut self, what: &str, how: &str) {
+        if self.is_terminal {
+            let what = self.shown(what);
+            let _ = writeln!(self.sink, "\r\x1b[K{what} ... {how}");
+        } else {
+            let _ = writeln!(self.sink, "{how}");
+        }
+    }
+}
+
+/// What a terminal or a file receives during `work`; `<` stands for "replace the line".
+#[cfg(test)]
+pub fn written(is_terminal: bool, work: impl FnOnce(&mut Messages)) -> String {
+    #[derive(Clone, Default)]
+    struct Screen(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let screen = Screen::default();
+    let mut messages = Messages::to(Box::new(screen.clone()), false);
+    messages.is_terminal = is_terminal;
+    work(&mut messages);
+    let bytes = screen.0.borrow().clone();
+    String::from_utf8(bytes).unwrap().replace("\r\x1b[K", "<")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_terminal_the_end_of_a_line_replaces_its_progress() {
+        let line = written(true, |messages| {
+            messages.begin("Uploading package");
+            messages.progress("Uploading package", "8.0 MB of 9.0 MB");
+            messages.failed("Uploading package");
+        });
+        assert_eq!(
+            line,
+            "Uploading package ... <Uploading package ... 8.0 MB of 9.0 MB<Uploading package ... Failed\n"
+        );
+    }
+
+    #[test]
+    fn elsewhere_a_line_is_written_once() {
+        let line = written(false, |messages| {
+            messages.begin("Uploading package");
+            messages.progress("Uploading package", "8.0 MB of 9.0 MB");
+            messages.failed("Uploading package");
+        });
+        assert_eq!(line, "Uploading package ... Failed\n");
     }
 }

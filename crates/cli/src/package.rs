@@ -29,7 +29,8 @@ const UPLOADING: &str = "Uploading package";
 pub fn collect(folder: &Path, world: &mut World) -> Result<Package, CliError> {
     let folder = package::resolve(folder, &world.env)?;
     world.err.begin(COLLECTING);
-    let collected = package::look_through(folder, &world.env).inspect_err(|_| world.err.failed())?;
+    let collected =
+        package::look_through(folder, &world.env).inspect_err(|_| world.err.failed(COLLECTING))?;
     world.err.done(COLLECTING);
     let collected = collected.not_empty()?;
     for note in collected.left_out() {
@@ -106,7 +107,7 @@ pub async fn upload(
     let sent = unless(interrupt, delivery.send(missing, tell)).await;
     match sent {
         Some(Ok(())) => world.err.done(UPLOADING),
-        _ => world.err.failed(),
+        _ => world.err.failed(UPLOADING),
     }
     Ok(sent.ok_or_else(interrupted)??)
 }

@@ -44,8 +44,7 @@ impl Drop for Progress<'_> {
     /// The next message begins on a new line.
     fn drop(&mut self) {
         if self.drawn.is_some() {
-            self.messages.progress(&self.what, "");
-            self.messages.failed();
+            self.messages.failed(&self.what);
         }
     }
 }
@@ -65,25 +64,10 @@ fn bar(percent: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::written;
 
-    /// What a terminal receives during `work`.
     fn drawn(is_terminal: bool, work: impl FnOnce(Progress<'_>)) -> String {
-        #[derive(Clone, Default)]
-        struct Screen(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
-        impl std::io::Write for Screen {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.borrow_mut().write(bytes)
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
-        }
-        let screen = Screen::default();
-        let mut messages = Messages::to(Box::new(screen.clone()), false);
-        messages.is_terminal = is_terminal;
-        work(Progress::new(&mut messages, "Reading x"));
-        let bytes = screen.0.borrow().clone();
-        String::from_utf8(bytes).unwrap().replace("\r\x1b[K", "<")
+        written(is_terminal, |messages| work(Progress::new(messages, "Reading x")))
     }
 
     #[test]
