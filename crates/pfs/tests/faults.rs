@@ -32,7 +32,7 @@ fn role() -> Option<PathBuf> {
 fn sufferer(test: &str, folder: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", test, "--nocapture"])
+        .args(["--include-ignored", "--exact", test, "--nocapture"])
         .env(ROLE, "sufferer")
         .env(FOLDER, folder);
     command
@@ -217,6 +217,7 @@ fn check_no_part_is_visible(folder: &Path) {
 }
 
 #[test]
+#[ignore = "needs user namespaces"]
 fn a_full_disk_is_reported_and_harms_nothing() {
     if let Some(folder) = role() {
         return fill_the_disk(&folder);
@@ -234,13 +235,6 @@ fn a_full_disk_is_reported_and_harms_nothing() {
         .arg(test.get_program())
         .args(test.get_args());
     command.env(ROLE, "sufferer").env(FOLDER, folder.path());
-    let probe = Command::new("unshare")
-        .args(["--map-root-user", "--mount", "true"])
-        .status();
-    if !probe.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: this machine allows no mount namespaces");
-        return;
-    }
     assert!(command.status().unwrap().success());
 }
 

@@ -57,11 +57,8 @@ fn unreadable_folders_are_not_counted() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn an_unremovable_entry_does_not_stop_the_removal_of_others() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can give files to somebody else");
-        return;
-    }
     let (folder, root) = scratch();
     plant(folder.path(), &[("t/a", ""), ("t/theirs/x", ""), ("t/b/c", "")]);
     for path in ["", "t", "t/a", "t/b", "t/b/c"] {
