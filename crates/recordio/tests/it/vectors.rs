@@ -119,13 +119,12 @@ fn an_empty_chunk_says_nothing_about_the_layout() {
     }
 }
 
-/// The folder of the original's vectors, if the environment names one.
-fn original_vectors() -> Option<PathBuf> {
-    let folder = env::var_os("PADDLECLOUD_RECORDIO_VECTORS").map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!("skipped: PADDLECLOUD_RECORDIO_VECTORS does not name a folder");
-    }
+/// The folder of the original's vectors.
+fn original_vectors() -> PathBuf {
+    let folder = env::var_os("PADDLECLOUD_RECORDIO_VECTORS");
     folder
+        .expect("PADDLECLOUD_RECORDIO_VECTORS names a folder")
+        .into()
 }
 
 /// The rule in the README beside the original's vectors.
@@ -141,8 +140,9 @@ fn original_records(lens: &[usize]) -> Records {
 }
 
 #[test]
+#[ignore = "needs the original's RecordIO files"]
 fn the_originals_vectors_are_read_and_written() {
-    let Some(folder) = original_vectors() else { return };
+    let folder = original_vectors();
     let vector = |name: &str| fs::read(folder.join(name)).unwrap();
 
     let lens: Vec<usize> = (0..200).map(|i| i * 37 % 900).collect();
