@@ -255,10 +255,9 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs IPv6"]
     fn a_listener_on_all_ipv6_addresses_reports_whether_it_accepts_ipv4() {
-        let Ok(listening) = TcpListener::bind("[::]:0") else {
-            return;
-        };
+        let listening = TcpListener::bind("[::]:0").unwrap();
         let port = listening.local_addr().unwrap().port();
         let found = by_netlink().unwrap();
         let listener = found

@@ -93,12 +93,10 @@ pub fn modes() -> Vec<Mode> {
     ]
 }
 
-/// Those in which the worker's user is not its supervisor's; none without root.
+/// Those in which the worker's user is not its supervisor's. Needs root.
 pub fn mapped_modes() -> Vec<Mode> {
     let modes: Vec<_> = modes().into_iter().filter(|mode| mode.run_as.is_some()).collect();
-    if modes.is_empty() {
-        eprintln!("skipped: only root can run workers as another user");
-    }
+    assert!(!modes.is_empty(), "only root can run workers as another user");
     modes
 }
 
@@ -112,7 +110,7 @@ pub fn private_modes() -> Vec<Mode> {
     modes
 }
 
-pub fn is_root() -> bool {
+fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use paddlecloud_worker::protocol::{Bind, Command, Ending, PrivateFile};
 
-use crate::harness::{Attempt, Mode, is_root, modes, private_modes};
+use crate::harness::{Attempt, Mode, modes, private_modes};
 
 fn bind(source: PathBuf, target: &str, read_only: bool) -> Bind {
     Bind {
@@ -56,11 +56,8 @@ fn a_name_too_long_for_a_host_still_resolves() {
 
 /// Root in a container without namespaces.
 #[test]
+#[ignore = "needs root"]
 fn without_namespaces_every_worker_has_its_own_trainer_id() {
-    if !is_root() {
-        eprintln!("skipped: only root can make links in `/`");
-        return;
-    }
     let paths = ["/trainer_id", "/trainer_count"];
     let existing = paths.map(|path| fs::symlink_metadata(path).is_ok());
     for mode in modes()

@@ -62,6 +62,7 @@ fn secret() -> tempfile::TempDir {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn the_worker_is_its_user_and_cannot_become_more() {
     for mode in mapped_modes() {
         let status = "grep -E '^(Groups|NoNewPrivs|CapPrm|CapEff|CapAmb)' /proc/self/status";
@@ -77,6 +78,7 @@ fn the_worker_is_its_user_and_cannot_become_more() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn files_of_other_users_are_not_readable() {
     for mode in mapped_modes() {
         let secret = secret();
@@ -88,6 +90,7 @@ fn files_of_other_users_are_not_readable() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_hidden_folder_is_empty_and_binds_from_it_are_shown() {
     for mode in private_modes() {
         let home = Home::new(&mode);
@@ -110,6 +113,7 @@ fn a_hidden_folder_is_empty_and_binds_from_it_are_shown() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn the_root_and_the_private_files_are_the_workers_own() {
     for mode in private_modes() {
         let home = Home::new(&mode);
@@ -136,6 +140,7 @@ fn the_root_and_the_private_files_are_the_workers_own() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_folder_the_user_may_not_enter_is_not_worked_in() {
     for mode in mapped_modes() {
         let secret = secret();
@@ -147,6 +152,7 @@ fn a_folder_the_user_may_not_enter_is_not_worked_in() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_link_in_place_of_a_folder_is_not_shown() {
     for mode in private_modes() {
         let (home, secret) = (Home::new(&mode), secret());
@@ -166,6 +172,7 @@ fn a_link_in_place_of_a_folder_is_not_shown() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_mount_point_is_never_made_where_the_user_could_not() {
     for mode in private_modes() {
         let (home, secret) = (Home::new(&mode), secret());
@@ -181,6 +188,7 @@ fn a_mount_point_is_never_made_where_the_user_could_not() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn the_plain_log_is_the_users_and_lies_in_their_home() {
     for mode in mapped_modes() {
         let home = Home::new(&mode);
@@ -197,6 +205,7 @@ fn the_plain_log_is_the_users_and_lies_in_their_home() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_link_or_pipe_in_place_of_the_plain_log_changes_no_other_file() {
     for mode in mapped_modes() {
         let (home, secret) = (Home::new(&mode), secret());
@@ -223,6 +232,7 @@ fn a_link_or_pipe_in_place_of_the_plain_log_changes_no_other_file() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn the_worker_of_a_lost_supervisor_is_killed() {
     for mode in private_modes().filter(|mode| mode.isolation.namespaces.is_some_and(|found| found.pid)) {
         let attempt = Attempt::new(&mode, "trap '' TERM; echo up; while :; do sleep 0.01; done");
@@ -238,11 +248,9 @@ fn the_worker_of_a_lost_supervisor_is_killed() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn without_root_no_other_user_can_be_run_as() {
-    let mapped = mapped_modes();
-    let Some(user) = mapped.first().and_then(|mode| mode.run_as.clone()) else {
-        return;
-    };
+    let user = mapped_modes().remove(0).run_as.expect("they are mapped");
     for mode in crate::harness::modes()
         .into_iter()
         .filter(|mode| mode.uid.is_some())
