@@ -5,21 +5,21 @@ use paddlecloud_pfs::store::conformance;
 use paddlecloud_pfs::store::{FileStore, LocalStore};
 use paddlecloud_pfs::{Existing, Place, RootError, Space};
 
-/// Where a service was started; `None`, and a line that says so, where it was not.
-fn service(variable: &str) -> Option<String> {
-    let found = std::env::var(variable).ok().filter(|value| !value.is_empty());
-    if found.is_none() {
-        eprintln!("not run: `{variable}` names no service; see `cargo xtask test --help`");
-    }
-    found
+/// Where a service was started.
+fn service(variable: &str) -> String {
+    let place = std::env::var(variable).unwrap_or_default();
+    assert!(
+        !place.is_empty(),
+        "`{variable}` names no service; see `cargo xtask test --help`"
+    );
+    place
 }
 
 #[cfg(feature = "hdfs")]
 #[test]
+#[ignore = "needs HDFS"]
 fn hdfs_passes_the_suite() {
-    let Some(url) = service("PADDLECLOUD_TEST_HDFS") else {
-        return;
-    };
+    let url = service("PADDLECLOUD_TEST_HDFS");
     let settings = paddlecloud_backends::HdfsSettings {
         url: format!("{url}/suite").parse().unwrap(),
         user: None,
@@ -31,10 +31,9 @@ fn hdfs_passes_the_suite() {
 
 #[cfg(feature = "hdfs")]
 #[test]
+#[ignore = "needs HDFS"]
 fn hdfs_drafts_are_not_counted_and_only_the_next_server_sweeps_them() {
-    let Some(url) = service("PADDLECLOUD_TEST_HDFS") else {
-        return;
-    };
+    let url = service("PADDLECLOUD_TEST_HDFS");
     let settings = paddlecloud_backends::HdfsSettings {
         url: format!("{url}/drafts").parse().unwrap(),
         user: None,
@@ -64,10 +63,9 @@ fn hdfs_drafts_are_not_counted_and_only_the_next_server_sweeps_them() {
 
 #[cfg(feature = "s3")]
 #[test]
+#[ignore = "needs S3"]
 fn s3_passes_the_suite() {
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
+    let endpoint = service("PADDLECLOUD_TEST_S3");
     let notes = tempfile::tempdir().unwrap();
     let settings = s3_settings(&endpoint, "secret");
     let store = paddlecloud_backends::open_s3(&settings, notes.path()).unwrap();
@@ -81,10 +79,9 @@ fn s3_passes_the_suite() {
 
 #[cfg(feature = "s3")]
 #[test]
+#[ignore = "needs S3"]
 fn s3_uploads_of_a_killed_server_are_aborted_by_the_next() {
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
+    let endpoint = service("PADDLECLOUD_TEST_S3");
     let notes = tempfile::tempdir().unwrap();
     let settings = s3_settings(&endpoint, "secret");
     let open = || paddlecloud_backends::open_s3(&settings, notes.path()).unwrap();
@@ -113,11 +110,10 @@ fn s3_uploads_of_a_killed_server_are_aborted_by_the_next() {
 /// A concurrent writer writes into a folder while it moves: what it wrote stays or moves, and is never lost.
 #[cfg(feature = "s3")]
 #[test]
+#[ignore = "needs S3"]
 fn files_written_to_an_s3_folder_during_its_move_are_not_lost() {
     use std::sync::atomic::{AtomicBool, Ordering};
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
+    let endpoint = service("PADDLECLOUD_TEST_S3");
     let notes = tempfile::tempdir().unwrap();
     let store = paddlecloud_backends::open_s3(&s3_settings(&endpoint, "secret"), notes.path()).unwrap();
     let at = |path: &str| Place {
@@ -169,10 +165,9 @@ fn s3_settings(endpoint: &str, secret: &str) -> paddlecloud_backends::S3Settings
 
 #[cfg(feature = "s3")]
 #[test]
+#[ignore = "needs S3"]
 fn s3_with_a_wrong_secret_is_refused() {
-    let Some(endpoint) = service("PADDLECLOUD_TEST_S3") else {
-        return;
-    };
+    let endpoint = service("PADDLECLOUD_TEST_S3");
     let notes = tempfile::tempdir().unwrap();
     let refused = paddlecloud_backends::open_s3(&s3_settings(&endpoint, "wrong"), notes.path());
     let error = refused.err().expect("a wrong secret opens nothing");
@@ -216,10 +211,9 @@ fn an_unreachable_service_is_reported() {
 }
 
 #[test]
+#[ignore = "needs CephFS"]
 fn cephfs_passes_the_suite() {
-    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
-        return;
-    };
+    let mount = service("PADDLECLOUD_TEST_CEPHFS");
     let folder = tempfile::tempdir_in(mount).unwrap();
     conformance::check(&LocalStore::open(folder.path()).unwrap());
 }
@@ -269,10 +263,9 @@ fn is_refused_by_the_backends_quota(store: &dyn FileStore) {
 }
 
 #[test]
+#[ignore = "needs CephFS"]
 fn cephfs_reports_and_enforces_its_own_quota() {
-    let Some(mount) = service("PADDLECLOUD_TEST_CEPHFS") else {
-        return;
-    };
+    let mount = service("PADDLECLOUD_TEST_CEPHFS");
     let folder = tempfile::tempdir_in(mount).unwrap();
     let store = LocalStore::open(folder.path()).unwrap();
     assert_eq!(store.quota(&anns("").space).unwrap(), None);
@@ -311,13 +304,12 @@ fn wait_until_full(store: &dyn FileStore) {
 
 #[cfg(feature = "hdfs")]
 #[test]
+#[ignore = "needs HDFS"]
 fn hdfs_reports_its_own_quota_without_replicas_and_enforces_it() {
-    let (Some(url), Some(classes)) = (
+    let (url, classes) = (
         service("PADDLECLOUD_TEST_HDFS"),
         service("PADDLECLOUD_TEST_HDFS_CLASSES"),
-    ) else {
-        return;
-    };
+    );
     let settings = paddlecloud_backends::HdfsSettings {
         url: format!("{url}/quota").parse().unwrap(),
         user: None,
