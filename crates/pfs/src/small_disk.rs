@@ -10,12 +10,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 pub struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts it on an empty folder. Returns `None` and prints a message if mounting is not permitted.
-    pub fn mount(folder: &Path) -> Option<Disk> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can mount a disk");
-            return None;
-        }
+    /// Mounts it on an empty folder. Needs permission to mount.
+    pub fn mount(folder: &Path) -> Disk {
         mount(
             "paddlecloud-test",
             folder,
@@ -23,8 +19,8 @@ impl Disk {
             MountFlags::empty(),
             Some(c"size=8m"),
         )
-        .expect("root can mount a disk");
-        Some(Disk(folder.to_owned()))
+        .expect("this needs permission to mount");
+        Disk(folder.to_owned())
     }
 
     pub fn path(&self) -> &Path {

@@ -355,11 +355,10 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs permission to mount"]
     fn a_disk_that_is_full_at_the_end_keeps_nothing_of_the_package() {
         let folder = tempfile::tempdir().unwrap();
-        let Some(disk) = Disk::mount(folder.path()) else {
-            return;
-        };
+        let disk = Disk::mount(folder.path());
         let fixture = Fixture::on(&disk.path().join("storage"));
         for number in 0..2000 {
             fixture.write(&format!("{number}"), "");

@@ -77,12 +77,9 @@ async fn a_path_that_is_too_long_does_not_hide_the_rest_of_a_tree() {
 }
 
 #[tokio::test]
+#[ignore = "needs root"]
 async fn an_upload_leaves_out_only_files_in_a_locked_folder() {
     use std::os::unix::fs::PermissionsExt;
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root works in other users' names");
-        return;
-    }
     let stage = Stage::with("users:\n- {name: me, password_file: word, system_user: daemon}\n").await;
     let local = tempfile::tempdir().unwrap();
     for name in ["a/1", "locked/2", "locked/deep/3", "z/4"] {

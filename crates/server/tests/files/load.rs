@@ -264,6 +264,7 @@ async fn measuring_a_home_waits_for_a_turn() {
 }
 
 #[tokio::test]
+#[ignore = "needs permission to mount"]
 async fn one_run_that_cannot_be_removed_does_not_keep_others() {
     let users = "users:\n- {name: me, password_file: word, system_user: a}\n";
     let folder = Stage::with(users).await.finish().await;
@@ -274,10 +275,7 @@ async fn one_run_that_cannot_be_removed_does_not_keep_others() {
         std::fs::write(run.join("train.py"), "12345").unwrap();
     }
     // Nobody removes what something is mounted on.
-    let Some(mounted) = SmallDisk::on(tempfile::tempdir_in(&stuck).unwrap(), "1m") else {
-        eprintln!("skipped: mounting is not permitted here");
-        return;
-    };
+    let mounted = SmallDisk::on(tempfile::tempdir_in(&stuck).unwrap(), "1m");
     let stage = Stage::on(folder, users).await;
     // A server that starts clears what nobody knows any more.
     wait_until("the end of the other run", || !other.exists()).await;

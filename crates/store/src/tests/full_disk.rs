@@ -10,11 +10,10 @@ use super::{job, open, over, save};
 use crate::is_full;
 
 #[tokio::test]
+#[ignore = "needs permission to mount"]
 async fn a_full_disk_allows_ending_and_removing_jobs_but_has_no_room_for_new_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(folder.path()) else {
-        return;
-    };
+    let disk = Disk::mount(folder.path());
     let store = open(disk.path()).await;
     let jobs: Vec<_> = (0..60).map(|number| job(number, "me", "kept")).collect();
     for job in &jobs {
@@ -45,11 +44,10 @@ async fn a_full_disk_allows_ending_and_removing_jobs_but_has_no_room_for_new_one
 }
 
 #[tokio::test]
+#[ignore = "needs permission to mount"]
 async fn a_reserve_that_is_used_up_is_a_full_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(folder.path()) else {
-        return;
-    };
+    let disk = Disk::mount(folder.path());
     let store = open(disk.path()).await;
     disk.fill();
     let mut results = Vec::new();
