@@ -1,4 +1,4 @@
-//! A server whose workers are pods of a real cluster. Tests that need one are skipped with a message if there is none.
+//! A server whose workers are pods of a real cluster.
 
 use std::env;
 use std::fs;
@@ -32,52 +32,44 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster; `None`, with a message, if the test is skipped.
-    pub fn here() -> Option<Cluster> {
-        let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let found = || {
-            Some(Cluster {
-                kubeconfig: variable("KUBECONFIG")?.into(),
-                address: variable("PADDLECLOUD_TEST_CLUSTER")?,
-                launcher_image: variable("PADDLECLOUD_TEST_LAUNCHER_IMAGE")?,
-                shell_image: variable("PADDLECLOUD_TEST_SHELL_IMAGE")?,
-            })
-        };
-        let cluster = found();
-        if cluster.is_none() {
-            eprintln!("skipped: there is no cluster; run `cargo xtask test --with cluster`");
+    /// The cluster that `cargo xtask test --with cluster` names.
+    pub fn here() -> Cluster {
+        Cluster {
+            kubeconfig: named("KUBECONFIG").into(),
+            address: named("PADDLECLOUD_TEST_CLUSTER"),
+            launcher_image: named("PADDLECLOUD_TEST_LAUNCHER_IMAGE"),
+            shell_image: named("PADDLECLOUD_TEST_SHELL_IMAGE"),
         }
-        cluster
     }
 
-    /// An image with bash, our programs and a stand-in for the trainer; `None`, with a message, if there is none.
-    pub fn runtime_image(&self) -> Option<String> {
+    /// An image with bash, our programs and a stand-in for the trainer.
+    pub fn runtime_image(&self) -> String {
         named("PADDLECLOUD_TEST_RUNTIME_IMAGE")
     }
 
-    /// An image of the server; `None`, with a message, if there is none.
-    pub fn server_image(&self) -> Option<String> {
+    /// An image of the server.
+    pub fn server_image(&self) -> String {
         named("PADDLECLOUD_TEST_SERVER_IMAGE")
     }
 
-    /// An image of the server with another version; `None`, with a message, if there is none.
-    pub fn next_server_image(&self) -> Option<String> {
+    /// An image of the server with another version.
+    pub fn next_server_image(&self) -> String {
         named("PADDLECLOUD_TEST_NEXT_SERVER_IMAGE")
     }
 
-    /// An image with Python, numpy and our wheel; `None`, with a message, if there is none.
-    pub fn training_image(&self) -> Option<String> {
+    /// An image with Python, numpy and our wheel.
+    pub fn training_image(&self) -> String {
         named("PADDLECLOUD_TEST_TRAINING_IMAGE")
     }
 
-    /// An image with PyTorch; `None`, with a message, if there is none.
-    pub fn torch_image(&self) -> Option<String> {
+    /// An image with PyTorch.
+    pub fn torch_image(&self) -> String {
         named("PADDLECLOUD_TEST_TORCH_IMAGE")
     }
 
-    /// Helm; `None`, with a message, if there is none.
+    /// Helm; without it, the committed manifests are installed.
     pub fn helm(&self) -> Option<String> {
-        named("PADDLECLOUD_TEST_HELM")
+        env::var("PADDLECLOUD_TEST_HELM").ok()
     }
 
     /// The image that delivers the launcher.
@@ -569,12 +561,13 @@ impl Drop for ClusterServer {
     }
 }
 
-/// The image or program in a variable; `None`, with a message, if there is none.
-fn named(variable: &str) -> Option<String> {
-    let value = env::var(variable).ok().filter(|value| !value.is_empty());
-    if value.is_none() {
-        eprintln!("skipped: `{variable}` is not set; run `cargo xtask test --with cluster`");
-    }
+/// The value of a variable of the cluster tests.
+fn named(variable: &str) -> String {
+    let value = env::var(variable).unwrap_or_default();
+    assert!(
+        !value.is_empty(),
+        "`{variable}` is not set; run `cargo xtask test --with cluster`"
+    );
     value
 }
 

@@ -42,9 +42,7 @@ fn main() {
         print!("{HELP}");
         return;
     };
-    let Some(cluster) = Cluster::here() else {
-        return;
-    };
+    let cluster = Cluster::here();
     figures::print_head();
     for (_, group) in GROUPS.iter().filter(|(name, _)| arguments.wants(name)) {
         group(&cluster, &arguments).iter().for_each(Row::print);

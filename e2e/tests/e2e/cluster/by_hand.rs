@@ -124,11 +124,10 @@ spec:
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn the_job_of_the_document_runs_as_printed() {
-    let Some(cluster) = Cluster::here() else { return };
-    let Some(image) = cluster.runtime_image() else {
-        return;
-    };
+    let cluster = Cluster::here();
+    let image = cluster.runtime_image();
     let place = Place::new(&cluster);
     let job = place.folder.path().join("paddle-cluster-job");
     for part in ["recommendation", "0/data", "1/data", "2/data", "output"] {
@@ -210,13 +209,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// The registry, or `None`, with a message, if the test is skipped.
-    fn with_data_image() -> Option<Registry> {
-        let tools = ["/usr/bin/buildah", "/usr/bin/docker-registry"];
-        if !tools.iter().all(|tool| Path::new(tool).exists()) {
-            eprintln!("skipped: this needs Debian's `buildah` and `docker-registry`");
-            return None;
-        }
+    fn with_data_image() -> Registry {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|free| free.local_addr())
@@ -244,7 +237,7 @@ impl Registry {
             TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
         });
         registry.push();
-        Some(registry)
+        registry
     }
 
     /// Builds the image as `cargo xtask image data` does, but from the program of these tests, which is not static.
@@ -301,11 +294,10 @@ impl Drop for Registry {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster, buildah and docker-registry"]
 fn the_data_job_of_the_document_runs_as_printed() {
-    let Some(cluster) = Cluster::here() else { return };
-    let Some(registry) = Registry::with_data_image() else {
-        return;
-    };
+    let cluster = Cluster::here();
+    let registry = Registry::with_data_image();
     let place = Place::new(&cluster);
     let job = place.folder.path().join("paddle-cluster-job");
     fs::create_dir_all(job.join("quick_start")).unwrap();
@@ -385,8 +377,9 @@ fn check_output(job: &Path) {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn printed_manifests_run_without_a_server() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let mut server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 0);
@@ -447,8 +440,9 @@ fn printed_manifests_run_without_a_server() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_printed_job_whose_peer_never_comes_names_it() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let place = Place::new(&cluster);
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");

@@ -13,12 +13,12 @@ fn lines_with(env: &TestEnvironment, job: &str, text: &str) -> usize {
     env.logs(job).iter().filter(|line| line.contains(text)).count()
 }
 
-fn start() -> Option<(TestEnvironment, Cluster, ClusterServer)> {
-    let cluster = Cluster::here()?;
+fn start() -> (TestEnvironment, Cluster, ClusterServer) {
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 0);
-    Some((env, cluster, server))
+    (env, cluster, server)
 }
 
 fn submit_and_wait_for_start(env: &TestEnvironment, job: &str) {
@@ -50,10 +50,9 @@ fn second_attempt_ends_well(env: &TestEnvironment, server: &ClusterServer, job: 
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_deleted_pod_is_restarted_and_uses_no_retry() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     submit_and_wait_for_start(&env, "robbed");
     let pod = pod_of(&cluster, &server);
     cluster.kubectl(&["delete", "pod", "-n", server.namespace(0), &pod, "--wait=false"]);
@@ -62,10 +61,9 @@ fn a_deleted_pod_is_restarted_and_uses_no_retry() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_deleted_pod_whose_launcher_cannot_report_in_time_is_restarted() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     submit_and_wait_for_start(&env, "mute");
     let (pod, id) = (
         pod_of(&cluster, &server),
@@ -84,10 +82,9 @@ fn a_deleted_pod_whose_launcher_cannot_report_in_time_is_restarted() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_evicted_pod_is_restarted_with_the_clusters_reason() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     submit_and_wait_for_start(&env, "evicted");
     evict(&cluster, server.namespace(0), &pod_of(&cluster, &server));
     let described = second_attempt_ends_well(&env, &server, "evicted");
@@ -126,10 +123,9 @@ fn submit_with_pserver(
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_evicted_pserver_that_exits_with_0_is_restarted() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     let program = "trap 'exit 0' TERM; paddle pserver & wait";
     let pod = submit_with_pserver(&env, &cluster, &server, "polite", program);
     evict(&cluster, server.namespace(0), &pod);
@@ -148,20 +144,18 @@ fn submit_polite_trainer(env: &TestEnvironment, job: &str) {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_evicted_trainer_that_exits_with_0_has_not_succeeded() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     submit_polite_trainer(&env, "obedient");
     evict(&cluster, server.namespace(0), &pod_of(&cluster, &server));
     second_attempt_ends_well(&env, &server, "obedient");
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_pod_that_is_deleted_while_the_server_is_away_uses_no_retry() {
-    let Some((env, cluster, mut server)) = start() else {
-        return;
-    };
+    let (env, cluster, mut server) = start();
     for (job, is_polite) in [("unseen", false), ("unseen-polite", true)] {
         match is_polite {
             true => submit_polite_trainer(&env, job),
@@ -177,8 +171,9 @@ fn a_pod_that_is_deleted_while_the_server_is_away_uses_no_retry() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_worker_that_is_disrupted_too_often_fails() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
         kubernetes: "  disruption_limit: 0\n".into(),
@@ -195,10 +190,9 @@ fn a_worker_that_is_disrupted_too_often_fails() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_gang_that_exceeds_a_quota_waits_until_all_its_pods_fit() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     let namespace = server.namespace(0);
     server.create_namespace(&env, 0);
     cluster.kubectl(&["create", "quota", "narrow", "-n", namespace, "--hard=pods=1"]);
@@ -242,10 +236,9 @@ fn repelling_pod(cluster: &Cluster, job: &str) -> serde_json::Value {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_gang_whose_seat_is_taken_is_withdrawn_with_the_schedulers_numbers() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     let job = format!("crowded-{}", server.namespace(0));
     let pod = format!("keeps-{job}-away");
     cluster.apply(&repelling_pod(&cluster, &job));
@@ -274,10 +267,9 @@ fn a_gang_whose_seat_is_taken_is_withdrawn_with_the_schedulers_numbers() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_trainer_that_exceeds_its_memory_fails_and_says_so() {
-    let Some((env, _cluster, server)) = start() else {
-        return;
-    };
+    let (env, _cluster, server) = start();
     let package = env
         .package("greedy")
         .file("train.sh", "echo begun\ntail /dev/zero\n");
@@ -291,10 +283,9 @@ fn a_trainer_that_exceeds_its_memory_fails_and_says_so() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_pserver_that_is_killed_ends_its_job_and_its_log_is_complete() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     let program = "for i in $(seq 1 500); do echo line $i; done; echo all; exec paddle pserver";
     let pod = submit_with_pserver(&env, &cluster, &server, "served", program);
     let namespace = server.namespace(0);
@@ -312,10 +303,9 @@ fn a_pserver_that_is_killed_ends_its_job_and_its_log_is_complete() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_image_without_a_shell_fails_the_job() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     let package = env.package("bare").file("a", "b");
     let flags = [
         "-entry",
@@ -333,8 +323,9 @@ fn an_image_without_a_shell_fails_the_job() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_image_that_cannot_be_pulled_is_named_while_the_job_starts() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     // A job that failed would name the image too.
     let server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
@@ -372,10 +363,9 @@ fn pod_with_cards(cluster: &Cluster, name: &str) -> serde_json::Value {
 
 /// There are no real cards: the node only says that it has some.
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_gang_and_a_foreign_pod_that_race_for_cards_both_get_them_in_turn() {
-    let Some((env, cluster, server)) = start() else {
-        return;
-    };
+    let (env, cluster, server) = start();
     let cards = r#"{"status":{"capacity":{"nvidia.com/gpu":"2"}}}"#;
     let patch = [
         "patch",

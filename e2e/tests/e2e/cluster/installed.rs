@@ -226,11 +226,10 @@ const COUNTS: &str = "mkdir -p output\ni=0\nuntil [ -e output/gate ]; do i=$((i 
                       echo ended after $i\n";
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_installed_server_is_upgraded_under_a_running_job() {
-    let Some(cluster) = Cluster::here() else { return };
-    let (Some(image), Some(next)) = (cluster.server_image(), cluster.next_server_image()) else {
-        return;
-    };
+    let cluster = Cluster::here();
+    let (image, next) = (cluster.server_image(), cluster.next_server_image());
     let installed = Installed::new(&cluster, &image, cluster.shell_image());
     let env = TestEnvironment::new();
     installed.configure(&env, 0);
@@ -291,11 +290,10 @@ fn an_installed_server_is_upgraded_under_a_running_job() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_job_outlives_the_uninstalled_server_until_its_owner_is_deleted() {
-    let Some(cluster) = Cluster::here() else { return };
-    let Some(image) = cluster.server_image() else {
-        return;
-    };
+    let cluster = Cluster::here();
+    let image = cluster.server_image();
     let installed = Installed::new(&cluster, &image, cluster.shell_image());
     let env = TestEnvironment::new();
     installed.configure(&env, 0);
@@ -366,11 +364,10 @@ fn submit_fit_a_line(env: &TestEnvironment) {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn two_users_train_as_on_the_laptop() {
-    let Some(cluster) = Cluster::here() else { return };
-    let (Some(server), Some(training)) = (cluster.server_image(), cluster.training_image()) else {
-        return;
-    };
+    let cluster = Cluster::here();
+    let (server, training) = (cluster.server_image(), cluster.training_image());
     let mut env = TestEnvironment::new();
     let installed = match cluster.helm() {
         Some(helm) => {

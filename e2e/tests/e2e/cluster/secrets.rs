@@ -12,12 +12,12 @@ const CANARY: &str = "canary-in-a-cluster";
 /// The same as a Secret has it.
 const ENCODED: &str = "Y2FuYXJ5LWluLWEtY2x1c3Rlcg==";
 
-fn start() -> Option<(TestEnvironment, Cluster, ClusterServer)> {
-    let cluster = Cluster::here()?;
+fn start() -> (TestEnvironment, Cluster, ClusterServer) {
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 0);
-    Some((env, cluster, server))
+    (env, cluster, server)
 }
 
 /// The names of objects of these kinds, of any namespace, that hold the canary.
@@ -55,10 +55,9 @@ const HAS_IT: &str = "mkdir -p output\n\
     until [ -e output/gate ]; do sleep 0.1; done\n";
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_secret_is_in_its_workers_and_in_the_secret_of_their_run() {
-    let Some((mut env, cluster, server)) = start() else {
-        return;
-    };
+    let (mut env, cluster, server) = start();
     env.set("PADDLECLOUD_SECRET", CANARY);
     env.paddlectl(&["secret", "set", "api-key"]).ok();
     let package = env.package("keeper").file("train.sh", HAS_IT);
@@ -99,10 +98,9 @@ fn a_secret_is_in_its_workers_and_in_the_secret_of_their_run() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn an_unknown_secret_or_registry_is_refused() {
-    let Some((env, _cluster, _server)) = start() else {
-        return;
-    };
+    let (env, _cluster, _server) = start();
     let package = env.package("bare").file("train.sh", "true\n");
     let submit = [
         "submit",
@@ -150,21 +148,7 @@ struct Registry {
 }
 
 impl Registry {
-    /// `None`, with a message, if the programs for it are missing.
-    fn start(cluster: &Cluster) -> Option<Registry> {
-        let is_there = |program: &str| {
-            let found = Command::new("sh")
-                .args(["-c", &format!("command -v {program}")])
-                .output();
-            found.is_ok_and(|output| output.status.success())
-        };
-        if let Some(missing) = ["docker-registry", "ctr"]
-            .into_iter()
-            .find(|name| !is_there(name))
-        {
-            eprintln!("skipped: `{missing}` is not installed (Debian: docker-registry, containerd)");
-            return None;
-        }
+    fn start(cluster: &Cluster) -> Registry {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let host = format!("127.0.0.1:{}", port.local_addr().expect("it is bound").port());
@@ -185,7 +169,7 @@ impl Registry {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("it was found");
+            .expect("the test needs `docker-registry`");
         let registry = Registry {
             child,
             _folder: folder,
@@ -195,7 +179,7 @@ impl Registry {
             std::net::TcpStream::connect(&registry.host).is_ok().then_some(())
         });
         registry.fill(cluster);
-        Some(registry)
+        registry
     }
 
     fn image(&self) -> String {
@@ -234,13 +218,10 @@ fn ctr(args: &[&str]) {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster, docker-registry and ctr"]
 fn a_private_image_runs_with_credentials_only_also_where_a_node_has_it() {
-    let Some((mut env, cluster, server)) = start() else {
-        return;
-    };
-    let Some(registry) = Registry::start(&cluster) else {
-        return;
-    };
+    let (mut env, cluster, server) = start();
+    let registry = Registry::start(&cluster);
     let image = registry.image();
     env.set("PADDLECLOUD_REGISTRY_PASSWORD", PASSWORD);
     let store = [

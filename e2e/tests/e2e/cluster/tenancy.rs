@@ -11,8 +11,9 @@ fn submit(env: &TestEnvironment, job: &str) {
 
 /// The testbed's network enforces no policy: that it is there, and what it says, is all that can be tested.
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_user_has_a_namespace_with_fences() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 0);
@@ -31,8 +32,9 @@ fn a_user_has_a_namespace_with_fences() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_server_with_given_namespaces_needs_all_rights_there_and_none_elsewhere() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start_with(&mut env, &cluster, |server| {
         let namespace = server.namespace(0);
@@ -102,8 +104,9 @@ fn quota_of(cluster: &Cluster, namespace: &str) -> String {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_namespace_follows_its_account_and_the_next_account_gets_another() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let mut server = ClusterServer::start_with(&mut env, &cluster, |_| Difference {
         administrator: true,
@@ -150,8 +153,9 @@ fn a_namespace_follows_its_account_and_the_next_account_gets_another() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn a_foreign_namespace_is_refused_until_it_is_labelled() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let server = ClusterServer::start(&mut env, &cluster, "");
     server.configure(&env, 1);
@@ -162,8 +166,9 @@ fn a_foreign_namespace_is_refused_until_it_is_labelled() {
 }
 
 #[test]
+#[ignore = "needs a Kubernetes cluster"]
 fn two_servers_have_namespaces_of_their_own_for_users_of_one_name() {
-    let Some(cluster) = Cluster::here() else { return };
+    let cluster = Cluster::here();
     let mut env = TestEnvironment::new();
     let mut server = ClusterServer::start(&mut env, &cluster, "");
     let usual = server.namespace(0).to_owned();
