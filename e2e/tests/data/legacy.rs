@@ -1,6 +1,6 @@
 //! Programs from 2017, submitted as the documents type it: `paddle.v2` programs and configurations of v1.
 //!
-//! They need PaddlePaddle, which is large: where it cannot be installed, these tests are skipped.
+//! They need PaddlePaddle, which is large.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,41 +9,28 @@ use std::time::Duration;
 
 use e2e::TestEnvironment;
 
-use crate::examples::root;
+use crate::examples::{make_virtual_environment, root};
 
 /// How long a job may take. Starting PaddlePaddle alone takes seconds of a core, which others may be using.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// What the script answers where packages cannot be fetched.
-const UNAVAILABLE: i32 = 75;
-
-pub fn environment_with_paddle() -> Option<&'static Path> {
-    static MADE: OnceLock<Option<PathBuf>> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let script = root().join("crates/py/tests/environment.sh");
-        let made = Command::new("bash").arg(script).arg("paddle").output().unwrap();
-        if made.status.code() == Some(UNAVAILABLE) {
-            eprintln!("skipped: PaddlePaddle cannot be installed here");
-            return None;
-        }
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        Some(PathBuf::from(String::from_utf8(made.stdout).unwrap().trim_end()))
-    })
-    .as_deref()
+pub fn environment_with_paddle() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| make_virtual_environment("paddle"))
 }
 
 /// A user who has activated the environment.
-fn user_with_paddle() -> Option<TestEnvironment> {
+fn user_with_paddle() -> TestEnvironment {
     activated(TestEnvironment::new)
 }
 
-/// The environment of a user, with PaddlePaddle where there is one.
-pub fn activated(user: impl FnOnce() -> TestEnvironment) -> Option<TestEnvironment> {
-    let folder = environment_with_paddle()?;
+/// The environment of a user, with PaddlePaddle.
+pub fn activated(user: impl FnOnce() -> TestEnvironment) -> TestEnvironment {
+    let folder = environment_with_paddle();
     let mut env = user();
     env.search_first(folder.join("bin"));
     env.set("VIRTUAL_ENV", folder.to_str().unwrap());
-    Some(env)
+    env
 }
 
 /// A copy of an example with its data.
@@ -63,7 +50,7 @@ impl Package {
             .status()
             .unwrap();
         assert!(copied.success());
-        let made = Command::new(environment_with_paddle().unwrap().join("bin/python"))
+        let made = Command::new(environment_with_paddle().join("bin/python"))
             .arg("prepare.py")
             .args(words)
             .current_dir(&folder)
@@ -146,8 +133,9 @@ fn all(log: &str, before: &str) -> Vec<f64> {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn a_v1_configuration_started_by_python_trains_with_sparse_ports() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v1/ctr", &[]);
     let best = last(&package.printed, "best possible cost is ");
     let log = package.train(
@@ -179,8 +167,9 @@ fn a_v1_configuration_started_by_python_trains_with_sparse_ports() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn bare_paddle_train_and_a_topology_read_the_same_configuration() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v1/quick_start", &["2"]);
     for (job, flags) in [
         ("bare", &["-passes", "4"][..]),
@@ -193,8 +182,9 @@ fn bare_paddle_train_and_a_topology_read_the_same_configuration() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn the_recommendation_of_v1_is_as_good_as_its_noise_allows() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v1/recommendation", &["2"]);
     let best = last(&package.printed, "squared error of ");
     let log = package.train(&env, "recommendation", &["-passes", "8"]);
@@ -208,8 +198,9 @@ fn the_recommendation_of_v1_is_as_good_as_its_noise_allows() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn a_v2_program_trains_on_two_trainers_and_two_servers() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/fit_a_line", &["data"]);
     let log = package.train_v2(&env, "fit-a-line", "30", "");
     assert!(log.contains("version:  v2"), "{log}");
@@ -221,8 +212,9 @@ fn a_v2_program_trains_on_two_trainers_and_two_servers() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn word2vec_uses_both_preceding_words() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/word2vec", &["data"]);
     let entropy = last(&package.printed, "a word has ");
     let log = package.train_v2(&env, "word2vec", "6", "");
@@ -231,8 +223,9 @@ fn word2vec_uses_both_preceding_words() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn digits_are_recognized() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/recognize_digits", &["data"]);
     // Two trainers take half as many steps in a pass, and end at 3 to 5 %.
     let log = package.train_alone(&env, "digits", "10", "");
@@ -240,8 +233,9 @@ fn digits_are_recognized() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn both_sentiment_networks_beat_a_bag_of_words() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/understand_sentiment", &["data"]);
     for network in ["conv", "lstm"] {
         let log = package.train_v2(&env, network, "4", network);
@@ -252,8 +246,9 @@ fn both_sentiment_networks_beat_a_bag_of_words() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn a_crf_is_better_than_a_softmax() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/label_semantic_roles", &["data"]);
     let log = package.train_v2(&env, "crf", "6", "");
     assert!(last(&log, " error ") < 0.03, "{log}");
@@ -262,8 +257,9 @@ fn a_crf_is_better_than_a_softmax() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn ratings_are_predicted_as_well_as_the_noise_allows() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/recommender_system", &["data"]);
     let best = last(&package.printed, "squared error of ");
     let log = package.train_v2(&env, "films", "10", "");
@@ -272,8 +268,9 @@ fn ratings_are_predicted_as_well_as_the_noise_allows() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn both_image_networks_classify_directions() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/image_classification", &["data"]);
     for network in ["vgg", "resnet"] {
         let log = package.train_alone(&env, network, "4", network);
@@ -282,8 +279,9 @@ fn both_image_networks_classify_directions() {
 }
 
 #[test]
+#[ignore = "needs PaddlePaddle"]
 fn translations_are_right() {
-    let Some(env) = user_with_paddle() else { return };
+    let env = user_with_paddle();
     let package = Package::prepared(&env, "v2/machine_translation", &["data"]);
     let entry = "bash -c \"export DATA_HOME=data; python train.py && python train.py generate\"";
     let flags = [&ALONE[..], &["-passes", "5", "-entry", entry]].concat();
