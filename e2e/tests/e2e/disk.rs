@@ -10,11 +10,10 @@ use e2e::{Disk, TestEnvironment, wait_until};
 const MEGABYTE: u64 = 1 << 20;
 
 #[test]
+#[ignore = "needs permission to mount"]
 fn a_package_that_does_not_fit_the_disk_is_refused_and_the_next_one_runs() {
     let env = TestEnvironment::new();
-    let Some(_disk) = Disk::mount(&env.home().join(".paddle"), 24 * MEGABYTE) else {
-        return;
-    };
+    let _disk = Disk::mount(&env.home().join(".paddle"), 24 * MEGABYTE);
     let big = env
         .package("big")
         .file("train.sh", "echo big\n")
@@ -40,22 +39,20 @@ fn a_package_that_does_not_fit_the_disk_is_refused_and_the_next_one_runs() {
 }
 
 #[test]
+#[ignore = "needs permission to mount"]
 fn an_unwritable_home_is_explained() {
     let env = TestEnvironment::new();
-    let Some(disk) = Disk::mount(&env.home().join(".paddle"), MEGABYTE) else {
-        return;
-    };
+    let disk = Disk::mount(&env.home().join(".paddle"), MEGABYTE);
     disk.make_read_only();
     env.paddlectl(&["get", "jobs"]).refused(3).says(".paddle");
     assert!(env.processes().is_empty(), "no server runs");
 }
 
 #[test]
+#[ignore = "needs permission to mount"]
 fn why_says_how_much_output_a_full_disk_lost() {
     let env = TestEnvironment::new();
-    let Some(_disk) = Disk::mount(&env.home().join(".paddle"), 30 * MEGABYTE) else {
-        return;
-    };
+    let _disk = Disk::mount(&env.home().join(".paddle"), 30 * MEGABYTE);
     let package = env
         .package("loud")
         .file("train.sh", "head -c 60000000 /dev/zero | tr '\\0' x\n");
@@ -76,12 +73,11 @@ fn fill(path: &Path) {
 }
 
 #[test]
+#[ignore = "needs permission to mount"]
 fn on_a_full_disk_jobs_can_be_killed_and_new_jobs_are_refused() {
     let env = TestEnvironment::new();
     let folder = env.home().join(".paddle");
-    let Some(_disk) = Disk::mount(&folder, 24 * MEGABYTE) else {
-        return;
-    };
+    let _disk = Disk::mount(&folder, 24 * MEGABYTE);
     let package = env.package("sleeper").file("train.sh", "echo up; sleep 1000\n");
     env.submit("sleeper", &package, &["-entry", "sh train.sh"]);
     env.wait_for_status("sleeper", "Running");

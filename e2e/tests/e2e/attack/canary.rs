@@ -296,12 +296,11 @@ fn secrets_are_found_only_in_the_worker_they_were_given_to() {
 
 /// Between a login and its renewal the server holds all secrets of the login provider.
 #[test]
+#[ignore = "needs oidc-provider"]
 fn secrets_of_the_login_provider_are_found_nowhere() {
     let (mut env, user) = (TestEnvironment::new(), TestEnvironment::new());
     let client_secret = format!("canary-client-secret{}", own(&env));
-    let Some(provider) = Provider::start_with_secret(&mut env, "RS256", &client_secret) else {
-        return;
-    };
+    let provider = Provider::start_with_secret(&mut env, "RS256", &client_secret);
     let settings = provider.settings("  groups_claim: groups\n  create_accounts: true\n");
     let mut scene = Scene::start(env, &settings);
     oidc::configure(&user, &scene.shared);

@@ -35,9 +35,9 @@ struct Scene {
 }
 
 impl Scene {
-    /// A server for `ada`, who abuses it, and `bob`, who works. `None`, with a message, if that is impossible.
-    fn set() -> Option<Self> {
-        let memory = SmallMemory::of(MEMORY)?;
+    /// A server for `ada`, who abuses it, and `bob`, who works.
+    fn set() -> Self {
+        let memory = SmallMemory::of(MEMORY);
         let env = TestEnvironment::new();
         let password = env.folder("server").join("password");
         let bob = format!(
@@ -55,7 +55,7 @@ impl Scene {
         };
         let token = scene.as_user("ada", &["token", "create", "abuse", "-o", "json"]);
         let token = token["token"].as_str().expect("a token").to_owned();
-        Some(Self { token, ..scene })
+        Self { token, ..scene }
     }
 
     fn be(&self, user: &str) {
@@ -135,10 +135,9 @@ impl Scene {
 }
 
 #[test]
+#[ignore = "needs a memory control group"]
 fn with_256_mib_the_server_survives_each_abuse_and_others_keep_working() {
-    let Some(scene) = Scene::set() else {
-        return;
-    };
+    let scene = Scene::set();
     scene.work("before");
     scene.chatter();
     let only = std::env::var("PADDLECLOUD_ABUSE").ok();

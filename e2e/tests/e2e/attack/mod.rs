@@ -150,12 +150,11 @@ fn a_flood_of_connections_does_not_fail_other_users_jobs() {
 
 /// The job takes whatever room there is, also what the server sets free for its own record.
 #[test]
+#[ignore = "needs permission to mount"]
 fn a_job_that_fills_the_disk_can_be_killed() {
     let env = TestEnvironment::new();
     let folder = env.home().join(".paddle");
-    let Some(_disk) = Disk::mount(&folder, 32 << 20) else {
-        return;
-    };
+    let _disk = Disk::mount(&folder, 32 << 20);
     let eat = "echo up; while :; do head -c 65536 /dev/zero >> eaten 2>/dev/null; done\n";
     let package = env.package("eater").file("train.sh", eat);
     env.submit("eater", &package, &["-entry", "sh train.sh"]);

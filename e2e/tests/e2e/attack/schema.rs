@@ -8,9 +8,6 @@ use e2e::{PASSWORD, Shared, TestEnvironment};
 
 use super::rounds;
 
-/// A known version, so that a new one cannot fail the tests of an old commit.
-const PACKAGE: &str = "schemathesis==4.32.5";
-
 /// What would end the login that the run uses, or the server.
 const LEFT_OUT: [&str; 5] = [
     "password_change",
@@ -23,22 +20,19 @@ const LEFT_OUT: [&str; 5] = [
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_headers_conformance,response_schema_conformance";
 
-/// Installs schemathesis below `target`; `None`, with a message, if that is impossible.
-fn installed() -> Option<PathBuf> {
-    let target = e2e::built_program().parent()?.parent()?.to_owned();
-    let folder = target.join("schemathesis");
-    let program = folder.join("bin/schemathesis");
-    if program.exists() {
-        return Some(program);
-    }
-    let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
-    let is_made = run(Command::new("python3").args(["-m", "venv"]).arg(&folder))
-        && run(Command::new(folder.join("bin/pip")).args(["install", "--quiet", "--timeout", "20", PACKAGE]));
-    if !is_made {
-        eprintln!("skipped: schemathesis cannot be installed from PyPI");
-        let _ = fs::remove_dir_all(&folder);
-    }
-    is_made.then_some(program)
+/// The program, which is installed if necessary.
+fn installed() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemathesis.sh");
+    let install = Command::new("bash")
+        .arg(script)
+        .output()
+        .expect("bash can be run");
+    assert!(
+        install.status.success(),
+        "{}",
+        String::from_utf8_lossy(&install.stderr)
+    );
+    String::from_utf8_lossy(&install.stdout).trim_end().into()
 }
 
 /// Fields are dropped in their order: the server ends before its user's environment is checked for leftovers.
@@ -110,10 +104,9 @@ fn check(output: &Output, server: &mut Shared) {
 }
 
 #[test]
+#[ignore = "needs schemathesis"]
 fn no_request_generated_by_schemathesis_gets_an_undocumented_reply() {
-    let Some(program) = installed() else {
-        return;
-    };
+    let program = installed();
     let mut scene = Scene::set(program);
     let seconds = if rounds() > 1 { 600 } else { 10 };
     let any = "";

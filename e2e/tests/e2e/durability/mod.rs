@@ -8,7 +8,6 @@ pub mod trace;
 mod uploads;
 
 use std::path::Path;
-use std::process::Command;
 
 use e2e::{TestEnvironment, wait_until};
 
@@ -87,18 +86,14 @@ struct Traced {
 }
 
 impl Traced {
-    /// `None`, with a message, if nothing can be traced.
-    fn start(env: &TestEnvironment) -> Option<Traced> {
-        if !can_trace() {
-            return None;
-        }
+    fn start(env: &TestEnvironment) -> Traced {
         let file = env.folder("trace").join("calls");
         let data = env.home().join(".paddle/local");
         let tool = tool(&file);
         let args = ["--embedded", "--data", data.to_str().expect("a plain name")];
         let mut server = env.start_under(&tool, "paddlecloud-server", &args);
         server.wait_for_line("ready version=");
-        Some(Traced { server, file })
+        Traced { server, file }
     }
 
     /// Ends the server and returns what it did.
@@ -107,16 +102,6 @@ impl Traced {
         self.server.end();
         Trace::read(&self.file)
     }
-}
-
-/// Says so where it cannot.
-pub fn can_trace() -> bool {
-    let works = Command::new("strace").args(["-o", "/dev/null", "true"]).output();
-    let works = works.is_ok_and(|output| output.status.success());
-    if !works {
-        eprintln!("skipped: there is no strace on this machine, or it may not trace");
-    }
-    works
 }
 
 /// The words before a program whose calls are to be written to a file.
@@ -138,11 +123,10 @@ pub fn tool(file: &Path) -> [&str; 11] {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
     let env = TestEnvironment::new();
-    let Some(traced) = Traced::start(&env) else {
-        return;
-    };
+    let traced = Traced::start(&env);
     let package = env
         .package("kept")
         .file("train.sh", "echo kept\n")
@@ -197,11 +181,10 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn a_package_of_many_files_is_synced_by_syncfs() {
     let env = TestEnvironment::new();
-    let Some(traced) = Traced::start(&env) else {
-        return;
-    };
+    let traced = Traced::start(&env);
     let package = (0..100).fold(
         env.package("many").file("train.sh", "echo many\n"),
         |package, number| package.file(&format!("data/{number}"), format!("{number}\n")),
@@ -228,11 +211,10 @@ fn a_package_of_many_files_is_synced_by_syncfs() {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn files_that_a_changed_package_shares_with_the_last_one_are_not_synced_one_by_one() {
     let env = TestEnvironment::new();
-    let Some(traced) = Traced::start(&env) else {
-        return;
-    };
+    let traced = Traced::start(&env);
     let files = 100;
     let mut package = (0..files).fold(env.package("many"), |package, number| {
         package.file(&format!("data/{number}"), format!("{number}\n"))

@@ -8,8 +8,8 @@ use super::trace::{Call, Trace};
 use super::{RequiredSync, Traced, check};
 
 /// Sends a folder to a server under `strace`; returns the calls and the folder it became on the server's disk.
-fn sent(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> Option<(Trace, String)> {
-    let traced = Traced::start(env)?;
+fn sent(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> (Trace, String) {
+    let traced = Traced::start(env);
     let source = env.folder("source");
     for (name, content) in files {
         fs::write(source.join(name), content).expect("a file in a fresh folder");
@@ -23,7 +23,7 @@ fn sent(env: &TestEnvironment, files: &[(String, Vec<u8>)]) -> Option<(Trace, St
     let user = home.rsplit('/').next().expect("a home is named after its user");
     let there = env.home().join(format!(".paddle/local/storage/home/{user}/tree"));
     assert!(there.is_dir(), "{}", there.display());
-    Some((traced.end(env), there.to_str().expect("a plain name").to_owned()))
+    (traced.end(env), there.to_str().expect("a plain name").to_owned())
 }
 
 /// The renames that gave files of the folder their names.
@@ -36,12 +36,11 @@ fn named<'a>(trace: &'a Trace, there: &str, starts: &str) -> Vec<&'a Call> {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn a_large_file_and_its_name_are_synced_before_its_upload_is_acknowledged() {
     let env = TestEnvironment::new();
     let content: Vec<u8> = (0..6_u32 << 20).map(|at| (at % 251) as u8).collect();
-    let Some((trace, there)) = sent(&env, &[("large".to_owned(), content)]) else {
-        return;
-    };
+    let (trace, there) = sent(&env, &[("large".to_owned(), content)]);
     let commit = trace.exchange("POST /api/v1/pfs/uploads/", "200");
     assert!(
         commit.request.text.contains("/commit "),
@@ -63,6 +62,7 @@ fn a_large_file_and_its_name_are_synced_before_its_upload_is_acknowledged() {
 }
 
 #[test]
+#[ignore = "needs strace"]
 fn small_files_and_their_names_are_synced_before_their_pack_is_acknowledged() {
     // A few are synced one by one, many all at once.
     for (count, is_at_once) in [(3, false), (100, true)] {
@@ -70,9 +70,7 @@ fn small_files_and_their_names_are_synced_before_their_pack_is_acknowledged() {
         let files: Vec<_> = (0..count)
             .map(|number| (format!("f{number}"), format!("{number}\n").into_bytes()))
             .collect();
-        let Some((trace, there)) = sent(&env, &files) else {
-            return;
-        };
+        let (trace, there) = sent(&env, &files);
         let pack = trace.exchange("PUT /api/v1/pfs/pack", "200");
         let named = named(&trace, &there, "f");
         assert_eq!(named.len(), count, "{}", trace.text());

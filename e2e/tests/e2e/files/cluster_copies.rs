@@ -194,12 +194,11 @@ fn no_file_is_tried_in_a_folder_that_cannot_be_created() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_locked_folder_is_reported_and_the_rest_is_copied() {
     let env = TestEnvironment::new();
     let files = [("a", "1"), ("closed/b", "2"), ("sub/unreadable", "3"), ("z", "4")];
-    let Some(site) = ordinary_user::site_with(&env, &files) else {
-        return;
-    };
+    let site = ordinary_user::site_with(&env, &files);
     let (from, to) = (ordinary_user::TREE, "/pfs/cloud/home/ada/copy");
     let lock = |name: &str| ordinary_user::lock(&site.home("ada").join("t").join(name));
     // One that the listing does not tell of, but the copy does.

@@ -24,16 +24,12 @@ pub struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// The users `ada` and `bob`; the lines are added to what the configuration says of bob. `None`, with a line that
-    /// says so, when not root: only root serves users who are kept apart.
-    pub fn start(env: &'a TestEnvironment, of_bob: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can serve several users");
-            return None;
-        }
+    /// The users `ada` and `bob`; the lines are added to what the configuration says of bob. Needs root: only
+    /// root serves users who are kept apart.
+    pub fn start(env: &'a TestEnvironment, of_bob: &str) -> Self {
         let of_bob = format!("  system_user: nobody\n{of_bob}");
         let of_ada = "  system_user: daemon\n";
-        Some(Self::with(env, &[("ada", of_ada), ("bob", &of_bob)], "", &[]))
+        Self::with(env, &[("ada", of_ada), ("bob", &of_bob)], "", &[])
     }
 
     /// The user `ada` alone, who works as the user who runs the test.

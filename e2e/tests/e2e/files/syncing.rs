@@ -253,22 +253,21 @@ const MIRROR: &str = "/pfs/cloud/home/ada/mirror";
 
 /// A server that is not root, with these files in a mirror; and a folder with a file `x` and a file `y` that is to
 /// become one.
-fn site_with_mirror<'a>(env: &'a TestEnvironment, theirs: &[(&str, &str)]) -> Option<(Site<'a>, PathBuf)> {
-    let site = ordinary_user::site(env)?;
+fn site_with_mirror<'a>(env: &'a TestEnvironment, theirs: &[(&str, &str)]) -> (Site<'a>, PathBuf) {
+    let site = ordinary_user::site(env);
     let (data, folder) = (env.folder("data"), env.folder("theirs"));
     plant(&data, &[("x", "a file here"), ("y", "new")]);
     plant(&folder, theirs);
     site.run("ada", &["sync", arg(&folder), MIRROR]).ok();
-    Some((site, data))
+    (site, data)
 }
 
 /// What a locked folder holds is in no listing.
 #[test]
+#[ignore = "needs root"]
 fn a_folder_with_unreadable_contents_is_not_replaced() {
     let env = TestEnvironment::new();
-    let Some((site, data)) = site_with_mirror(&env, &[("x/closed/precious", "")]) else {
-        return;
-    };
+    let (site, data) = site_with_mirror(&env, &[("x/closed/precious", "")]);
     let other = "/pfs/cloud/home/ada/other";
     site.run("ada", &["sync", arg(&data), other]).ok();
     let locked = site.home("ada").join("mirror/x/closed");
@@ -284,12 +283,11 @@ fn a_folder_with_unreadable_contents_is_not_replaced() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn failed_and_unlisted_entries_are_counted_separately() {
     let env = TestEnvironment::new();
     let theirs = [("x/precious", ""), ("closed/a", "")];
-    let Some((site, data)) = site_with_mirror(&env, &theirs) else {
-        return;
-    };
+    let (site, data) = site_with_mirror(&env, &theirs);
     let remote = MIRROR;
     let ran = site.run("ada", &["sync", arg(&data), remote]).refused(1);
     ran.says(" ... Done, 1 failed\n1 file copied, 1 failed;");
