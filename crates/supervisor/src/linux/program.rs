@@ -67,7 +67,7 @@ impl Program {
     }
 
     fn try_exec(&self) -> Result<Infallible, (i32, Refused)> {
-        self.settle().map_err(|error| (NOT_RUN, error))?;
+        self.set_up_process().map_err(|error| (NOT_RUN, error))?;
         let with_code = |error: Refused| (if is_missing(&error) { NOT_FOUND } else { NOT_RUN }, error);
         rustix::process::chdir(&self.workdir)
             .refused(|| format!("enter the working folder `{}`", self.workdir.display()))
@@ -92,7 +92,7 @@ impl Program {
     }
 
     /// Sets everything that survives the exec.
-    fn settle(&self) -> Result<(), Refused> {
+    fn set_up_process(&self) -> Result<(), Refused> {
         rustix::process::setsid().refused(|| "begin a session".into())?;
         if let Some(cores) = &self.cores {
             rustix::thread::sched_setaffinity(None, cores).refused(|| "choose cores".into())?;
