@@ -68,7 +68,7 @@ impl Client {
     }
 
     /// Joins again after a rollback and reports the step at which training resumes.
-    pub(super) fn settle<T>(&mut self, result: Result<T, ClientError>) -> Result<T, ClientError> {
+    pub(super) fn handle_rollback<T>(&mut self, result: Result<T, ClientError>) -> Result<T, ClientError> {
         if !result.as_ref().is_err_and(is_rollback) {
             return result;
         }

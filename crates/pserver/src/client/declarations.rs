@@ -64,7 +64,7 @@ impl Client {
     /// Declares a tensor to all servers.
     pub(super) fn create(&mut self, name: &str, declaration: Declaration) -> Result<TensorId, ClientError> {
         let declared = self.declare(&declaration);
-        let place = self.settle(declared)?;
+        let place = self.handle_rollback(declared)?;
         self.declarations.retain(|(known, _)| known != name);
         self.declarations.push((name.to_owned(), declaration));
         Ok(place)

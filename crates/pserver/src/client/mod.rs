@@ -219,7 +219,7 @@ impl Client {
         sink: Sink<'_>,
     ) -> Result<Vec<u8>, ClientError> {
         let result = self.links[server].ask(request, body, sink);
-        self.settle(result)
+        self.handle_rollback(result)
     }
 
     pub fn trainer(&self) -> u32 {
@@ -497,7 +497,7 @@ impl Client {
                 .collect()
         };
         let result = results.into_iter().collect();
-        self.settle(result)
+        self.handle_rollback(result)
     }
 }
 
