@@ -32,9 +32,9 @@ pub(super) struct Future {
     fitting_now: u64,
     /// The nodes that changed since the last query; all of them after a change of goal.
     changed: Changed,
-    /// A job started or ended since the last [`Future::settle`].
+    /// A job started or ended since the last [`Future::move_to_first_fit`].
     is_stale: bool,
-    /// A job without a maximum runtime ended since the last [`Future::settle`].
+    /// A job without a maximum runtime ended since the last [`Future::move_to_first_fit`].
     has_hope: bool,
 }
 
@@ -132,7 +132,7 @@ impl Future {
 
     /// Moves to the first moment at which the job fits and returns its time: `Some(None)` if it depends on a job
     /// without a maximum runtime, `None` if there is no such moment.
-    pub fn settle(&mut self, cluster: &Cluster, running: &Running) -> Option<Option<Timestamp>> {
+    pub fn move_to_first_fit(&mut self, cluster: &Cluster, running: &Running) -> Option<Option<Timestamp>> {
         let shape = Arc::clone(&self.goal.as_ref()?.shape);
         match shape.parts.len() {
             1 => self.shift(cluster, running, &shape)?,

@@ -80,7 +80,7 @@ impl Spare {
         now: Timestamp,
     ) -> Reservation {
         self.future.aim(cluster, key, shape);
-        let Some(end) = self.future.settle(cluster, running) else {
+        let Some(end) = self.future.move_to_first_fit(cluster, running) else {
             if cluster.waits_for_others(shape) {
                 *self = Spare::new(cluster);
                 return Reservation::of_nothing();

@@ -59,7 +59,7 @@ impl World {
         );
         self.server = Some(server);
         let crash = self.faults.crash_point(&mut self.rng);
-        self.settle(output, crash, Vec::new())
+        self.write_and_act(output, crash, Vec::new())
     }
 
     /// What the engine lists, and what it is about to launch: a server that starts over has already given orders.
@@ -93,7 +93,7 @@ impl World {
             true => CrashPoint::WriteRefused,
             false => self.faults.crash_point(&mut self.rng),
         };
-        self.settle(output, crash, asked)
+        self.write_and_act(output, crash, asked)
     }
 
     /// The store refuses writes: orders that stop something are carried out anyway, and time passes before the next attempt.
@@ -121,7 +121,7 @@ impl World {
         Ok(())
     }
 
-    fn settle(&mut self, output: Output, crash: CrashPoint, asked: Vec<Asked>) -> Finding {
+    fn write_and_act(&mut self, output: Output, crash: CrashPoint, asked: Vec<Asked>) -> Finding {
         match crash {
             CrashPoint::BeforeWrite => {
                 self.crash();
