@@ -23,7 +23,7 @@ impl Mover<'_> {
     /// Fetches some files in one request. Returns those that must be fetched one by one.
     pub(crate) async fn fetch_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         match self.get_pack(items).await {
-            Ok(fetched) => Ok(self.settle_pack(items, &fetched)),
+            Ok(fetched) => Ok(self.tally_fetched_pack(items, &fetched)),
             // The local disk failed, not the server.
             Err(TransferError::Pack(PackError::Storage(error))) => Err(TransferError::Local(error)),
             Err(TransferError::Pack(error)) => {
@@ -64,7 +64,7 @@ impl Mover<'_> {
         fetched
     }
 
-    fn settle_pack(&self, items: &[Item], fetched: &Fetched) -> Vec<Item> {
+    fn tally_fetched_pack(&self, items: &[Item], fetched: &Fetched) -> Vec<Item> {
         let mut late = Vec::new();
         for item in items {
             if fetched.absent.contains(&item.remote) {

@@ -32,7 +32,7 @@ impl Mover<'_> {
     /// Sends some files in one request. Returns those that must be sent one by one.
     pub(crate) async fn send_pack(&self, items: &[Item]) -> Result<Vec<Item>, TransferError> {
         let (written, reply) = self.put_pack(items).await?;
-        Ok(self.settle(items, written, &reply))
+        Ok(self.tally_pack(items, written, &reply))
     }
 
     async fn put_pack(&self, items: &[Item]) -> Result<(Written, PackReply), ClientError> {
@@ -57,7 +57,7 @@ impl Mover<'_> {
         Ok((written.unwrap_or_default(), reply))
     }
 
-    fn settle(&self, items: &[Item], written: Written, reply: &PackReply) -> Vec<Item> {
+    fn tally_pack(&self, items: &[Item], written: Written, reply: &PackReply) -> Vec<Item> {
         let mut late = Vec::new();
         let mut failed: Vec<Option<TransferError>> = items.iter().map(|_| None).collect();
         for (index, error) in written.failed {
