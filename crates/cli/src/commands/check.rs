@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{CliError, DONE, FAILED, chain};
 use crate::printer::{Format, Table};
-use crate::transfer::location::{Location, settle};
+use crate::transfer::location::{Location, translate_datacenter};
 use crate::transfer::remote::must_suit_slash;
 use crate::transfer::report::counted;
 
@@ -49,7 +49,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         );
     }
     let session = context.session().await?;
-    settle(&session, sides.iter_mut().filter_map(Location::as_remote_mut)).await?;
+    translate_datacenter(&session, sides.iter_mut().filter_map(Location::as_remote_mut)).await?;
     let files = session.client.files();
     for remote in sides.iter_mut().filter_map(Location::as_remote_mut) {
         must_suit_slash(&files, &remote.path).await?;

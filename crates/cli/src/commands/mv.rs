@@ -9,7 +9,7 @@ use paddlecloud_transfer::{FileClient, FileService};
 
 use super::Context;
 use crate::error::CliError;
-use crate::transfer::location::{Location, Remote, settle};
+use crate::transfer::location::{Location, Remote, translate_datacenter};
 use crate::transfer::remote::{self, RemoteSource, is_about_one_path, is_written_within};
 use crate::transfer::report::{Lost, TransferTotals};
 use crate::transfer::rules::{self, Request, Style, Target};
@@ -34,7 +34,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
     let paths = Location::parse_all(&args.paths)?;
     let mut paths: Vec<Remote> = paths.into_iter().map(on_the_cluster).collect::<Result<_, _>>()?;
     let session = context.session().await?;
-    settle(&session, &mut paths).await?;
+    translate_datacenter(&session, &mut paths).await?;
     let (dest, arguments) = paths.split_last().expect("clap requires two");
     let files = session.client.files();
     let mut tally = TransferTotals::default();

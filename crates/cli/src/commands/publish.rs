@@ -10,7 +10,7 @@ use super::{Context, done};
 use crate::error::CliError;
 use crate::printer::{Format, Table};
 use crate::time_text::rfc3339;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::{Remote, translate_datacenter};
 use crate::transfer::remote::must_suit_slash;
 
 /// How long a link is valid by default.
@@ -44,7 +44,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         return Err(CliError::usage("`--expires` needs a path"));
     }
     let session = context.session().await?;
-    settle(&session, path.as_mut()).await?;
+    translate_datacenter(&session, path.as_mut()).await?;
     let files = session.client.files();
     if let Some(id) = &args.revoke {
         files.unpublish(id).await?;

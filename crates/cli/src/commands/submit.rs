@@ -21,7 +21,7 @@ use crate::package;
 use crate::printer::Format;
 use crate::session::Session;
 use crate::submission::{self, PackageSource, Submission, whole_number};
-use crate::transfer::location::settle_text;
+use crate::transfer::location::translate_datacenter_in_text;
 
 /// Submit job to PaddlePaddle Cloud.
 ///
@@ -256,7 +256,7 @@ pub async fn run(args: &Args, context: &mut Context<'_>) -> Result<u8, CliError>
         request.shell_env = context.world.env.shell();
     }
     if let Some(path) = &mut request.job_package {
-        settle_text(&session, path).await?;
+        translate_datacenter_in_text(&session, path).await?;
     }
     let mut reply = start(&session, &request, package.as_ref(), context).await?;
     announce(&session, &mut reply, args.output, context).await?;

@@ -63,7 +63,7 @@ impl Transfer<'_> {
             let (crossing, watch) = (self.crossing(), self.watch());
             let work = crossing.run(steps, &watch);
             let summary = self.show(&format!("Copying {what}"), &watch, work).await?;
-            self.settle(summary, &watch)?;
+            self.record(summary, &watch)?;
         }
         if self.tally.failures() == 0 {
             unfinished.end();
@@ -149,7 +149,7 @@ impl Transfer<'_> {
             let (crossing, watch) = (self.crossing(), self.watch());
             let work = crossing.whole(from, to, steps, &watch);
             let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
-            return self.settle(summary, &watch);
+            return self.record(summary, &watch);
         }
         if remote::lies_within(&self.files, to, from).await? {
             self.tally.lose(into_itself(from, to));
@@ -213,7 +213,7 @@ impl Transfer<'_> {
             summary
         };
         let summary = self.show(&format!("Copying {from}"), &watch, work).await?;
-        self.settle(summary, &watch)
+        self.record(summary, &watch)
     }
 
     fn steps(&mut self, from: &PfsPath, to: &PfsPath, entries: &[Entry]) -> Steps {

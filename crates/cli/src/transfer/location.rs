@@ -200,12 +200,12 @@ pub async fn reach(
 ) -> Result<(Session, Vec<Remote>), CliError> {
     let paths: Result<Vec<Remote>, CliError> = paths.iter().map(|path| Remote::parse(path)).collect();
     let (mut paths, session) = (paths?, context.session().await?);
-    settle(&session, &mut paths).await?;
+    translate_datacenter(&session, &mut paths).await?;
     Ok((session, paths))
 }
 
 /// Paths name the datacenter as the user's configuration does; the server may call itself otherwise.
-pub async fn settle<'a>(
+pub async fn translate_datacenter<'a>(
     session: &Session,
     remotes: impl IntoIterator<Item = &'a mut Remote>,
 ) -> Result<(), CliError> {
@@ -227,9 +227,9 @@ pub async fn settle<'a>(
 }
 
 /// The same for a path that is sent as text, such as a job's package; the server refuses an invalid one.
-pub async fn settle_text(session: &Session, path: &mut String) -> Result<(), CliError> {
+pub async fn translate_datacenter_in_text(session: &Session, path: &mut String) -> Result<(), CliError> {
     if let Ok(mut remote) = Remote::parse(path.as_ref()) {
-        settle(session, [&mut remote]).await?;
+        translate_datacenter(session, [&mut remote]).await?;
         *path = String::from_utf8(remote.raw).expect("both names are text, and so is the rest");
     }
     Ok(())

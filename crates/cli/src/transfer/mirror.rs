@@ -10,7 +10,7 @@ use paddlecloud_pfs::sync::{Compare, Extra, SyncOptions, SyncPlan, plan};
 use paddlecloud_pfs::{Entry, PfsPath, RootError};
 
 use super::clearing::{Clearings, Held, Side, hold_back, leave_out};
-use super::location::{Location, settle, shown};
+use super::location::{Location, shown, translate_datacenter};
 use super::report::{Aside, Lost};
 use super::rules::Target;
 use super::up::Completeness;
@@ -45,7 +45,7 @@ pub async fn mirror(
     let selection = args.filter.selection()?;
     let session = context.session().await?;
     let ends = [&mut mirror.src, &mut mirror.dest];
-    settle(&session, ends.into_iter().filter_map(Location::as_remote_mut)).await?;
+    translate_datacenter(&session, ends.into_iter().filter_map(Location::as_remote_mut)).await?;
     let mut transfer = Transfer::new(&session, args.options(), selection, context.world);
     let extra = if mirror.delete { Extra::Delete } else { Extra::Keep };
     let mirrored = match (&mirror.src, &mirror.dest) {

@@ -29,7 +29,7 @@ use paddlecloud_transfer::{Download, FileClient, FileService, Outcome, Summary, 
 
 pub use self::across::into_itself;
 use self::filter::Selection;
-use self::location::{Location, Remote, settle};
+use self::location::{Location, Remote, translate_datacenter};
 pub use self::mirror::{Mirror, mirror};
 pub use self::options::TransferArgs;
 pub use self::pipe::print_files;
@@ -88,7 +88,7 @@ async fn carry_out(
     world: &mut World,
 ) -> Result<u8, CliError> {
     let ends = copy.sources.iter_mut().chain([&mut copy.dest]);
-    settle(session, ends.filter_map(Location::as_remote_mut)).await?;
+    translate_datacenter(session, ends.filter_map(Location::as_remote_mut)).await?;
     let way = Way::of(&copy)?;
     if let Way::PipeDown(sources) = &way {
         return print_files(session, sources, None, world).await;
@@ -243,7 +243,7 @@ impl<'a> Transfer<'a> {
         let (files, options, watch) = (self.files, self.options.clone(), self.watch());
         let work = files.upload(uploads, &options, &watch);
         let summary = self.show(&format!("Uploading {what}"), &watch, work).await?;
-        self.settle(summary, &watch)
+        self.record(summary, &watch)
     }
 
     async fn fetch(&mut self, what: &str, downloads: Vec<Download>) -> Result<(), CliError> {
@@ -251,7 +251,7 @@ impl<'a> Transfer<'a> {
         let (files, options, watch) = (self.files, self.options.clone(), self.watch());
         let work = files.download(downloads, &options, &watch);
         let summary = self.show(&format!("Downloading {what}"), &watch, work).await?;
-        self.settle(summary, &watch)
+        self.record(summary, &watch)
     }
 
     /// Shows progress until the work is done. After Ctrl-C it can be resumed.
@@ -290,7 +290,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    fn settle(&mut self, summary: Summary, watch: &Watch) -> Result<(), CliError> {
+    fn record(&mut self, summary: Summary, watch: &Watch) -> Result<(), CliError> {
         self.tally.add(summary);
         for (path, outcome) in watch.take_outcomes() {
             match outcome {

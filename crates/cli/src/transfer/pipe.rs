@@ -42,7 +42,7 @@ impl Transfer<'_> {
         let (files, options, watch) = (self.files, self.options.clone(), self.watch());
         let work = files.upload_open(kept, "-", &place, &options, &watch);
         let summary = self.show("Uploading -", &watch, work).await?;
-        self.settle(summary, &watch)
+        self.record(summary, &watch)
     }
 }
 

@@ -18,7 +18,7 @@ use super::window::Window;
 use crate::commands::Context;
 use crate::error::CliError;
 use crate::session::Session;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::{Remote, translate_datacenter};
 use crate::transfer::remote;
 
 /// A connection for blocking code: a reader of a data set needs its next bytes and nothing else.
@@ -59,7 +59,7 @@ impl Cluster {
 
     async fn found(&self, named: &Path) -> Result<Vec<Found>, CliError> {
         let mut argument = Remote::parse(named.as_os_str())?;
-        settle(&self.session, [&mut argument]).await?;
+        translate_datacenter(&self.session, [&mut argument]).await?;
         let files = self.session.client.files();
         let mut found = Vec::new();
         let views = remote::find(&files, &argument).await;

@@ -12,7 +12,7 @@ use super::cluster::Cluster;
 use super::progress::Progress;
 use crate::error::{CliError, chain};
 use crate::messages::Messages;
-use crate::transfer::location::{Remote, settle};
+use crate::transfer::location::{Remote, translate_datacenter};
 use crate::transfer::remote::{self, Listed};
 use crate::transfer::rules::Target;
 
@@ -23,7 +23,8 @@ impl Cluster {
     /// The remote path that an argument names.
     pub fn place(&self, named: &Path) -> Result<PfsPath, CliError> {
         let mut argument = Remote::parse(named.as_os_str())?;
-        self.runtime.block_on(settle(&self.session, [&mut argument]))?;
+        self.runtime
+            .block_on(translate_datacenter(&self.session, [&mut argument]))?;
         Ok(argument.path)
     }
 
