@@ -21,7 +21,7 @@ pub fn run(stage: &Stage, arguments: &Arguments, meter: &Meter, report: &mut Rep
     let makers: [fn(&Stage) -> Load; 2] = [Stage::big, Stage::small];
     for make in makers {
         let load = make(stage);
-        stage.settle();
+        stage.sync();
         let contenders: Vec<&dyn Contender> = contenders
             .iter()
             .map(Box::as_ref)
@@ -58,7 +58,7 @@ fn one_turn(stage: &Stage, contender: &dyn Contender, load: &Load, meter: &Meter
     remove(&into);
     remove(&kept);
     // What the disk still has to write of this turn is not the next one's burden.
-    stage.settle();
+    stage.sync();
     [up, down]
 }
 

@@ -127,7 +127,7 @@ impl Stage {
     }
 
     /// Waits until what was written is on the disk: it would slow the next one down.
-    pub fn settle(&self) {
+    pub fn sync(&self) {
         if self.place == Place::Disk {
             let synced = Command::new("sync").arg("-f").arg(self.folder.path()).status();
             assert!(synced.is_ok_and(|status| status.success()), "sync works");

@@ -31,7 +31,7 @@ struct Measured {
 pub fn run(stage: &Stage, arguments: &Arguments, report: &mut Report) {
     let rounds = arguments.rounds.max(5);
     let load = stage.tree("package", stage.sizes.package_files, Sizes::PACKAGE);
-    stage.settle();
+    stage.sync();
     let mut builds: Vec<(Ours, Relay, Measured)> = Ours::builds(stage, arguments)
         .into_iter()
         .map(|ours| {
