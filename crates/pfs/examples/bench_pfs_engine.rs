@@ -167,7 +167,7 @@ fn small_files(work: &Path) -> Outcome<()> {
         ..ScanOptions::default()
     };
     files("scan them with digests", || Ok(scan(&source, &reading)?))?;
-    settle(&source, &reading, &cache)?;
+    wait_until_stamps_count(&source, &reading, &cache)?;
     files("scan them again, nothing changed", || {
         Ok(scan(&source, &reading)?)
     })?;
@@ -187,7 +187,7 @@ fn small_files(work: &Path) -> Outcome<()> {
 }
 
 /// Stamps count only once files have rested for two seconds.
-fn settle(source: &Path, reading: &ScanOptions<'_>, cache: &StatCache) -> Outcome<()> {
+fn wait_until_stamps_count(source: &Path, reading: &ScanOptions<'_>, cache: &StatCache) -> Outcome<()> {
     while cache.len() < SMALL_FILES {
         std::thread::sleep(std::time::Duration::from_millis(200));
         scan(source, reading)?;

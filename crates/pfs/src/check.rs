@@ -1,7 +1,7 @@
 //! Compares stored files with their rows in the file index.
 //!
 //! A file with a new stamp was changed by a user or a job; a file with other bytes under the same stamp is damaged. A check does
-//! not change rows, except that it removes the row of a file behind a link. After a finding is reported, [`Finding::settle`]
+//! not change rows, except that it removes the row of a file behind a link. After a finding is reported, [`Finding::update_row`]
 //! updates the row.
 
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub struct Finding {
 impl Finding {
     /// Replaces the row by what was found, unless the row has changed since. The row of a damaged file stays: it has the digest
     /// of the correct bytes.
-    pub fn settle(&self, index: &dyn FileIndex) -> io::Result<()> {
+    pub fn update_row(&self, index: &dyn FileIndex) -> io::Result<()> {
         match self.verdict {
             Verdict::RemovedOutside | Verdict::Touched | Verdict::ChangedOutside => {
                 index.replace(&self.indexed, self.found)
@@ -225,7 +225,9 @@ mod tests {
         let again = findings(&index, Some(&root));
         assert_eq!(verdicts(&again), expected, "looking alone changes nothing");
 
-        again.iter().for_each(|finding| finding.settle(&index).unwrap());
+        again
+            .iter()
+            .for_each(|finding| finding.update_row(&index).unwrap());
         let mut unsound = verdicts(&findings(&index, Some(&root)));
         unsound.retain(|(_, verdict)| *verdict != Verdict::Sound);
         let damaged = ("damaged".to_owned(), Verdict::Damaged);
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(found[0].verdict, Verdict::RemovedOutside);
         root.write_file(&rel("f"), b"sent again", Existing::Keep).unwrap();
         known(&index, &root, "f", b"sent again");
-        found[0].settle(&index).unwrap();
+        found[0].update_row(&index).unwrap();
         assert_eq!(index.all().unwrap().len(), 1, "the new file stays known");
     }
 
@@ -257,7 +259,9 @@ mod tests {
         plant(folder.path(), &[("x/y", "new")]);
         let inside = known(&index, &root, "x/y", b"new");
         let found = findings(&index, Some(&root));
-        found.iter().for_each(|finding| finding.settle(&index).unwrap());
+        found
+            .iter()
+            .for_each(|finding| finding.update_row(&index).unwrap());
         let left: Vec<Place> = index.all().unwrap().into_iter().map(|file| file.place).collect();
         assert_eq!(left, [inside]);
     }
@@ -276,7 +280,9 @@ mod tests {
             let found = findings(&index, Some(root));
             let verdicts: Vec<Verdict> = found.iter().map(|finding| finding.verdict).collect();
             assert_eq!(verdicts, [Verdict::Sound, Verdict::Unreadable, Verdict::Sound]);
-            found.iter().for_each(|finding| finding.settle(&index).unwrap());
+            found
+                .iter()
+                .for_each(|finding| finding.update_row(&index).unwrap());
             assert_eq!(index.all().unwrap().len(), 3, "it is not forgotten for that");
         });
     }

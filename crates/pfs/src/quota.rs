@@ -1,7 +1,7 @@
 //! Limits and usage of each space; exact for writes through the service.
 //!
 //! A write reserves its whole size before its first byte, also one that replaces a file: both exist until it is published. A
-//! reservation that is not settled is released. Files that jobs write directly are found by measuring and entered with
+//! reservation that is not charged is released. Files that jobs write directly are found by measuring and entered with
 //! [`Ledger::measured`].
 
 use std::collections::HashMap;
@@ -247,7 +247,7 @@ fn check(space: &Space, quota: Quota, used: Amount, asked: Amount) -> Result<(),
     }
 }
 
-/// A reserved amount. It is released on drop, unless [`Reservation::settle`] was called.
+/// A reserved amount. It is released on drop, unless [`Reservation::charge`] was called.
 #[derive(Debug)]
 pub struct Reservation {
     ledger: Ledger,
@@ -267,7 +267,7 @@ impl Reservation {
     }
 
     /// Ends the write: charges what was actually written and releases what it replaced.
-    pub fn settle(mut self, written: Amount, replaced: Amount) {
+    pub fn charge(mut self, written: Amount, replaced: Amount) {
         let ledger = self.ledger.clone();
         let mut accounts = ledger.lock();
         let account = accounts.entry(self.space.clone()).or_default();

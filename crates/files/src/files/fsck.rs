@@ -91,7 +91,7 @@ impl Fsck {
     fn end(&mut self, lines: &mut Vec<u8>) {
         for finding in self.found.drain(..) {
             // If this fails, the next check finds the same.
-            logged(finding.settle(self.files.index()));
+            logged(finding.update_row(self.files.index()));
         }
         let checked = self.checked;
         write(&FsckLine::End(FsckEnd { checked }), lines);

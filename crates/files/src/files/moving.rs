@@ -60,7 +60,7 @@ impl Files {
             error => attribute_error(&from, &to)(error),
         })?;
         match room {
-            Some(room) => room.settle(usage.into(), replaced),
+            Some(room) => room.charge(usage.into(), replaced),
             None => self.freed(&to.place.space, replaced),
         }
         if crosses_spaces {
@@ -169,7 +169,7 @@ impl Files {
             self.record_copies(&from, &to);
         }
         if let Some(room) = room {
-            room.settle(copied, replaced);
+            room.charge(copied, replaced);
         }
         if usage.folders > 0 {
             self.forget_measure(&to.place.space);

@@ -183,7 +183,7 @@ impl Takes for PackIn {
             folder.failed()(error)
         })?;
         if let Some(room) = room {
-            room.settle(written.into(), merged.replaced.into());
+            room.charge(written.into(), merged.replaced.into());
         }
         if !merged.kept.is_empty() || !merged.failed.is_empty() {
             files.forget_measure(&folder.place.space);
@@ -220,7 +220,7 @@ impl PackIn {
                 bytes: totals.bytes,
                 files: arrived.len() as u64,
             };
-            room.settle(written, Amount::default());
+            room.charge(written, Amount::default());
         }
         Ok(PackStored {
             stored: totals.entries,

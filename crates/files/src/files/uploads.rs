@@ -383,7 +383,7 @@ impl Files {
             published => published?,
         };
         if let Some(room) = self.0.uploads.rooms.take(id) {
-            room.settle(amount(live.assembly.plan()), replaced);
+            room.charge(amount(live.assembly.plan()), replaced);
         }
         self.forget_upload(id);
         self.give_up_superseded(&live.reached, Some(id));

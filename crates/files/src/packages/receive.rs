@@ -167,7 +167,7 @@ impl Announced<'_> {
     /// Gives the package its place. If it exists already it is kept: a run may be copying from it.
     fn publish(&self) -> Result<(), StorageError> {
         let (home, staged, id) = (&self.home, &self.staged, self.manifest.id());
-        staged.settle()?;
+        staged.sync()?;
         let _alone = self
             .locks
             .publishing

@@ -89,19 +89,19 @@ impl StagedTree {
 
     /// Syncs the tree and moves it to `path` atomically. A replaced folder is removed afterwards.
     pub fn publish(self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
-        self.settle()?;
+        self.sync()?;
         self.take_place(path, existing)
     }
 
     /// The slow part of publishing: syncs the tree.
     ///
     /// Links are checked again: two streams, each harmless, may together lead out.
-    pub fn settle(&self) -> Result<(), RootError> {
+    pub fn sync(&self) -> Result<(), RootError> {
         check_links(&self.tree)?;
         root::sync_tree(&self.root, &staged_path(&self.id))
     }
 
-    /// Moves a settled tree to `path` atomically. A replaced folder is removed afterwards.
+    /// Moves a synced tree to `path` atomically. A replaced folder is removed afterwards.
     pub fn take_place(&self, path: &RelPath, existing: Existing) -> Result<(), RootError> {
         let folder = root::staging_folder(&self.root)?;
         let (parent, name) = self.root.open_parent(path)?;

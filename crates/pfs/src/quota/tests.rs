@@ -40,7 +40,7 @@ fn files_are_limited_too() {
     ledger
         .reserve(&space(), amount(1, 1))
         .unwrap()
-        .settle(amount(1, 1), amount(0, 0));
+        .charge(amount(1, 1), amount(0, 0));
     let error = ledger.reserve(&space(), amount(0, 1)).unwrap_err();
     assert!(matches!(
         error,
@@ -80,7 +80,7 @@ fn replaced_and_removed_bytes_become_free() {
     ledger
         .reserve(&space(), amount(40, 1))
         .unwrap()
-        .settle(amount(40, 1), amount(50, 1));
+        .charge(amount(40, 1), amount(50, 1));
     assert_eq!(ledger.report(&space()).1, amount(40, 1));
     ledger.removed(&space(), amount(40, 1));
     assert_eq!(ledger.report(&space()).1, amount(0, 0));
@@ -96,7 +96,7 @@ fn a_file_that_replaces_another_needs_room_for_both() {
         "60 more bytes do not fit: 60 of 100 bytes are used in the home of ann"
     );
     let new = ledger.reserve(&space(), amount(40, 1)).unwrap();
-    new.settle(amount(40, 1), amount(60, 1));
+    new.charge(amount(40, 1), amount(60, 1));
     assert_eq!(ledger.report(&space()).1, amount(40, 1));
 }
 
@@ -119,7 +119,7 @@ fn staged_bytes_count_only_beyond_reservations() {
     );
     // A write that started and ended during the measurement may have been seen.
     let brief = ledger.reserve(&space(), amount(15, 1)).unwrap();
-    brief.settle(amount(15, 1), amount(0, 0));
+    brief.charge(amount(15, 1), amount(0, 0));
     assert_eq!(
         ledger.unreserved(&space(), &measuring, amount(65, 3)),
         amount(0, 0)
@@ -144,7 +144,7 @@ fn writes_during_a_measurement_are_counted() {
     let ledger = limited(100, 10);
     let measuring = ledger.measure(&space());
     let written = ledger.reserve(&space(), amount(60, 1)).unwrap();
-    written.settle(amount(60, 1), amount(0, 0));
+    written.charge(amount(60, 1), amount(0, 0));
     ledger.measured(&space(), measuring, amount(30, 1));
     assert_eq!(ledger.report(&space()).1, amount(90, 2));
     ledger.measured(&space(), ledger.measure(&space()), amount(60, 1));
@@ -159,7 +159,7 @@ fn racing_writers_never_exceed_the_limit_together() {
             scope.spawn(|| {
                 for _ in 0..500 {
                     if let Ok(reservation) = ledger.reserve(&space(), amount(3, 1)) {
-                        reservation.settle(amount(3, 1), amount(0, 0));
+                        reservation.charge(amount(3, 1), amount(0, 0));
                     }
                 }
             });

@@ -175,7 +175,7 @@ fn complete(
     };
     let completed = announced.complete();
     match (room, &completed) {
-        (Some(room), Ok(completed)) => room.settle(completed.copied.into(), Amount::default()),
+        (Some(room), Ok(completed)) => room.charge(completed.copied.into(), Amount::default()),
         // Only a measurement shows what was copied.
         (Some(_), Err(_)) => files.home_changed(caller),
         (None, _) => {}
