@@ -325,7 +325,7 @@ async fn an_end_for_which_the_kubelet_has_a_reason_is_not_a_disruption() {
         ..pods::PodEnd::default()
     };
     tokio::time::pause();
-    settle::settle(
+    settle::report_end(
         Arc::clone(&server.inner),
         attempt.clone(),
         settle::PodFate::Ended(end),

@@ -9,7 +9,7 @@ use paddlecloud_core::job::News;
 use paddlecloud_core::ports::{AttemptKey, EngineEvent};
 
 use super::pods::{self, PodView};
-use super::settle::{PodFate, settle};
+use super::settle::{PodFate, report_end};
 use super::table::{Stage, Table};
 use super::{Inner, orders};
 use crate::names;
@@ -155,7 +155,7 @@ pub fn begin_to_settle(inner: &Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
         return;
     };
     entry.settling = true;
-    tokio::spawn(settle(Arc::clone(inner), attempt, fate));
+    tokio::spawn(report_end(Arc::clone(inner), attempt, fate));
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ struct Known {
 }
 
 /// Finds out how an attempt ended and reports it.
-pub async fn settle(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
+pub async fn report_end(inner: Arc<Inner>, attempt: AttemptKey, fate: PodFate) {
     if is_linked(&inner, &attempt) {
         tokio::time::sleep(LAST_WORDS).await;
     }
