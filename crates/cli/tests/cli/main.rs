@@ -5,6 +5,7 @@ mod accounts;
 mod bad_input;
 mod configuration;
 mod controls;
+mod copying;
 mod data_sets;
 mod doctoring;
 mod documents;

@@ -150,6 +150,20 @@ async fn a_missing_storage_folder_is_not_recreated_if_there_were_jobs() {
 }
 
 #[tokio::test]
+async fn a_storage_folder_that_is_not_on_cephfs_is_refused_as_cephfs() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("word"), "secret\n").unwrap();
+    let config = config(folder.path(), "storage: {kind: cephfs, path: files}\n");
+    let isolation = paddlecloud_supervisor::probe();
+    let started = Server::start(config, isolation, CancellationToken::new()).await;
+    let error = started.err().expect("a temporary folder is not on CephFS");
+    let problem = std::error::Error::source(&error)
+        .expect("the store says why")
+        .to_string();
+    assert!(problem.contains("the folder is not on CephFS"), "{problem}");
+}
+
+#[tokio::test]
 async fn logs_beyond_the_storage_quota_lose_their_oldest_parts_and_the_job_continues() {
     let lines = "logs: {segment: 64Ki, keep: 64Mi}\nusers:\n\
          - {name: me, password_file: word, system_user: a, quota: {storage: 1Mi}}\n\

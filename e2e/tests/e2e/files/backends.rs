@@ -133,20 +133,6 @@ fn ceph_resumes_after_a_crash() {
 }
 
 #[test]
-fn a_folder_that_is_not_on_cephfs_is_refused_as_cephfs() {
-    let env = TestEnvironment::new();
-    let config = env.folder("server").join("config.yaml");
-    let text = format!(
-        "listen: 127.0.0.1:0\ndata: {0}\ndatacenter: cloud\nstorage: {{kind: cephfs, path: {0}/files}}\n",
-        arg(&env.folder("data"))
-    );
-    fs::write(&config, text).expect("a file in the test's own folder");
-    let ran = env.run("paddlecloud-server", &["--config", arg(&config)]);
-    assert_eq!(ran.code, Some(1), "{ran}");
-    assert!(ran.stderr.contains("the folder is not on CephFS"), "{ran}");
-}
-
-#[test]
 #[ignore = "needs HDFS"]
 fn hdfs_keeps_a_tree() {
     on_hdfs(check_round_trip_of_a_tree);

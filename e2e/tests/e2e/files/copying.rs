@@ -402,19 +402,6 @@ fn an_interrupted_folder_copy_resumes_in_the_same_place() {
 }
 
 #[test]
-fn a_missing_source_is_reported_even_if_the_destination_is_refused() {
-    let env = TestEnvironment::new();
-    let data = env.folder("data");
-    plant(&data, &[("a", ""), ("b", "")]);
-    let (lost, nowhere) = (data.join("lost"), format!("{}/nowhere", home(&env)));
-    let [a, b] = ["a", "b"].map(|name| data.join(name));
-    env.paddlectl(&["cp", arg(&lost), arg(&a), arg(&b), &nowhere])
-        .refused(1)
-        .says(&format!("  {}: there is no such file or folder\n", arg(&lost)))
-        .says(&format!("cannot copy to `{nowhere}`: "));
-}
-
-#[test]
 fn a_download_follows_a_named_link_and_leaves_pipes_and_broken_links_alone() {
     let env = TestEnvironment::new();
     let here = env.folder("here");

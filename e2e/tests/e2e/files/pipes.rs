@@ -200,29 +200,6 @@ fn a_refused_upload_from_a_pipe_leaves_nothing_on_the_server() {
 }
 
 #[test]
-fn flags_that_mean_nothing_for_a_pipe_are_refused() {
-    let env = TestEnvironment::new();
-    let file = format!("{}/file", home(&env));
-    let flags = [
-        &["--dry-run"][..],
-        &["-n"],
-        &["--checksum"],
-        &["--transfers", "2"],
-        &["--bwlimit", "1M"],
-    ];
-    for flag in flags {
-        env.paddlectl(&[&["cp", &file, "-"], flag].concat())
-            .refused(2)
-            .says(&format!("`{}` cannot be used if the destination is `-`", flag[0]));
-    }
-    for flag in [&["--exclude", "*.log"][..], &["--dry-run"]] {
-        env.paddlectl(&[&["cp", "-", &file], flag].concat())
-            .refused(2)
-            .says("cannot be used if the source is `-`");
-    }
-}
-
-#[test]
 fn cp_n_from_a_pipe_overwrites_nothing() {
     let env = TestEnvironment::new();
     let remote = format!("{}/piped", home(&env));

@@ -134,26 +134,6 @@ fn a_source_outside_the_current_folder_is_refused() {
     assert_eq!(env.paddlectl(&["ls", &home]).ok().stdout, "a\n");
 }
 
-#[test]
-fn file_works_in_the_home_only() {
-    let env = TestEnvironment::new();
-    let work = env.folder("work");
-    plant(&work, &[("src/a", "1")]);
-    let public = home(&env).replace("/home/", "/public/");
-    for remote in ["/pfs/public/x", &public] {
-        for words in [
-            &["file", "src", remote][..],
-            &["file", "put", "src", remote],
-            &["file", "get", remote, "."],
-        ] {
-            run_in(&env, &work, "paddlectl", words)
-                .refused(1)
-                .says("`file` works in your home only")
-                .says("hint: `cp`");
-        }
-    }
-}
-
 /// Two files, two folders, and links to each and to nothing, on the cluster.
 fn with_files_and_folders(env: &TestEnvironment) -> String {
     let data = env.folder("data");
