@@ -90,15 +90,9 @@ async fn a_server_whose_database_is_damaged_is_not_ready() {
     stage.end_jobs().await;
     overwrite_pages(&stage.folder.path().join("data"));
     // The damage is known once a request has met it.
-    let noticed = async {
-        while stage.get("/readyz").await.status != 503 {
-            drop(stage.get("/api/v1/admin/audit").await);
-            drop(stage.get("/api/v1/tokens").await);
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    let noticed = tokio::time::timeout(std::time::Duration::from_secs(60), noticed).await;
-    noticed.expect("the damage is noticed");
+    drop(stage.get("/api/v1/admin/audit").await);
+    drop(stage.get("/api/v1/tokens").await);
+    wait_until_status(&stage, 503).await;
     let text = stage.get("/readyz").await.text();
     assert!(text.contains("the server's database is damaged"), "{text}");
     stage.pause().await;
