@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -203,13 +203,16 @@ impl Eligible {
     }
 }
 
-/// The sets of nodes that match the requirements of waiting jobs.
+/// The sets of nodes that match the requirements of jobs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Matches {
     /// For workers that require nothing: without GPUs, and with them.
     plain: [Nodes; 2],
-    sets: HashMap<Arc<WorkerRequirement>, Weak<NodeSet>>,
+    sets: HashMap<Arc<WorkerRequirement>, Arc<NodeSet>>,
 }
+
+/// How many sets are kept although no job may use them: the next job with the same requirement often comes soon.
+const KEPT: usize = 256;
 
 impl Matches {
     pub fn new<'a>(nodes: impl ExactSizeIterator<Item = &'a NodeTraits> + Clone) -> Matches {
@@ -236,7 +239,7 @@ impl Matches {
                 nodes: self.plain[usize::from(required.uses_gpus)].clone(),
             };
         }
-        let known = self.sets.get(&required).and_then(Weak::upgrade);
+        let known = self.sets.get(&required).cloned();
         let set = known.unwrap_or_else(|| Arc::new(matching(&required, nodes)));
         Eligible {
             required: Some(Arc::new(required)),
@@ -244,15 +247,18 @@ impl Matches {
         }
     }
 
-    /// Shares this set with later jobs, as long as a job uses it.
+    /// Shares this set with later jobs.
     pub fn remember(&mut self, eligible: &Eligible) {
         let (Some(required), Some(set)) = (&eligible.required, &eligible.nodes.0) else {
             return;
         };
-        if self.sets.get(required).is_none_or(|set| set.strong_count() == 0) {
-            self.sets.retain(|_, set| set.strong_count() > 0);
-            self.sets.insert(Arc::clone(required), Arc::downgrade(set));
+        if self.sets.contains_key(required) {
+            return;
         }
+        if self.sets.len() >= KEPT {
+            self.sets.retain(|_, set| Arc::strong_count(set) > 1);
+        }
+        self.sets.insert(Arc::clone(required), Arc::clone(set));
     }
 }
 

@@ -100,7 +100,7 @@ async fn a_request_bigger_than_the_machine_is_refused_with_the_largest_that_fits
 #[tokio::test]
 async fn a_type_of_gpus_and_labels_that_the_machine_lacks_are_refused_with_what_there_is() {
     let stage =
-        Stage::with("inventory: {cpu: 6, memory: 6Gi, gpus: 2, gpu_model: NVIDIA A100-SXM4-80GB}\n").await;
+        Stage::with("inventory: {cpu: 6, memory: 6Gi, gpus: 3, gpu_model: NVIDIA A100-SXM4-80GB}\n").await;
     let refused = async |field: &str, value: serde_json::Value| {
         let mut body = request("which");
         body[field] = value;
