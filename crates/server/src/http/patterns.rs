@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// Texts of requests that have no pattern: any text, or one whose parser says more than a pattern could.
-    const WITHOUT: [&str; 36] = [
+    const WITHOUT: [&str; 37] = [
         "Amount",
         "CertificateRequest.request",
         "CertificateRequest.user",
@@ -158,6 +158,7 @@ mod tests {
         "JobRequest.comment",
         "JobRequest.datacenter",
         "JobRequest.entry",
+        "JobRequest.gpu_type",
         "JobRequest.image",
         "JobRequest.job_package",
         "JobRequest.package_name",
