@@ -26,6 +26,7 @@ STEPS = {
     "upload_reuse": "the same",
     "file_signature": "the same as upload_range",
     "pack_send": "a download of many small files",
+    "package_announce": "a package whose list is too long for the request that submits it",
 }
 # Accounts and credentials are managed with `paddlectl`; a program that must do it uses `Client.request`.
 MANAGED_BY_COMMANDS = {

@@ -286,11 +286,13 @@ impl Account {
     /// Admission never sees these: only roles keep them from the account.
     #[track_caller]
     fn may_not_read_secrets(&self, namespace: &str) {
+        // `kubectl get --watch-only` lists too.
+        let watch = format!("/api/v1/namespaces/{namespace}/secrets?watch=true&timeoutSeconds=1");
         for (words, verb) in [
             (&["get", "secrets", "-n", namespace][..], "list"),
             (&["get", "secret", "stolen", "-n", namespace], "get"),
             (&["get", "secrets", "--all-namespaces"], "list"),
-            (&["get", "secrets", "-n", namespace, "--watch-only"], "watch"),
+            (&["get", "--raw", &watch], "watch"),
         ] {
             let said = Cluster::refused_words(&self.kubeconfig, words).unwrap_or_default();
             let expected = format!("cannot {verb} resource \"secrets\"");

@@ -136,13 +136,12 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
     env.paddlectl(&["wait", "kept-by-name"]).ok();
     let trace = traced.end(&env);
 
-    let upload = trace.exchange("POST /api/v1/packages ", "200");
     let submit = trace.exchange("POST /api/v1/jobs ", "200");
-    assert!(
-        upload.reply.begins < submit.request.begins,
-        "files first, then the job"
-    );
-    let published = Published::in_trace(&trace, upload.reply.begins);
+    let row = trace
+        .row("kept-by-name", submit.request)
+        .expect("the row was written");
+    // The request that publishes the package also accepts the job.
+    let published = Published::in_trace(&trace, row.begins);
     let mut required = Vec::new();
     for file in ["train.sh", "data/part-0", "data/deep/part-1"] {
         let path = format!("{}/{file}", published.staged);
@@ -153,13 +152,13 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
         let path = format!("{}{folder}", published.staged);
         required.push(RequiredSync::sync(
             &path,
-            (upload.request.ends, published.tree.begins),
+            (submit.request.ends, published.tree.begins),
         ));
     }
     let names =
         |after: &Call, before: &Call| RequiredSync::sync(&published.folder, (after.ends, before.begins));
     required.push(names(published.tree, published.list));
-    required.push(names(published.list, upload.reply));
+    required.push(names(published.list, row));
     let (staging, list) = published.list.source().expect("a rename has a source");
     let draft = format!("{staging}/{list}");
     let written = trace.last_write(&draft).expect("the list of files was written");
@@ -167,11 +166,8 @@ fn package_folders_and_row_are_synced_before_a_submit_is_acknowledged() {
     for made in trace.folders_made_above(Path::new(&published.folder)) {
         let above = made.path.parent().expect("a folder lies in a folder");
         let above = above.to_str().expect("a plain name");
-        required.push(RequiredSync::sync(above, (made.call.ends, upload.reply.begins)));
+        required.push(RequiredSync::sync(above, (made.call.ends, row.begins)));
     }
-    let row = trace
-        .row("kept-by-name", submit.request)
-        .expect("the row was written");
     required.push(RequiredSync {
         what: "sync the database's log".to_owned(),
         between: (row.ends, submit.reply.begins),
@@ -193,8 +189,8 @@ fn a_package_of_many_files_is_synced_by_syncfs() {
     env.paddlectl(&["wait", "many"]).ok();
     let trace = traced.end(&env);
 
-    let upload = trace.exchange("POST /api/v1/packages ", "200");
-    let published = Published::in_trace(&trace, upload.reply.begins);
+    let submit = trace.exchange("POST /api/v1/jobs ", "200");
+    let published = Published::in_trace(&trace, submit.reply.begins);
     let written =
         (0..100).filter_map(|number| trace.last_write(&format!("{}/data/{number}", published.staged)));
     let last = written.map(|call| call.ends).max().expect("files were written");
